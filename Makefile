@@ -1,0 +1,31 @@
+# The two commands of the README: `make demo` and `make test`.  Both create .venv themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/.train
+	$(BIN)/levelhead demo
+
+test: .venv/.dev lint
+	$(BIN)/python -m pytest
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.train: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train]'
+	touch $@
+
+.venv/.dev: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@ .venv/.train
+
+clean:
+	rm -rf .venv build dist

@@ -1,0 +1,22 @@
+"""Levelhead: GRPO post-training for language models that keeps its head."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from levelhead.api import train
+    from levelhead.recipe import Recipe
+
+__version__ = "0.1.0"
+__all__ = ["Recipe", "__version__", "train"]
+
+_LAZY = {"Recipe": "levelhead.recipe", "train": "levelhead.api"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names on first use, so that ``import levelhead`` needs no torch."""
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'levelhead' has no attribute {name!r}")

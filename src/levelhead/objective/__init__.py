@@ -1,0 +1,1 @@
+"""Pure maths on tensors: advantages, losses, KL, entropy, terms and signs, gradient merging."""

@@ -1,0 +1,1 @@
+"""The checks that run before a training run."""

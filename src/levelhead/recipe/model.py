@@ -1,0 +1,87 @@
+"""``model``: which policy to train, and how it is loaded."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from levelhead.recipe.base import Section
+
+
+class Lora(Section):
+    """Low-rank adapters (Hu et al. 2021) through PEFT; the base weights stay frozen and serve as the reference."""
+
+    r: int = Field(8, ge=1)
+    """Rank of the update."""
+    alpha: float = Field(16.0, gt=0)
+    """Scale; the update is multiplied by ``alpha / r``."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout on the adapter's input while training with SFT; GRPO always runs without dropout."""
+    target_modules: str | list[str] = "all-linear"
+    """Module names that get an adapter, or ``all-linear``."""
+    modules_to_save: list[str] = Field(default_factory=list)
+    """Modules trained in full and saved beside the adapter."""
+
+
+class TinyModel(Section):
+    """Shape of ``preset: tiny``, a Qwen2 architecture trained from scratch."""
+
+    hidden_size: int = Field(192, ge=8)
+    """Width of the residual stream."""
+    layers: int = Field(4, ge=1)
+    """Transformer blocks."""
+    heads: int = Field(6, ge=1)
+    """Attention heads."""
+    kv_heads: int = Field(2, ge=1)
+    """Key/value heads (grouped-query attention)."""
+    intermediate_size: int = Field(512, ge=8)
+    """Width of the gated feed-forward block."""
+    vocab_size: int = Field(2048, ge=300)
+    """Upper bound on the byte-level BPE vocabulary trained on the tasks' own text."""
+    context: int = Field(1024, ge=32)
+    """Longest sequence in tokens."""
+
+    @model_validator(mode="after")
+    def _shapes_fit(self) -> Self:
+        if self.hidden_size % self.heads or self.heads % self.kv_heads:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of heads ({self.heads}), "
+                f"and heads a multiple of kv_heads ({self.kv_heads})"
+            )
+        return self
+
+
+class Model(Section):
+    """The policy: a Hugging Face name or local path, or ``preset: tiny``."""
+
+    name: str | None = None
+    """Hugging Face name or local folder of a causal language model."""
+    preset: Literal["tiny"] | None = None
+    """``tiny`` builds a small policy from a config, with a tokenizer trained on the tasks' text."""
+    tiny: TinyModel = TinyModel()
+    """Shape of the tiny preset."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub model."""
+    tokenizer: str | None = None
+    """Tokenizer name or path where it is not the model's own."""
+    chat_template: str | None = None
+    """Path of a Jinja file, for a model that ships no chat template."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Weight type; ``auto`` is bfloat16 where the hardware computes in it, else float32."""
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Attention implementation."""
+    lora: Lora | None = None
+    """Train adapters instead of all weights."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass to save memory."""
+    trust_remote_code: bool = False
+    """Run Python code that a hub repository ships.  Off unless you have read that code."""
+    device: str = "auto"
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.name is None) == (self.preset is None):
+            raise ValueError("give either model.name (a hub name or local folder) or model.preset: tiny")
+        return self

@@ -1,0 +1,45 @@
+"""The whole recipe."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from levelhead.recipe.base import Section
+from levelhead.recipe.model import Model
+from levelhead.recipe.tasks import TaskRecipe
+from levelhead.recipe.training import Checkpoint, Evaluation, Grpo, Logging, Sft
+
+
+class Recipe(Section):
+    """What the user asked for: one YAML file, or the same in Python."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run, and of its folder under ``runs/``."""
+    seed: int = Field(0, ge=0)
+    """Every random draw of the run comes from it."""
+    threads: int = Field(0, ge=0)
+    """CPU threads; 0 leaves the choice to torch."""
+    model: Model
+    """The policy."""
+    tasks: list[TaskRecipe] = Field(min_length=1)
+    """What is learnt."""
+    sft: Sft | None = None
+    """The supervised stage; absent, it is left out."""
+    grpo: Grpo | None = None
+    """The reinforcement stage; absent, it is left out."""
+    eval: Evaluation = Evaluation()
+    """Held-out scoring."""
+    checkpoint: Checkpoint = Checkpoint()
+    """What is saved."""
+    log: Logging = Logging()
+    """What is written."""
+
+    @model_validator(mode="after")
+    def _task_names_differ(self) -> Self:
+        names = [task.name or task.kind for task in self.tasks]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two tasks are called {twice[0]!r}; give one of them another tasks[].name")
+        return self

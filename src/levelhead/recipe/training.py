@@ -1,0 +1,129 @@
+"""``sft`` and ``grpo``: the two loops, and what keeps them on record."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from levelhead.recipe.base import Section
+from levelhead.recipe.objective import Advantage, Entropy, Kl, Loss, Merge
+from levelhead.recipe.sampling import EvalSampling, Sampling
+
+
+class Optimizer(Section):
+    """AdamW and its schedule."""
+
+    learning_rate: float = Field(1e-6, gt=0)
+    """Peak learning rate."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the first and second moment."""
+    eps: float = Field(1e-8, gt=0)
+    """Added to the root of the second moment."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled weight decay."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps over which the learning rate rises from 0."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Shape after the warm-up; linear and cosine end at ``final_fraction`` of the peak."""
+    final_fraction: float = Field(0.0, ge=0, le=1)
+    """Learning rate at the last step as a fraction of the peak."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    """The gradient is scaled down to this norm."""
+
+
+class Sft(Section):
+    """Supervised fine-tuning on the tasks' oracles, loss on completions only."""
+
+    steps: int = Field(200, ge=1)
+    """Optimizer steps."""
+    batch_size: int = Field(32, ge=1)
+    """Demonstrations a step."""
+    optimizer: Optimizer = Optimizer(learning_rate=1e-3, warmup_steps=10)
+    """The optimizer of this stage."""
+    tokens_per_microbatch: int = Field(16384, ge=64)
+    """Gradient accumulation: tokens in one forward and backward."""
+
+
+class Grpo(Section):
+    """Group-relative policy optimisation (Shao et al. 2024)."""
+
+    steps: int = Field(100, ge=1)
+    """Rollout batches."""
+    batch_size: int = Field(64, ge=2)
+    """Rollouts a batch; a multiple of ``group_size``."""
+    group_size: int = Field(8, ge=2)
+    """K, rollouts of one prompt."""
+    updates_per_batch: int = Field(1, ge=1)
+    """Optimizer steps a rollout batch: the groups are dealt into this many mini-batches."""
+    epochs: int = Field(1, ge=1)
+    """Passes over a rollout batch."""
+    sampling: Sampling = Sampling()
+    """How rollouts are drawn."""
+    advantage: Advantage = Advantage()
+    """Rewards to advantages."""
+    loss: Loss = Loss()
+    """The surrogate."""
+    kl: Kl = Kl()
+    """The leash."""
+    entropy: Entropy = Entropy()
+    """The bonus."""
+    merge: Merge = Merge()
+    """Several tasks, one policy."""
+    optimizer: Optimizer = Optimizer()
+    """The optimizer of this stage."""
+    tokens_per_microbatch: int = Field(16384, ge=64)
+    """Gradient accumulation: tokens in one forward and backward."""
+    mask_truncated: bool = False
+    """Leave completions that ran out of budget out of the policy loss (DAPO)."""
+
+    @model_validator(mode="after")
+    def _batches_divide(self) -> Self:
+        if self.batch_size % self.group_size:
+            raise ValueError(f"batch_size ({self.batch_size}) must be a multiple of group_size ({self.group_size})")
+        groups = self.batch_size // self.group_size
+        if groups % self.updates_per_batch:
+            raise ValueError(
+                f"updates_per_batch ({self.updates_per_batch}) must divide the {groups} groups of a batch "
+                f"(batch_size {self.batch_size} / group_size {self.group_size})"
+            )
+        return self
+
+
+class Evaluation(Section):
+    """Scoring on held-out items."""
+
+    every: int = Field(0, ge=0)
+    """GRPO steps between evaluations; 0 evaluates only between stages."""
+    items: int = Field(128, ge=1)
+    """Held-out items a task while training."""
+    final_items: int = Field(256, ge=1)
+    """Held-out items a task between stages, for the summary."""
+    batch_size: int = Field(64, ge=1)
+    """Prompts sampled at once."""
+    sampling: EvalSampling = EvalSampling()
+    """How held-out completions are drawn."""
+
+
+class Checkpoint(Section):
+    """What is saved while training."""
+
+    every: int = Field(50, ge=0)
+    """Steps between checkpoints; the end of a stage always saves one.  0 saves only there."""
+    keep_last: int = Field(2, ge=1)
+    """Checkpoints kept, besides the best one."""
+    best: bool = True
+    """Keep the checkpoint with the best evaluation score."""
+
+
+class Logging(Section):
+    """What is written while training."""
+
+    rollouts_every: int = Field(10, ge=0)
+    """Steps between samples of rollouts; 0 writes none."""
+    rollouts: int = Field(16, ge=1)
+    """Rollouts in a sample."""
+    tensorboard: bool = False
+    """Also write TensorBoard event files to ``tensorboard/`` in the run."""
+    wandb: str | None = None
+    """Also log to this Weights & Biases project."""

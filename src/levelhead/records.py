@@ -1,0 +1,229 @@
+"""What travels between the rooms: frozen, slotted records without torch.
+
+A prompt becomes a group of rollouts; a rollout holds turns; a turn is a (context, completion) pair of
+token ids.  Tokens are made once, in :mod:`levelhead.text`; nothing downstream tokenizes again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+Message = Mapping[str, Any]
+"""One chat message, ``{"role": ..., "content": ...}``, tool fields as in the chat-template convention."""
+
+FinishReason = Literal["stop", "length", "env"]
+Severity = Literal["info", "warning", "critical"]
+ActionKind = Literal["warn", "skip", "shrink", "rollback", "resample", "adapt", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One problem to answer.
+
+    Attributes:
+        id: Unique within its task and stable across runs; the seed of a rollout is drawn from it.
+        task: Name of the task that made it.
+        messages: Chat messages up to, and without, the assistant's turn.
+        token_ids: ``messages`` as the codec rendered them, generation prompt included; empty until rendered.
+        facts: What the scorer may see and the policy may not.
+    """
+
+    id: str
+    task: str
+    messages: tuple[Message, ...]
+    token_ids: tuple[int, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_tokens(self, token_ids: Sequence[int]) -> Prompt:
+        """Return this prompt with its rendered token ids."""
+        return replace(self, token_ids=tuple(token_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Exactly the tokens that the policy read and drew in one turn.
+
+    Attributes:
+        context_ids: Token ids the policy saw, generation prompt included.
+        completion_ids: Token ids that were drawn, the stop token included.
+        logprobs: Log-probability of each drawn token under the policy at the sampling temperature, before
+            penalties and truncation (top-k, top-p, min-p): what the trainer recomputes.
+        behaviour_logprobs: Log-probability of each drawn token under the distribution it was really drawn
+            from, after every sampling control; equals ``logprobs`` where no control acted.
+        finish: ``stop`` a stop token was drawn, ``length`` the budget ran out, ``env`` the environment ended it.
+    """
+
+    context_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    behaviour_logprobs: tuple[float, ...]
+    finish: FinishReason
+
+    def __post_init__(self) -> None:
+        n = len(self.completion_ids)
+        if len(self.logprobs) != n or len(self.behaviour_logprobs) != n:
+            raise ValueError(
+                f"a turn of {n} completion tokens needs {n} log-probabilities, "
+                f"got {len(self.logprobs)} and {len(self.behaviour_logprobs)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a task thinks of a rollout.
+
+    Attributes:
+        total: The reward.  Finite.
+        parts: Named rewards; several objectives stay apart until the objective merges them.
+        valid: Whether the answer parsed.
+        info: Anything worth keeping with a sample; never used for training.
+    """
+
+    total: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    valid: bool = True
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in (("total", self.total), *self.parts.items()):
+            if not math.isfinite(value):
+                raise ValueError(f"score part {name!r} is {value}; a score must be finite")
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One attempt at a prompt: a single-turn answer has one turn, an episode one per action.
+
+    Attributes:
+        prompt_id: The prompt it answers.
+        turns: In order.
+        score: ``None`` until the task has scored it.
+        policy_version: Number of optimizer updates the policy that drew it had seen.
+        text: The completion of each turn, decoded once for the task.
+        info: Free notes, kept with the sample.
+    """
+
+    prompt_id: str
+    turns: tuple[Turn, ...]
+    score: Score | None = None
+    policy_version: int = 0
+    text: tuple[str, ...] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reward(self) -> float:
+        """The total score; raises if the rollout has not been scored."""
+        if self.score is None:
+            raise ValueError(f"rollout of prompt {self.prompt_id!r} has not been scored")
+        return self.score.total
+
+    @property
+    def length(self) -> int:
+        """Completion tokens over all turns."""
+        return sum(len(turn.completion_ids) for turn in self.turns)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the last turn ran out of its token budget."""
+        return bool(self.turns) and self.turns[-1].finish == "length"
+
+    def scored(self, score: Score) -> Rollout:
+        """Return this rollout with its score."""
+        return replace(self, score=score)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The K rollouts of one prompt."""
+
+    prompt: Prompt
+    rollouts: tuple[Rollout, ...]
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        """Total score of each rollout, shape (K,)."""
+        return tuple(rollout.reward for rollout in self.rollouts)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """Every number of one optimizer step (or one evaluation), under TRL's names where TRL has one.
+
+    Attributes:
+        step: Optimizer steps done in this stage, counted from 1; an evaluation carries the step it follows.
+        stage: Which loop wrote it.
+        values: Flat metric name to number; a number that does not exist for this step is absent, never 0.
+        timings: Metrics that differ between two runs of one seed (seconds, rates, memory), kept apart.
+    """
+
+    step: int
+    stage: Literal["sft", "grpo", "eval"]
+    values: Mapping[str, float]
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat dict for one line of ``metrics.jsonl``."""
+        return {"step": self.step, "stage": self.stage, **self.values, **self.timings}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something the guard, the trainer or an environment saw or did.
+
+    Attributes:
+        step: Optimizer step at which it was seen.
+        code: A finding's code (``entropy-collapse``) or the trainer's own (``interrupted``).
+        severity: How bad it is.
+        message: One line for a person.
+        action: What was done about it; ``None`` for a mere observation.
+        evidence: The numbers that led to it.
+    """
+
+    step: int
+    code: str
+    severity: Severity
+    message: str
+    action: ActionKind | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Dict for one line of ``events.jsonl``."""
+        return {
+            "step": self.step,
+            "code": self.code,
+            "severity": self.severity,
+            "message": self.message,
+            "action": self.action,
+            "evidence": dict(self.evidence),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An action the guard asks training to take, as data, with the event that explains it.
+
+    Attributes:
+        kind: What to do.
+        event: Why, with the numbers.
+        params: What the action needs (``{"factor": 0.5}`` for ``shrink``, recipe keys for ``adapt``).
+    """
+
+    kind: ActionKind
+    event: Event
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """What training knows of the guard: it is shown records and returns decisions, and touches nothing."""
+
+    def before_update(self, record: StepRecord) -> Sequence[Decision]:
+        """Called with the gradient's numbers known and the optimizer not yet stepped."""
+        ...
+
+    def after_update(self, record: StepRecord) -> Sequence[Decision]:
+        """Called with the complete record of a step."""
+        ...

@@ -1,0 +1,1 @@
+"""Sampling: the sampler protocol, the in-process sampler, logits processors."""

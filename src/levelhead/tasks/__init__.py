@@ -1,0 +1,1 @@
+"""What is learnt: the task protocol and one module or folder a task."""

@@ -1,0 +1,133 @@
+"""The task protocol: prompts to answer, an oracle, and an episode that scores what the policy writes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from levelhead.records import Message, Prompt, Rollout, Score
+
+Split = Literal["train", "eval"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an environment answers to one action.
+
+    Attributes:
+        done: Whether the episode is over.
+        score: The score of the whole episode, when done.
+    """
+
+    done: bool
+    score: Score | None = None
+
+
+@runtime_checkable
+class Episode(Protocol):
+    """One attempt at a prompt, turn by turn."""
+
+    async def observe(self) -> list[Message]:
+        """Return the messages of the next turn: all that the policy will see."""
+        ...
+
+    async def act(self, text: str) -> Step:
+        """Take the policy's text of this turn."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of whatever the episode holds; called once, finished or not."""
+        ...
+
+
+@runtime_checkable
+class Task(Protocol):
+    """Something to learn.
+
+    The oracle scores the maximum, an empty answer scores the minimum, scores are finite, and the same seed
+    gives the same prompts in the same order.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name in metrics and reports."""
+        ...
+
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        """Yield the split's prompts once, in an order that depends on the seed alone."""
+        ...
+
+    def oracle(self, prompt: Prompt) -> list[str] | None:
+        """Return a perfect answer per turn, or ``None`` where nobody knows one."""
+        ...
+
+    def episode(self, prompt: Prompt) -> Episode:
+        """Start an attempt at a prompt."""
+        ...
+
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return the task's own metrics over scored rollouts (accuracy by condition, bias scores, ...)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A completion to be scored.
+
+    Attributes:
+        prompt: What was asked.
+        text: The completion, decoded, without its stop token.
+        token_ids: The completion as it was drawn.
+    """
+
+    prompt: Prompt
+    text: str
+    token_ids: tuple[int, ...] = ()
+
+
+class SingleTurnTask(ABC):
+    """A task whose rollouts are one answer each: subclasses write :meth:`prompts` and :meth:`score`."""
+
+    name: str
+
+    @abstractmethod
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        """Yield the split's prompts once, in an order that depends on the seed alone."""
+
+    @abstractmethod
+    def score(self, prompt: Prompt, text: str) -> Score:
+        """Score one answer."""
+
+    async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
+        """Score many answers; ``None`` marks a rollout that must be dropped."""
+        return [self.score(answer.prompt, answer.text) for answer in answers]
+
+    def oracle(self, prompt: Prompt) -> list[str] | None:  # noqa: ARG002
+        """Return a perfect answer, or ``None`` where nobody knows one."""
+        return None
+
+    def episode(self, prompt: Prompt) -> Episode:
+        """Start the trivial one-turn episode."""
+        return _SingleTurnEpisode(self, prompt)
+
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:  # noqa: ARG002
+        """Return the task's own metrics over scored rollouts; none unless a subclass adds some."""
+        return {}
+
+
+class _SingleTurnEpisode:
+    def __init__(self, task: SingleTurnTask, prompt: Prompt) -> None:
+        self._task = task
+        self._prompt = prompt
+
+    async def observe(self) -> list[Message]:
+        return list(self._prompt.messages)
+
+    async def act(self, text: str) -> Step:
+        (score,) = await self._task.score_batch([Answer(self._prompt, text)])
+        return Step(done=True, score=score)
+
+    async def close(self) -> None:
+        return None

@@ -1,0 +1,1 @@
+"""The only place where text and tokens meet."""

@@ -1,0 +1,1 @@
+"""The loops: SFT, GRPO, checkpoints, metrics."""

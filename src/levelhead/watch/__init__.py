@@ -1,0 +1,1 @@
+"""Findings, detectors, the guard, the doctor and its log readers."""
