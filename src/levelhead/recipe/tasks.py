@@ -30,7 +30,7 @@ class Fairness(TaskSection):
     kind: Literal["fairness"]
     """``fairness``."""
     path: str | list[str] | None = None
-    """BBQ JSONL file, files, or folder of ``*.jsonl``; a built-in generator of items in the same schema unless given."""
+    """BBQ JSONL file, files, or folder of ``*.jsonl``; a built-in generator in the same schema unless given."""
     items: int = Field(2000, ge=10)
     """Items that the built-in generator makes."""
 
@@ -79,7 +79,7 @@ class Function(TaskSection):
     reward_weights: list[float] | None = None
     """One weight a reward; 1 each unless given."""
     on_reward_error: Literal["stop", "drop"] = "stop"
-    """``stop`` the run on a reward that raises or returns None or a non-finite value, or ``drop`` and count the rollout."""
+    """A reward that raises or returns None or a non-finite value: ``stop`` the run, or ``drop`` and count it."""
 
 
 TaskRecipe = Annotated[Fairness | Faithfulness | Math | Function, Field(discriminator="kind")]
