@@ -1,0 +1,191 @@
+"""Reading data files: every complaint names the file, the line and the way out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from levelhead.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One JSON object of a data file, and where it stands.
+
+    Attributes:
+        path: The file.
+        line: Line number, counted from 1 (the position in the list, for a file that is one JSON array).
+        values: The object.
+    """
+
+    path: Path
+    line: int
+    values: Mapping[str, Any]
+
+    @property
+    def where(self) -> str:
+        """File and line, to begin an error message with."""
+        return f"{self.path}, line {self.line}"
+
+    def error(self, message: str) -> InputError:
+        """Return (not raise) an error about this row."""
+        return InputError(f"{self.where}: {message}")
+
+    def require(self, key: str) -> Any:
+        """Return a field that must be there.
+
+        Raises:
+            InputError: The row has no such field.
+        """
+        if key not in self.values:
+            have = ", ".join(map(repr, self.values)) or "none"
+            raise self.error(f"the field {key!r} is missing; the fields are: {have}")
+        return self.values[key]
+
+    def text(self, key: str, *, empty: bool = False) -> str:
+        """Return a text field.
+
+        Args:
+            key: The field.
+            empty: Whether text of nothing but white space is accepted.
+
+        Raises:
+            InputError: The field is missing, is no text, or is empty where it must not be.
+        """
+        value = self.require(key)
+        if not isinstance(value, str):
+            raise self.error(f"the field {key!r} must be text, not {_kind(value)}")
+        if not empty and not value.strip():
+            raise self.error(f"the field {key!r} is empty")
+        return value
+
+    def choice(self, key: str, choices: Sequence[str]) -> str:
+        """Return a text field that takes one of a few values.
+
+        Raises:
+            InputError: The field is missing or holds anything else.
+        """
+        value = self.text(key)
+        if value not in choices:
+            raise self.error(f"the field {key!r} must be {' or '.join(choices)}, not {value[:60]!r}")
+        return value
+
+    def integer(self, key: str, low: int, high: int) -> int:
+        """Return a whole number in ``[low, high]``.
+
+        Raises:
+            InputError: The field is missing or holds anything else.
+        """
+        value = self.require(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.error(f"the field {key!r} must be a whole number from {low} to {high}, not {value!r}")
+        return value
+
+    def mapping(self, key: str) -> Row:
+        """Return a field that is itself an object, as a row at the same place.
+
+        Raises:
+            InputError: The field is missing or is no object.
+        """
+        value = self.require(key)
+        if not isinstance(value, dict):
+            raise self.error(f"the field {key!r} must be an object, not {_kind(value)}")
+        return Row(self.path, self.line, value)
+
+    def texts(self, key: str, *, length: int | None = None) -> list[str]:
+        """Return a list of texts.
+
+        Raises:
+            InputError: The field is missing, is no list of texts, or has another length than asked for.
+        """
+        value = self.require(key)
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+            raise self.error(f"the field {key!r} must be a list of texts, not {_kind(value)}")
+        if length is not None and len(value) != length:
+            raise self.error(f"the field {key!r} must hold {length} texts, not {len(value)}")
+        return list(value)
+
+
+def find_files(path: str | Sequence[str], suffixes: Sequence[str]) -> list[Path]:
+    """Resolve a recipe's ``path``: one file, several, or folders, whose matching files are taken in name order.
+
+    Args:
+        path: File or folder, or several of either; ``~`` is expanded.
+        suffixes: Endings that a folder's files are chosen by (``[".jsonl"]``); a file named outright may have any.
+
+    Raises:
+        InputError: Something named does not exist, a folder holds no matching file, or nothing is named.
+    """
+    given = [path] if isinstance(path, str) else list(path)
+    if not given:
+        raise InputError("tasks[].path is an empty list; name a data file, or leave path out for built-in items")
+    found: list[Path] = []
+    for entry in given:
+        place = Path(entry).expanduser()
+        if place.is_dir():
+            inside = sorted(file for file in place.iterdir() if file.is_file() and file.suffix in suffixes)
+            if not inside:
+                raise InputError(f"{place}: the folder holds no {' or '.join('*' + s for s in suffixes)} file")
+            found += inside
+        elif place.is_file():
+            found.append(place)
+        else:
+            raise InputError(f"{place}: no such file or folder (tasks[].path, seen from {Path.cwd()})")
+    return list(dict.fromkeys(found))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read a file of JSON objects: one a line (blank lines are passed over), or one JSON array of objects.
+
+    Raises:
+        InputError: The file is missing, unreadable, not UTF-8 or empty, or a line is not a JSON object.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the file to UTF-8") from error
+    if not text.strip():
+        raise InputError(f"{path}: the file is empty")
+    return list(_array(path, text) if text.lstrip().startswith("[") else _lines(path, text))
+
+
+def _lines(path: Path, text: str) -> Iterator[Row]:
+    # Not splitlines(): JSON strings may hold U+2028 and its like unescaped, and those end no line of a file.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            raise InputError(f"{path}, line {number}: not a JSON object ({reason}): {line.strip()[:60]!r}") from error
+        yield _row(path, number, value)
+
+
+def _array(path: Path, text: str) -> Iterator[Row]:
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from error
+    except RecursionError as error:
+        raise InputError(f"{path}: not valid JSON (nested too deeply)") from error
+    if not values:
+        raise InputError(f"{path}: the file holds an empty list")
+    for number, value in enumerate(values, start=1):
+        yield _row(path, number, value)
+
+
+def _row(path: Path, number: int, value: Any) -> Row:
+    if not isinstance(value, dict):
+        raise InputError(f"{path}, line {number}: a JSON object is wanted, not {_kind(value)}")
+    return Row(path, number, value)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
