@@ -1,0 +1,101 @@
+"""What every estimator shares: the result record, the checks of the input, exact centring.
+
+Arrays are numpy arrays or torch tensors; the functions are written once against the array API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+from array_api_compat import array_namespace, is_array_api_obj
+
+Array: TypeAlias = Any
+"""A numpy array, a torch tensor, or another array of the array API."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advantages:
+    """What an estimator returns.
+
+    Attributes:
+        values_gk: Advantage of each rollout, shape (groups, K); exactly 0 in a group that is not live.
+        live_g: Which groups carry signal, boolean, shape (groups,).  The others can be left out of the update.
+        tokens_gkt: Advantage of each token, shape (groups, K, tokens), from estimators that share credit out
+            among tokens; ``values_gk`` is then the mean over a rollout's tokens.  ``None`` elsewhere.
+    """
+
+    values_gk: Array
+    live_g: Array
+    tokens_gkt: Array | None = None
+
+
+def as_floats(name: str, array: Array) -> tuple[ModuleType, Array]:
+    """Return the array's namespace and the array in float32 or better.
+
+    Nested sequences become float64 numpy arrays, integers the namespace's default float, half precision float32.
+
+    Args:
+        name: What to call the array in an error.
+        array: Any shape.
+
+    Raises:
+        ValueError: An entry is NaN, infinite, or so large that a difference of two would overflow.
+    """
+    if not is_array_api_obj(array):
+        array = np.asarray(array, dtype=np.float64)
+    xp = array_namespace(array)
+    if not xp.isdtype(array.dtype, "real floating"):
+        array = xp.astype(array, xp.__array_namespace_info__().default_dtypes()["real floating"])
+    elif xp.finfo(array.dtype).bits < 32:
+        array = xp.astype(array, xp.float32)
+    usable = xp.abs(array) <= xp.finfo(array.dtype).max / 4
+    if not bool(xp.all(usable)):
+        bad = array[~usable]
+        raise ValueError(f"{name} holds {float(bad[0])} ({bad.shape[0]} such entries); every entry must be finite")
+    return xp, array
+
+
+def check_rewards(rewards_gk: Array) -> tuple[ModuleType, Array]:
+    """Return the namespace and the rewards as floats, shape (groups, K).
+
+    Raises:
+        ValueError: The shape is not (groups, K) with at least one group and K >= 2, or an entry is not finite.
+    """
+    xp, rewards_gk = as_floats("rewards_gk", rewards_gk)
+    if rewards_gk.ndim != 2:
+        raise ValueError(f"rewards_gk must have shape (groups, K), got {tuple(rewards_gk.shape)}")
+    groups, k = rewards_gk.shape
+    if groups < 1:
+        raise ValueError("rewards_gk holds no group; at least one is needed")
+    if k < 2:
+        raise ValueError(f"a group needs at least 2 rollouts to be compared, got K={k}; raise the group size")
+    return xp, rewards_gk
+
+
+def contrast(xp: ModuleType, rewards_gk: Array) -> tuple[Array, Array]:
+    """Return ``rewards - lowest`` of each group, shape (groups, K), and which groups hold two different rewards.
+
+    Centring starts from the lowest reward and not from the mean: the mean of eight float32 0.7 is not 0.7, but
+    0.7 - 0.7 is 0, so a group without contrast stays exactly 0 through everything that follows.
+    """
+    low_g1 = xp.min(rewards_gk, axis=1, keepdims=True)
+    live_g = xp.max(rewards_gk, axis=1) != low_g1[:, 0]
+    return rewards_gk - low_g1, live_g
+
+
+def standardise(xp: ModuleType, rewards_gk: Array, *, ddof: int, eps: float) -> tuple[Array, Array]:
+    """Return ``(r - mean) / (std + eps)`` within each group, shape (groups, K), and the live groups.
+
+    The standard deviation is taken of rewards scaled to [0, 1], so that neither a gap of 1e-30 nor one of 1e30
+    under- or overflows when squared; for K=2 the population form with ``eps=0`` is then exactly +1 and -1.
+    """
+    above_gk, live_g = contrast(xp, rewards_gk)
+    live_g1 = live_g[:, None]
+    span_g1 = xp.where(live_g1, xp.max(above_gk, axis=1, keepdims=True), xp.ones_like(above_gk[:, :1]))
+    unit_gk = above_gk / span_g1
+    centred_gk = unit_gk - xp.mean(unit_gk, axis=1, keepdims=True)
+    std_g1 = xp.std(unit_gk, axis=1, keepdims=True, correction=ddof) + eps / span_g1
+    return centred_gk / xp.where(live_g1, std_g1, xp.ones_like(std_g1)), live_g
