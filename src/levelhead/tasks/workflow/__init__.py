@@ -1,0 +1,1 @@
+"""Policies that write workflows, which are run and rewarded."""

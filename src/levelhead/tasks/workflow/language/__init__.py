@@ -1,0 +1,37 @@
+"""The workflow language: grammar, typed tree, canonical printer, static checks, extraction from a model's answer."""
+
+from levelhead.tasks.workflow.language.checks import Limits, check, most_calls
+from levelhead.tasks.workflow.language.errors import WorkflowError
+from levelhead.tasks.workflow.language.parser import parse
+from levelhead.tasks.workflow.language.printer import to_text
+from levelhead.tasks.workflow.language.tree import (
+    Call,
+    Chain,
+    Conditional,
+    Done,
+    Loop,
+    Node,
+    Parallel,
+    calls,
+    chain,
+    depth,
+)
+
+__all__ = [
+    "Call",
+    "Chain",
+    "Conditional",
+    "Done",
+    "Limits",
+    "Loop",
+    "Node",
+    "Parallel",
+    "WorkflowError",
+    "calls",
+    "chain",
+    "check",
+    "depth",
+    "most_calls",
+    "parse",
+    "to_text",
+]
