@@ -14,7 +14,7 @@ class Lora(Section):
 
     r: int = Field(8, ge=1)
     """Rank of the update."""
-    alpha: float = Field(16.0, gt=0)
+    alpha: int = Field(16, gt=0)
     """Scale; the update is multiplied by ``alpha / r``."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout on the adapter's input while training with SFT; GRPO always runs without dropout."""
@@ -68,7 +68,8 @@ class Model(Section):
     chat_template: str | None = None
     """Path of a Jinja file, for a model that ships no chat template."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Weight type; ``auto`` is bfloat16 where the hardware computes in it, else float32."""
+    """Compute type; ``auto`` is bfloat16 where the hardware multiplies in it, else float32.  Trained weights stay
+    float32 (small updates vanish in bfloat16); the frozen base under LoRA is kept in this type."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation."""
     lora: Lora | None = None

@@ -1,0 +1,256 @@
+"""From a recipe's ``model`` section, or a checkpoint, to a policy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Qwen2Config
+from transformers import Qwen2ForCausalLM as TinyForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from levelhead.errors import InputError
+from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
+from levelhead.recipe.model import Lora, Model
+from levelhead.text.codec import Codec
+from levelhead.text.tiny import train_tokenizer
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, weights: bool = True) -> Policy:
+    """Build the policy that a recipe asks for.
+
+    Args:
+        section: The recipe's ``model``.
+        texts: The tasks' own text, from which the tiny preset trains its tokenizer.
+        seed: Initial weights of the tiny preset and of adapters.
+        weights: Without, the model is built from its config on the meta device: a dry run.
+
+    Raises:
+        InputError: The model is not there, cannot be loaded, or has no chat template.
+    """
+    device = resolve_device(section.device)
+    compute = resolve_dtype(section.dtype, device)
+    torch.manual_seed(seed)
+    if section.preset == "tiny":
+        codec = Codec(train_tokenizer(texts, section.tiny.vocab_size))
+        model = _tiny(section, codec)
+    else:
+        codec = load_codec(section)
+        model = _pretrained(section, compute if section.lora else torch.float32, weights)
+    if weights:
+        model = model.to(device)  # type: ignore[arg-type]
+    return _finish(section, model, codec, compute, seed)
+
+
+def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
+    """Build the policy whose weights (or adapter) a checkpoint holds.
+
+    Raises:
+        InputError: The folder is no checkpoint, or one of another model.
+    """
+    device = resolve_device(section.device)
+    compute = resolve_dtype(section.dtype, device)
+    adapter = (folder / "adapter_config.json").is_file()
+    if adapter != (section.lora is not None):
+        kind = "an adapter" if adapter else "whole weights"
+        want = "model.lora set" if adapter else "no model.lora"
+        raise InputError(f"{folder}: holds {kind}; the recipe must have {want} to load it")
+    if not adapter and not (folder / "config.json").is_file():
+        raise InputError(f"{folder}: no model here (neither config.json nor adapter_config.json)")
+    codec = Codec(_quiet(lambda: AutoTokenizer.from_pretrained(str(folder))))
+    if adapter:
+        base = _pretrained(section, compute, True).to(device)  # type: ignore[arg-type]
+        return Policy(_adapter(base, section.lora, seed, folder), codec, compute)
+    model = _quiet(
+        lambda: AutoModelForCausalLM.from_pretrained(
+            str(folder), dtype=torch.float32, attn_implementation=section.attention
+        )
+    )
+    _same_shape(section, model, folder)
+    return _finish(section, model.to(device), codec, compute, seed)
+
+
+def load_codec(section: Model) -> Codec:
+    """Load the tokenizer and chat template of a pretrained model.
+
+    Raises:
+        InputError: There is no tokenizer, or it has no chat template.
+    """
+    source = section.tokenizer or section.name
+    template = None
+    if section.chat_template is not None:
+        try:
+            template = Path(section.chat_template).read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"model.chat_template: {section.chat_template}: {error.strerror}") from None
+    tokenizer = _hub(
+        "model.tokenizer" if section.tokenizer else "model.name",
+        str(source),
+        lambda: AutoTokenizer.from_pretrained(
+            source, revision=section.revision, trust_remote_code=section.trust_remote_code
+        ),
+    )
+    return Codec(tokenizer, chat_template=template, generation_eos=_generation_eos(section))
+
+
+def wrap(model: Any, tokenizer: Any) -> Policy:
+    """Make a policy of a model and tokenizer that the user has already loaded."""
+    eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    codec = Codec(tokenizer, generation_eos=[eos] if isinstance(eos, int) else list(eos or ()))
+    policy = Policy(model, codec, torch.float32 if model.dtype == torch.float32 else model.dtype)
+    policy.model.eval()
+    return policy
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device that ``model.device`` names.
+
+    Raises:
+        InputError: It is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"model.device: {name!r} is no device; use auto, cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"model.device: {name!r} asked for, but torch sees no CUDA device; use auto or cpu")
+    return device
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Return the compute type: ``auto`` is bfloat16 where the hardware multiplies in it, else float32."""
+    if name != "auto":
+        return _DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+    native = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+    return torch.bfloat16 if native else torch.float32
+
+
+def fingerprint(policy: Policy) -> str:
+    """Short hash of the architecture and vocabulary, to tell a checkpoint of another model."""
+    shapes = [f"{name}:{tuple(p.shape)}" for name, p in policy.base.named_parameters() if "lora_" not in name]
+    return hashlib.sha256("\n".join([*shapes, str(policy.codec.vocab_size)]).encode()).hexdigest()[:16]
+
+
+def _finish(section: Model, model: PreTrainedModel, codec: Codec, compute: torch.dtype, seed: int) -> Policy:
+    if section.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.config.use_cache = False
+    wrapped: Any = model if section.lora is None else _adapter(model, section.lora, seed, None)
+    policy = Policy(wrapped, codec, compute)
+    policy.model.eval()
+    return policy
+
+
+def _tiny(section: Model, codec: Codec) -> PreTrainedModel:
+    shape = section.tiny
+    config = Qwen2Config(
+        vocab_size=codec.vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=shape.context,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=codec.stop_id,
+        pad_token_id=codec.pad_id,
+    )
+    config._attn_implementation = section.attention
+    return TinyForCausalLM(config)
+
+
+def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrainedModel:
+    name = str(section.name)
+    common: dict[str, Any] = {"revision": section.revision, "trust_remote_code": section.trust_remote_code}
+
+    def build() -> Any:
+        if weights:
+            return AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, attn_implementation=section.attention, **common
+            )
+        config = AutoConfig.from_pretrained(name, **common)
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(
+                config, dtype=dtype, attn_implementation=section.attention, trust_remote_code=section.trust_remote_code
+            )
+
+    model: PreTrainedModel = _hub("model.name", name, build)
+    return model
+
+
+def _adapter(model: PreTrainedModel, lora: Lora | None, seed: int, folder: Path | None) -> Any:
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    torch.manual_seed(seed)
+    if folder is not None:
+        wrapped = PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+        if (folder / REFERENCE_ADAPTER / "adapter_config.json").is_file():
+            wrapped.load_adapter(str(folder / REFERENCE_ADAPTER), adapter_name=REFERENCE_ADAPTER, is_trainable=False)
+    else:
+        assert lora is not None  # noqa: S101 - load_checkpoint has compared the recipe with the folder
+        config = LoraConfig(
+            r=lora.r,
+            lora_alpha=lora.alpha,
+            lora_dropout=lora.dropout,
+            target_modules=lora.target_modules,
+            modules_to_save=lora.modules_to_save or None,
+            task_type="CAUSAL_LM",
+        )
+        wrapped = get_peft_model(model, config)
+    if getattr(model, "is_gradient_checkpointing", False):
+        model.enable_input_require_grads()
+    wrapped.eval()
+    return wrapped
+
+
+def _generation_eos(section: Model) -> list[int]:
+    from transformers import GenerationConfig
+
+    try:
+        config = GenerationConfig.from_pretrained(str(section.name), revision=section.revision or "main")
+    except (OSError, ValueError):
+        return []
+    eos = config.eos_token_id
+    return [eos] if isinstance(eos, int) else list(eos or ())
+
+
+def _same_shape(section: Model, model: PreTrainedModel, folder: Path) -> None:
+    if section.preset != "tiny":
+        return
+    config = model.config
+    for key, wanted in (("hidden_size", section.tiny.hidden_size), ("num_hidden_layers", section.tiny.layers)):
+        found = getattr(config, key, None)
+        if found != wanted:
+            raise InputError(
+                f"{folder}: a checkpoint of another model: {key} is {found}, the recipe's model.tiny gives {wanted}"
+            )
+
+
+def _hub(key: str, name: str, build: Any) -> Any:
+    """Load something from a folder or the hub, with an error that names the key."""
+    try:
+        return _quiet(build)
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{key}: cannot load {name!r}: {reason}") from None
+
+
+def _quiet(build: Any) -> Any:
+    """Load without transformers' progress bars."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        return build()
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()

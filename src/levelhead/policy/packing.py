@@ -1,0 +1,214 @@
+"""Token sequences packed as prefix trees, so that a shared prefix is computed once.
+
+The K rollouts of a prompt share its tokens, and the turns of an episode share their history.  A *row* holds the
+trie of some sequences in depth-first order: every distinct prefix once.  A token attends to its own ancestors
+only and sits at its depth, so that the computation equals that of the sequences one by one, gradients included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSequence:
+    """A (context, completion) pair and the bundle it shares prefixes with.
+
+    Attributes:
+        context_ids: What the policy saw.
+        completion_ids: What it wrote; at least one token.
+        bundle: Sequences with the same bundle id are packed into the same row.
+    """
+
+    context_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    bundle: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.context_ids or not self.completion_ids:
+            raise ValueError(
+                f"a sequence needs context and completion tokens, got {len(self.context_ids)} and "
+                f"{len(self.completion_ids)}"
+            )
+
+    @property
+    def input_ids(self) -> tuple[int, ...]:
+        """Tokens that are read: all but the last, which is only predicted."""
+        return self.context_ids + self.completion_ids[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    tokens: list[int]
+    depths: list[int]
+    paths: list[tuple[int, Tensor]]
+    """For each sequence its index in the caller's list and the row position of each of its tokens."""
+    chain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Rows padded to one length, and where each completion token is predicted.
+
+    Attributes:
+        indices: Position in the caller's list of each of the n sequences, in order.
+        input_ids: (rows, length) tokens, right padded.
+        position_ids: (rows, length) depth of each token, or ``None`` where every row is one plain sequence.
+        attention_mask: (rows, 1, length, length) boolean, true where a query may look; ``None`` for plain causal.
+        gather: (m,) flat row position whose hidden state predicts each completion token.
+        targets: (m,) the completion tokens, sequence after sequence.
+        lengths: Completion tokens of each sequence; they sum to m.
+    """
+
+    indices: tuple[int, ...]
+    input_ids: Tensor
+    position_ids: Tensor | None
+    attention_mask: Tensor | None
+    gather: Tensor
+    targets: Tensor
+    lengths: tuple[int, ...]
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens that pass through the model, padding included."""
+        return self.input_ids.numel()
+
+    def to(self, device: torch.device) -> MicroBatch:
+        """Return this micro-batch on a device."""
+        return MicroBatch(
+            self.indices,
+            self.input_ids.to(device),
+            None if self.position_ids is None else self.position_ids.to(device),
+            None if self.attention_mask is None else self.attention_mask.to(device),
+            self.gather.to(device),
+            self.targets.to(device),
+            self.lengths,
+        )
+
+    def pad(self, flat: Tensor) -> Tensor:
+        """Lay m flat values out as (n, t), zero where a sequence is shorter than the longest."""
+        return torch.nn.utils.rnn.pad_sequence(list(torch.split(flat, list(self.lengths))), batch_first=True)
+
+    def mask(self) -> Tensor:
+        """(n, t) mask of the laid-out values: 1 on completion tokens, 0 on padding."""
+        lengths = torch.tensor(self.lengths, device=self.targets.device)
+        return (torch.arange(max(self.lengths), device=lengths.device) < lengths[:, None]).float()
+
+
+def pack(sequences: Sequence[TokenSequence], *, tokens: int, pad_id: int = 0, share: bool = True) -> list[MicroBatch]:
+    """Pack sequences into micro-batches of at most ``tokens`` computed tokens.
+
+    A bundle whose tree is larger than the budget is split; a single longer sequence gets a micro-batch of its own.
+
+    Args:
+        sequences: What to pack.
+        tokens: Budget of tokens that pass through the model at once, padding included.
+        pad_id: Any valid token id; padding is never looked at.
+        share: Whether prefixes are shared; without, every sequence is a row (models with recurrent or
+            convolution layers, whose state cannot branch).
+
+    Returns:
+        Micro-batches that together hold each sequence exactly once.
+    """
+    if tokens < 1:
+        raise ValueError(f"a micro-batch needs a budget of at least one token, got {tokens}")
+    rows = _rows(sequences, tokens, share)
+    rows.sort(key=lambda row: (row.chain, -len(row.tokens)))
+    batches: list[MicroBatch] = []
+    pending: list[_Row] = []
+    for row in rows:
+        longest = max(len(r.tokens) for r in [*pending, row])
+        if pending and (longest * (len(pending) + 1) > tokens or pending[-1].chain != row.chain):
+            batches.append(_batch(pending, sequences, pad_id))
+            pending = []
+        pending.append(row)
+    if pending:
+        batches.append(_batch(pending, sequences, pad_id))
+    return batches
+
+
+def _rows(sequences: Sequence[TokenSequence], budget: int, share: bool) -> list[_Row]:
+    bundles: dict[int, list[int]] = {}
+    for index, sequence in enumerate(sequences):
+        bundles.setdefault(sequence.bundle if share else index, []).append(index)
+    return [row for members in bundles.values() for row in _trees(sequences, members, budget)]
+
+
+def _trees(sequences: Sequence[TokenSequence], members: list[int], budget: int) -> list[_Row]:
+    """Merge sequences in lexicographic order: what each shares with the one before it is its place in the trie."""
+    rows: list[_Row] = []
+    row: _Row | None = None
+    previous: tuple[int, ...] = ()
+    for ids, index in sorted((sequences[i].input_ids, i) for i in members):
+        shared = _common(previous, ids) if row is not None else 0
+        if row is None or len(row.tokens) + len(ids) - shared > budget:
+            row = _Row([], [], [], chain=True)
+            rows.append(row)
+            shared = 0
+        start = len(row.tokens)
+        row.tokens.extend(ids[shared:])
+        row.depths.extend(range(shared, len(ids)))
+        fresh = torch.arange(start, len(row.tokens))
+        row.paths.append((index, torch.cat([row.paths[-1][1][:shared], fresh]) if shared else fresh))
+        previous = ids
+    return [row if len(row.paths) == 1 else _Row(row.tokens, row.depths, row.paths, chain=False) for row in rows]
+
+
+def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """Length of the longest common prefix, by bisection on slice equality."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[:middle] == b[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _batch(rows: list[_Row], sequences: Sequence[TokenSequence], pad_id: int) -> MicroBatch:
+    length = max(len(row.tokens) for row in rows)
+    plain = all(row.chain for row in rows)
+    input_ids = torch.full((len(rows), length), pad_id)
+    position_ids = None if plain else torch.zeros((len(rows), length), dtype=torch.long)
+    attention_mask = None if plain else torch.zeros((len(rows), 1, length, length), dtype=torch.bool)
+    indices: list[int] = []
+    gather: list[Tensor] = []
+    targets: list[int] = []
+    for r, row in enumerate(rows):
+        input_ids[r, : len(row.tokens)] = torch.tensor(row.tokens)
+        if position_ids is not None and attention_mask is not None:
+            position_ids[r, : len(row.depths)] = torch.tensor(row.depths)
+            _fill(attention_mask[r, 0], row)
+        for index, path in row.paths:
+            sequence = sequences[index]
+            indices.append(index)
+            gather.append(path[len(sequence.context_ids) - 1 :] + r * length)
+            targets.extend(sequence.completion_ids)
+    return MicroBatch(
+        tuple(indices),
+        input_ids,
+        position_ids,
+        attention_mask,
+        torch.cat(gather),
+        torch.tensor(targets),
+        tuple(len(sequences[i].completion_ids) for i in indices),
+    )
+
+
+def _fill(mask: Tensor, row: _Row) -> None:
+    """Let every token of a row look at its ancestors and itself; padding looks at itself, so that no row is empty."""
+    mask.fill_diagonal_(True)
+    written = 0
+    for _, path in row.paths:
+        start = int((path < written).sum())
+        fresh = path[start:]
+        if len(fresh):
+            block = slice(int(fresh[0]), int(fresh[-1]) + 1)
+            mask[block, path[:start]] = True
+            mask[block, block] = torch.ones((len(fresh), len(fresh)), dtype=torch.bool).tril()
+            written = block.stop

@@ -1,0 +1,255 @@
+"""The policy: a causal language model, its codec, and the log-probabilities of given tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from levelhead.policy.head import token_statistics
+from levelhead.policy.packing import MicroBatch, TokenSequence, pack
+from levelhead.text.codec import Codec
+
+REFERENCE_ADAPTER = "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStats:
+    """What the policy says of m given tokens.
+
+    Attributes:
+        logp: (m,) log-probability of each token at the asked temperature, float32.
+        entropy: (m,) entropy of the distribution it was drawn from, in nats, float32.
+    """
+
+    logp: Tensor
+    entropy: Tensor
+
+
+class Policy:
+    """A model that is trained, with the codec that made its tokens.
+
+    Args:
+        model: A causal language model, or a PEFT model around one.
+        codec: Its tokenizer and chat template.
+        compute_dtype: Type of matrix products; where it is not that of the weights, autocast is used.
+    """
+
+    def __init__(self, model: Any, codec: Codec, compute_dtype: torch.dtype = torch.float32) -> None:
+        self.model = model
+        self.codec = codec
+        self.compute_dtype = compute_dtype
+        self.device: torch.device = next(model.parameters()).device
+        self.lora = hasattr(model, "peft_config")
+        self.base: PreTrainedModel = model.get_base_model() if self.lora else model
+        self.shares_prefixes = _can_branch(self.base)
+        self._head = _Head.of(self.base)
+        self._reference: nn.Module | str | None = None
+
+    @property
+    def context(self) -> int:
+        """Longest sequence the model was built for, in tokens."""
+        return int(getattr(self.base.config, "max_position_embeddings", 1 << 20))
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters that are trained."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    def pack(self, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
+        """Pack sequences for this model; see :func:`levelhead.policy.packing.pack`."""
+        return pack(sequences, tokens=tokens, pad_id=self.codec.pad_id, share=self.shares_prefixes)
+
+    def score(self, batch: MicroBatch, temperature: float = 1.0) -> TokenStats:
+        """Log-probability and entropy of every completion token of a micro-batch, differentiable."""
+        batch = batch.to(self.device)
+        with self._autocast():
+            hidden = self._hidden(self.base, batch)
+        return self._statistics(self._head, hidden, batch, temperature)
+
+    @torch.no_grad()
+    def reference_logp(self, batch: MicroBatch, temperature: float = 1.0) -> Tensor:
+        """(m,) log-probabilities under the reference policy.
+
+        Raises:
+            RuntimeError: No reference is kept; call :meth:`keep_reference` first.
+        """
+        if self._reference is None:
+            raise RuntimeError("this policy keeps no reference; call keep_reference() before the first update")
+        batch = batch.to(self.device)
+        if isinstance(self._reference, nn.Module):
+            with self._autocast():
+                hidden = self._hidden(self._reference, batch)
+            return self._statistics(_Head.of(self._reference), hidden, batch, temperature).logp
+        with self._reference_adapter(), self._autocast():
+            hidden = self._hidden(self.base, batch)
+            return self._statistics(self._head, hidden, batch, temperature).logp
+
+    def keep_reference(self, *, trained: bool) -> None:
+        """Freeze today's policy as the reference.
+
+        With LoRA it costs an adapter at most: nothing where the adapter has not been trained yet (the reference
+        is the base model, adapter switched off).  Without, it is a frozen copy of the weights.
+
+        Args:
+            trained: Whether the adapter has been trained, by SFT before, so that the base model alone is no
+                longer today's policy.
+        """
+        if not self.lora:
+            self._reference = _frozen_copy(self.base)
+        elif trained:
+            self._copy_adapter()
+            self._reference = REFERENCE_ADAPTER
+        else:
+            self._reference = ""
+
+    def resume_reference(self) -> None:
+        """Take up the reference that a loaded checkpoint brought as an adapter, or the base model below it."""
+        has_copy = self.lora and REFERENCE_ADAPTER in self.model.peft_config
+        self._reference = REFERENCE_ADAPTER if has_copy else ""
+
+    def drop_reference(self) -> None:
+        """Let go of the reference and its memory."""
+        self._reference = None
+
+    @property
+    def keeps_reference(self) -> bool:
+        """Whether a reference is kept."""
+        return self._reference is not None
+
+    def save(self, folder: Path) -> None:
+        """Write model (or adapter) and tokenizer in Hugging Face format."""
+        self.model.save_pretrained(str(folder), safe_serialization=True)
+        self.codec.save(folder)
+
+    def reference_weights(self) -> dict[str, Tensor] | None:
+        """Weights of a reference that is a copy, for a checkpoint; ``None`` where there is nothing to save."""
+        return dict(self._reference.state_dict()) if isinstance(self._reference, nn.Module) else None
+
+    def load_reference_weights(self, weights: dict[str, Tensor]) -> None:
+        """Restore a reference that :meth:`reference_weights` gave."""
+        if not isinstance(self._reference, nn.Module):
+            self._reference = _frozen_copy(self.base)
+        self._reference.load_state_dict(weights)
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """Train mode inside (gradient checkpointing needs it), evaluation mode outside."""
+        self.model.train()
+        try:
+            yield
+        finally:
+            self.model.eval()
+
+    def disable_dropout(self) -> None:
+        """Set every dropout to zero, so that sampler, trainer and reference compute the same policy."""
+        for module in self.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        for name in ("attention_dropout", "hidden_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop"):
+            for module in self.model.modules():
+                if isinstance(getattr(module, name, None), float):
+                    setattr(module, name, 0.0)
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The precision that sampling and training share."""
+        return self._autocast()
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self.compute_dtype == torch.float32 or self.compute_dtype == self.base.dtype:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.compute_dtype)
+
+    @staticmethod
+    def _hidden(model: Any, batch: MicroBatch) -> Tensor:
+        output = model.get_decoder()(
+            input_ids=batch.input_ids,
+            attention_mask=batch.attention_mask,
+            position_ids=batch.position_ids,
+            use_cache=False,
+        )
+        hidden: Tensor = output.last_hidden_state
+        return hidden.flatten(0, 1)[batch.gather]
+
+    @staticmethod
+    def _statistics(head: _Head, hidden: Tensor, batch: MicroBatch, temperature: float) -> TokenStats:
+        logp, entropy = token_statistics(
+            hidden,
+            head.module.weight,
+            batch.targets,
+            bias=head.module.bias,
+            temperature=temperature,
+            softcap=head.softcap,
+            scale=head.scale,
+        )
+        return TokenStats(logp, entropy)
+
+    @contextlib.contextmanager
+    def _reference_adapter(self) -> Iterator[None]:
+        if self._reference == "":
+            with self.model.disable_adapter():
+                yield
+            return
+        active = self.model.active_adapter
+        self.model.set_adapter(REFERENCE_ADAPTER)
+        try:
+            yield
+        finally:
+            self.model.set_adapter(active)
+
+    def _copy_adapter(self) -> None:
+        from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+        active = self.model.active_adapter
+        if REFERENCE_ADAPTER not in self.model.peft_config:
+            self.model.add_adapter(REFERENCE_ADAPTER, self.model.peft_config[active])
+        weights = get_peft_model_state_dict(self.model, adapter_name=active)
+        set_peft_model_state_dict(self.model, weights, adapter_name=REFERENCE_ADAPTER)
+        self.model.set_adapter(active)
+        for name, parameter in self.model.named_parameters():
+            if f".{REFERENCE_ADAPTER}." in name:
+                parameter.requires_grad_(False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The output embedding and what the architecture does to its logits."""
+
+    module: nn.Linear
+    softcap: float | None
+    scale: float
+
+    @classmethod
+    def of(cls, model: Any) -> _Head:
+        config = model.config
+        module = model.get_output_embeddings()
+        scale = 1.0
+        if getattr(config, "logit_scale", None) is not None:
+            scale = float(config.logit_scale)
+        elif getattr(config, "logits_scaling", None) is not None:
+            scale = 1.0 / float(config.logits_scaling)
+        return cls(module, getattr(config, "final_logit_softcapping", None), scale)
+
+
+def _can_branch(model: PreTrainedModel) -> bool:
+    """Whether a tree-shaped attention mask reproduces the model: every layer is plain full attention."""
+    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+    window = getattr(model.config, "sliding_window", None) if kinds == {"full_attention"} else None
+    uses_window = window is not None and getattr(model.config, "use_sliding_window", True)
+    implementation = getattr(model.config, "_attn_implementation", "sdpa")
+    recurrent = bool(getattr(model, "_is_stateful", False))
+    return kinds == {"full_attention"} and not uses_window and not recurrent and implementation in ("sdpa", "eager")
+
+
+def _frozen_copy(model: PreTrainedModel) -> nn.Module:
+    clone = copy.deepcopy(model)
+    clone.requires_grad_(False)
+    clone.eval()
+    return clone

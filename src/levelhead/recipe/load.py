@@ -1,0 +1,197 @@
+"""From a YAML file, a dict and ``--set`` overrides to a validated :class:`Recipe`, and back."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from levelhead.errors import InputError
+from levelhead.recipe.recipe import Recipe
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a YAML recipe, apply ``a.b=c`` overrides, and validate.
+
+    Paths of data files, templates and reward files inside a recipe are relative to the current folder.
+
+    Raises:
+        InputError: The file is missing, is no YAML mapping, or has a key or value that does not fit.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such recipe") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as a recipe: {error}") from None
+    return parse(text, overrides, source=str(path))
+
+
+def parse(text: str, overrides: Sequence[str] = (), source: str = "recipe") -> Recipe:
+    """Validate a YAML document; ``source`` names it in errors."""
+    try:
+        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source}:{mark.line + 1}" if mark else source
+        raise InputError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{source}: a recipe is a mapping of keys, found {type(data).__name__}")
+    for override in overrides:
+        _apply(data, override)
+    return validate(data, source)
+
+
+def validate(data: Mapping[str, Any], source: str = "recipe") -> Recipe:
+    """Validate a plain mapping.
+
+    Raises:
+        InputError: With every wrong key, one a line; a misspelt key comes with the nearest known one.
+    """
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        lines = [_explain(details, source) for details in error.errors()[:5]]
+        raise InputError("\n".join(dict.fromkeys(lines))) from None
+
+
+def dump(recipe: Recipe) -> str:
+    """Return the resolved recipe as YAML, every default written out."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def schema() -> str:
+    """Return the JSON schema of a recipe."""
+    return json.dumps(Recipe.model_json_schema(), indent=2) + "\n"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads ``1e-6`` as text and a key given twice in silence; this loader does neither."""
+
+
+def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    return float(str(loader.construct_scalar(node)))
+
+
+def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if key.value in seen:
+            raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is given twice", problem_mark=key.start_mark)
+        seen.add(key.value)
+    loader.flatten_mapping(node)
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+_Loader.add_implicit_resolver(
+    "!exponent",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+_Loader.add_constructor("!exponent", _float)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    """Set one dotted key; list items are named by index (``tasks.0.weight=2``)."""
+    key, separator, raw = override.partition("=")
+    path = key.strip().split(".")
+    if not separator or not all(path):
+        raise InputError(f"--set {override}: expected key=value, for example --set grpo.steps=20")
+    try:
+        value = yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
+    except yaml.YAMLError:
+        raise InputError(f"--set {override}: the value is not valid YAML") from None
+    node: Any = data
+    for depth, part in enumerate(path):
+        last = depth == len(path) - 1
+        if isinstance(node, list):
+            if not part.isdigit() or int(part) >= len(node):
+                where = ".".join(path[:depth])
+                raise InputError(f"--set {override}: {where} is a list of {len(node)}; name an item by its index")
+            index: Any = int(part)
+        elif isinstance(node, dict):
+            index = part
+        else:
+            raise InputError(f"--set {override}: {'.'.join(path[:depth])} holds a value, not a section")
+        if last:
+            node[index] = value
+        else:
+            if isinstance(node, dict) and node.get(index) is None:
+                node[index] = {}
+            node = node[index]
+
+
+def _explain(error: ErrorDetails, source: str) -> str:
+    parts = [part for part in error["loc"] if not _is_tag(part)]
+    key = ".".join(str(part) for part in parts) or "(top level)"
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(parts[-1]), _known_keys(error["loc"][:-1]), n=1, cutoff=0.5)
+        hint = f"; did you mean {'.'.join([*map(str, parts[:-1]), near[0]])!r}?" if near else ""
+        return f"{source}: unknown key {key!r}{hint}"
+    if error["type"] == "missing":
+        return f"{source}: {key}: missing"
+    message = error["msg"].removeprefix("Value error, ")
+    value = error["input"]
+    shown = f" (got {value!r})" if isinstance(value, str | int | float | bool | None) else ""
+    return f"{source}: {key}: {message}{shown}"
+
+
+def _is_tag(part: int | str) -> bool:
+    """Whether a location part is a union tag (the ``kind`` of a task) and no key of the file."""
+    return isinstance(part, str) and part in _kinds()
+
+
+def _kinds() -> set[str]:
+    tags: set[str] = set()
+    for model in _models(Recipe, set()):
+        kind = model.model_fields.get("kind")
+        if kind is not None:
+            tags.update(value for value in get_args(kind.annotation) if isinstance(value, str))
+    return tags
+
+
+def _models(annotation: Any, seen: set[type[BaseModel]]) -> set[type[BaseModel]]:
+    """Every section reachable from an annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if annotation not in seen:
+            seen.add(annotation)
+            for info in annotation.model_fields.values():
+                _models(info.annotation, seen)
+    else:
+        for argument in get_args(annotation):
+            _models(argument, seen)
+    return seen
+
+
+def _known_keys(location: Iterable[int | str]) -> list[str]:
+    """Keys of the section at a location."""
+    models: set[type[BaseModel]] = {Recipe}
+    for part in location:
+        if isinstance(part, int):
+            continue
+        if _is_tag(part):
+            models = {m for m in models if part in get_args(m.model_fields["kind"].annotation)} or models
+            continue
+        models = {
+            section
+            for model in models
+            if part in model.model_fields
+            for section in _direct(model.model_fields[part].annotation)
+        }
+    return sorted({name for model in models for name in model.model_fields})
+
+
+def _direct(annotation: Any) -> set[type[BaseModel]]:
+    """Sections named by an annotation itself, not by their fields."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {section for argument in get_args(annotation) for section in _direct(argument)}
