@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from levelhead.recipe.base import Section
 
@@ -82,4 +82,49 @@ class Function(TaskSection):
     """A reward that raises or returns None or a non-finite value: ``stop`` the run, or ``drop`` and count it."""
 
 
-TaskRecipe = Annotated[Fairness | Faithfulness | Math | Function, Field(discriminator="kind")]
+class Browser(TaskSection):
+    """MiniWoB++ web pages in a real browser, one action a turn (Liu et al. 2018)."""
+
+    kind: Literal["browser"]
+    """``browser``."""
+    tasks: list[str] | dict[str, float] = Field(
+        default_factory=lambda: ["click-test", "click-button", "focus-text", "enter-text", "click-dialog"], min_length=1
+    )
+    """MiniWoB++ pages, by weight or all alike (docs/browser.md lists them)."""
+    items: int = Field(1000, ge=2)
+    """Seeds a page, both splits together; a seed fixes the goal and the page."""
+    step_limit: int | None = Field(None, ge=1)
+    """Most actions an episode may take; each page's own limit unless given."""
+    step_limits: dict[str, int] = Field(default_factory=dict)
+    """Step limits of single pages; they win over ``step_limit``."""
+    observation_chars: int = Field(1500, ge=100)
+    """Longest page text that the policy sees; the rest is cut, with a mark."""
+    partial_credit: float = Field(0.0, ge=0, le=1)
+    """Weight of the page's graded reward in the total: ``(1 - w) * success + w * partial``."""
+    pages: int = Field(16, ge=1)
+    """Episodes that may be live at once, each in a browser page of its own."""
+    spare_pages: int = Field(8, ge=0)
+    """Further pages kept open between episodes, so that a change of task need not load one."""
+    action_timeout: float = Field(10.0, gt=0)
+    """Seconds after which a page that does not answer is given up."""
+    executable: str | None = None
+    """Path of a Chromium; found unless given (Playwright's own, ``chromium``, ``google-chrome``)."""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Page name to its share of the prompts; shares sum to one."""
+        given = self.tasks if isinstance(self.tasks, dict) else dict.fromkeys(self.tasks, 1.0)
+        total = sum(given.values())
+        return {page: weight / total for page, weight in given.items()}
+
+    @model_validator(mode="after")
+    def _weights_are_positive(self) -> Self:
+        bad = [page for page, weight in self.tasks.items() if weight <= 0] if isinstance(self.tasks, dict) else []
+        if bad:
+            raise ValueError(f"the weight of {bad[0]!r} must be above 0; leave the page out instead")
+        if isinstance(self.tasks, list) and len(set(self.tasks)) < len(self.tasks):
+            raise ValueError("a page is listed twice; give weights instead, as in {click-test: 2, click-link: 1}")
+        return self
+
+
+TaskRecipe = Annotated[Fairness | Faithfulness | Math | Function | Browser, Field(discriminator="kind")]

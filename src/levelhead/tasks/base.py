@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from levelhead.records import Message, Prompt, Rollout, Score
+from levelhead.records import Event, Message, Prompt, Rollout, Score
 
 Split = Literal["train", "eval"]
 
@@ -42,6 +42,14 @@ class Episode(Protocol):
         ...
 
 
+class EpisodeLostError(Exception):
+    """The environment broke under an episode: through no fault of the policy, and without a score.
+
+    Raised by ``observe`` and ``act``.  Close the episode and draw it again, a bounded number of times; nothing else is
+    affected.  The task keeps the event that says what happened (:meth:`Environment.drain_events`).
+    """
+
+
 @runtime_checkable
 class Task(Protocol):
     """Something to learn.
@@ -69,6 +77,37 @@ class Task(Protocol):
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return the task's own metrics over scored rollouts (accuracy by condition, bias scores, ...)."""
+        ...
+
+
+@runtime_checkable
+class Demonstrator(Protocol):
+    """A task whose perfect answers depend on what the environment shows: it makes demonstrations by acting in it."""
+
+    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:
+        """Return the (messages, answer) pair of every turn of a perfect episode; empty where it did not succeed."""
+        ...
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """A task whose episodes live in something outside: a browser, a server.
+
+    All coroutines of the task and its episodes are awaited on one event loop, on which whatever they need is started
+    at first use.
+    """
+
+    @property
+    def concurrency(self) -> int:
+        """Most episodes that can be live at once; ``observe`` of one more waits until another is closed or done."""
+        ...
+
+    def drain_events(self, step: int) -> list[Event]:
+        """Return what happened since the last call (a lost page, a restarted browser), dated ``step``."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything, from the same event loop; the task starts afresh if it is used again."""
         ...
 
 
