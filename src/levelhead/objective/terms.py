@@ -32,6 +32,11 @@ def as_loss(value: Tensor, sense: Sense) -> Tensor:
     raise ValueError(f"sense must be 'maximize' or 'minimize', got {sense!r}")
 
 
+def as_reward(value: Tensor, sense: Sense) -> Tensor:
+    """Return ``value`` as a quantity to be maximised, any shape: the opposite of :func:`as_loss`."""
+    return -as_loss(value, sense)
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """One summand of the objective.

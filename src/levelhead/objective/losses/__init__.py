@@ -1,6 +1,19 @@
-"""Policy losses: surrogates by name, and their aggregation."""
+"""Policy losses: surrogates by name, importance correction, and aggregation."""
 
 from levelhead.objective.losses.aggregate import Aggregation, aggregate, count
+from levelhead.objective.losses.importance import Correction, ImportanceWeights, importance_weights
+from levelhead.objective.losses.options import DEFAULT_CLIP
 from levelhead.objective.losses.policy import LOSSES, PolicyLoss, policy_loss
 
-__all__ = ["LOSSES", "Aggregation", "PolicyLoss", "aggregate", "count", "policy_loss"]
+__all__ = [
+    "DEFAULT_CLIP",
+    "LOSSES",
+    "Aggregation",
+    "Correction",
+    "ImportanceWeights",
+    "PolicyLoss",
+    "aggregate",
+    "count",
+    "importance_weights",
+    "policy_loss",
+]

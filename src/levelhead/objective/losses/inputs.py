@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from levelhead.objective.numerics import beyond, bounded_exp, masked_mean
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -16,18 +18,47 @@ class Inputs:
     Attributes:
         logp_nt: Log-probabilities under the policy; 0 where masked.
         log_ratio_nt: ``logp - old_logp``; 0 where masked.
-        advantages_nt: Advantages, broadcast over the tokens.
+        advantages_nt: Advantages, broadcast over the tokens; 0 where masked.
         mask_nt: Boolean, true for tokens that count.
+        by_sequence: Whether the advantages came one a sequence.
     """
 
     logp_nt: Tensor
     log_ratio_nt: Tensor
     advantages_nt: Tensor
     mask_nt: Tensor
+    by_sequence: bool
+
+    @property
+    def ratio_nt(self) -> Tensor:
+        """Importance ratio of each token, with gradient; finite (see :func:`bounded_exp`)."""
+        return bounded_exp(self.log_ratio_nt)
 
     def mean(self, values_nt: Tensor) -> Tensor:
         """Mean of ``values_nt`` over the unmasked tokens, detached."""
-        return values_nt.detach()[self.mask_nt].to(torch.float32).mean()
+        return masked_mean(values_nt, self.mask_nt)
+
+    def sequence_mean(self, values_nt: Tensor) -> Tensor:
+        """Mean over the unmasked tokens of each sequence, shape (n, 1); 0 for a sequence without one."""
+        lengths_n1 = self.mask_nt.sum(dim=-1, keepdim=True).clamp(min=1)
+        return torch.where(self.mask_nt, values_nt, torch.zeros_like(values_nt)).sum(dim=-1, keepdim=True) / lengths_n1
+
+    def clip_stats(self, low_nt: Tensor, high_nt: Tensor) -> dict[str, Tensor]:
+        """Shares of tokens clipped below, above, and either."""
+        return {
+            "clip_ratio/low_mean": self.mean(low_nt),
+            "clip_ratio/high_mean": self.mean(high_nt),
+            "clip_ratio/region_mean": self.mean(low_nt | high_nt),
+        }
+
+    def ratio_stats(self) -> dict[str, Tensor]:
+        """Mean and largest ratio, and the share of tokens whose ratio was bounded."""
+        ratios = self.ratio_nt.detach()[self.mask_nt].to(torch.float32)
+        return {
+            "ratio/mean": ratios.mean(),
+            "ratio/max": ratios.max(),
+            "ratio/bounded_mean": self.mean(beyond(self.log_ratio_nt)),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +73,8 @@ def check(logp_nt: Tensor, old_logp_nt: Tensor, advantages: Tensor, mask_nt: Ten
     """Check shapes and values, and clean the masked positions.
 
     Raises:
-        ValueError: If shapes differ, an advantage is not finite, nothing is unmasked, or a log-probability of an
-            unmasked token is NaN.
+        ValueError: If shapes differ, an advantage is not finite, nothing is unmasked, or the log-ratio of an unmasked
+            token is NaN or infinite.
     """
     if logp_nt.ndim != 2 or logp_nt.shape != old_logp_nt.shape or logp_nt.shape != mask_nt.shape:
         raise ValueError(
@@ -56,16 +87,16 @@ def check(logp_nt: Tensor, old_logp_nt: Tensor, advantages: Tensor, mask_nt: Ten
             f"got {tuple(advantages.shape)}"
         )
     mask = mask_nt != 0
-    advantages_nt = advantages.detach()
-    advantages_nt = advantages_nt[:, None].expand_as(logp_nt) if advantages.ndim == 1 else advantages_nt
+    if not bool(mask.any()):
+        raise ValueError("policy loss: the mask leaves no token to learn from")
+    by_sequence = advantages.ndim == 1
+    advantages_nt = advantages.detach()[:, None].expand_as(logp_nt) if by_sequence else advantages.detach()
+    advantages_nt = torch.where(mask, advantages_nt, torch.zeros_like(advantages_nt))
+    if not bool(torch.isfinite(advantages_nt).all()):
+        raise ValueError("policy loss: an advantage is not finite")
     zeros = torch.zeros_like(logp_nt)
     clean_nt = torch.where(mask, logp_nt, zeros)
     log_ratio_nt = clean_nt - torch.where(mask, old_logp_nt.detach(), zeros)
-    advantages_nt = torch.where(mask, advantages_nt, torch.zeros_like(advantages_nt))
-    if not bool(mask.any()):
-        raise ValueError("policy loss: the mask leaves no token to learn from")
-    if not bool(torch.isfinite(advantages_nt).all()):
-        raise ValueError("policy loss: an advantage is not finite")
-    if bool(torch.isnan(log_ratio_nt).any()):
-        raise ValueError("policy loss: the log-probability of an unmasked token is NaN, or infinite on both sides")
-    return Inputs(clean_nt, log_ratio_nt, advantages_nt, mask)
+    if not bool(torch.isfinite(log_ratio_nt).all()):
+        raise ValueError("policy loss: a log-probability of an unmasked token is not finite")
+    return Inputs(clean_nt, log_ratio_nt, advantages_nt, mask, by_sequence)

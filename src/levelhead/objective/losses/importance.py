@@ -1,0 +1,86 @@
+"""Importance correction for a sampler that is not quite the trainer's policy.
+
+The sampler draws from ``behaviour``, the trainer computes ``old``: other kernels, another precision, another version.
+``w = old / behaviour`` corrects for it; truncated (Yao et al. 2025) it trades variance for bias, masked (IcePop,
+2025) it drops what has drifted too far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from levelhead.objective.numerics import bounded_exp, masked_mean
+
+Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportanceWeights:
+    """Weights for the surrogate, with their statistics.
+
+    Attributes:
+        weight_nt: Detached weights, shape (n, t); 0 where masked.
+        stats: Scalar float32 tensors under TRL's names, and the share of tokens that were cut.
+    """
+
+    weight_nt: Tensor
+    stats: Mapping[str, Tensor]
+
+
+def importance_weights(
+    mode: str,
+    old_logp_nt: Tensor,
+    behaviour_logp_nt: Tensor,
+    mask_nt: Tensor,
+    *,
+    low: float = 0.0,
+    high: float = 2.0,
+) -> ImportanceWeights:
+    """Return ``old / behaviour`` of each token or sequence, cut at ``low`` and ``high``.
+
+    Args:
+        mode: ``token_*`` takes the ratio of each token, ``sequence_*`` the product over the sequence's tokens;
+            ``*_truncate`` clips it to ``[low, high]``, ``*_mask`` sets it to 0 outside.
+        old_logp_nt: Log-probabilities of the drawn tokens as the trainer computes them.
+        behaviour_logp_nt: As the sampler reported them.
+        mask_nt: 1 for tokens that count.
+        low: Lower bound.
+        high: Upper bound.
+
+    Raises:
+        ValueError: If the mode is unknown, shapes differ, bounds are out of order, nothing is unmasked, or a ratio is
+            not finite.
+    """
+    if mode not in get_args(Correction):
+        raise ValueError(f"unknown importance correction {mode!r}; choose one of {', '.join(get_args(Correction))}")
+    if not (old_logp_nt.shape == behaviour_logp_nt.shape == mask_nt.shape and mask_nt.ndim == 2):
+        raise ValueError(
+            f"importance correction needs one shape (n, t), got {tuple(old_logp_nt.shape)}, "
+            f"{tuple(behaviour_logp_nt.shape)} and {tuple(mask_nt.shape)}"
+        )
+    if not 0 <= low < high:
+        raise ValueError(f"importance bounds must satisfy 0 <= low < high, got {low} and {high}")
+    mask = mask_nt != 0
+    if not bool(mask.any()):
+        raise ValueError("importance correction: the mask leaves no token")
+    gap_nt = torch.where(mask, old_logp_nt.detach() - behaviour_logp_nt.detach(), torch.zeros_like(old_logp_nt))
+    if not bool(torch.isfinite(gap_nt).all()):
+        raise ValueError("importance correction: a log-probability of an unmasked token is not finite")
+    if mode.startswith("sequence"):
+        gap_nt = gap_nt.sum(dim=-1, keepdim=True).expand_as(mask)
+    ratio_nt = bounded_exp(gap_nt)
+    outside_nt = (ratio_nt < low) | (ratio_nt > high)
+    cut_nt = ratio_nt.clamp(low, high) if mode.endswith("truncate") else ratio_nt.masked_fill(outside_nt, 0.0)
+    kept = cut_nt[mask].to(torch.float32)
+    stats = {
+        "sampling/importance_sampling_ratio/min": kept.min(),
+        "sampling/importance_sampling_ratio/mean": kept.mean(),
+        "sampling/importance_sampling_ratio/max": kept.max(),
+        "sampling/importance_sampling_ratio/cut_mean": masked_mean(outside_nt, mask),
+    }
+    return ImportanceWeights(torch.where(mask, cut_nt, torch.zeros_like(cut_nt)), stats)
