@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from levelhead.recipe.base import Section
 from levelhead.recipe.objective import Advantage, Entropy, Kl, Loss, Merge
-from levelhead.recipe.sampling import EvalSampling, Sampling
+from levelhead.recipe.sampling import EvalSampling, TrainSampling
 
 
 class Optimizer(Section):
@@ -58,7 +58,7 @@ class Grpo(Section):
     """Optimizer steps a rollout batch: the groups are dealt into this many mini-batches."""
     epochs: int = Field(1, ge=1)
     """Passes over a rollout batch."""
-    sampling: Sampling = Sampling()
+    sampling: TrainSampling = TrainSampling()
     """How rollouts are drawn."""
     advantage: Advantage = Advantage()
     """Rewards to advantages."""
