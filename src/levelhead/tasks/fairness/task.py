@@ -1,0 +1,87 @@
+"""The task: prompts from BBQ rows, scored answers, BBQ's metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from levelhead.recipe.tasks import Fairness
+from levelhead.records import Prompt, Rollout, Score
+from levelhead.tasks.base import SingleTurnTask, Split
+from levelhead.tasks.fairness.data import FairnessItem, read_items
+from levelhead.tasks.fairness.generator import generate_items
+from levelhead.tasks.fairness.metrics import Outcome, summarize_outcomes
+from levelhead.tasks.fairness.oracle import perfect_answer
+from levelhead.tasks.fairness.scoring import LETTERS, score_answer
+from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+
+INSTRUCTION = 'Write "Answer:" and one letter, then "Reason:" and one sentence that quotes the text.'
+
+
+class FairnessTask(SingleTurnTask):
+    """Multiple choice with a one-sentence justification, on BBQ files or on built-in items in BBQ's schema.
+
+    Args:
+        section: The recipe's section.
+
+    Raises:
+        InputError: The files are missing, empty or malformed, or too few to split.
+    """
+
+    def __init__(self, section: Fairness) -> None:
+        self.section = section
+        self.name = section.name or section.kind
+        items = generate_items(section.items) if section.path is None else read_items(section.path)
+        sides = split_by_group(
+            items, lambda item: item.template, section.eval_fraction, stratum=lambda item: item.category
+        )
+        self._sides = limit_sides(sides, section.limit, section.eval_fraction, _key)
+
+    @cached_property
+    def _prompts(self) -> Mapping[Split, Sequence[Prompt]]:
+        seen: Counter[str] = Counter()
+        return {side: [self._prompt(item, seen) for item in items] for side, items in self._sides.items()}
+
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        """Yield the split's prompts once, in an order that depends on the seed alone."""
+        yield from in_seed_order(self._prompts[split], seed, self.name, split)
+
+    def score(self, prompt: Prompt, text: str) -> Score:
+        """Score one answer in [-1, 1]; see :func:`levelhead.tasks.fairness.scoring.score_answer`."""
+        return score_answer(text, FairnessItem.from_facts(prompt.facts))
+
+    def oracle(self, prompt: Prompt) -> list[str]:
+        """Return the right letter with a reason that cites the context."""
+        return [perfect_answer(FairnessItem.from_facts(prompt.facts))]
+
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return accuracy by condition and category and BBQ's bias scores."""
+        return summarize_outcomes(
+            [
+                Outcome(FairnessItem.from_facts(prompt.facts), rollout.score.info.get("choice"))
+                for prompt, rollout in results
+                if rollout.score is not None
+            ]
+        )
+
+    def _prompt(self, item: FairnessItem, seen: Counter[str]) -> Prompt:
+        key = _key(item)
+        seen[key] += 1
+        number = f"~{seen[key]}" if seen[key] > 1 else ""
+        return Prompt(
+            id=f"{self.name}/{key}{number}",
+            task=self.name,
+            messages=({"role": "user", "content": render(item)},),
+            facts=item.to_facts(),
+        )
+
+
+def render(item: FairnessItem) -> str:
+    """Return the text of an item's prompt: context, question, options, and how to answer."""
+    options = "\n".join(f"{letter}) {answer}" for letter, answer in zip(LETTERS, item.answers, strict=True))
+    return f"{item.context}\nQuestion: {item.question}\n{options}\n{INSTRUCTION}"
+
+
+def _key(item: FairnessItem) -> str:
+    return f"{item.category}/{item.question_index}/{item.example_id}"
