@@ -2,6 +2,7 @@
 
 from levelhead.tasks.workflow.language.checks import Limits, check, most_calls
 from levelhead.tasks.workflow.language.errors import WorkflowError
+from levelhead.tasks.workflow.language.extract import Extraction, extract
 from levelhead.tasks.workflow.language.parser import parse
 from levelhead.tasks.workflow.language.printer import to_text
 from levelhead.tasks.workflow.language.tree import (
@@ -22,6 +23,7 @@ __all__ = [
     "Chain",
     "Conditional",
     "Done",
+    "Extraction",
     "Limits",
     "Loop",
     "Node",
@@ -31,6 +33,7 @@ __all__ = [
     "chain",
     "check",
     "depth",
+    "extract",
     "most_calls",
     "parse",
     "to_text",

@@ -72,7 +72,7 @@ def _explain(text: str, error: UnexpectedInput) -> WorkflowError:
             # Lark places the end at the last token it read; for a reader it is the place after it.
             return WorkflowError("syntax", len(text.rstrip()) + 1, "the text ends here", expected)
         return WorkflowError("syntax", (error.token.start_pos or 0) + 1, f"found {str(error.token)!r}", expected)
-    position: int = error.pos_in_stream
+    position: int = getattr(error, "pos_in_stream", 0)
     return WorkflowError("syntax", position + 1, f"found {text[position : position + 1]!r}", expected)
 
 
