@@ -1,0 +1,145 @@
+"""Finding reward functions: ``file.py:name`` from the user's own file, or a Python callable."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import math
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from levelhead.errors import InputError
+
+RewardFunction = Callable[..., Any]
+"""TRL's signature: ``f(prompts, completions, completion_ids, **columns) -> list[float | None]``, sync or async."""
+
+STANDARD = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
+"""Keyword arguments that every reward function gets besides the columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A reward function, ready to be called.
+
+    Attributes:
+        name: Name of its part of a score, unique within the task.
+        source: What to call it in an error: ``rewards.py:accuracy`` or the name.
+        function: The callable.
+        weight: Its share of the total.
+        accepts: Keyword arguments it takes; ``None`` where it takes any (``**kwargs``).
+    """
+
+    name: str
+    source: str
+    function: RewardFunction
+    weight: float
+    accepts: frozenset[str] | None
+
+
+def load_rewards(
+    given: Sequence[str | RewardFunction], weights: Sequence[float] | None, columns: Collection[str], source: str
+) -> list[Reward]:
+    """Load, name and check reward functions.
+
+    Args:
+        given: ``file.py:name`` or callables.
+        weights: One a function; 1 each unless given.
+        columns: What the data offer as keyword arguments.
+        source: What to call the data in an error.
+
+    Raises:
+        InputError: No function is given, a file or name is missing, a file cannot be imported, the weights do not
+            match, or a function asks for a column that the data do not have.
+    """
+    if not given:
+        raise InputError("tasks[].rewards is empty: name reward functions as file.py:name, or pass rewards=[...]")
+    if weights is None:
+        weights = [1.0] * len(given)
+    if len(weights) != len(given):
+        raise InputError(f"tasks[].reward_weights has {len(weights)} weights for {len(given)} reward functions")
+    if not all(math.isfinite(weight) for weight in weights):
+        raise InputError(f"tasks[].reward_weights must be finite numbers, not {list(weights)}")
+    modules: dict[Path, ModuleType] = {}
+    rewards: list[Reward] = []
+    for entry, weight in zip(given, weights, strict=True):
+        function: Any = _from_file(entry, modules) if isinstance(entry, str) else entry
+        if not callable(function) or inspect.isclass(function):
+            raise InputError(f"{entry}: a reward must be a function or an object that can be called, not a class")
+        if any(reward.function is function for reward in rewards):
+            raise InputError(f"tasks[].rewards names {entry} twice; give it a larger weight instead")
+        name = _free_name(_name_of(function), [reward.name for reward in rewards])
+        label = entry if isinstance(entry, str) else name
+        rewards.append(Reward(name, label, function, float(weight), _accepts(function, label, columns, source)))
+    return rewards
+
+
+def _from_file(entry: str, modules: dict[Path, ModuleType]) -> Any:
+    file, _, name = entry.rpartition(":")
+    if not file.endswith(".py") or not name:
+        raise InputError(f"tasks[].rewards: {entry!r} must read file.py:name")
+    path = Path(file).expanduser().resolve()
+    if not path.is_file():
+        raise InputError(f"{file}: no such file (tasks[].rewards, seen from {Path.cwd()})")
+    module = modules.get(path) or modules.setdefault(path, _import(path, file))
+    function = getattr(module, name, None)
+    if function is None:
+        defined = [key for key, value in vars(module).items() if _defined_in(value, module)]
+        raise InputError(f"{file}: there is no function {name!r}; it defines: {', '.join(defined) or 'none'}")
+    return function
+
+
+def _defined_in(value: Any, module: ModuleType) -> bool:
+    return inspect.isfunction(value) and value.__module__ == module.__name__
+
+
+def _import(path: Path, shown: str) -> ModuleType:
+    name = f"levelhead_rewards_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{shown}: cannot be imported as a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # Last, so that the user's helper modules are found and none of them hides an installed package.
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise InputError(f"{shown}: importing it raised {type(error).__name__}: {error}") from error
+    return module
+
+
+def _name_of(function: RewardFunction) -> str:
+    inner = getattr(function, "func", function)  # functools.partial has no name of its own
+    name = getattr(function, "__name__", None) or getattr(inner, "__name__", None) or type(function).__name__
+    return "reward" if name == "<lambda>" else str(name)
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    choices = (name if n == 1 else f"{name}_{n}" for n in count(1))
+    return next(choice for choice in choices if choice not in taken)
+
+
+def _accepts(function: RewardFunction, label: str, columns: Collection[str], source: str) -> frozenset[str] | None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    for parameter in parameters:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise InputError(f"{label}: the argument {parameter.name!r} is positional-only; rewards get keywords")
+        named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if named and parameter.default is parameter.empty and parameter.name not in (*STANDARD, *columns):
+            raise InputError(
+                f"{label} asks for {parameter.name!r}, and {source} has no such column; "
+                f"the columns are: {', '.join(columns) or 'none'}"
+            )
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters)
