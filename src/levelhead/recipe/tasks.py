@@ -31,7 +31,7 @@ class Fairness(TaskSection):
     """``fairness``."""
     path: str | list[str] | None = None
     """BBQ JSONL file, files, or folder of ``*.jsonl``; a built-in generator in the same schema unless given."""
-    items: int = Field(2000, ge=10)
+    items: int = Field(2000, ge=10, le=13200)
     """Items that the built-in generator makes."""
 
 
@@ -44,6 +44,10 @@ class Faithfulness(TaskSection):
     """HaluEval JSON-lines file, files, or folder of ``*.json``; a built-in generator unless given."""
     items: int = Field(2000, ge=10)
     """Items that the built-in generator makes."""
+    unanswerable: float = Field(0.2, ge=0, le=0.9)
+    """Share of the questions whose supporting sentences are withheld, so that abstaining is right; 0 withholds none."""
+    max_prompt_chars: int | None = Field(None, ge=100)
+    """Leave out rows whose prompt is longer than this many characters; nothing is left out unless given."""
 
 
 class Math(TaskSection):

@@ -1,0 +1,158 @@
+"""HaluEval's rows (Li et al. 2023, https://github.com/RUCAIBox/HaluEval): recognised by their keys, validated."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from levelhead.tasks.files import Row, find_files, read_rows
+from levelhead.tasks.splits import stable_hash
+from levelhead.tasks.text_match import contains_quote, normalize_answer, sentences
+
+Kind = Literal["qa", "dialogue", "summarization", "general"]
+
+UNKNOWN = "unknown"
+"""How a policy abstains, and how a row says that nothing in its text answers its question."""
+_ABSTENTIONS = (
+    "unknown", "not known", "not stated", "not mentioned", "not given", "no answer", "none", "unanswerable",
+    "cannot be determined", "can't be determined", "cannot answer", "can't answer", "not enough information",
+    "not enough info", "the text does not say", "the text does not tell", "I do not know", "I don't know",
+)  # fmt: skip
+ABSTENTIONS = frozenset(normalize_answer(phrase) for phrase in _ABSTENTIONS)
+"""Normalised answers that count as abstaining."""
+
+_SCHEMAS: dict[Kind, tuple[str, ...]] = {
+    "qa": ("knowledge", "question", "right_answer", "hallucinated_answer"),
+    "dialogue": ("knowledge", "dialogue_history", "right_response", "hallucinated_response"),
+    "summarization": ("document", "right_summary", "hallucinated_summary"),
+    "general": ("user_query", "chatgpt_response", "hallucination"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FaithfulnessItem:
+    """One HaluEval row, whatever its schema.
+
+    Attributes:
+        key: Hash of the content, the same wherever the row stands.
+        kind: Which schema it came in.
+        text: What may be quoted as evidence: the knowledge, the document, or the response to be judged.
+        question: The question, the dialogue so far, the user's query; empty for a summary.
+        right: The right answer; ``unknown`` where the text holds none; ``yes`` (hallucinated) or ``no`` for a verdict.
+        hallucinated: A plausible wrong answer; the other verdict for a verdict.
+        answerable: Whether the text supports an answer.
+        spans: Parts of the response that were marked as hallucinated and stand in it word for word.
+    """
+
+    key: str
+    kind: Kind
+    text: str
+    question: str
+    right: str
+    hallucinated: str
+    answerable: bool = True
+    spans: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> str:
+        """Key that the train/eval split is made by: rows about one text (one query, for verdicts) stay together."""
+        return normalize_answer(self.question if self.kind == "general" else self.text) or self.key
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return what the scorer needs, as plain values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> FaithfulnessItem:
+        """Rebuild an item from :meth:`to_facts`, also after a trip through JSON."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
+        return cls(**values)
+
+
+def read_items(path: str | Sequence[str]) -> list[FaithfulnessItem]:
+    """Read HaluEval files, each of any schema or several.
+
+    Raises:
+        InputError: A file is missing or empty, a line is malformed, or a row fits no schema or lacks a field; the
+            message names the file, the line and the field.
+    """
+    return [parse_row(row) for file in find_files(path, [".json", ".jsonl"]) for row in read_rows(file)]
+
+
+def parse_row(row: Row) -> FaithfulnessItem:
+    """Validate one row, recognising its schema by its keys.
+
+    Raises:
+        InputError: The row fits no schema, or a field is missing, empty or of another type.
+    """
+    kind = _schema(row)
+    if kind == "general":
+        return _verdict(row)
+    if kind == "qa":
+        return qa_item(row.text("knowledge"), row.text("question"), row.text("right_answer"), _wrong(row, "answer"))
+    if kind == "dialogue":
+        text, question = row.text("knowledge"), row.text("dialogue_history")
+        return make_item(kind, text, question, row.text("right_response"), _wrong(row, "response"))
+    return make_item(kind, row.text("document"), "", row.text("right_summary"), _wrong(row, "summary"))
+
+
+def qa_item(knowledge: str, question: str, right: str, hallucinated: str) -> FaithfulnessItem:
+    """Make a question item; a right answer that abstains, and does not stand in the knowledge, means: no answer."""
+    item = make_item("qa", knowledge, question, right, hallucinated)
+    if normalize_answer(right) in ABSTENTIONS and not contains_quote(knowledge, right):
+        return replace(item, right=UNKNOWN, answerable=False)
+    return item
+
+
+def make_item(kind: Kind, text: str, question: str, right: str, hallucinated: str) -> FaithfulnessItem:
+    """Make an answerable item, its key the hash of its content."""
+    content = f"{kind}\x1f{text}\x1f{question}\x1f{right}\x1f{hallucinated}"
+    key = hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
+    return FaithfulnessItem(key, kind, text.strip(), question.strip(), right.strip(), hallucinated.strip())
+
+
+def withhold(item: FaithfulnessItem, share: float) -> FaithfulnessItem:
+    """Turn a share of the questions into ones that their text no longer answers.
+
+    The sentences that hold the right answer are taken out and abstaining becomes right.  Only questions whose answer
+    stands in some sentence of the text, and not in all, can be treated so; which of them are is decided by their key.
+    """
+    if item.kind != "qa" or not item.answerable or stable_hash("withhold/" + item.key) >= share:
+        return item
+    parts = sentences(item.text)
+    kept = [part for part in parts if not contains_quote(part, item.right)]
+    rest = " ".join(kept)
+    if not kept or len(kept) == len(parts) or contains_quote(rest, item.right):
+        return item
+    return replace(item, text=rest, right=UNKNOWN, answerable=False)
+
+
+def _schema(row: Row) -> Kind:
+    keys = set(row.values) | ({"hallucination"} if "hallucination_label" in row.values else set())
+    best = max(_SCHEMAS, key=lambda kind: len(keys & set(_SCHEMAS[kind])) / len(_SCHEMAS[kind]))
+    missing = [key for key in _SCHEMAS[best] if key not in keys]
+    if len(missing) == len(_SCHEMAS[best]):
+        known = "; ".join(f"{kind}: {', '.join(fields)}" for kind, fields in _SCHEMAS.items())
+        raise row.error(f"fits none of HaluEval's schemas ({known})")
+    if missing:
+        raise row.error(f"the field {missing[0]!r} is missing; a {best} row needs {', '.join(_SCHEMAS[best])}")
+    return best
+
+
+def _wrong(row: Row, what: str) -> str:
+    # HaluEval has rows whose generated hallucination came out empty; they still have a right answer to learn.
+    return row.text(f"hallucinated_{what}", empty=True)
+
+
+def _verdict(row: Row) -> FaithfulnessItem:
+    key = "hallucination" if "hallucination" in row.values else "hallucination_label"
+    label = row.text(key).strip().casefold()
+    if label not in ("yes", "no"):
+        raise row.error(f"the field {key!r} must be yes or no, not {label[:60]!r}")
+    response = row.text("chatgpt_response")
+    marked = row.texts("hallucination_spans") if "hallucination_spans" in row.values else []
+    item = make_item("general", response, row.text("user_query"), label, "no" if label == "yes" else "yes")
+    spans = tuple(span for span in marked if contains_quote(response, span)) if label == "yes" else ()
+    return replace(item, spans=spans)

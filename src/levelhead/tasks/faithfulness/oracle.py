@@ -1,0 +1,45 @@
+"""A perfect answer to every item: the right answer, and the best quote that the text offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from levelhead.tasks.faithfulness.data import UNKNOWN, FaithfulnessItem
+from levelhead.tasks.faithfulness.scoring import MAX_WORDS, evidence_quality
+from levelhead.tasks.text_match import contains_quote, content_words, sentences
+
+
+def perfect_answer(item: FaithfulnessItem) -> str:
+    """Write the right answer with the quote that supports it, or abstain where nothing does."""
+    if not item.answerable:
+        return f"Answer: {UNKNOWN}\nEvidence: none"
+    best, quality = "", -1.0
+    for quote in _quotes(item):
+        judged = evidence_quality(quote, item)
+        if judged > quality:
+            best, quality = quote, judged
+        if quality >= 1.0:
+            break
+    return f'Answer: {item.right}\nEvidence: "{best}"'
+
+
+def _quotes(item: FaithfulnessItem) -> Iterator[str]:
+    asked, right = set(content_words(item.question)), set(content_words(item.right))
+
+    def rank(sentence: str) -> tuple[bool, int]:
+        found = set(content_words(sentence))
+        return not contains_quote(sentence, item.right), -len(found & (asked | right))
+
+    for source in (*item.spans, item.text):
+        yield from sorted(sentences(source), key=rank)
+        yield source
+    for source in (*item.spans, item.text):
+        yield from _windows(source)
+
+
+def _windows(text: str) -> Iterator[str]:
+    tokens = text.split()
+    for size in (30, 15, 8, 5, 3):
+        if size <= MAX_WORDS:
+            for start in range(0, max(1, len(tokens) - size + 1), max(1, size // 3)):
+                yield " ".join(tokens[start : start + size])
