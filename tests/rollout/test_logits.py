@@ -252,6 +252,15 @@ def test_draws_follow_the_distribution():
     torch.testing.assert_close(shares, logprobs[0].exp(), atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("vocab", [511, 512, 513, 3000])
+def test_drawing_by_blocks_is_inverting_the_whole_cumulative_sum(vocab: int):
+    logprobs = torch.log_softmax(random_logits(1, vocab, vocab=vocab), -1).expand(2000, vocab)
+    uniform = torch.rand(2000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    cdf = logprobs[0].exp().double().cumsum(0)
+    expected = torch.searchsorted(cdf, uniform * cdf[-1], right=True)
+    assert torch.equal(draw(logprobs, uniform), expected)
+
+
 def test_a_token_without_mass_is_never_drawn_even_at_the_ends():
     logprobs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).log()
     uniform = torch.tensor([0.0, 0.5 - 1e-12, 0.5, 1 - 1e-16, 1.0], dtype=torch.float64)

@@ -17,6 +17,8 @@ from levelhead.recipe.sampling import Sampling
 
 # The nucleus is looked for among this many top tokens first; the whole vocabulary is sorted only where it is larger.
 _NUCLEUS_GUESS = 256
+# Tokens whose mass is summed as one before a draw looks inside.
+_BLOCK = 512
 
 
 class Distribution(NamedTuple):
@@ -236,7 +238,8 @@ def draw(logprobs_bv: Tensor, uniform_b: Tensor) -> Tensor:
     """Draw one token a row by inverting the cumulative distribution.
 
     Row i depends on row i's log-probabilities and number alone, so that a row draws the same token in any batch.
-    A token of probability 0 is never drawn.
+    A token of probability 0 is never drawn.  The mass is summed in float64, first over blocks of the vocabulary
+    and then inside the block that the number falls into, which spares a cumulative sum over all of it.
 
     Args:
         logprobs_bv: Log-probabilities.
@@ -245,7 +248,19 @@ def draw(logprobs_bv: Tensor, uniform_b: Tensor) -> Tensor:
     Returns:
         Token ids, (b,).
     """
-    cdf_bv = logprobs_bv.double().exp().cumsum(dim=-1)
-    total_b1 = cdf_bv[:, -1:]
-    target_b1 = torch.minimum(uniform_b.double()[:, None] * total_b1, torch.nextafter(total_b1, -total_b1))
-    return torch.searchsorted(cdf_bv, target_b1, right=True).squeeze(1)
+    pad = -logprobs_bv.shape[1] % _BLOCK
+    blocks_bnw = torch.nn.functional.pad(logprobs_bv.exp(), (0, pad)).unflatten(1, (-1, _BLOCK))
+    mass_bn = blocks_bnw.sum(dim=-1, dtype=torch.float64)
+    block_b, rest_b = _invert(mass_bn, uniform_b.double() * mass_bn.sum(dim=-1))
+    inside_bw = blocks_bnw[torch.arange(len(blocks_bnw), device=block_b.device), block_b].double()
+    return block_b * _BLOCK + _invert(inside_bw, rest_b)[0]
+
+
+def _invert(mass_bn: Tensor, target_b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the index whose mass holds the target, and how far into that mass it lies."""
+    cdf_bn = mass_bn.cumsum(dim=-1)
+    total_b1 = cdf_bn[:, -1:]
+    target_b1 = torch.minimum(target_b[:, None], torch.nextafter(total_b1, -total_b1))
+    index_b1 = torch.searchsorted(cdf_bn, target_b1, right=True)
+    before_b1 = torch.where(index_b1 > 0, cdf_bn.gather(1, (index_b1 - 1).clamp(min=0)), 0.0)
+    return index_b1.squeeze(1), (target_b1 - before_b1).squeeze(1)
