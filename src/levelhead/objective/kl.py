@@ -1,40 +1,130 @@
-"""Estimators of the KL divergence from the policy to its reference (Schulman 2020, "Approximating KL divergence").
+"""The KL divergence from the policy to its reference, estimated from the tokens that were drawn (Schulman 2020).
 
-With the log-ratio ``d = logp - ref_logp`` of a token that the policy drew:
+With the log-ratio ``d = logp - ref_logp`` of a token drawn from the policy:
 
 - ``k1 = d``: unbiased, may be negative, high variance;
-- ``k2 = d**2 / 2``: biased to third order; its gradient on policy is the unbiased gradient of the KL;
-- ``k3 = exp(-d) - 1 + d``: unbiased, never negative.
+- ``k2 = d**2 / 2``: biased to third order, but its gradient on policy is the unbiased gradient of the KL;
+- ``k3 = exp(-d) - 1 + d``: unbiased, never negative; its gradient is not the KL's.
+
+The value and the gradient are therefore two choices, see ``gradient`` of :func:`estimate`.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from levelhead.objective.numerics import LIMIT, beyond, bounded_exp, masked_mean
+from levelhead.objective.terms import as_reward
+
 Estimator = Literal["k1", "k2", "k3"]
+Gradient = Literal["plain", "k2", "importance"]
+
+SERIES_BELOW = 1e-2
+"""Below this absolute log-ratio k3 is summed as a series: ``expm1(-d) + d`` would lose half its digits."""
 
 
-def estimate(name: str, logp_nt: Tensor, ref_logp_nt: Tensor) -> Tensor:
+def estimate(
+    name: str,
+    logp_nt: Tensor,
+    ref_logp_nt: Tensor,
+    *,
+    gradient: str = "plain",
+    old_logp_nt: Tensor | None = None,
+    limit: float = LIMIT,
+) -> Tensor:
     """Return the per-token KL estimate, shape (n, t), in nats.
 
+    Where the reference finds a token ``exp(limit)`` times likelier than the policy does, k3 continues along its
+    tangent: finite, and still pulling back.  :func:`bounded` reports the share of such tokens.
+
     Args:
-        name: ``k1``, ``k2`` or ``k3``.
+        name: ``k1``, ``k2`` or ``k3``: the value.
         logp_nt: Log-probabilities of the drawn tokens under the policy.
-        ref_logp_nt: The same under the reference; no gradient flows into it.
+        ref_logp_nt: The same under the reference; no gradient flows into it.  Padding must be finite on both sides.
+        gradient: ``plain`` differentiates the value as it stands (on policy k1's gradient is zero on average and k3's
+            is that of the reversed divergence); ``k2`` keeps the value and takes k2's gradient, unbiased on policy
+            (Liu et al. 2025, verl's ``+``); ``importance`` multiplies by ``pi / pi_old`` and differentiates through
+            the product, unbiased off policy too (DeepSeek-V3.2; TRL's ``use_bias_correction_kl``).
+        old_logp_nt: Log-probabilities under the policy that drew the tokens, for ``importance``.
+        limit: Bound on the exponents.
 
     Raises:
-        ValueError: If the name is unknown or the shapes differ.
+        ValueError: If a name is unknown, shapes differ, or ``old_logp_nt`` is missing or not wanted.
     """
     if logp_nt.shape != ref_logp_nt.shape:
         raise ValueError(f"kl: logp has shape {tuple(logp_nt.shape)} and ref_logp {tuple(ref_logp_nt.shape)}")
+    if gradient not in get_args(Gradient):
+        raise ValueError(f"unknown KL gradient {gradient!r}; choose one of {', '.join(get_args(Gradient))}")
+    if (gradient == "importance") != (old_logp_nt is not None):
+        raise ValueError("kl: gradient 'importance' needs old_logp, and the others take none")
     gap_nt = logp_nt - ref_logp_nt.detach()
+    value_nt = _value(name, gap_nt, limit)
+    if gradient == "k2":
+        half_square_nt = gap_nt.square() / 2
+        return value_nt.detach() + half_square_nt - half_square_nt.detach()
+    if old_logp_nt is not None:
+        if old_logp_nt.shape != logp_nt.shape:
+            raise ValueError(f"kl: logp has shape {tuple(logp_nt.shape)} and old_logp {tuple(old_logp_nt.shape)}")
+        return value_nt * bounded_exp(logp_nt - old_logp_nt.detach(), limit)
+    return value_nt
+
+
+def _value(name: str, gap_nt: Tensor, limit: float) -> Tensor:
     if name == "k1":
         return gap_nt
     if name == "k2":
         return gap_nt.square() / 2
     if name == "k3":
-        return torch.expm1(-gap_nt) + gap_nt
-    raise ValueError(f"unknown KL estimator {name!r}; choose k1, k2 or k3")
+        inside_nt = gap_nt.clamp(min=-limit)
+        exact_nt = torch.expm1(-inside_nt) + inside_nt + math.expm1(limit) * (-limit - gap_nt).clamp(min=0)
+        small_nt = gap_nt.clamp(-SERIES_BELOW, SERIES_BELOW)
+        series_nt = small_nt.square() * (0.5 - small_nt * (1 / 6 - small_nt * (1 / 24 - small_nt / 120)))
+        return torch.where(gap_nt.detach().abs() < SERIES_BELOW, series_nt, exact_nt)
+    raise ValueError(f"unknown KL estimator {name!r}; choose one of {', '.join(get_args(Estimator))}")
+
+
+def bounded(name: str, logp_nt: Tensor, ref_logp_nt: Tensor, mask_nt: Tensor, *, limit: float = LIMIT) -> Tensor:
+    """Return the share of unmasked tokens whose estimate is continued by its tangent, a float32 scalar.
+
+    k1 and k2 need no bound.
+
+    Raises:
+        ValueError: If nothing is unmasked.
+    """
+    mask = mask_nt != 0
+    if not bool(mask.any()):
+        raise ValueError("kl: the mask leaves no token")
+    if name != "k3":
+        return torch.zeros((), device=logp_nt.device)
+    return masked_mean(beyond(ref_logp_nt - logp_nt, limit), mask)
+
+
+def shaped_rewards(rewards_n: Tensor, kl_nt: Tensor, mask_nt: Tensor, coef: float) -> Tensor:
+    """Return the rewards with the KL of their tokens charged to them, shape (n,), detached: KL in the reward.
+
+    ``R_i - coef sum_t k_it`` (Ziegler et al. 2019).  The score-function gradient of the charged reward contains that
+    of the KL, so the plain k1 belongs here; k3 would penalise something else.  Keep one place: a KL in the reward and
+    another in the loss count twice.
+
+    Args:
+        rewards_n: One a sequence.
+        kl_nt: Per-token estimates.
+        mask_nt: 1 for tokens that count.
+        coef: Coefficient, not negative.
+
+    Raises:
+        ValueError: If shapes differ or the coefficient is negative.
+    """
+    if kl_nt.shape != mask_nt.shape or rewards_n.shape != kl_nt.shape[:1]:
+        raise ValueError(
+            f"kl in the reward needs rewards (n,) and KL and mask (n, t), got {tuple(rewards_n.shape)}, "
+            f"{tuple(kl_nt.shape)} and {tuple(mask_nt.shape)}"
+        )
+    if not coef >= 0:
+        raise ValueError(f"the KL coefficient must not be negative, got {coef}")
+    total_n = torch.where(mask_nt != 0, kl_nt.detach(), torch.zeros_like(kl_nt)).sum(dim=-1)
+    return rewards_n.detach() + coef * as_reward(total_n, "minimize")

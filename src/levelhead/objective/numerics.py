@@ -17,8 +17,7 @@ def bounded_exp(exponent: Tensor, limit: float = LIMIT) -> Tensor:
     The value and the gradient stay finite and keep their direction, where a clamp would cut the gradient to zero: a
     policy that has strayed far would no longer be pulled back.  :func:`beyond` tells where it happened.
     """
-    inside = exponent.clamp(max=limit)
-    return inside.exp() + math.exp(limit) * (exponent - inside)
+    return exponent.clamp(max=limit).exp() + math.exp(limit) * (exponent - limit).clamp(min=0)
 
 
 def beyond(exponent: Tensor, limit: float = LIMIT) -> Tensor:
@@ -29,3 +28,14 @@ def beyond(exponent: Tensor, limit: float = LIMIT) -> Tensor:
 def masked_mean(values_nt: Tensor, mask_nt: Tensor) -> Tensor:
     """Return the mean of ``values_nt`` over the true positions of ``mask_nt``, detached, a float32 scalar."""
     return values_nt.detach()[mask_nt].to(torch.float32).mean()
+
+
+def dot(a: Tensor, b: Tensor, *, chunk: int = 1 << 26) -> float:
+    """Return the inner product of two tensors of one shape, in float32 or better, added up in float64.
+
+    Half-precision tensors are converted a chunk at a time, so no second copy of a large gradient is made.
+    """
+    dtype = torch.promote_types(a.dtype, torch.float32)
+    pairs = zip(a.detach().reshape(-1).split(chunk), b.detach().reshape(-1).split(chunk), strict=True)
+    products = [torch.dot(x.to(dtype), y.to(dtype)) for x, y in pairs]
+    return math.fsum(float(product) for product in products)

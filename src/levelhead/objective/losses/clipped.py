@@ -33,7 +33,7 @@ def ppo_clip(inputs: Inputs, options: Options) -> Surrogate:
 
 
 def cispo(inputs: Inputs, options: Options) -> Surrogate:
-    """``sg[clip(r, 1 - low, 1 + high)] A logp`` (MiniMax-M1 2025, eq. 4): a clipped token keeps its gradient.
+    """``sg[clip(r, 1 - low, 1 + high)] A logp`` (MiniMax-M1 2025): a clipped token keeps its gradient.
 
     ``low`` of 1, the default, leaves the ratio unbounded below, as the paper does.
     """

@@ -25,7 +25,7 @@ def token_covariance(inputs: Inputs) -> Tensor:
 
 
 def clip_cov(inputs: Inputs, options: Options) -> Surrogate:
-    """PPO's surrogate with the gradient of a few tokens removed (Cui et al. 2025, eq. 11).
+    """PPO's surrogate with the gradient of a few tokens removed.
 
     Among the tokens that PPO does not clip and whose covariance lies between ``cov_low`` and ``cov_high``,
     ``cov_fraction`` of all tokens (at least one) are drawn and contribute nothing.
@@ -50,7 +50,7 @@ def clip_cov(inputs: Inputs, options: Options) -> Surrogate:
 
 
 def kl_cov(inputs: Inputs, options: Options) -> Surrogate:
-    """``r A``, with ``cov_kl |log r|`` taken from the tokens of largest covariance (Cui et al. 2025, eq. 13).
+    """``r A``, with ``cov_kl |log r|`` taken from the tokens of largest covariance.
 
     ``cov_fraction`` of the tokens (at least one) are penalised.
     """

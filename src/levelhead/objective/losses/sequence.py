@@ -14,7 +14,7 @@ from levelhead.objective.numerics import bounded_exp
 
 
 def gspo(inputs: Inputs, options: Options) -> Surrogate:
-    """``min(s A, clip(s, 1 - low, 1 + high) A)``, ``s = exp(mean_t log r_t)`` (Zheng et al. 2025, eq. 5 and 7).
+    """``min(s A, clip(s, 1 - low, 1 + high) A)``, ``s = exp(mean_t log r_t)`` (Zheng et al. 2025, sec. 4.1).
 
     Raises:
         ValueError: If advantages come one a token.
@@ -26,7 +26,7 @@ def gspo(inputs: Inputs, options: Options) -> Surrogate:
 
 
 def gspo_token(inputs: Inputs, options: Options) -> Surrogate:
-    """GSPO with ``s_t = sg[s] r_t / sg[r_t]``: the sequence's ratio, each token's gradient (Zheng et al. 2025, eq. 13).
+    """GSPO with ``s_t = sg[s] r_t / sg[r_t]``: the sequence's ratio, each token's gradient (Zheng et al. 2025).
 
     For advantages constant over a sequence, value and gradient are GSPO's.
     """
@@ -36,7 +36,7 @@ def gspo_token(inputs: Inputs, options: Options) -> Surrogate:
 
 
 def gmpo(inputs: Inputs, options: Options) -> Surrogate:
-    """``A exp(mean_t clipped log r_t)``: the geometric mean of clipped token ratios (Zhao et al. 2025, eq. 4).
+    """``A exp(mean_t clipped log r_t)``: the geometric mean of clipped token ratios (Zhao et al. 2025).
 
     Log-ratios are clipped to ``[-low, high]`` on the side where the surrogate would grow.
 

@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from levelhead.objective.surgery.buffers import Buffer, combine, gramian, lent, read, write
+from levelhead.objective.surgery.monitor import ConflictMonitor
 from levelhead.objective.surgery.weights import AGGREGATORS, weights
 from levelhead.objective.terms import Term, scalar_loss
-
-Buffer = list[Tensor | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,52 +23,45 @@ class MergeReport:
 
     Attributes:
         kind: The aggregator that was used.
-        weights: Task name to the weight of its gradient; empty where nothing was merged.
+        weights: Task name to the weight of its gradient; empty where the tasks were not kept apart.
         metrics: Flat metric name to number: ``merge/weight/<task>``, ``merge/norm/<task>``,
-            ``merge/cosine/<a>/<b>``.
+            ``merge/cosine/<a>/<b>``, and the monitor's ``merge/conflict`` and ``merge/conflict_streak``.
+        switched: Whether the monitor has switched merging on, from the next step.
     """
 
     kind: str
     weights: Mapping[str, float] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-def gramian(gradients: Sequence[Buffer]) -> Tensor:
-    """Return the inner products of m gradients, each a list of tensors (``None`` is zero), shape (m, m), float64.
-
-    Products are taken in float32 or better, one parameter at a time; no gradient is stacked or copied whole.
-    """
-    m = len(gradients)
-    result = torch.zeros(m, m, dtype=torch.float64)
-    for pieces in zip(*gradients, strict=True):
-        flat = [
-            None if g is None else g.detach().flatten().to(torch.promote_types(g.dtype, torch.float32)) for g in pieces
-        ]
-        for i in range(m):
-            for j in range(i, m):
-                a, b = flat[i], flat[j]
-                if a is not None and b is not None:
-                    result[i, j] += torch.dot(a, b).item()
-    return result + result.triu(1).T
+    switched: bool = False
 
 
 class GradientMerger:
     """Runs the backward passes of a step and leaves the step's gradient in ``p.grad``.
 
-    With ``sum`` each micro-batch is one backward of the single loss.  Otherwise the reward terms of each task
-    accumulate in a buffer of their own, the other terms go straight through in another, and :meth:`finish` merges the
-    tasks' buffers and adds the straight one.  The merger owns ``p.grad`` from the first :meth:`add` of a step, which
-    clears it, to :meth:`finish`.
+    With ``sum`` a micro-batch is one backward of the single loss.  Otherwise the merged terms of each task accumulate
+    in a buffer of their own and all other terms in another: one backward a task, and one for the rest.
+    :meth:`finish` merges the tasks' buffers and adds the rest as it is, so that a KL or entropy coefficient keeps its
+    meaning.  The merger owns ``p.grad`` from the first :meth:`add` of a step, which clears it, to :meth:`finish`.
 
     Args:
         params: Leaves that are trained.
         kind: One of ``AGGREGATORS``.
         c: CAGrad's radius.
-        merged: Names of the terms that are merged by task; all others go straight through with their own weights.
+        merged: Names of the terms that are merged by task.
+        memory: ``full`` as above; ``low`` merges the whole loss of each task, whatever the terms' names: no backward
+            for the rest, unless a term has no task.
         scale: ``sum`` multiplies weights on the mean's scale by the number of tasks, so that every aggregator moves as
-            far as ``sum`` where the tasks agree and a KL or entropy coefficient means the same under all of them
-            (``mean`` then equals ``sum``); ``own`` leaves the aggregator's scale.
-        reduce: Called on each buffer's tensors before merging, to reduce them over data-parallel ranks in place.
+            far as ``sum`` where the tasks agree (CAGrad ``1 + c`` times as far) and ``mean`` equals ``sum``; ``own``
+            leaves the aggregator's scale.
+        monitor: Conflict monitor for ``sum``; on the steps it looks at, the tasks are kept apart and summed.
+        switch_to: Aggregator that takes over when the monitor asks for it.
+        seed: Of PCGrad's random order.
+        tasks: All task names, in one order on all ranks; needed with ``reduce``.
+        reduce: Called on each tensor of each buffer before merging, to reduce it over data-parallel ranks in place.
+            The forward then runs without the wrapper's own gradient synchronisation.
+
+    Raises:
+        ValueError: If a name is unknown, or ``reduce`` comes without ``tasks``.
     """
 
     def __init__(
@@ -77,47 +71,75 @@ class GradientMerger:
         *,
         c: float = 0.4,
         merged: Collection[str] = ("policy",),
-        scale: str = "sum",
-        reduce: Callable[[Tensor], None] | None = None,
+        memory: Literal["full", "low"] = "full",
+        scale: Literal["sum", "own"] = "sum",
+        monitor: ConflictMonitor | None = None,
+        switch_to: str = "cagrad",
+        seed: int = 0,
+        tasks: Sequence[str] = (),
+        reduce: Callable[[Tensor], object] | None = None,
     ) -> None:
-        if kind not in AGGREGATORS:
-            raise ValueError(f"unknown aggregator {kind!r}; choose one of {', '.join(AGGREGATORS)}")
-        if scale not in ("sum", "own"):
-            raise ValueError(f"scale must be 'sum' or 'own', got {scale!r}")
+        for name in (kind, switch_to):
+            if name not in AGGREGATORS:
+                raise ValueError(f"unknown aggregator {name!r}; choose one of {', '.join(AGGREGATORS)}")
+        if memory not in ("full", "low") or scale not in ("sum", "own"):
+            raise ValueError(f"memory must be full or low and scale sum or own, got {memory!r} and {scale!r}")
+        if reduce is not None and not tasks:
+            raise ValueError("reducing over ranks needs the names of all tasks, in one order everywhere")
         self.params = list(params)
         self.kind = kind
-        self.c = c
-        self.merged = frozenset(merged)
-        self.scale = scale
-        self.reduce = reduce
+        self._c = c
+        self._merged = None if memory == "low" else frozenset(merged)
+        self._scale = scale
+        self._monitor = monitor or ConflictMonitor()
+        self._switch_to = switch_to
+        self._rng = torch.Generator().manual_seed(seed)
+        self._names = tuple(tasks)
+        self._reduce = reduce
         self._tasks: dict[str, Buffer] = {}
         self._started = False
 
+    @property
+    def _apart(self) -> bool:
+        return self.kind != "sum" or self._monitor.due
+
     def add(self, terms: Sequence[Term]) -> None:
-        """Run the backward of one micro-batch; terms of weight 0 cost nothing.
+        """Run the backward passes of one micro-batch; terms of weight 0 cost nothing.
 
         Raises:
-            ValueError: If there are no terms, or a merged term belongs to no task where tasks are merged.
+            ValueError: If there are no terms, or a merged term belongs to no task where tasks are kept apart.
         """
         if not terms:
             raise ValueError("a micro-batch needs at least one term")
         if not self._started:
-            self._set([None] * len(self.params))
+            write(self.params, [None] * len(self.params))
             self._tasks = {}
             self._started = True
         live = [term for term in terms if term.weight > 0]
-        if self.kind == "sum":
+        if not self._apart:
             if live:
-                scalar_loss(live).backward()  # type: ignore[no-untyped-call]
+                scalar_loss(live).backward()
             return
         groups: dict[str | None, list[Term]] = {}
         for term in live:
-            key = term.task if term.name in self.merged else None
-            if key is None and term.name in self.merged:
-                raise ValueError(f"term {term.name!r} is merged by task and needs a task")
-            groups.setdefault(key, []).append(term)
+            groups.setdefault(self._key(term), []).append(term)
         for index, (task, group) in enumerate(groups.items()):
-            self._backward(task, group, retain=index < len(groups) - 1)
+            retain = index < len(groups) - 1
+            if task is None:
+                scalar_loss(group).backward(retain_graph=retain)
+                continue
+            with lent(self.params, self._tasks.setdefault(task, [None] * len(self.params))):
+                scalar_loss(group).backward(retain_graph=retain)
+
+    def _key(self, term: Term) -> str | None:
+        """Task under which a term is merged; ``None`` where it goes straight through."""
+        if self._merged is None:
+            return term.task
+        if term.name not in self._merged:
+            return None
+        if term.task is None:
+            raise ValueError(f"term {term.name!r} is merged by task and needs a task")
+        return term.task
 
     def finish(self) -> MergeReport:
         """Write the merged gradient of all micro-batches into ``p.grad`` and start over.
@@ -127,70 +149,71 @@ class GradientMerger:
         """
         if not self._started:
             raise ValueError("finish: no micro-batch was added since the last step")
-        self._started = False
-        if self.reduce is not None:
-            for buffer in (self._grads(), *self._tasks.values()):
-                for grad in buffer:
-                    if grad is not None:
-                        self.reduce(grad)
-        if self.kind == "sum":
-            return MergeReport("sum")
+        if self._reduce is not None:
+            self._reduce_all(self._reduce)
         tasks, self._tasks = self._tasks, {}
-        if not tasks:
-            return MergeReport(self.kind)
-        return self._merge(tasks)
+        report = self._merge(tasks) if tasks else MergeReport(self.kind)
+        self._monitor.step += 1
+        self._started = False
+        if self.kind == "sum" and self._monitor.wants_switch:
+            self.kind = self._switch_to
+            return MergeReport(report.kind, report.weights, report.metrics, switched=True)
+        return report
 
     def _merge(self, tasks: Mapping[str, Buffer]) -> MergeReport:
         names = list(tasks)
-        products = gramian([tasks[name] for name in names])
-        factor = len(names) if self.scale == "sum" and AGGREGATORS[self.kind].scale == "mean" else 1
-        weights_m = (weights(self.kind, products, c=self.c) * factor).tolist()
+        products_mm = gramian(list(tasks.values()))
+        factor = len(names) if self._scale == "sum" and AGGREGATORS[self.kind].scale == "mean" else 1
+        found = (weights(self.kind, products_mm, c=self._c, generator=self._rng) * factor).tolist()
         for index, param in enumerate(self.params):
-            pieces = [(w, tasks[name][index]) for w, name in zip(weights_m, names, strict=True)]
-            param.grad = _combine([*pieces, (1.0, param.grad)])
-        found = dict(zip(names, weights_m, strict=True))
-        return MergeReport(self.kind, found, _metrics(found, names, products))
+            pieces = [(w, tasks[name][index]) for w, name in zip(found, names, strict=True)]
+            param.grad = combine([*pieces, (1.0, param.grad)])
+        norms = {name: math.sqrt(float(products_mm[i, i])) for i, name in enumerate(names)}
+        cosines = {
+            f"merge/cosine/{a}/{b}": float(products_mm[i, j]) / (norms[a] * norms[b])
+            for (i, a), (j, b) in combinations(enumerate(names), 2)
+            if norms[a] > 0 and norms[b] > 0
+        }
+        by_task = dict(zip(names, found, strict=True))
+        metrics = {f"merge/weight/{name}": weight for name, weight in by_task.items()}
+        metrics |= {f"merge/norm/{name}": norm for name, norm in norms.items()}
+        return MergeReport(self.kind, by_task, metrics | cosines | self._monitor.seen(cosines))
 
-    def _backward(self, task: str | None, terms: Sequence[Term], *, retain: bool) -> None:
-        """Accumulate the gradient of ``terms`` into the task's buffer, by lending it to ``p.grad`` for the backward."""
-        loss = scalar_loss(terms)
-        if task is None:
-            loss.backward(retain_graph=retain)  # type: ignore[no-untyped-call]
-            return
-        straight = self._grads()
-        self._set(self._tasks.get(task, [None] * len(self.params)))
-        try:
-            loss.backward(retain_graph=retain)  # type: ignore[no-untyped-call]
-            self._tasks[task] = self._grads()
-        finally:
-            self._set(straight)
+    def _reduce_all(self, reduce: Callable[[Tensor], object]) -> None:
+        """Reduce the buffers in the same order on every rank; what is absent here is zero, not skipped."""
+        names = self._names if self._apart else ()
+        for name in names:
+            self._tasks.setdefault(name, [None] * len(self.params))
+        unknown = set(self._tasks) - set(names)
+        if unknown:
+            raise ValueError(f"task {min(unknown)!r} is not among the merger's tasks {list(self._names)}")
+        straight = read(self.params)
+        for buffer in (straight, *(self._tasks[name] for name in names)):
+            for index, param in enumerate(self.params):
+                grad = buffer[index]
+                whole = torch.zeros_like(param) if grad is None else grad
+                reduce(whole)
+                buffer[index] = whole
+        write(self.params, straight)
 
-    def _grads(self) -> Buffer:
-        return [param.grad for param in self.params]
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs: the aggregator in force, the monitor's counters, the generator."""
+        return {
+            "kind": self.kind,
+            "step": self._monitor.step,
+            "streak": self._monitor.streak,
+            "generator": self._rng.get_state(),
+        }
 
-    def _set(self, buffer: Sequence[Tensor | None]) -> None:
-        for param, grad in zip(self.params, buffer, strict=True):
-            param.grad = grad
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`.
 
-
-def _combine(pieces: Sequence[tuple[float, Tensor | None]]) -> Tensor | None:
-    """Return the weighted sum of the tensors that exist, added in float32 or better and cast back."""
-    present = [(weight, grad) for weight, grad in pieces if grad is not None]
-    if not present:
-        return None
-    dtype = present[0][1].dtype
-    total = torch.zeros_like(present[0][1], dtype=torch.promote_types(dtype, torch.float32))
-    for weight, grad in present:
-        total.add_(grad, alpha=weight)
-    return total.to(dtype)
-
-
-def _metrics(found: Mapping[str, float], names: Sequence[str], products: Tensor) -> dict[str, float]:
-    """Return weights, norms and cosines; a cosine with a zero gradient does not exist and is left out."""
-    norms = {name: math.sqrt(float(products[i, i])) for i, name in enumerate(names)}
-    metrics = {f"merge/weight/{name}": weight for name, weight in found.items()}
-    metrics |= {f"merge/norm/{name}": norm for name, norm in norms.items()}
-    for (i, a), (j, b) in combinations(enumerate(names), 2):
-        if norms[a] > 0 and norms[b] > 0:
-            metrics[f"merge/cosine/{a}/{b}"] = float(products[i, j]) / (norms[a] * norms[b])
-    return metrics
+        Raises:
+            ValueError: If the saved aggregator is unknown.
+        """
+        if state["kind"] not in AGGREGATORS:
+            raise ValueError(f"unknown aggregator {state['kind']!r}; choose one of {', '.join(AGGREGATORS)}")
+        self.kind = state["kind"]
+        self._monitor.step = int(state["step"])
+        self._monitor.streak = int(state["streak"])
+        self._rng.set_state(state["generator"])
