@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from levelhead.recipe.base import Section
 
@@ -25,16 +25,55 @@ class Advantage(Section):
 class Loss(Section):
     """The policy loss; names are those of ``objective.losses``."""
 
-    kind: str = "ppo_clip"
-    """Surrogate: ``ppo_clip``, ``gspo``, ``cispo``, ... (see docs/objective.md)."""
-    clip_low: float = Field(0.2, ge=0)
-    """The ratio is clipped below ``1 - clip_low``."""
-    clip_high: float = Field(0.2, ge=0)
-    """The ratio is clipped above ``1 + clip_high``."""
+    kind: Literal["ppo_clip", "reinforce", "gspo", "gspo_token", "cispo", "gmpo", "sapo", "clip_cov", "kl_cov"] = (
+        "ppo_clip"
+    )
+    """Surrogate (see docs/objective.md)."""
+    clip_low: float | None = Field(None, ge=0)
+    """The ratio is clipped below ``1 - clip_low``; the method's own default unless given (0.2 for ``ppo_clip``)."""
+    clip_high: float | None = Field(None, ge=0)
+    """The ratio is clipped above ``1 + clip_high``; the method's own default unless given (0.2 for ``ppo_clip``)."""
     dual_clip: float | None = Field(None, gt=1)
     """Bound on the ratio where the advantage is negative (Ye et al. 2020)."""
     aggregation: Literal["token_mean", "sequence_mean", "fixed_length"] = "token_mean"
     """Mean over all tokens (DAPO), over sequences of token means (GRPO), or over a fixed length (Dr. GRPO)."""
+    fixed_length: int | None = Field(None, ge=1)
+    """Length of ``aggregation: fixed_length``; ``sampling.max_new_tokens`` unless given."""
+    tau_pos: float = Field(1.0, gt=0)
+    """SAPO's temperature where the advantage is positive."""
+    tau_neg: float = Field(1.05, gt=0)
+    """SAPO's temperature elsewhere."""
+    cov_fraction: float = Field(2e-4, gt=0, le=1)
+    """Share of the tokens that Clip-Cov detaches and KL-Cov penalises."""
+    cov_low: float = 1.0
+    """Clip-Cov draws among tokens whose covariance is above this."""
+    cov_high: float = 5.0
+    """Clip-Cov draws among tokens whose covariance is below this."""
+    cov_kl: float = Field(1.0, ge=0)
+    """KL-Cov's coefficient."""
+    top_entropy: float | None = Field(None, gt=0, le=1)
+    """Learn only from this share of the tokens, those of highest entropy (Wang et al. 2025, "80/20": 0.2)."""
+    importance: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] | None = None
+    """Correct for a sampler that is not quite the policy: truncate or mask their ratio, of a token or a sequence."""
+    importance_low: float = Field(0.0, ge=0)
+    """Lower bound of the importance weight."""
+    importance_high: float = Field(2.0, gt=0)
+    """Upper bound of the importance weight."""
+
+    @model_validator(mode="after")
+    def _options_apply(self) -> Self:
+        if self.dual_clip is not None and self.kind not in ("ppo_clip", "clip_cov"):
+            raise ValueError(f"loss.dual_clip applies to ppo_clip and clip_cov, not to {self.kind}: remove it")
+        if self.fixed_length is not None and self.aggregation != "fixed_length":
+            raise ValueError("loss.fixed_length needs loss.aggregation: fixed_length")
+        if not self.cov_low < self.cov_high:
+            raise ValueError(f"loss.cov_low ({self.cov_low}) must be below loss.cov_high ({self.cov_high})")
+        if not self.importance_low < self.importance_high:
+            raise ValueError(
+                f"loss.importance_low ({self.importance_low}) must be below loss.importance_high "
+                f"({self.importance_high})"
+            )
+        return self
 
 
 class Kl(Section):
@@ -44,6 +83,16 @@ class Kl(Section):
     """Coefficient for tasks that set none of their own; 0 everywhere means that no reference is kept."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of the KL (Schulman 2020)."""
+    where: Literal["loss", "reward"] = "loss"
+    """A term of the loss, or a charge on the reward before advantages are computed."""
+    gradient: Literal["plain", "k2", "importance"] = "plain"
+    """In the loss: the estimate's own gradient, k2's (unbiased on policy), or times the ratio (unbiased off policy)."""
+
+    @model_validator(mode="after")
+    def _gradient_belongs_to_the_loss(self) -> Self:
+        if self.where == "reward" and (self.gradient != "plain" or self.estimator != "k1"):
+            raise ValueError("kl.where: reward takes kl.estimator: k1 and kl.gradient: plain; others bias the gradient")
+        return self
 
 
 class Entropy(Section):
@@ -56,7 +105,36 @@ class Entropy(Section):
 class Merge(Section):
     """How the reward gradients of the tasks become one; names are those of ``objective.surgery``."""
 
-    kind: str = "sum"
-    """Aggregator: ``sum``, ``mean``, ``cagrad``, ``pcgrad``, ``upgrad``, ``mgda``, ``aligned_mtl``."""
+    kind: Literal["sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl"] = "sum"
+    """Aggregator."""
     c: float = Field(0.4, ge=0, lt=1)
     """CAGrad's radius: 0 is the mean."""
+    scale: Literal["sum", "own"] = "sum"
+    """``sum``: as long as ``sum`` where the tasks agree; ``own``: as the paper has it, mostly a mean of the tasks."""
+    memory: Literal["full", "low"] = "full"
+    """``full`` merges reward gradients and adds KL and entropy as they are; ``low`` merges the tasks' whole losses."""
+    monitor_every: int = Field(0, ge=0)
+    """With ``sum``: log the cosines between tasks every so many steps; 0 never."""
+    conflict_below: float = Field(0.0, ge=-1, le=1)
+    """Two tasks are in conflict where their cosine is below this."""
+    switch_after: int = Field(0, ge=0)
+    """With ``sum``: switch merging on after so many conflicting looks in a row; 0 never."""
+    switch_to: Literal["cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl"] = "cagrad"
+    """Aggregator that the monitor switches to."""
+
+    @model_validator(mode="after")
+    def _switch_needs_a_monitor(self) -> Self:
+        if self.switch_after and not self.monitor_every:
+            raise ValueError("merge.switch_after needs merge.monitor_every of 1 or more")
+        return self
+
+
+class Audit(Section):
+    """The slope of every term along the update, and who contributes what to it."""
+
+    first: int = Field(3, ge=0)
+    """Audit this many first optimizer steps; each costs one more backward a term."""
+    every: int = Field(0, ge=0)
+    """Then audit every so many steps; 0 never."""
+    on_error: Literal["stop", "warn"] = "stop"
+    """What to do where a term's own contribution runs against its sense."""

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from levelhead.recipe.base import Section
-from levelhead.recipe.objective import Advantage, Entropy, Kl, Loss, Merge
+from levelhead.recipe.objective import Advantage, Audit, Entropy, Kl, Loss, Merge
 from levelhead.recipe.sampling import EvalSampling, TrainSampling
 
 
@@ -70,6 +70,8 @@ class Grpo(Section):
     """The bonus."""
     merge: Merge = Merge()
     """Several tasks, one policy."""
+    audit: Audit = Audit()
+    """Does every term do what it says."""
     optimizer: Optimizer = Optimizer()
     """The optimizer of this stage."""
     tokens_per_microbatch: int = Field(16384, ge=64)
