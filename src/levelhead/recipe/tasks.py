@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from levelhead.recipe.base import Section
+from levelhead.recipe.workflow import (
+    ExecutorRecipe,
+    RewardRecipe,
+    SandboxLimits,
+    SimulatedExecutor,
+    WeightedReward,
+    WorkflowLimits,
+)
 
 
 class TaskSection(Section):
@@ -131,4 +139,39 @@ class Browser(TaskSection):
         return self
 
 
-TaskRecipe = Annotated[Fairness | Faithfulness | Math | Function | Browser, Field(discriminator="kind")]
+class Workflow(TaskSection):
+    """Workflows written in a small language, run by operators, and rewarded for the answer they lead to."""
+
+    kind: Literal["workflow"]
+    """``workflow``."""
+    path: str | list[str] | None = None
+    """GSM8K files, or JSONL with ``question``, ``answer``, ``domain`` (``math|code|qa``) and ``entry_point``; a
+    built-in generator in all three domains unless given."""
+    items: int = Field(3000, ge=30)
+    """Problems that the built-in generator makes."""
+    domains: dict[Literal["math", "code", "qa"], float] | None = None
+    """Ratios in which an epoch draws from the domains; every problem once unless given."""
+    executor: ExecutorRecipe = SimulatedExecutor(kind="simulated")
+    """Who runs the workflows."""
+    reward: RewardRecipe = WeightedReward(kind="weighted")
+    """What an answer is worth."""
+    limits: WorkflowLimits = WorkflowLimits()
+    """Bounds on what a workflow may ask for."""
+    sandbox: SandboxLimits = SandboxLimits()
+    """Bounds on programs that Programmer and Test run, and on tests of an answer."""
+    near_misses: bool = False
+    """Rewrite known misspellings of a workflow before giving it up; what was rewritten is counted."""
+    demonstrations: Literal["best", "varied"] = "best"
+    """What supervised fine-tuning shows: the workflow of the highest expected reward, or a mix of valid ones."""
+    prompt: Literal["short", "full"] = "short"
+    """The question and one line, for a policy that is taught the language; or the language reference before it."""
+
+    @field_validator("domains")
+    @classmethod
+    def _ratios_are_positive(cls, value: dict[str, float] | None) -> dict[str, float] | None:
+        if value is not None and (not value or min(value.values()) <= 0):
+            raise ValueError("give every domain listed a ratio above 0, and leave out those that are not wanted")
+        return value
+
+
+TaskRecipe = Annotated[Fairness | Faithfulness | Math | Function | Browser | Workflow, Field(discriminator="kind")]

@@ -1,0 +1,141 @@
+"""Parts of a ``workflow`` task: who runs workflows, how they are rewarded, and what they may ask for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from levelhead.recipe.base import Section
+
+
+class SimulatedExecutor(Section):
+    """The simulator: a documented stochastic model of how good operators are.  No model is called."""
+
+    kind: Literal["simulated"]
+    """``simulated``."""
+    seed: int = Field(0, ge=0)
+    """Every simulated outcome is drawn from it, the problem, the workflow and the sample."""
+
+
+class EndpointExecutor(Section):
+    """Real calls to an OpenAI-compatible chat endpoint."""
+
+    kind: Literal["endpoint"]
+    """``endpoint``."""
+    base_url: str
+    """Up to and with ``/v1``: ``http://localhost:8000/v1``."""
+    model: str
+    """The model's name at the endpoint."""
+    api_key_env: str | None = None
+    """Environment variable that holds the key; the key itself never stands in a recipe."""
+    temperature: float = Field(0.7, ge=0)
+    """Sampling temperature of the operators; MdEnsemble and Review ask at 0."""
+    max_tokens: int = Field(1024, ge=1)
+    """Completion budget of one call."""
+    concurrency: int = Field(8, ge=1)
+    """Calls under way at once."""
+    timeout_s: float = Field(120.0, gt=0)
+    """Longest wait for one reply."""
+    backoff_s: float = Field(1.0, gt=0)
+    """Wait before the first retry; doubled, up to 30 s, with every further one."""
+    patience_s: float = Field(600.0, ge=0)
+    """How long a call is retried while the endpoint is down or busy, before the run stops."""
+    max_calls: int | None = Field(None, ge=1)
+    """Budget in calls; the run stops cleanly once it is used up."""
+    max_total_tokens: int | None = Field(None, ge=1)
+    """Budget in tokens, as the endpoint counts them."""
+    cache: str | None = None
+    """File that keeps replies by content; a call that was answered before costs nothing."""
+    send_seed: bool = True
+    """Send a ``seed`` with every call, so that samples differ and can be drawn again."""
+
+
+ExecutorRecipe = Annotated[SimulatedExecutor | EndpointExecutor, Field(discriminator="kind")]
+
+
+class RewardWeights(Section):
+    """What the parts of the reward count.  They must sum to 1."""
+
+    correctness: float = Field(0.65, ge=0)
+    """How right the answer is: 0, 0.2, 0.4, 0.7 or 1."""
+    efficiency: float = Field(0.15, ge=0)
+    """1 less the tokens used over ``token_budget``, at least 0."""
+    simplicity: float = Field(0.10, ge=0)
+    """1 for a single operator, less a tenth for every further one and every nesting, at least 0."""
+    format: float = Field(0.05, ge=0)
+    """1 for a workflow that stands alone, a half where other text surrounds it, 0 where it had to be normalised."""
+    repetition: float = Field(0.05, ge=0)
+    """1 less the share of steps that repeat the step before them."""
+
+    @model_validator(mode="after")
+    def _sum_to_one(self) -> Self:
+        total = self.correctness + self.efficiency + self.simplicity + self.format + self.repetition
+        if abs(total - 1.0) > 1e-6:
+            raise ValueError(f"the reward weights sum to {total:g}; they must sum to 1")
+        return self
+
+
+class WeightedReward(Section):
+    """A weighted sum of named parts in [0, 1]; no workflow at all is worth less than any valid one."""
+
+    kind: Literal["weighted"]
+    """``weighted``."""
+    weights: RewardWeights = RewardWeights()
+    """What the parts count."""
+    token_budget: int = Field(4000, ge=1)
+    """Tokens at which nothing is left of ``efficiency``."""
+    invalid: float = Field(-0.1, lt=0)
+    """Reward of an answer that is no valid workflow; valid ones get 0 to 1."""
+
+
+class ThreeLevelReward(Section):
+    """Right, wrong or no workflow, and nothing between."""
+
+    kind: Literal["three_level"]
+    """``three_level``."""
+    right: float = 1.0
+    """A valid workflow whose answer is right."""
+    wrong: float = 0.2
+    """A valid workflow whose answer is not."""
+    invalid: float = 0.0
+    """An answer that is no valid workflow."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.invalid < self.wrong < self.right:
+            raise ValueError(f"invalid ({self.invalid}) < wrong ({self.wrong}) < right ({self.right}) must hold")
+        return self
+
+
+RewardRecipe = Annotated[WeightedReward | ThreeLevelReward, Field(discriminator="kind")]
+
+
+class WorkflowLimits(Section):
+    """Bounds on what a workflow may ask for; beyond them it is not valid."""
+
+    depth: int = Field(4, ge=1, le=10)
+    """Conditionals, loops and parallel blocks within each other."""
+    loop: int = Field(5, ge=1, le=20)
+    """Passes of one loop."""
+    calls: int = Field(24, ge=1, le=200)
+    """Operators run on the most expensive path."""
+
+
+class SandboxLimits(Section):
+    """Bounds on programs that a model wrote.  They run in a child process, never in ours."""
+
+    cpu_s: int = Field(5, ge=1)
+    """Processor seconds of a process."""
+    wall_s: float = Field(10.0, gt=0)
+    """Seconds until everything the program started is killed."""
+    memory_mb: int = Field(512, ge=64)
+    """Address space of a process, in MiB."""
+    output_kb: int = Field(64, ge=1)
+    """Output that is read, in KiB; a program that writes more is killed."""
+    file_mb: int = Field(8, ge=1)
+    """Size of a file, and of the whole temporary folder where that has its own file system, in MiB."""
+    processes: int = Field(8, ge=1)
+    """Processes and threads at once."""
+    isolation: Literal["required", "preferred"] = "preferred"
+    """What to do where the system allows no own network and file system: refuse to run programs, or warn and run."""
