@@ -14,18 +14,30 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from levelhead.objective.advantages.base import Advantages, Array
-from levelhead.objective.advantages.group import dr_grpo, grpo, rloo
+from levelhead.objective.advantages.batchwise import batch, gdpo, reinforce_pp, reinforce_pp_baseline
+from levelhead.objective.advantages.groupwise import STRUCTURE_WEIGHTS, dr_grpo, grpo, opo, rloo, workflow_aware
+from levelhead.objective.advantages.subsets import pass_at_k, pkpo
+from levelhead.objective.advantages.tokenwise import gtpo
 
 ADVANTAGES: Mapping[str, Callable[..., Advantages]] = MappingProxyType(
     {
         "grpo": grpo,
         "dr_grpo": dr_grpo,
         "rloo": rloo,
+        "batch": batch,
+        "reinforce_pp": reinforce_pp,
+        "reinforce_pp_baseline": reinforce_pp_baseline,
+        "gdpo": gdpo,
+        "opo": opo,
+        "gtpo": gtpo,
+        "workflow_aware": workflow_aware,
+        "pass_at_k": pass_at_k,
+        "pkpo": pkpo,
     }
 )
 """Every estimator by name."""
 
-__all__ = ["ADVANTAGES", "Advantages", "compute", "inputs", "names"]
+__all__ = ["ADVANTAGES", "STRUCTURE_WEIGHTS", "Advantages", "compute", "inputs", "names"]
 
 
 def names() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What every estimator shares: the result record, the checks of the input, exact centring.
+"""What every estimator shares: the result record, the checks of the input, and centring that is exact.
 
 Arrays are numpy arrays or torch tensors; the functions are written once against the array API.
 """
@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj
+from array_api_compat import array_namespace, device, is_array_api_obj
 
 Array: TypeAlias = Any
 """A numpy array, a torch tensor, or another array of the array API."""
@@ -75,6 +75,39 @@ def check_rewards(rewards_gk: Array) -> tuple[ModuleType, Array]:
     return xp, rewards_gk
 
 
+def check_like(name: str, array: Array, rewards_gk: Array, *, axes: int = 2) -> Array:
+    """Return ``array`` as floats in the rewards' namespace, data type and device.
+
+    Args:
+        name: What to call the array in an error.
+        array: Shape (groups, K), or (groups, K, tokens) with ``axes=3``.
+        rewards_gk: The rewards it belongs to, as :func:`check_rewards` returned them.
+        axes: Number of axes it must have.
+
+    Raises:
+        ValueError: The shape does not match the rewards', or an entry is not finite.
+    """
+    _, array = as_floats(name, array)
+    if array.ndim != axes or tuple(array.shape[:2]) != tuple(rewards_gk.shape):
+        wanted = "(groups, K)" if axes == 2 else "(groups, K, tokens)"
+        shape = tuple(rewards_gk.shape)
+        raise ValueError(f"{name} must have shape {wanted} with (groups, K) = {shape}, got {tuple(array.shape)}")
+    return array_namespace(rewards_gk).asarray(array, dtype=rewards_gk.dtype, device=device(rewards_gk))
+
+
+def check_lengths(lengths_gk: Array, rewards_gk: Array) -> Array:
+    """Return completion lengths as floats, shape (groups, K).
+
+    Raises:
+        ValueError: The shape does not match the rewards', or a length is not positive.
+    """
+    lengths_gk = check_like("lengths_gk", lengths_gk, rewards_gk)
+    shortest = float(array_namespace(lengths_gk).min(lengths_gk))
+    if shortest <= 0:
+        raise ValueError(f"lengths_gk holds {shortest:g}; every completion has at least one token")
+    return lengths_gk
+
+
 def contrast(xp: ModuleType, rewards_gk: Array) -> tuple[Array, Array]:
     """Return ``rewards - lowest`` of each group, shape (groups, K), and which groups hold two different rewards.
 
@@ -84,6 +117,12 @@ def contrast(xp: ModuleType, rewards_gk: Array) -> tuple[Array, Array]:
     low_g1 = xp.min(rewards_gk, axis=1, keepdims=True)
     live_g = xp.max(rewards_gk, axis=1) != low_g1[:, 0]
     return rewards_gk - low_g1, live_g
+
+
+def centre(xp: ModuleType, rewards_gk: Array) -> tuple[Array, Array]:
+    """Return ``r - mean`` within each group, shape (groups, K), and the live groups."""
+    above_gk, live_g = contrast(xp, rewards_gk)
+    return above_gk - xp.mean(above_gk, axis=1, keepdims=True), live_g
 
 
 def standardise(xp: ModuleType, rewards_gk: Array, *, ddof: int, eps: float) -> tuple[Array, Array]:
@@ -99,3 +138,29 @@ def standardise(xp: ModuleType, rewards_gk: Array, *, ddof: int, eps: float) -> 
     centred_gk = unit_gk - xp.mean(unit_gk, axis=1, keepdims=True)
     std_g1 = xp.std(unit_gk, axis=1, keepdims=True, correction=ddof) + eps / span_g1
     return centred_gk / xp.where(live_g1, std_g1, xp.ones_like(std_g1)), live_g
+
+
+def batch_moments(xp: ModuleType, values_gk: Array, *, ddof: int, weights_gk: Array | None) -> tuple[Array, Array]:
+    """Return ``value - mean`` over the whole batch, shape (groups, K), and the standard deviation, a scalar array.
+
+    Args:
+        xp: The arrays' namespace.
+        values_gk: Any numbers, shape (groups, K).
+        ddof: Degrees of freedom taken off the number of observations.
+        weights_gk: How often each value counts (a completion's tokens), shape (groups, K); ``None`` once each.
+    """
+    low = xp.min(values_gk)
+    span = xp.max(values_gk) - low
+    unit_gk = (values_gk - low) / xp.where(span > 0, span, xp.ones_like(span))
+    if weights_gk is None:
+        mean, std = xp.mean(unit_gk), xp.std(unit_gk, correction=ddof)
+    else:
+        n = xp.sum(weights_gk)
+        mean = xp.sum(weights_gk * unit_gk) / n
+        std = xp.sqrt(xp.sum(weights_gk * (unit_gk - mean) ** 2) / (n - ddof))
+    return (unit_gk - mean) * span, std * span
+
+
+def divide(xp: ModuleType, values: Array, std: Array, eps: float) -> Array:
+    """Return ``values / (std + eps)``; where ``std`` is 0 the values are 0 already and stay so."""
+    return values / xp.where(std > 0, std + eps, xp.ones_like(std))
