@@ -1,0 +1,241 @@
+"""The audit: what the update about to be made does to every term, and who is responsible.
+
+For each term the gradient ``N_j`` of its *natural* value is taken by itself, through no sign and no weight.  The
+gradient ``g`` that some path has left in ``p.grad`` is then explained as ``g = sum_j a_j N_j + remainder`` by least
+squares.  The coefficients ``a_j`` are what that path really did with each term, whatever it meant to do: a term that is
+to be maximised must enter a gradient to be descended with a negative coefficient.  Nothing here trusts, or uses, the
+code that made the gradient.
+
+With the optimizer's update ``u = P g + momentum + decay`` the slope of term i is ``N_i . u``, to first order the change
+of its value, and ``a_j N_i . P N_j`` is what term j contributes to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from levelhead.objective.numerics import dot
+from levelhead.objective.surgery.buffers import Buffer, combine, gramian, inner, lent, read
+from levelhead.objective.terms import Sense, Term, as_loss
+from levelhead.objective.updates import next_updates
+
+CERTAIN = 4.0
+"""Standard errors by which a coefficient must be on the wrong side before it is called wrong."""
+
+
+class SignError(RuntimeError):
+    """A term enters the update against its sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What the update does to every term.
+
+    Attributes:
+        metrics: Flat metric name to number, see :meth:`Auditor.finish`.
+        errors: One line for each term that enters the update against its sense or carries an impossible value.
+    """
+
+    metrics: Mapping[str, float]
+    errors: tuple[str, ...]
+
+    def check(self) -> None:
+        """Raise if a term runs against its sense.
+
+        Raises:
+            SignError: With all errors, naming the terms.
+        """
+        if self.errors:
+            raise SignError("; ".join(self.errors))
+
+
+@dataclass(slots=True)
+class _Audited:
+    """A term over the micro-batches of a step."""
+
+    name: str
+    sense: Sense
+    weight: float
+    value: float = 0.0
+    gradient: Buffer = field(default_factory=list)
+
+
+class Auditor:
+    """Collects the natural gradients of the terms of one step, and compares them with the gradient that was made.
+
+    Call :meth:`add` with the terms of each micro-batch before their graph is freed, make the gradient by any path, clip
+    it, and call :meth:`finish` before the optimizer steps.  Costs one backward and one gradient buffer a term.
+
+    Args:
+        params: Leaves that are trained.
+        reduce: Called on each tensor of each buffer, to reduce it over data-parallel ranks in place.
+    """
+
+    def __init__(self, params: Sequence[Tensor], *, reduce: Callable[[Tensor], object] | None = None) -> None:
+        self.params = list(params)
+        self._reduce = reduce
+        self._terms: dict[str, _Audited] = {}
+
+    def add(self, terms: Sequence[Term]) -> None:
+        """Take the gradient of every term's natural value; graphs are kept.
+
+        A term of weight 0 is watched: its slope is reported, and it is held responsible for nothing.
+
+        Raises:
+            ValueError: If a term changes its sense or weight between micro-batches.
+        """
+        for term in terms:
+            empty: Buffer = [None] * len(self.params)
+            fresh = _Audited(term.name, term.sense, term.weight, gradient=empty)
+            seen = self._terms.setdefault(term.label, fresh)
+            if (seen.sense, seen.weight) != (term.sense, term.weight):
+                raise ValueError(f"term {term.label!r} changes its sense or weight within a step")
+            seen.value += float(term.value.detach())
+            if term.value.requires_grad:
+                with lent(self.params, seen.gradient):
+                    term.value.backward(retain_graph=True)
+
+    def finish(self, optimizer: Optimizer | None = None) -> AuditReport:
+        """Explain the gradient in ``p.grad`` and the update that follows from it, and start over.
+
+        Metrics, for each term (``name`` or ``name/task``):
+            - ``audit/<term>/slope``: first-order change of its natural value by the update;
+            - ``audit/<term>/from_<name>``: share of each kind of term in that slope (``from_reward`` for ``policy``),
+              and ``from_momentum``, ``from_decay``, ``from_other``; the shares add up to the slope;
+            - ``audit/<term>/coef``: coefficient with which the term really enters, positive with its sense; compare
+              with its weight;
+            - ``audit/<term>/coef_error``: its standard error;
+        and ``audit/unexplained``: part of the gradient's norm that no term explains.
+
+        Args:
+            optimizer: The optimizer about to step (SGD, Adam, AdamW); without one, a gradient step of learning rate 1.
+
+        Raises:
+            ValueError: If no term was added.
+        """
+        if not self._terms:
+            raise ValueError("audit: no term was added since the last step")
+        terms, self._terms = self._terms, {}
+        if self._reduce is not None:
+            _reduce_all(list(terms.values()), self.params, self._reduce)
+        fitted = _fit([t for t in terms.values() if t.weight > 0], read(self.params))
+        metrics, errors = {"audit/unexplained": fitted.unexplained}, []
+        slopes = _slopes(list(terms.values()), fitted, self.params, optimizer)
+        for label, shares in zip(terms, slopes, strict=True):
+            metrics[f"audit/{label}/slope"] = math.fsum(shares.values())
+            metrics |= {f"audit/{label}/from_{name}": share for name, share in shares.items()}
+        judged = zip((label for label, t in terms.items() if t.weight > 0), fitted.terms, strict=True)
+        for index, (label, term) in enumerate(judged):
+            coef, error = fitted.effective(index), fitted.errors[index]
+            metrics |= {f"audit/{label}/coef": coef, f"audit/{label}/coef_error": error}
+            if coef < -CERTAIN * error:
+                errors.append(_wrong_way(label, term, coef))
+        for label, term in terms.items():
+            if term.name == "entropy" and term.value < 0:
+                errors.append(f"term {label!r} has value {term.value:.3g}: an entropy is never negative")
+        return AuditReport(metrics, tuple(errors))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """The gradient in terms of the natural gradients.
+
+    Attributes:
+        terms: The k terms that may take part.
+        coefs: Coefficient of each in the gradient that is descended.
+        errors: Standard error of each.
+        remainder: What they leave unexplained.
+        unexplained: Its norm against that of the gradient.
+    """
+
+    terms: Sequence[_Audited]
+    coefs: Sequence[float]
+    errors: Sequence[float]
+    remainder: Buffer
+    unexplained: float
+
+    def effective(self, index: int) -> float:
+        """Coefficient of a term, positive where it enters with its sense."""
+        return float(as_loss(torch.tensor(self.coefs[index], dtype=torch.float64), self.terms[index].sense))
+
+
+def _fit(terms: Sequence[_Audited], gradient: Buffer) -> _Fit:
+    """Least squares of the gradient on the natural gradients, scaled to unit length, in float64.
+
+    Directions in which the natural gradients do not differ are left out.  The standard error treats the remainder as
+    noise spread over all entries, and takes float32's rounding for its least size.
+    """
+    norms = [math.sqrt(inner(term.gradient, term.gradient)) for term in terms]
+    live = [index for index, norm in enumerate(norms) if norm > 0]
+    length = math.sqrt(inner(gradient, gradient))
+    coefs, errors = [0.0] * len(terms), [0.0] * len(terms)
+    inverse_kk = torch.zeros(0, 0)
+    if live:
+        norms_k = torch.tensor([norms[index] for index in live], dtype=torch.float64)
+        products_kk = gramian([terms[index].gradient for index in live]) / torch.outer(norms_k, norms_k)
+        inverse_kk = torch.linalg.pinv(products_kk, rtol=1e-10, hermitian=True)
+        target_k = torch.tensor([inner(terms[index].gradient, gradient) for index in live], dtype=torch.float64)
+        for index, coef in zip(live, (inverse_kk @ (target_k / norms_k) / norms_k).tolist(), strict=True):
+            coefs[index] = coef
+    pieces = [(-coef, term.gradient) for coef, term in zip(coefs, terms, strict=True)]
+    remainder = [
+        combine([(1.0, grad), *((weight, piece[index]) for weight, piece in pieces)])
+        for index, grad in enumerate(gradient)
+    ]
+    left = math.sqrt(inner(remainder, remainder))
+    entries = sum(grad.numel() for grad in gradient if grad is not None)
+    noise = max(left / math.sqrt(max(entries - len(live), 1)), torch.finfo(torch.float32).eps * length)
+    for position, index in enumerate(live):
+        errors[index] = noise * math.sqrt(max(float(inverse_kk[position, position]), 0.0)) / norms[index]
+    return _Fit(terms, coefs, errors, remainder, left / length if length > 0 else 0.0)
+
+
+def _slopes(
+    targets: Sequence[_Audited], fitted: _Fit, params: Sequence[Tensor], optimizer: Optimizer | None
+) -> list[dict[str, float]]:
+    """Contribution of every source to the slope of every target along the next update."""
+    slopes = [dict.fromkeys([_source(term.name) for term in fitted.terms], 0.0) for _ in targets]
+    for index, update in enumerate(next_updates(params, optimizer)):
+        if update is None:
+            continue
+        for target, shares in zip(targets, slopes, strict=True):
+            natural = target.gradient[index]
+            if natural is None:
+                continue
+            along = natural.to(torch.promote_types(natural.dtype, torch.float32)) * update.scale
+            parts: list[tuple[str, float, Tensor | None]] = [
+                (_source(term.name), coef, term.gradient[index])
+                for term, coef in zip(fitted.terms, fitted.coefs, strict=True)
+            ]
+            for name, coef, piece in (*parts, ("other", 1.0, fitted.remainder[index])):
+                shares[name] = shares.get(name, 0.0) + (0.0 if piece is None else coef * dot(along, piece))
+            for name, rest in update.rest.items():
+                shares[name] = shares.get(name, 0.0) + dot(natural, rest)
+    return slopes
+
+
+def _source(name: str) -> str:
+    return "reward" if name == "policy" else name
+
+
+def _wrong_way(label: str, term: _Audited, coef: float) -> str:
+    does, wants = ("lowers", "maximised") if term.sense == "maximize" else ("raises", "minimised")
+    return (
+        f"term {label!r} is to be {wants}, but its own contribution {does} it: it enters the update with coefficient "
+        f"{coef:.3g} where its weight is {term.weight:.3g}; a sign is applied twice, or not at all, on the way"
+    )
+
+
+def _reduce_all(terms: Sequence[_Audited], params: Sequence[Tensor], reduce: Callable[[Tensor], object]) -> None:
+    for term in terms:
+        for index, param in enumerate(params):
+            grad = term.gradient[index]
+            whole = torch.zeros_like(param) if grad is None else grad
+            reduce(whole)
+            term.gradient[index] = whole
