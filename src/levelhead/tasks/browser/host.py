@@ -1,0 +1,124 @@
+"""The browser process: started once, watched, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import async_playwright
+
+from levelhead.errors import InputError
+from levelhead.tasks.browser.chromium import HOW_TO_INSTALL, SWITCHES, find_chromium
+from levelhead.tasks.browser.leftovers import BrowserRecord, Process, end_leftovers, parent_of, records_folder
+from levelhead.tasks.browser.tab import Tab, init_script
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Playwright
+
+_VIEWPORT = {"width": 500, "height": 320}
+_START_TIMEOUT = 60.0
+_STOP_TIMEOUT = 10.0
+
+Report = Callable[[str, str], None]
+"""Called with the code and the message of something that happened."""
+
+
+class Host:
+    """One browser with one context.  Bound to the event loop it was started on."""
+
+    def __init__(
+        self, playwright: Playwright, browser: Browser, context: BrowserContext, record: BrowserRecord
+    ) -> None:
+        self.record = record
+        self._playwright = playwright
+        self._browser = browser
+        self._context = context
+        path = record.write(records_folder())
+        # Runs at the latest when the interpreter exits, event loop or no event loop.
+        self._finalizer = weakref.finalize(self, _end, record, path, os.getpid())
+
+    @classmethod
+    async def start(cls, executable: str | None, report: Report) -> Host:
+        """Start a browser, after ending those whose trainers are gone.
+
+        Raises:
+            InputError: There is no Chromium, or it does not start.
+        """
+        for pid in end_leftovers(records_folder()):
+            report("browser-leftover-ended", f"ended browser {pid}, which an earlier run had left behind")
+        playwright = await async_playwright().start()
+        try:
+            path = find_chromium(executable, playwright.chromium.executable_path)
+            browser = await playwright.chromium.launch(
+                executable_path=path,
+                args=list(SWITCHES),
+                timeout=_START_TIMEOUT * 1000,
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+            )
+            record = await _identify(browser)
+            context = await browser.new_context(
+                viewport={"width": _VIEWPORT["width"], "height": _VIEWPORT["height"]},
+                timezone_id="UTC",
+                locale="en-US",
+                accept_downloads=False,
+                service_workers="block",
+            )
+            await context.add_init_script(script=init_script())
+        except PlaywrightError as error:
+            await playwright.stop()
+            reason = next((line for line in str(error).splitlines() if line.strip()), "")
+            raise InputError(f"Chromium does not start: {reason}; {HOW_TO_INSTALL}") from error
+        except BaseException:
+            await playwright.stop()
+            raise
+        report("browser-started", f"started {path} {browser.version} as process {record.browser.pid}")
+        return cls(playwright, browser, context, record)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the browser is still there."""
+        return self._browser.is_connected()
+
+    async def new_tab(self, timeout: float) -> Tab:
+        """Open an empty page."""
+        return Tab(await self._context.new_page(), timeout)
+
+    async def close(self) -> None:
+        """Close the browser and the driver; what does not close in time is killed."""
+        with contextlib.suppress(PlaywrightError, TimeoutError):
+            await asyncio.wait_for(self._browser.close(), _STOP_TIMEOUT)
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._playwright.stop(), _STOP_TIMEOUT)
+        self.kill()
+
+    def kill(self) -> None:
+        """End all processes at once, without the event loop."""
+        self._finalizer()
+
+
+def _end(record: BrowserRecord, path: Path, owner: int) -> None:
+    if os.getpid() != owner:  # a forked child inherits the finalizer, but not the browser
+        return
+    record.end()
+    path.unlink(missing_ok=True)
+
+
+async def _identify(browser: Browser) -> BrowserRecord:
+    session = await browser.new_browser_cdp_session()
+    answer = await session.send("SystemInfo.getProcessInfo")
+    await session.detach()
+    pid = next(int(process["id"]) for process in answer["processInfo"] if process["type"] == "browser")
+    owner, found = Process.find(os.getpid()), Process.find(pid)
+    if owner is None or found is None:
+        raise PlaywrightError("the browser ended right after its start")
+    parent = parent_of(pid)
+    driver = Process.find(parent) if parent not in (None, 1, os.getpid()) else None
+    return BrowserRecord(owner, found, driver)
