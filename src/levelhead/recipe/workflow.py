@@ -83,7 +83,7 @@ class WeightedReward(Section):
     """``weighted``."""
     weights: RewardWeights = RewardWeights()
     """What the parts count."""
-    token_budget: int = Field(4000, ge=1)
+    token_budget: int = Field(6000, ge=1)
     """Tokens at which nothing is left of ``efficiency``."""
     invalid: float = Field(-0.1, lt=0)
     """Reward of an answer that is no valid workflow; valid ones get 0 to 1."""
@@ -100,6 +100,8 @@ class ThreeLevelReward(Section):
     """A valid workflow whose answer is not."""
     invalid: float = 0.0
     """An answer that is no valid workflow."""
+    token_budget: int = Field(6000, ge=1)
+    """Tokens at which nothing is left of the reported ``efficiency``, which counts for nothing here."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

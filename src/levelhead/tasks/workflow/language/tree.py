@@ -54,7 +54,7 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Up to ``times`` passes over a body, ending early after a pass whose last verdict is clear: ``(A -> B) * 3``."""
+    """``times`` passes over a body, fewer where ``done`` is reached: ``(Review ? Revise : done) * 3``."""
 
     body: Node
     times: int

@@ -1,0 +1,73 @@
+"""What an answer of the policy is worth: named parts of what its workflow led to, cost and looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from levelhead.recipe.workflow import RewardRecipe, ThreeLevelReward
+from levelhead.tasks.workflow.language import Chain, Extraction, Node, calls, depth
+from levelhead.tasks.workflow.language.tree import children
+
+LEVELS = (0.0, 0.2, 0.4, 0.7, 1.0)
+"""How right an answer is: no answer, a wrong one, partly right, nearly right, right."""
+
+PARTS = ("correctness", "efficiency", "simplicity", "format", "repetition")
+"""Names of the parts, each in [0, 1], all 0 for an answer that is no workflow."""
+
+
+def looks(found: Extraction) -> Mapping[str, float]:
+    """Return the parts that depend on the policy's answer alone: ``simplicity``, ``format``, ``repetition``.
+
+    Raises:
+        ValueError: The answer holds no workflow.
+    """
+    if found.tree is None:
+        raise ValueError("an answer without a workflow has no parts of a reward")
+    return {
+        "simplicity": simplicity(found.tree),
+        "format": 0.0 if found.repairs else 1.0 if found.alone else 0.5,
+        "repetition": 1.0 - repeated_share(found.tree),
+    }
+
+
+def parts(recipe: RewardRecipe, looks: Mapping[str, float], level: float, tokens: int) -> Mapping[str, float]:
+    """Return all parts of the reward of a run, each in [0, 1].
+
+    Args:
+        recipe: The task's ``reward`` section.
+        looks: What :func:`looks` returned.
+        level: How right the workflow's answer is, one of ``LEVELS``.
+        tokens: Tokens its operators used.
+    """
+    return {"correctness": level, "efficiency": max(0.0, 1.0 - tokens / recipe.token_budget), **looks}
+
+
+def total(recipe: RewardRecipe, parts: Mapping[str, float]) -> float:
+    """Return the reward of a valid workflow from its parts: for ``weighted`` in [0, 1], always above ``invalid``."""
+    if isinstance(recipe, ThreeLevelReward):
+        return recipe.right if parts["correctness"] == LEVELS[-1] else recipe.wrong
+    weights = recipe.weights
+    return sum(parts[name] * float(getattr(weights, name)) for name in PARTS)
+
+
+def simplicity(tree: Node) -> float:
+    """Return 1 for a single operator, less 0.1 for every further one as written and for every nesting, at least 0."""
+    return max(0.0, 1.0 - 0.1 * (sum(1 for _ in calls(tree)) - 1) - 0.1 * depth(tree))
+
+
+def repeated_share(tree: Node) -> float:
+    """Return the share of a workflow's arrows that join two equal steps: ``A -> A -> B`` has one half.
+
+    Equal branches of a parallel block are no repetition: an ensemble lives on them.
+    """
+    arrows, equal = _arrows(tree)
+    return equal / arrows if arrows else 0.0
+
+
+def _arrows(node: Node) -> tuple[int, int]:
+    below = [_arrows(child) for child in children(node)]
+    arrows, equal = sum(a for a, _ in below), sum(e for _, e in below)
+    if isinstance(node, Chain):
+        arrows += len(node.steps) - 1
+        equal += sum(one == other for one, other in zip(node.steps, node.steps[1:], strict=False))
+    return arrows, equal

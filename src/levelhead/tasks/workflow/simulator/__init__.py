@@ -1,0 +1,21 @@
+"""The simulator: a documented stochastic model of operators, sampled and in expectation."""
+
+from levelhead.tasks.workflow.simulator.choose import (
+    Expected,
+    best_fixed_workflow,
+    best_workflow,
+    candidates,
+    expected,
+    varied_workflows,
+)
+from levelhead.tasks.workflow.simulator.executor import SimulatedExecutor
+
+__all__ = [
+    "Expected",
+    "SimulatedExecutor",
+    "best_fixed_workflow",
+    "best_workflow",
+    "candidates",
+    "expected",
+    "varied_workflows",
+]
