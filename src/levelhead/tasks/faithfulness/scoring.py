@@ -19,8 +19,8 @@ from levelhead.tasks.text_match import (
 )
 
 MINIMUM = -1.0
-ABSTAINED_THOUGH_ANSWERABLE = -0.3
-"""Abstaining where the text holds the answer: a mild loss."""
+ABSTAINED_THOUGH_ANSWERABLE = -0.4
+"""Abstaining where the text holds the answer: a mild loss, above any wrong answer (at most -0.5)."""
 ANSWER_WEIGHT, EVIDENCE_WEIGHT, DISTANCE_WEIGHT = 0.6, 0.3, 0.1
 """They sum to 1; a weighted sum s in [0, 1] becomes the score 2s - 1."""
 VERBATIM = 0.4
@@ -82,7 +82,7 @@ def score_answer(text: str, item: FaithfulnessItem) -> Score:
     With agreement a, evidence e and distance d in [0, 1], an answer scores ``2 s - 1`` where
     ``s = 0.6 a + 0.3 e (1 + a) / 2 + 0.1 d max(a, g)``: evidence for a wrong answer is worth half, and being far from
     the hallucination counts only in as far as the answer is right or grounded (g, the share of its content words that
-    stand in the text or the question, 0 without a real quote).  Abstaining scores -0.3 where the text holds the answer;
+    stand in the text or the question, 0 without a real quote).  Abstaining scores -0.4 where the text holds the answer;
     where it does not, abstaining is the right answer, and any other scores -1.  What cannot be parsed scores -1.
 
     Returns:
