@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.base import Section
+from levelhead.recipe.controllers import EntropyController, KeepCoef, KlBand, KlController
 
-
-class Advantage(Section):
-    """How rewards of a group become advantages; names are those of ``objective.advantages``."""
-
-    kind: str = "grpo"
-    """Estimator: ``grpo``, ``dr_grpo``, ``rloo``, ... (see docs/objective.md)."""
-    ddof: int = Field(1, ge=0, le=1)
-    """Degrees of freedom of the standard deviation: 1 sample (TRL), 0 population."""
-    eps: float = Field(1e-4, ge=0)
-    """Added to the standard deviation."""
-    clip: float | None = Field(None, gt=0)
-    """Bound on the absolute advantage."""
+__all__ = ["Advantage", "Audit", "Entropy", "Kl", "Loss", "Merge"]
 
 
 class Loss(Section):
@@ -87,6 +78,8 @@ class Kl(Section):
     """A term of the loss, or a charge on the reward before advantages are computed."""
     gradient: Literal["plain", "k2", "importance"] = "plain"
     """In the loss: the estimate's own gradient, k2's (unbiased on policy), or times the ratio (unbiased off policy)."""
+    controller: KlController = KeepCoef()
+    """How the coefficient moves while training, for each task on its own."""
 
     @model_validator(mode="after")
     def _gradient_belongs_to_the_loss(self) -> Self:
@@ -94,12 +87,34 @@ class Kl(Section):
             raise ValueError("kl.where: reward takes kl.estimator: k1 and kl.gradient: plain; others bias the gradient")
         return self
 
+    @model_validator(mode="after")
+    def _a_band_starts_above_zero(self) -> Self:
+        if isinstance(self.controller, KlBand) and not self.coef:
+            raise ValueError("a band multiplies the coefficient, so kl.coef must be above 0 to start from")
+        return self
+
+    def settings(self, coef: float | None = None) -> dict[str, Any]:
+        """Return the keywords of ``objective.controllers.make`` for a task with this coefficient of its own.
+
+        A task that sets its coefficient to 0 has no leash, and no band to move one.
+        """
+        start = self.coef if coef is None else coef
+        if isinstance(self.controller, KlBand) and start == 0:
+            return {"kind": "fixed", "coef": 0.0}
+        return {"coef": start, **self.controller.model_dump()}
+
 
 class Entropy(Section):
     """The entropy bonus."""
 
     coef: float = Field(0.0, ge=0)
     """Coefficient of the mean token entropy, which is maximised."""
+    controller: EntropyController = KeepCoef()
+    """How the coefficient moves while training."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keywords of ``objective.controllers.make``."""
+        return {"coef": self.coef, **self.controller.model_dump()}
 
 
 class Merge(Section):
