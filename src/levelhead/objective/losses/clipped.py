@@ -50,6 +50,8 @@ def sapo(inputs: Inputs, options: Options) -> Surrogate:
 
     On policy the gate's slope is 1, so the gradient is that of ``r A``; the value there is ``2 A / tau``.
     """
-    tau_nt = torch.where(inputs.advantages_nt > 0, options.tau_pos, options.tau_neg)
+    tau_nt = torch.full_like(inputs.advantages_nt, options.tau_neg).masked_fill(
+        inputs.advantages_nt > 0, options.tau_pos
+    )
     gate_nt = torch.sigmoid(tau_nt * (inputs.ratio_nt - 1)) * 4 / tau_nt
     return Surrogate(gate_nt * inputs.advantages_nt, inputs.ratio_stats())
