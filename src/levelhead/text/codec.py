@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
 from levelhead.records import Message
-from levelhead.text.stops import end_of_turn_ids
-from levelhead.text.template import ChatTemplate
+from levelhead.text.encoder import Encoder
+from levelhead.text.rendered import Rendered
+from levelhead.text.spans import Layout, Span, common_prefix, locate
+from levelhead.text.stops import Judgement, judge, stop_tokens
+from levelhead.text.template import ChatTemplate, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Demonstration:
 class Codec:
     """Messages to token ids and back, the same way for demonstrations and for rollouts.
 
+    Only the template writes control tokens: one that a message's own text spells out is encoded as text.
+
     Args:
         tokenizer: A Hugging Face tokenizer.
         chat_template: Jinja source of the chat template, where the tokenizer's own is missing or unwanted; it is
@@ -38,8 +44,15 @@ class Codec:
         generation_eos: Further ids that end generation, as the model's generation config lists them.
         template_kwargs: Variables for the template, such as ``enable_thinking``.
 
+    Attributes:
+        tokenizer: The tokenizer.
+        template: Its chat template.
+        stops: The stop set with the source of each token, the one that closes an ordinary turn first.
+        stop_ids: Ids of the stop set.
+        stop_id: The one that demonstrations end with where the template closes a turn with none.
+
     Raises:
-        InputError: There is no chat template, it cannot be rendered, or no token ends a turn.
+        InputError: There is no chat template, or no token ends a turn.
     """
 
     def __init__(
@@ -54,15 +67,15 @@ class Codec:
             tokenizer.chat_template = chat_template
         self.tokenizer = tokenizer
         self.template = ChatTemplate(tokenizer, template_kwargs or {})
-        self.end_of_turn_ids = end_of_turn_ids(tokenizer, self.template)
-        eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
-        self.stop_ids: frozenset[int] = frozenset([*self.end_of_turn_ids, *eos, *generation_eos])
-        if not self.stop_ids:
-            raise InputError(
-                "no token ends a turn: the tokenizer has no eos_token and the chat template closes no assistant turn "
-                "with a special token; set eos_token in the tokenizer's config, or give model.chat_template"
-            )
-        self.stop_id: int = (*self.end_of_turn_ids, *eos, *generation_eos)[0]
+        self._encoder = Encoder(tokenizer)
+        self.stops = stop_tokens(tokenizer, self.template, generation_eos)
+        self.stop_ids: frozenset[int] = frozenset(stop.id for stop in self.stops)
+        self.stop_id: int = self.stops[0].id
+
+    @property
+    def end_of_turn_ids(self) -> tuple[int, ...]:
+        """The stop tokens with which the template itself closes the assistant's turns."""
+        return tuple(stop.id for stop in self.stops if "template" in stop.sources)
 
     @property
     def pad_id(self) -> int:
@@ -80,43 +93,131 @@ class Codec:
         """Number of ids the tokenizer knows, added tokens included."""
         return len(self.tokenizer)
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the ids that the policy sees before it writes: the messages and the generation prompt."""
-        return tuple(self._encode(self.template.render(messages, generation_prompt=True)))
+    @cached_property
+    def judgements(self) -> tuple[Judgement, ...]:
+        """What is wrong, or merely worth knowing, about stop, padding and first tokens."""
+        return judge(self.tokenizer, self.stops, self.render([{"role": "user", "content": "Question"}]))
 
-    def demonstration(self, messages: Sequence[Message], answer: str) -> Demonstration:
+    def render(self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None) -> tuple[int, ...]:
+        """Return the ids that the policy sees before it writes: the messages and the generation prompt.
+
+        Raises:
+            InputError: The template refuses the messages.
+        """
+        return tuple(self._encoder.encode(self.template.render(messages, generation_prompt=True, tools=tools)))
+
+    def layout(self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None) -> Layout:
+        """Return the ids of :meth:`render` with the span of each message's own text.
+
+        Raises:
+            InputError: The template refuses the messages, or the tokenizer is not a fast one.
+        """
+
+        def text_of(chat: Sequence[Message]) -> str:
+            return self.template.render(chat, generation_prompt=True, tools=tools).text
+
+        rendered = self.template.render(messages, generation_prompt=True, tools=tools)
+        places = locate(messages, rendered.text, text_of)
+        body = self.template.render(messages, generation_prompt=False, tools=tools).text
+        ids, edges = self._encoder.encode_with_edges(rendered)
+        spans = []
+        for index, place in enumerate(places):
+            if place is None:
+                continue
+            inside = [i for i, (start, end) in enumerate(edges) if start < place[1] and end > place[0]]
+            if inside:
+                spans.append(Span(index, str(messages[index]["role"]), inside[0], inside[-1] + 1))
+        shared = common_prefix(body, rendered.text)
+        generation_start = next((i for i, (_, end) in enumerate(edges) if end > shared), len(ids))
+        prompt_start = edges[generation_start][0] if generation_start < len(ids) else len(rendered.text)
+        return Layout(tuple(ids), tuple(spans), generation_start, rendered.text[prompt_start:])
+
+    def demonstration(
+        self, messages: Sequence[Message], answer: str | Message, *, tools: Sequence[Tool] | None = None
+    ) -> Demonstration:
         """Return the training pair of ``answer`` as the assistant's reply to ``messages``.
 
         The context is :meth:`render` of the messages.  The completion is the answer as the template puts it
-        after the generation prompt, up to and with the first stop token.
+        after the generation prompt, up to and with the first stop token.  Where the template would leave out
+        part of the answer (its reasoning, say), the completion is the whole answer and the stop token.
+
+        Args:
+            messages: What the policy sees.
+            answer: Its text, or an assistant message that may hold tool calls.
+            tools: Tools that the template shows to the policy.
 
         Raises:
-            ValueError: The answer itself contains a stop token.
+            InputError: The template refuses the messages, or cannot put the answer's tool calls after its own
+                generation prompt.
         """
-        prompt = self.template.render(messages, generation_prompt=True)
-        context = self._encode(prompt)
-        reply = self._reply_text(messages, answer, prompt)
-        joint = self._encode(prompt + reply)
-        ids = joint[len(context) :] if joint[: len(context)] == context else self._encode(reply)
+        message: Message = {"role": "assistant", "content": answer} if isinstance(answer, str) else answer
+        prompt = self.template.render(messages, generation_prompt=True, tools=tools)
+        context = self._encoder.encode(prompt)
+        reply = self._reply(messages, message, prompt, tools)
+        joint = self._encoder.encode(prompt.followed_by(reply))
+        ids = joint[len(context) :] if joint[: len(context)] == context else self._encoder.encode(reply, continues=True)
         found = next((i for i, token in enumerate(ids) if token in self.stop_ids), None)
         completion = [*ids, self.stop_id] if found is None else ids[: found + 1]
         return Demonstration(tuple(context), tuple(completion))
 
+    def demonstrations(
+        self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None
+    ) -> tuple[Demonstration, ...]:
+        """Return one training pair for each assistant message of a conversation.
+
+        Each turn's context is rendered as it was when the turn was written.  A template that drops or rewrites
+        earlier turns (reasoning models) therefore shows each turn what that turn really saw.
+
+        Raises:
+            InputError: The conversation begins with an assistant message, or the template refuses it.
+        """
+        return tuple(
+            self.demonstration(messages[:index], message, tools=tools)
+            for index, message in enumerate(messages)
+            if message.get("role") == "assistant"
+        )
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of a completion, without stop tokens and other special tokens."""
         kept = [int(token) for token in ids if token not in self.stop_ids]
-        return str(self.tokenizer.decode(kept, skip_special_tokens=True))
+        return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def save(self, folder: str | Path) -> None:
         """Write the tokenizer, chat template included, as ``AutoTokenizer.from_pretrained`` reads it."""
         self.tokenizer.save_pretrained(str(folder))
 
-    def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+    def _reply(
+        self, messages: Sequence[Message], answer: Message, prompt: Rendered, tools: Sequence[Tool] | None
+    ) -> Rendered:
+        """Return what the policy should write after ``prompt``, and what the template puts behind it."""
+        whole = [*messages, answer]
+        full = self.template.render(whole, generation_prompt=False, tools=tools)
+        content = answer.get("content")
+        content = content if isinstance(content, str) else ""
+        if full.text.startswith(prompt.text):
+            reply = full.after(len(prompt.text))
+            if _squeezed(content) in _squeezed(reply.text) and all(name in reply.text for name in _called(answer)):
+                return reply
+        if _called(answer):
+            raise InputError(
+                "the chat template leaves an assistant's tool call out, or does not put it after its own generation "
+                "prompt; give a template for tools with model.chat_template: FILE"
+            )
 
-    def _reply_text(self, messages: Sequence[Message], answer: str, prompt: str) -> str:
-        full = self.template.render([*messages, {"role": "assistant", "content": answer}], generation_prompt=False)
-        reply = full.removeprefix(prompt)
-        if len(reply) < len(full) and "".join(answer.split()) in "".join(reply.split()):
-            return reply
-        return answer
+        def text_of(chat: Sequence[Message]) -> str:
+            return self.template.render(chat, generation_prompt=False, tools=tools).text
+
+        place = locate(whole, full.text, text_of)[-1]
+        if place is not None and _squeezed(full.text[slice(*place)]) == _squeezed(content):
+            return full.after(place[0])
+        return self.template.spelled_out(content)
+
+
+def _called(message: Message) -> list[str]:
+    """Return the names of the functions that an assistant message calls."""
+    return [str(call.get("function", call).get("name")) for call in message.get("tool_calls") or ()]
+
+
+def _squeezed(text: str) -> str:
+    """Return a text without its white space."""
+    return "".join(text.split())

@@ -1,44 +1,199 @@
-"""Which tokens end the assistant's turn."""
+"""Which tokens end the assistant's turn, where each was learnt from, and what is wrong with them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
-from levelhead.records import Message
-from levelhead.text.template import ChatTemplate
+from levelhead.records import Message, Severity
+from levelhead.text.template import ChatTemplate, Tool
 
 _QUESTION: Message = {"role": "user", "content": "Question"}
-_ANSWER = "Answer"
+_ANSWER: Message = {"role": "assistant", "content": "Answer"}
+_CALL: Message = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [
+        {"id": "call00001", "type": "function", "function": {"name": "probe", "arguments": {"word": "Answer"}}}
+    ],
+}
+PROBE_TOOL: Tool = {
+    "type": "function",
+    "function": {
+        "name": "probe",
+        "description": "Look at a word.",
+        "parameters": {
+            "type": "object",
+            "properties": {"word": {"type": "string", "description": "The word."}},
+            "required": ["word"],
+        },
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StopToken:
+    """A token that ends a completion.
+
+    Attributes:
+        id: Its id.
+        text: As the tokenizer spells it.
+        sources: Where it was learnt from: ``template``, ``eos``, ``generation config``.
+    """
+
+    id: int
+    text: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Something about the special tokens that a person should know.
+
+    Attributes:
+        code: ``pad-is-stop``, ``eos-is-not-end-of-turn``, ...
+        severity: How bad it is.
+        message: What it is and what to do.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+
+
+def stop_tokens(
+    tokenizer: PreTrainedTokenizerBase, template: ChatTemplate, generation_eos: Sequence[int]
+) -> tuple[StopToken, ...]:
+    """Return the stop set, the token that closes an ordinary turn first.
+
+    Raises:
+        InputError: Nothing ends a turn.
+    """
+    sources: dict[int, list[str]] = {}
+    for token in end_of_turn_ids(tokenizer, template):
+        sources.setdefault(token, []).append("template")
+    if tokenizer.eos_token_id is not None:
+        sources.setdefault(int(tokenizer.eos_token_id), []).append("eos")
+    for token in generation_eos:
+        sources.setdefault(int(token), []).append("generation config")
+    if not sources:
+        raise InputError(
+            "no token ends a turn: the tokenizer has no eos_token and the chat template closes no assistant turn "
+            "with a special token; set eos_token in the tokenizer's config, or give model.chat_template"
+        )
+    return tuple(
+        StopToken(token, str(tokenizer.convert_ids_to_tokens(token)), tuple(where)) for token, where in sources.items()
+    )
 
 
 def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase, template: ChatTemplate) -> tuple[int, ...]:
     """Return the ids with which the template closes an assistant's turn, the last turn's first.
 
-    A probe conversation is rendered with the assistant's turn last and in the middle; the first added token
-    after the answer, with at most white space between them, closes the turn.
+    Probe conversations are rendered: a plain answer last and in the middle, and a tool call.  After an answer
+    the first added token counts, with at most white space before it; after a tool call the last.
     """
-    reply: Message = {"role": "assistant", "content": _ANSWER}
-    found: list[int] = []
-    for messages in ([_QUESTION, reply], [_QUESTION, reply, _QUESTION]):
-        token = _closing_token(tokenizer, template, messages)
-        if token is not None and token not in found:
-            found.append(token)
+    added = {token: int(index) for token, index in tokenizer.get_added_vocab().items()}
+    found: dict[int, None] = {}
+    for messages in ([_QUESTION, _ANSWER], [_QUESTION, _ANSWER, _QUESTION]):
+        rest = _try_render(template, messages, None).partition("Answer")[2].lstrip()
+        found.update(dict.fromkeys(_longest(added, [token for token in added if rest.startswith(token)])))
+    call = _try_render(template, [_QUESTION, _CALL], [PROBE_TOOL]).rstrip()
+    if "probe" in call:
+        found.update(dict.fromkeys(_longest(added, [token for token in added if call.endswith(token)])))
     return tuple(found)
 
 
-def _closing_token(
-    tokenizer: PreTrainedTokenizerBase, template: ChatTemplate, messages: Sequence[Message]
-) -> int | None:
+def judge(
+    tokenizer: PreTrainedTokenizerBase, stops: Sequence[StopToken], rendered_ids: Sequence[int]
+) -> tuple[Judgement, ...]:
+    """Return what is wrong, or merely worth knowing, about stop, padding and first tokens.
+
+    Args:
+        tokenizer: The tokenizer.
+        stops: Its stop set.
+        rendered_ids: Ids of any rendered prompt.
+    """
+    found = [*_judge_padding(tokenizer, stops), *_judge_ending(tokenizer, stops)]
+    bos = tokenizer.bos_token_id
+    if bos is not None and list(tokenizer.encode("x"))[:1] == [bos]:
+        leading = next((i for i, token in enumerate(rendered_ids) if token != bos), len(rendered_ids))
+        if leading == 0:
+            found.append(
+                Judgement(
+                    "bos-missing",
+                    "warning",
+                    f"the tokenizer starts texts with {tokenizer.bos_token}, and the chat template does not write it; "
+                    "start the template with {{ bos_token }} if the model was trained with one",
+                )
+            )
+        elif leading > 1:
+            found.append(
+                Judgement(
+                    "bos-doubled",
+                    "warning",
+                    f"a prompt starts with {leading} times {tokenizer.bos_token}; the template should write it once",
+                )
+            )
+    return tuple(found)
+
+
+def _judge_padding(tokenizer: PreTrainedTokenizerBase, stops: Sequence[StopToken]) -> list[Judgement]:
+    pad = tokenizer.pad_token_id
+    if pad is None:
+        return [
+            Judgement(
+                "pad-missing",
+                "info",
+                f"the tokenizer has no padding token; {stops[0].text} stands in, and no mask is computed from it",
+            )
+        ]
+    clash = next((stop for stop in stops if stop.id == pad), None)
+    if clash is None:
+        return []
+    closes = "template" in clash.sources
+    return [
+        Judgement(
+            "pad-is-stop",
+            "warning" if closes else "info",
+            f"the padding token {clash.text} also ends {'turns' if closes else 'texts'}; masks here come from lengths "
+            "and are right, but a trainer that hides padding from the loss would never teach this model to stop",
+        )
+    ]
+
+
+def _judge_ending(tokenizer: PreTrainedTokenizerBase, stops: Sequence[StopToken]) -> list[Judgement]:
+    closing = [stop for stop in stops if "template" in stop.sources]
+    if not closing:
+        return [
+            Judgement(
+                "end-of-turn-is-text",
+                "warning",
+                f"the chat template closes an assistant's turn with no token of its own; {stops[0].text} is put there "
+                "and ends completions, but earlier turns in a prompt do not show it",
+            )
+        ]
+    missed = [stop for stop in closing if stop.sources == ("template",)]
+    if not missed:
+        return []
+    return [
+        Judgement(
+            "eos-is-not-end-of-turn",
+            "warning",
+            f"turns end with {missed[0].text}, which is neither the tokenizer's eos ({tokenizer.eos_token}) nor in the "
+            "generation config; it stops completions here, and elsewhere only once the generation config lists it",
+        )
+    ]
+
+
+def _try_render(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Tool] | None) -> str:
     try:
-        text = template.render(messages, generation_prompt=False)
+        return template.render(messages, generation_prompt=False, tools=tools).text
     except InputError:
-        return None
-    _, answered, rest = text.partition(_ANSWER)
-    if not answered:
-        return None
-    rest = rest.lstrip()
-    candidates = [(token, int(index)) for token, index in tokenizer.get_added_vocab().items() if rest.startswith(token)]
-    return max(candidates, key=lambda pair: len(pair[0]))[1] if candidates else None
+        return ""
+
+
+def _longest(added: dict[str, int], tokens: Sequence[str]) -> list[int]:
+    return [added[max(tokens, key=len)]] if tokens else []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,15 @@ from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
 from levelhead.records import Message
+from levelhead.text.rendered import ControlTokens, Rendered, plain
+
+Tool = Mapping[str, Any]
+"""A tool's JSON schema, ``{"type": "function", "function": {"name": ..., "parameters": ...}}``."""
+
+# Templates that print today's date print this one (the default of Llama 3's): a run has the same tokens tomorrow.
+FIXED_DATE = date(2024, 7, 26)
+
+_CLOCK = re.compile(r"strftime_now\(\s*(?P<quote>['\"])(?P<format>.*?)(?P=quote)\s*\)")
 
 
 def read_chat_template(path: str | Path) -> str:
@@ -28,9 +40,12 @@ def read_chat_template(path: str | Path) -> str:
 class ChatTemplate:
     """A tokenizer's chat template with the variables it is rendered with.
 
+    Control tokens that stand in a message's own text are marked, so that they are encoded as text; only the
+    template writes control tokens.  The clock is stopped at :data:`FIXED_DATE`.
+
     Args:
         tokenizer: Holds the template and the special tokens that it names.
-        variables: Further variables, such as ``enable_thinking``.
+        variables: Further variables, such as ``enable_thinking`` or ``date_string``.
 
     Raises:
         InputError: The tokenizer has no chat template.
@@ -44,21 +59,86 @@ class ChatTemplate:
             )
         self._tokenizer = tokenizer
         self._variables = dict(variables)
+        self._controls = ControlTokens.of(tokenizer)
 
-    def render(self, messages: Sequence[Message], *, generation_prompt: bool) -> str:
+    @property
+    def reads_the_clock(self) -> bool:
+        """Whether the template asks for today's date, and is given :data:`FIXED_DATE`."""
+        templates = self._tokenizer.chat_template
+        return "strftime_now" in "".join(templates.values() if isinstance(templates, dict) else [str(templates)])
+
+    def control_tokens_in(self, messages: Sequence[Message]) -> tuple[str, ...]:
+        """Return the control tokens that stand in the messages' own text, each once, in order."""
+        return self._controls.found_in([plain(message) for message in messages])
+
+    def spelled_out(self, text: str) -> Rendered:
+        """Return a text as it is, its control tokens marked like those in messages."""
+        return self._controls.render(lambda chat, _: str(chat[0]), [text], None)
+
+    def render(
+        self, messages: Sequence[Message], *, generation_prompt: bool, tools: Sequence[Tool] | None = None
+    ) -> Rendered:
         """Return the messages as one text, with or without the header of the assistant's next turn.
 
         Raises:
-            InputError: The template refuses these messages.
+            InputError: There are no messages, the template refuses these, or it leaves the tools out.
         """
-        try:
+        if not messages:
+            raise InputError("a chat needs at least one message before the assistant writes")
+        chat = [_normalised(message) for message in messages]
+        source = self._source(tools)
+
+        def apply(marked_chat: Any, marked_tools: Any) -> str:
             text = self._tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
+                marked_chat,
+                tools=marked_tools,
+                chat_template=source,
                 tokenize=False,
                 add_generation_prompt=generation_prompt,
                 **self._variables,
             )
-        except TemplateError as error:
+            return str(text)
+
+        try:
+            rendered = self._controls.render(apply, chat, None if tools is None else [plain(tool) for tool in tools])
+        except (TemplateError, TypeError, ValueError) as error:
             roles = ", ".join(str(message.get("role")) for message in messages)
             raise InputError(f"the chat template refuses messages with the roles {roles}: {error}") from error
-        return str(text)
+        for tool in tools or ():
+            name = str(tool.get("function", tool).get("name"))
+            if name not in rendered.text:
+                raise InputError(
+                    f"the chat template does not show the tool {name!r} to the policy; "
+                    "give a template for tools with model.chat_template: FILE"
+                )
+        return rendered
+
+    def _source(self, tools: Sequence[Tool] | None) -> str:
+        """Return the Jinja source for a chat with or without tools, its clock stopped."""
+        templates = self._tokenizer.chat_template
+        if isinstance(templates, dict):
+            wanted = "tool_use" if tools is not None and "tool_use" in templates else "default"
+            if wanted not in templates:
+                raise InputError(
+                    f"the tokenizer has chat templates {sorted(templates)} and none called default; "
+                    "put the wanted one into a Jinja file and set model.chat_template: FILE"
+                )
+            templates = templates[wanted]
+        return _CLOCK.sub(lambda call: json.dumps(FIXED_DATE.strftime(call["format"])), str(templates))
+
+
+def _normalised(message: Message) -> dict[str, Any]:
+    """Return the message as plain dicts and lists, absent fields left out, tool arguments as an object."""
+    chat_message: dict[str, Any] = {key: value for key, value in plain(message).items() if value is not None}
+    for call in chat_message.get("tool_calls", ()):
+        function = call.get("function", call)
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            # The OpenAI API gives arguments as a string; templates dump an object, and would quote a string twice.
+            try:
+                parsed = json.loads(arguments)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(parsed, dict):
+                function["arguments"] = parsed
+    return chat_message

@@ -1,0 +1,58 @@
+"""Rendered text to token ids, with the place of each token in the text."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedTokenizerBase
+
+from levelhead.errors import InputError
+from levelhead.text.rendered import Rendered
+
+
+class Encoder:
+    """Encodes rendered text with a tokenizer; adds no token of its own, and lets none reach across a cut.
+
+    Args:
+        tokenizer: The tokenizer.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, rendered: Rendered, *, continues: bool = False) -> list[int]:
+        """Return the ids of a text; ``continues`` says that other text comes before it."""
+        ids: list[int] = []
+        for start, piece in rendered.pieces():
+            lead, dropped = self._lead(piece) if start or continues else ("", 0)
+            ids += self._ids(lead + piece)[dropped:]
+        return ids
+
+    def encode_with_edges(self, rendered: Rendered) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of :meth:`encode`, and the characters [start, end) that each token stands for.
+
+        Raises:
+            InputError: The tokenizer cannot say where its tokens lie.
+        """
+        if not self._tokenizer.is_fast:
+            raise InputError("spans need a fast tokenizer (a tokenizer.json); this one cannot say where its tokens lie")
+        ids: list[int] = []
+        edges: list[tuple[int, int]] = []
+        for start, piece in rendered.pieces():
+            lead, dropped = self._lead(piece) if start else ("", 0)
+            encoded = self._tokenizer(lead + piece, add_special_tokens=False, return_offsets_mapping=True)
+            origin = start - len(lead)
+            ids += encoded["input_ids"][dropped:]
+            edges += [(origin + first, origin + last) for first, last in encoded["offset_mapping"][dropped:]]
+        return ids, edges
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _lead(self, text: str) -> tuple[str, int]:
+        """Return what to encode before a text that is not the first of its sequence, and its number of tokens.
+
+        Tokenizers of the SentencePiece kind put a space before the first word that they are given; behind a
+        line break they do not.  Where the two would grow together, the text is encoded as it is.
+        """
+        line_break = self._ids("\n")
+        count = len(line_break)
+        return ("\n", count) if self._ids("\n" + text)[:count] == line_break else ("", 0)
