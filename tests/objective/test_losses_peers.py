@@ -64,8 +64,8 @@ def test_loss_and_gradient_equal_the_peers(case):
     peer = {"trl": TRL, "verl": VERL}[case.split()[0]]
     recorded = peer["cases"][case.split()[1]]
     loss, grad, stats = ours(peer["batch"], case, OURS[case])
-    # verl divides by a row's length plus 1e-8.
-    close = CLOSE if peer is TRL else {"rtol": 3e-8, "atol": 1e-7}
+    # verl divides by a row's length plus 1e-8; TRL holds SAPO's temperatures in float32.
+    close = CLOSE if peer is TRL and "sapo" not in case else {"rtol": 1e-7, "atol": 1e-7}
     torch.testing.assert_close(loss.item(), recorded["loss"], **close)
     torch.testing.assert_close(grad, torch.tensor(recorded["grad"], dtype=torch.float64), **close)
     for name, value in recorded.get("stats", {}).items():
