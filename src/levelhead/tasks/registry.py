@@ -12,6 +12,7 @@ _TASKS = {
     "faithfulness": ("levelhead.tasks.faithfulness", "FaithfulnessTask"),
     "math": ("levelhead.tasks.math", "MathTask"),
     "function": ("levelhead.tasks.function", "FunctionTask"),
+    "workflow": ("levelhead.tasks.workflow", "WorkflowTask"),
 }
 
 

@@ -1,0 +1,167 @@
+"""The ``workflow`` task: a problem in, a workflow out, which is run and rewarded."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from levelhead.recipe.tasks import Workflow
+from levelhead.recipe.workflow import EndpointExecutor
+from levelhead.records import Prompt, Rollout, Score
+from levelhead.tasks.base import Answer, SingleTurnTask, Split
+from levelhead.tasks.splits import limit_sides, split_by_group
+from levelhead.tasks.workflow import prompts, reward
+from levelhead.tasks.workflow.executor import Executor, Job, Outcome
+from levelhead.tasks.workflow.language import Extraction, Limits, extract
+from levelhead.tasks.workflow.problems import Problem, epoch, generate, load
+from levelhead.tasks.workflow.simulator import (
+    SimulatedExecutor,
+    best_fixed_workflow,
+    best_workflow,
+    expected,
+    varied_workflows,
+)
+from levelhead.tasks.workflow.summary import summarize
+from levelhead.watch.workflows import structure
+
+
+class WorkflowTask(SingleTurnTask):
+    """Problems for which the policy writes a workflow (see docs/workflow.md for the language).
+
+    The score of a valid workflow is what its run led to, by the recipe's ``reward``; an answer that holds none is not
+    run and gets ``reward.invalid``, less than any valid one.  Parts: ``correctness``, ``efficiency``, ``simplicity``,
+    ``format``, ``repetition``, each in [0, 1].
+    """
+
+    def __init__(self, section: Workflow, executor: Executor | None = None) -> None:
+        """Load the problems, or make them where the section names no file.
+
+        Args:
+            section: The recipe's section.
+            executor: Runs the workflows; the one that the section describes unless given.
+
+        Raises:
+            InputError: A file is missing or empty, a row is malformed, or the executor cannot be set up.
+        """
+        self.name = section.name or section.kind
+        self._section = section
+        self.limits = Limits(section.limits.depth, section.limits.loop, section.limits.calls)
+        problems = load(section.path) if section.path is not None else generate(section.items)
+        sides = split_by_group(problems, _question_key, section.eval_fraction, stratum=lambda problem: problem.domain)
+        self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda problem: problem.id)
+        self._problems = {problem.id: problem for side in self._sides.values() for problem in side}
+        self._executor = executor or _make_executor(section)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return the problems of a side, in the order of the data."""
+        return self._sides[split]
+
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        """Yield one epoch of the split's problems, in the recipe's domain ratios, by the seed alone."""
+        full = self._section.prompt == "full"
+        for problem in epoch(self._sides[split], self._section.domains, seed, self.name, split):
+            facts = {"domain": problem.domain, "difficulty": problem.difficulty}
+            yield Prompt(problem.id, self.name, prompts.messages(problem.question, self.limits, full=full), facts=facts)
+
+    def oracle(self, prompt: Prompt) -> list[str] | None:
+        """Return the workflow of the highest expected reward in the simulator, or one of a mix if the recipe says so.
+
+        The best is chosen by the problem's domain and difficulty; for an ``endpoint`` it is the simulator's guess.
+        Which of the mix a problem gets depends on its id alone.
+        """
+        problem = self._problems[prompt.id]
+        if self._section.demonstrations == "varied":
+            text = random.Random(f"demonstration/{problem.id}").choice(varied_workflows(self.limits))
+        else:
+            text = best_workflow(problem.domain, problem.difficulty, self._section.reward, self.limits)
+        return [f"<workflow>{text}</workflow>" if self._section.prompt == "full" else text]
+
+    def score(self, prompt: Prompt, text: str) -> Score:
+        """Score one answer; for many, :meth:`score_batch` runs them at once."""
+        with ThreadPoolExecutor(1) as pool:  # a thread of its own, because the caller's may be in an event loop
+            (score,) = pool.submit(asyncio.run, self._score_all([Answer(prompt, text)])).result()
+        return score
+
+    async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
+        """Run all valid workflows and score all answers, in order.
+
+        Equal answers to one prompt are told apart by their order, so that each is a draw of its own.
+
+        Raises:
+            RewardError: The executor gave up (its endpoint stays silent, or its budget is used up).
+        """
+        return list(await self._score_all(answers))
+
+    async def _score_all(self, answers: Sequence[Answer]) -> list[Score]:
+        cases: list[_Case] = []
+        seen: Counter[tuple[str, str]] = Counter()
+        for answer in answers:
+            problem = self._problems[answer.prompt.id]
+            found = extract(answer.text, self.limits, near_misses=self._section.near_misses)
+            cases.append(_Case(problem, found, seen[problem.id, found.text]))
+            seen[problem.id, found.text] += 1
+        outcomes = iter(await self._executor.execute([job for case in cases for job in case.jobs()]))
+        return [self._valid(case, next(outcomes)) if case.found.tree else self._fallback(case) for case in cases]
+
+    def _valid(self, case: _Case, outcome: Outcome) -> Score:
+        recipe, found = self._section.reward, case.found
+        parts = reward.parts(recipe, reward.looks(found), outcome.level, outcome.tokens)
+        info = {
+            **case.place(),
+            "workflow": found.text,
+            "structure": structure(found.text),
+            "tokens": outcome.tokens,
+            "calls": outcome.calls,
+            "repairs": list(found.repairs),
+        }
+        if found.tree is not None and not isinstance(self._section.executor, EndpointExecutor):
+            info["expected"] = expected(found.tree, case.problem.domain, case.problem.difficulty, recipe).reward
+        if outcome.answer:
+            info["answer"] = outcome.answer
+        if outcome.note:
+            info["note"] = outcome.note
+        return Score(reward.total(recipe, parts), parts, valid=True, info=info)
+
+    def _fallback(self, case: _Case) -> Score:
+        info = {**case.place(), "workflow": None, "error": str(case.found.error)}
+        return Score(self._section.reward.invalid, dict.fromkeys(reward.PARTS, 0.0), valid=False, info=info)
+
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return the task's metrics; :mod:`levelhead.tasks.workflow.summary` lists them."""
+        return summarize([rollout.score for _, rollout in results if rollout.score is not None])
+
+    def best_fixed_workflow(self, split: Split = "eval") -> str:
+        """Return the single workflow that scores best on average over a side's problems, in the simulator."""
+        return best_fixed_workflow(self._sides[split], self._section.reward, self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    problem: Problem
+    found: Extraction
+    sample: int
+
+    def jobs(self) -> list[Job]:
+        if self.found.tree is None:
+            return []
+        return [Job(self.found.tree, self.found.text, self.problem, self.sample)]
+
+    def place(self) -> dict[str, object]:
+        return {"domain": self.problem.domain, "difficulty": self.problem.difficulty}
+
+
+def _make_executor(section: Workflow) -> Executor:
+    if isinstance(section.executor, EndpointExecutor):
+        # Only here: the simulator needs no HTTP client.
+        from levelhead.tasks.workflow.endpoint import EndpointRunner
+
+        return EndpointRunner(section.executor, section.sandbox)
+    return SimulatedExecutor(section.executor.seed)
+
+
+def _question_key(problem: Problem) -> str:
+    return " ".join(problem.question.lower().split())
