@@ -23,8 +23,11 @@ from levelhead.objective.terms import as_reward
 Estimator = Literal["k1", "k2", "k3"]
 Gradient = Literal["plain", "k2", "importance"]
 
-SERIES_BELOW = 1e-2
-"""Below this absolute log-ratio k3 is summed as a series: ``expm1(-d) + d`` would lose half its digits."""
+SERIES_BELOW = {torch.float64: 1e-2}
+"""Absolute log-ratio below which k3 is summed as a series, 0.1 unless listed: ``expm1(-d) + d`` would lose its digits.
+
+The series stops at the fifth power: its relative error is ``d**4 / 360``.
+"""
 
 
 def estimate(
@@ -81,9 +84,10 @@ def _value(name: str, gap_nt: Tensor, limit: float) -> Tensor:
     if name == "k3":
         inside_nt = gap_nt.clamp(min=-limit)
         exact_nt = torch.expm1(-inside_nt) + inside_nt + math.expm1(limit) * (-limit - gap_nt).clamp(min=0)
-        small_nt = gap_nt.clamp(-SERIES_BELOW, SERIES_BELOW)
+        below = SERIES_BELOW.get(gap_nt.dtype, 0.1)
+        small_nt = gap_nt.clamp(-below, below)
         series_nt = small_nt.square() * (0.5 - small_nt * (1 / 6 - small_nt * (1 / 24 - small_nt / 120)))
-        return torch.where(gap_nt.detach().abs() < SERIES_BELOW, series_nt, exact_nt)
+        return torch.where(gap_nt.detach().abs() < below, series_nt, exact_nt)
     raise ValueError(f"unknown KL estimator {name!r}; choose one of {', '.join(get_args(Estimator))}")
 
 

@@ -1,0 +1,112 @@
+"""Which tokens count, and how much: truncation, top entropy, importance weights."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from levelhead.objective import losses, masks
+
+MASK = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0]])
+
+
+def test_truncated_completions_are_left_out_whole():
+    found = masks.without_truncated(MASK, torch.tensor([False, True, False]))
+    assert found.tolist() == [[True] * 3, [False] * 3, [True, False, False]]
+
+
+def test_the_top_fifth_of_the_tokens_is_kept():
+    entropies = torch.arange(30.0).view(3, 10)
+    mask = torch.ones(3, 10)
+    keep = masks.top_entropy(entropies, mask, masks.entropy_threshold(entropies, mask, 0.2))
+    assert keep.sum() == 6
+    assert entropies[keep].min() == 24
+
+
+def test_padding_never_counts_among_the_top():
+    entropies = torch.tensor([[1.0, 2.0, 99.0], [3.0, 99.0, 99.0]])
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    threshold = masks.entropy_threshold(entropies, mask, 1 / 3)
+    assert threshold == 3.0
+    assert masks.top_entropy(entropies, mask, threshold).tolist() == [[False] * 3, [True, False, False]]
+
+
+def test_all_tokens_are_kept_at_fraction_one():
+    entropies = torch.rand(3, 3, generator=torch.Generator().manual_seed(0))
+    keep = masks.top_entropy(entropies, MASK, masks.entropy_threshold(entropies, MASK, 1.0))
+    assert torch.equal(keep, MASK != 0)
+
+
+def test_one_threshold_for_the_batch_makes_micro_batches_agree_with_it():
+    entropies = torch.rand(3, 3, generator=torch.Generator().manual_seed(0))
+    threshold = masks.entropy_threshold(entropies, MASK, 0.5)
+    parts = [masks.top_entropy(entropies[i : i + 1], MASK[i : i + 1], threshold) for i in range(3)]
+    assert torch.equal(torch.cat(parts), masks.top_entropy(entropies, MASK, threshold))
+
+
+def test_weights_multiply():
+    a, b = torch.tensor([[True, False]]), torch.tensor([[0.5, 0.5]])
+    assert masks.combine_weights(a, None, b).tolist() == [[0.5, 0.0]]
+    assert masks.combine_weights(None, None) is None
+
+
+OLD = torch.log(torch.tensor([[3.0, 1.0, 0.2], [1.0, 1.5, 7.0]]))
+SAMPLER = torch.zeros(2, 3)
+IMPORTANCE_MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("mode", "low", "expected"),
+    [
+        ("token_truncate", 0.0, [[2.0, 1.0, 0.2], [1.0, 1.5, 0.0]]),
+        ("token_truncate", 0.5, [[2.0, 1.0, 0.5], [1.0, 1.5, 0.0]]),
+        ("token_mask", 0.5, [[0.0, 1.0, 0.0], [1.0, 1.5, 0.0]]),
+        ("sequence_truncate", 0.7, [[0.7, 0.7, 0.7], [1.5, 1.5, 0.0]]),
+        ("sequence_mask", 0.7, [[0.0, 0.0, 0.0], [1.5, 1.5, 0.0]]),
+    ],
+)
+def test_hand_numbers_of_importance_weights(mode, low, expected):
+    found = losses.importance_weights(mode, OLD, SAMPLER, IMPORTANCE_MASK, low=low, high=2.0)
+    torch.testing.assert_close(found.weight_nt, torch.tensor(expected))
+    assert not found.weight_nt.requires_grad
+
+
+def test_importance_statistics_report_what_was_cut():
+    stats = losses.importance_weights("token_truncate", OLD, SAMPLER, IMPORTANCE_MASK).stats
+    prefix = "sampling/importance_sampling_ratio/"
+    found = {name.removeprefix(prefix): value.item() for name, value in stats.items()}
+    assert found == pytest.approx({"min": 0.2, "mean": 5.7 / 5, "max": 2.0, "cut_mean": 0.2})
+
+
+def test_importance_weights_are_one_where_sampler_and_trainer_agree():
+    for mode in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"):
+        found = losses.importance_weights(mode, OLD, OLD, IMPORTANCE_MASK)
+        assert torch.equal(found.weight_nt, IMPORTANCE_MASK.float())
+
+
+def test_importance_weights_stay_finite_for_long_sequences():
+    gap = torch.full((1, 5000), 0.1)
+    for mode in ("sequence_truncate", "sequence_mask"):
+        found = losses.importance_weights(mode, gap, torch.zeros(1, 5000), torch.ones(1, 5000))
+        assert torch.isfinite(found.weight_nt).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: masks.without_truncated(MASK, torch.zeros(2)), "truncated needs shape"),
+        (lambda: masks.entropy_threshold(torch.zeros(2, 3), MASK, 0.2), "differ in shape"),
+        (lambda: masks.entropy_threshold(torch.zeros(3, 3), MASK, 0.0), "fraction"),
+        (lambda: masks.entropy_threshold(torch.zeros(3, 3), torch.zeros(3, 3), 0.2), "no token"),
+        (lambda: losses.importance_weights("token", OLD, OLD, IMPORTANCE_MASK), "unknown importance correction"),
+        (lambda: losses.importance_weights("token_mask", OLD, OLD[:1], IMPORTANCE_MASK), "one shape"),
+        (lambda: losses.importance_weights("token_mask", OLD, OLD, IMPORTANCE_MASK, low=3.0), "low < high"),
+        (lambda: losses.importance_weights("token_mask", OLD, OLD, torch.zeros(2, 3)), "no token"),
+        (lambda: losses.importance_weights("token_mask", OLD * math.nan, OLD, IMPORTANCE_MASK), "not finite"),
+    ],
+)
+def test_bad_input_raises_one_clear_line(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
