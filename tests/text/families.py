@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from functools import cache
@@ -170,10 +171,7 @@ def tokenizer_of(name: str, words: str = LINES_TOGETHER) -> PreTrainedTokenizerF
         backend.decoder = decoders.Sequence(
             [decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="first", split=False), decoders.Fuse()]
         )
-        alphabet = [f"<0x{byte:02X}>" for byte in range(256)]
-        trainer = trainers.BpeTrainer(
-            vocab_size=520, special_tokens=[*special, *alphabet], show_progress=False, max_token_length=8
-        )
+        trainer = trainers.BpeTrainer(vocab_size=264, special_tokens=special, show_progress=False, max_token_length=8)
         texts: list[str] = [word for line in CORPUS for word in re.split(r"(?= )|(?=\n)|(?<=\n)", line)]
     else:
         backend = Tokenizer(models.BPE())
@@ -190,6 +188,8 @@ def tokenizer_of(name: str, words: str = LINES_TOGETHER) -> PreTrainedTokenizerF
         )
         texts = CORPUS
     backend.train_from_iterator(texts, trainer)
+    if family.sentencepiece:
+        backend = _with_bytes(backend)
     backend.add_tokens([AddedToken(token, special=False, normalized=False) for token in family.plain])
     if family.bos:
         backend.post_processor = processors.TemplateProcessing(
@@ -204,6 +204,14 @@ def tokenizer_of(name: str, words: str = LINES_TOGETHER) -> PreTrainedTokenizerF
     )
     tokenizer.chat_template = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     return tokenizer
+
+
+def _with_bytes(backend: Tokenizer) -> Tokenizer:
+    """Add the 256 byte tokens that characters outside the vocabulary fall back to."""
+    written = json.loads(backend.to_str())
+    vocab = written["model"]["vocab"]
+    vocab.update({f"<0x{byte:02X}>": len(vocab) + byte for byte in range(256)})
+    return Tokenizer.from_str(json.dumps(written))
 
 
 @cache
