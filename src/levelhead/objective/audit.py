@@ -109,7 +109,7 @@ class Auditor:
             - ``audit/<term>/from_<name>``: share of each kind of term in that slope (``from_reward`` for ``policy``),
               and ``from_momentum``, ``from_decay``, ``from_other``; the shares add up to the slope;
             - ``audit/<term>/coef``: coefficient with which the term really enters, positive with its sense; compare
-              with its weight;
+              with its weight times the factor of gradient clipping.  Absent where another term has the same gradient;
             - ``audit/<term>/coef_error``: its standard error;
         and ``audit/unexplained``: part of the gradient's norm that no term explains.
 
@@ -133,7 +133,8 @@ class Auditor:
         judged = zip((label for label, t in terms.items() if t.weight > 0), fitted.terms, strict=True)
         for index, (label, term) in enumerate(judged):
             coef, error = fitted.effective(index), fitted.errors[index]
-            metrics |= {f"audit/{label}/coef": coef, f"audit/{label}/coef_error": error}
+            if math.isfinite(error):
+                metrics |= {f"audit/{label}/coef": coef, f"audit/{label}/coef_error": error}
             if coef < -CERTAIN * error:
                 errors.append(_wrong_way(label, term, coef))
         for label, term in terms.items():
@@ -149,7 +150,7 @@ class _Fit:
     Attributes:
         terms: The k terms that may take part.
         coefs: Coefficient of each in the gradient that is descended.
-        errors: Standard error of each.
+        errors: Standard error of each; infinite where a term cannot be told from others.
         remainder: What they leave unexplained.
         unexplained: Its norm against that of the gradient.
     """
@@ -168,18 +169,20 @@ class _Fit:
 def _fit(terms: Sequence[_Audited], gradient: Buffer) -> _Fit:
     """Least squares of the gradient on the natural gradients, scaled to unit length, in float64.
 
-    Directions in which the natural gradients do not differ are left out.  The standard error treats the remainder as
-    noise spread over all entries, and takes float32's rounding for its least size.
+    Directions in which the natural gradients do not differ are left out, and a term that needs one of them cannot be
+    judged.  The standard error treats the remainder as noise spread over all entries, of float32's rounding at least.
     """
     norms = [math.sqrt(inner(term.gradient, term.gradient)) for term in terms]
     live = [index for index, norm in enumerate(norms) if norm > 0]
     length = math.sqrt(inner(gradient, gradient))
     coefs, errors = [0.0] * len(terms), [0.0] * len(terms)
-    inverse_kk = torch.zeros(0, 0)
+    variance_k: list[float] = []
     if live:
         norms_k = torch.tensor([norms[index] for index in live], dtype=torch.float64)
         products_kk = gramian([terms[index].gradient for index in live]) / torch.outer(norms_k, norms_k)
         inverse_kk = torch.linalg.pinv(products_kk, rtol=1e-10, hermitian=True)
+        told_apart_k = (inverse_kk @ products_kk).diagonal() > 1 - 1e-6
+        variance_k = torch.where(told_apart_k, inverse_kk.diagonal().clamp(min=0), torch.inf).tolist()
         target_k = torch.tensor([inner(terms[index].gradient, gradient) for index in live], dtype=torch.float64)
         for index, coef in zip(live, (inverse_kk @ (target_k / norms_k) / norms_k).tolist(), strict=True):
             coefs[index] = coef
@@ -191,8 +194,8 @@ def _fit(terms: Sequence[_Audited], gradient: Buffer) -> _Fit:
     left = math.sqrt(inner(remainder, remainder))
     entries = sum(grad.numel() for grad in gradient if grad is not None)
     noise = max(left / math.sqrt(max(entries - len(live), 1)), torch.finfo(torch.float32).eps * length)
-    for position, index in enumerate(live):
-        errors[index] = noise * math.sqrt(max(float(inverse_kk[position, position]), 0.0)) / norms[index]
+    for index, variance in zip(live, variance_k, strict=True):
+        errors[index] = noise * math.sqrt(variance) / norms[index]
     return _Fit(terms, coefs, errors, remainder, left / length if length > 0 else 0.0)
 
 
