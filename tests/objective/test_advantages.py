@@ -185,26 +185,27 @@ class TestHandNumbers:
 
 
 class TestGtpo:
-    REWARDS = np.array([[1.0, 1.0, 0.0]])
-    MASK = np.array([[[1, 1], [1, 0], [1, 1]]])
-    ENTROPY = np.array([[[0.1, 0.5], [0.3, 9.0], [0.2, 0.4]]])
-
-    def scores(self):
-        """Equations 3 and 5 of the paper by hand, outcome weight 1, entropy weight 0.1."""
-        return [1 + 0.1 * 2 * 0.1 / 0.4, 1 + 0.1, 1 + 0.1 * 2 * 0.3 / 0.4, -1.1, -1.1]
+    REWARDS = np.array([[1.0, 1.0, 0.0, 0.0]])
+    MASK = np.array([[[1, 1], [1, 0], [1, 1], [1, 0]]])
+    ENTROPY = np.array([[[0.1, 0.5], [0.3, 9.0], [0.2, 0.4], [0.05, 7.0]]])
+    SOLVED = (1 + 0.1 * 2 * 0.1 / 0.4, 1 + 0.1, 1 + 0.1 * 2 * 0.3 / 0.4)
+    FAILED = (-(1 + 0.1 * 2 * 5 / 25), -(1 + 0.1), -(1 + 0.1 * 2 * 20 / 25))
+    """Equations 3 and 5 of the paper by hand, outcome weight 1, entropy weight 0.1."""
 
     def run(self, **options):
-        return advantages.compute(
-            "gtpo", self.REWARDS, entropies_gkt=self.ENTROPY, mask_gkt=self.MASK, ddof=0, eps=0.0, **options
-        )
+        tensors = {"entropies_gkt": self.ENTROPY, "mask_gkt": self.MASK} | options
+        return advantages.compute("gtpo", self.REWARDS, ddof=0, eps=0.0, **tensors)
+
+    @staticmethod
+    def flat(tokens):
+        """Tokens in the order of the scores: two of the first rollout, one of the second, and so on."""
+        return [*tokens[0, 0], tokens[0, 1, 0], *tokens[0, 2], tokens[0, 3, 0]]
 
     def test_matches_the_equations(self):
-        scores = np.array(self.scores())
-        expected = (scores - scores.mean()) / scores.std()
-        tokens = self.run().tokens_gkt[0]
-        assert tokens[0].tolist() == pytest.approx(expected[:2].tolist())
-        assert tokens[1].tolist() == pytest.approx([expected[2], 0.0])
-        assert tokens[2].tolist() == pytest.approx(expected[3:].tolist())
+        scores = np.array(self.SOLVED + self.FAILED)
+        tokens = self.run().tokens_gkt
+        assert self.flat(tokens) == pytest.approx(((scores - scores.mean()) / scores.std()).tolist())
+        assert (tokens[0, 1, 1], tokens[0, 3, 1]) == (0.0, 0.0)
 
     def test_values_are_means_over_tokens(self):
         result = self.run()
@@ -212,19 +213,15 @@ class TestGtpo:
         assert result.values_gk[0, 1] == pytest.approx(result.tokens_gkt[0, 1, 0])
 
     def test_apart_removes_what_tells_solved_from_failed(self):
-        solved = np.array(self.scores()[:3])
-        expected = (solved - solved.mean()) / solved.std()
-        tokens = self.run(apart=True).tokens_gkt[0]
-        assert [*tokens[0], tokens[1, 0]] == pytest.approx(expected.tolist())
-        assert tokens[2].tolist() == [0.0, 0.0]
+        expected = [(np.array(side) - np.mean(side)) / np.std(side) for side in (self.SOLVED, self.FAILED)]
+        assert self.flat(self.run(apart=True).tokens_gkt) == pytest.approx(np.concatenate(expected).tolist())
 
     def test_flat_entropy_is_no_signal_of_its_own(self):
         flat = np.full_like(self.ENTROPY, 0.3)
-        options = {"entropies_gkt": flat, "mask_gkt": self.MASK, "ddof": 0, "eps": 0.0}
-        tokens = advantages.compute("gtpo", self.REWARDS, **options).tokens_gkt[0]
-        weighted = advantages.compute("reinforce_pp", self.REWARDS, lengths_gk=[[2, 1, 2]], ddof=0, eps=0.0)
-        assert tokens[:, 0].tolist() == pytest.approx(weighted.values_gk[0].tolist())
-        assert not advantages.compute("gtpo", self.REWARDS, apart=True, **options).tokens_gkt.any()
+        weighted = advantages.compute("reinforce_pp", self.REWARDS, lengths_gk=[[2, 1, 2, 1]], ddof=0, eps=0.0)
+        tokens = self.run(entropies_gkt=flat).tokens_gkt
+        assert tokens[0, :, 0].tolist() == pytest.approx(weighted.values_gk[0].tolist())
+        assert not self.run(entropies_gkt=flat, apart=True).tokens_gkt.any()
 
     def test_a_threshold_can_leave_a_group_on_one_side(self):
         result = compute("gtpo", [[0.6, 0.8, 0.9]], threshold=0.5)
@@ -237,11 +234,8 @@ class TestGtpo:
         assert compute("gtpo", [[0.0, 0.5, 1.0]]).values_gk[0, 1] < 0
 
     def test_padding_changes_nothing(self):
-        wide = {
-            "entropies_gkt": np.concatenate([self.ENTROPY, np.full((1, 3, 4), 5.0)], axis=2),
-            "mask_gkt": np.concatenate([self.MASK, np.zeros((1, 3, 4))], axis=2),
-        }
-        padded = advantages.compute("gtpo", self.REWARDS, ddof=0, eps=0.0, **wide)
+        entropy = np.concatenate([self.ENTROPY, np.full((1, 4, 4), 5.0)], axis=2)
+        padded = self.run(entropies_gkt=entropy, mask_gkt=np.concatenate([self.MASK, np.zeros((1, 4, 4))], axis=2))
         assert padded.values_gk.tolist() == [pytest.approx(self.run().values_gk[0].tolist())]
         assert not padded.tokens_gkt[0, :, 2:].any()
 
