@@ -207,6 +207,11 @@ class TestGtpo:
         assert self.flat(tokens) == pytest.approx(((scores - scores.mean()) / scores.std()).tolist())
         assert (tokens[0, 1, 1], tokens[0, 3, 1]) == (0.0, 0.0)
 
+    def test_rounding_of_equal_shares_is_not_blown_up(self):
+        mask = (np.arange(8)[None, None] < np.arange(1, 9)[None, :, None]).astype(float)
+        options = {"entropies_gkt": np.full((1, 8, 8), 0.1), "mask_gkt": mask, "apart": True, "ddof": 0, "eps": 0.0}
+        assert not advantages.compute("gtpo", [[1.0] * 7 + [0.0]], **options).tokens_gkt.any()
+
     def test_values_are_means_over_tokens(self):
         result = self.run()
         assert result.values_gk[0, 0] == pytest.approx(result.tokens_gkt[0, 0].mean())
