@@ -23,7 +23,7 @@ class EndpointExecutor(Section):
 
     kind: Literal["endpoint"]
     """``endpoint``."""
-    base_url: str
+    base_url: str = Field(pattern=r"^https?://")
     """Up to and with ``/v1``: ``http://localhost:8000/v1``."""
     model: str
     """The model's name at the endpoint."""

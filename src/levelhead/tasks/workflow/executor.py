@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,4 +55,8 @@ class Executor(Protocol):
         Raises:
             RewardError: The jobs cannot be run to their end; nothing of them is lost where a cache is kept.
         """
+        ...
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what running workflows has cost so far; nothing where it costs nothing."""
         ...

@@ -131,8 +131,9 @@ class WorkflowTask(SingleTurnTask):
         return Score(self._section.reward.invalid, dict.fromkeys(reward.PARTS, 0.0), valid=False, info=info)
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
-        """Return the task's metrics; :mod:`levelhead.tasks.workflow.summary` lists them."""
-        return summarize([rollout.score for _, rollout in results if rollout.score is not None])
+        """Return the task's metrics, listed in :mod:`levelhead.tasks.workflow.summary`, and what the executor cost."""
+        scores = [rollout.score for _, rollout in results if rollout.score is not None]
+        return {**summarize(scores), **self._executor.metrics()}
 
     def best_fixed_workflow(self, split: Split = "eval") -> str:
         """Return the single workflow that scores best on average over a side's problems, in the simulator."""

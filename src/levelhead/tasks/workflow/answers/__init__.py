@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from levelhead.recipe.workflow import SandboxLimits
 from levelhead.tasks.workflow.answers.code import TestRun, extract_program, run_tests
 from levelhead.tasks.workflow.answers.number import grade_number
 from levelhead.tasks.workflow.answers.words import grade_words
 from levelhead.tasks.workflow.problems.base import Problem
+from levelhead.tasks.workflow.sandbox import Bench
 
 __all__ = ["TestRun", "extract_program", "grade", "grade_number", "grade_words", "run_tests"]
 
 
-async def grade(problem: Problem, answer: str, limits: SandboxLimits | None = None) -> tuple[float, str]:
+async def grade(problem: Problem, answer: str, bench: Bench) -> tuple[float, str]:
     """Return how right an answer is, and why it is not where that can be said.
 
-    Code is run in the sandbox, in a thread of its own.
+    Code is run in the sandbox, at a seat of the bench.
 
     Returns:
         The level, one of 0, 0.2, 0.4, 0.7 and 1, and a note.
     """
     if problem.domain == "code":
         name, tests = problem.entry_point or "", problem.tests or ""
-        run = await asyncio.to_thread(run_tests, extract_program(answer, name), tests, name, limits)
+        run = await bench.run(run_tests, extract_program(answer, name), tests, name)
         return run.level, run.note
     if problem.domain == "qa":
         return grade_words(answer, problem.answers), ""

@@ -85,7 +85,7 @@ def read_quantity(text: str) -> Quantity | None:
 def same_value(one: Quantity, other: Quantity) -> bool:
     """Whether two quantities are the same, units converted; a missing unit, and a per-cent sign, are understood."""
     if one.unit is not None and other.unit is not None:
-        return _ratio_is_one(one, other)
+        return _equal_in_units(one.value, one.unit, other.value, other.unit)
     pairs = [(one.value, other.value)]
     if one.percent != other.percent:
         pairs.append((one.value / 100, other.value) if one.percent else (one.value, other.value / 100))
@@ -179,15 +179,19 @@ def _unit(words: str) -> Number | None:
 
 
 def _equal(one: Number, other: Number) -> bool:
-    return bool((one - other).equals(0))
+    difference = one - other
+    if difference.is_Rational:
+        return bool(difference == 0)
+    # Numerically, to far more digits than an answer has: proving equality of radicals can take forever.
+    return bool(abs(difference.evalf(50)) <= abs(other.evalf(50)) * _sympy().Float("1e-35"))
 
 
-def _ratio_is_one(one: Quantity, other: Quantity) -> bool:
+def _equal_in_units(one: Number, one_unit: Number, other: Number, other_unit: Number) -> bool:
     from sympy.physics import units
 
     base = [units.meter, units.kilogram, units.second, units.kelvin]
-    ratio = _sympy().simplify(units.convert_to(one.value * one.unit / (other.value * other.unit), base))
-    return bool(ratio.is_number and _equal(ratio, _sympy().Integer(1))) if other.value != 0 else one.value == 0
+    ratio = units.convert_to(one_unit / other_unit, base)
+    return bool(ratio.is_number) and _equal(one * ratio, other)
 
 
 @lru_cache(maxsize=1)

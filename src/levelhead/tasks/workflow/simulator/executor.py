@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from levelhead.tasks.workflow.executor import Job, Outcome
 from levelhead.tasks.workflow.interpret import Path, Verdict, run
@@ -23,6 +23,10 @@ class SimulatedExecutor:
     async def execute(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run all jobs and return their outcomes in order."""
         return [await self._one(job) for job in jobs]
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return nothing: a simulated call costs nothing."""
+        return {}
 
     def world(self, problem: Problem) -> World:
         """Return what the simulator knows of a problem; whether it is tricky is drawn once and for all."""

@@ -1,0 +1,259 @@
+"""Calls to an OpenAI-compatible chat endpoint: bounded, retried, budgeted, cached and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from levelhead.errors import InputError, RewardError
+from levelhead.recipe.workflow import EndpointExecutor
+from levelhead.records import Message
+from levelhead.tasks.workflow.endpoint.cache import Reply, ReplyCache, content_key
+
+log = logging.getLogger(__name__)
+
+_BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_LONGEST_WAIT_S = 30.0
+
+
+class EndpointError(RewardError):
+    """The endpoint cannot be used: it refuses, or stays silent for longer than the recipe has patience."""
+
+
+class BudgetError(EndpointError):
+    """The budget in calls or tokens is used up."""
+
+
+class _RetryableError(Exception):
+    def __init__(self, reason: str, after_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.after_s = after_s
+
+
+@dataclass(slots=True)
+class Usage:
+    """What calls have cost since the executor was made.
+
+    Attributes:
+        calls: Replies that came from the endpoint, each counted once, however often it had to be asked.
+        cached: Replies that came from the cache.
+        prompt_tokens: Tokens read, over the endpoint's replies.
+        completion_tokens: Tokens written, over the endpoint's replies.
+        retries: Attempts that failed and were repeated.
+        estimated: Replies whose tokens the endpoint did not count.
+        in_flight: Calls that were begun and have no reply yet.
+    """
+
+    calls: int = 0
+    cached: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    retries: int = 0
+    estimated: int = 0
+    in_flight: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens over all replies of the endpoint."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+class ChatClient:
+    """One batch's connection to the endpoint; use it as an async context manager."""
+
+    def __init__(
+        self,
+        section: EndpointExecutor,
+        usage: Usage,
+        cache: ReplyCache | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Set up a client that adds to ``usage``.
+
+        Args:
+            section: The recipe's ``executor`` section.
+            usage: Counts on, over the batches of a run.
+            cache: Where replies are kept, if anywhere.
+            transport: Another way to the endpoint than the network, for tests.
+
+        Raises:
+            InputError: The environment variable that should hold the key is not set.
+        """
+        self._section = section
+        self._usage = usage
+        self._cache = cache
+        self._slots = asyncio.Semaphore(section.concurrency)
+        self._asked: dict[str, asyncio.Task[Reply]] = {}
+        self._down_since: float | None = None
+        self._http = httpx2.AsyncClient(
+            base_url=section.base_url.rstrip("/") + "/",
+            headers=_headers(section),
+            timeout=section.timeout_s,
+            transport=transport,
+            limits=httpx2.Limits(max_connections=section.concurrency),
+        )
+
+    async def __aenter__(self) -> Self:
+        """Open the connection."""
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connection."""
+        await self._http.__aexit__(kind, error, trace)
+
+    async def ask(self, messages: Sequence[Message], temperature: float, sample: str) -> Reply:
+        """Return the model's answer to some messages.
+
+        Equal calls (same messages, temperature and sample) are one call, whether they come one after the other or at
+        once.
+
+        Raises:
+            BudgetError: The budget is used up; calls under way are let finish, and kept in the cache.
+            EndpointError: The endpoint refuses the call, or has been silent for ``patience_s``.
+        """
+        body = self._body(messages, temperature, sample)
+        key = content_key(body, sample)
+        if key not in self._asked:
+            self._asked[key] = asyncio.create_task(self._answer(key, body))
+        return await asyncio.shield(self._asked[key])
+
+    def _body(self, messages: Sequence[Message], temperature: float, sample: str) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._section.model,
+            "messages": [dict(message) for message in messages],
+            "temperature": temperature,
+            "max_tokens": self._section.max_tokens,
+        }
+        if self._section.send_seed:
+            body["seed"] = random.Random(sample).randrange(2**31)
+        return body
+
+    async def _answer(self, key: str, body: Mapping[str, Any]) -> Reply:
+        known = self._cache.get(key) if self._cache else None
+        if known is not None:
+            self._usage.cached += 1
+            return known
+        async with self._slots:
+            self._check_budget()
+            self._usage.in_flight += 1
+            try:
+                reply = await self._persist(body)
+            finally:
+                self._usage.in_flight -= 1
+            # On disk before it is counted: a run killed in between asks nothing twice.
+            if self._cache:
+                self._cache.put(key, reply)
+            self._count(reply)
+        return reply
+
+    def _check_budget(self) -> None:
+        section, usage = self._section, self._usage
+        if section.max_calls is not None and usage.calls + usage.in_flight >= section.max_calls:
+            raise BudgetError(
+                f"tasks[].executor.max_calls is {section.max_calls}, and as many calls are made; "
+                "raise it and resume the run"
+            )
+        if section.max_total_tokens is not None and usage.tokens >= section.max_total_tokens:
+            raise BudgetError(
+                f"tasks[].executor.max_total_tokens is {section.max_total_tokens}, and {usage.tokens} tokens are used "
+                f"in {usage.calls} calls; raise it and resume the run"
+            )
+
+    def _count(self, reply: Reply) -> None:
+        self._usage.calls += 1
+        self._usage.prompt_tokens += reply.prompt_tokens
+        self._usage.completion_tokens += reply.completion_tokens
+        self._usage.estimated += not reply.counted
+
+    async def _persist(self, body: Mapping[str, Any]) -> Reply:
+        """Ask until there is a reply, with growing waits, for as long as there is patience."""
+        wait, began = self._section.backoff_s, time.monotonic()
+        while True:
+            try:
+                reply = await self._post(body)
+            except _RetryableError as error:
+                self._usage.retries += 1
+                self._note_silence(error)
+                silent_s = time.monotonic() - max(began, self._down_since or began)
+                if silent_s >= self._section.patience_s:
+                    raise EndpointError(
+                        f"{self._section.base_url} has given no reply for {silent_s:.0f} s ({error}); "
+                        "start it again and resume the run, or raise tasks[].executor.patience_s"
+                    ) from error
+                # Jitter, so that calls that failed together do not come back together.
+                pause = error.after_s if error.after_s is not None else wait * random.uniform(0.5, 1.0)
+                await asyncio.sleep(min(pause, _LONGEST_WAIT_S))
+                wait = min(2 * wait, _LONGEST_WAIT_S)
+            else:
+                self._note_reply()
+                return reply
+
+    async def _post(self, body: Mapping[str, Any]) -> Reply:
+        try:
+            response = await self._http.post("chat/completions", json=body)
+        except httpx2.TransportError as error:
+            raise _RetryableError(f"{type(error).__name__}: {error}".rstrip(": ")) from error
+        if response.status_code in _BUSY:
+            raise _RetryableError(f"HTTP {response.status_code}", _retry_after(response))
+        if response.status_code != 200:
+            said = response.text[:300].strip()
+            raise EndpointError(f"{self._section.base_url} refuses a call with HTTP {response.status_code}: {said}")
+        try:
+            return _read_reply(response.json(), body)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise _RetryableError(f"a reply that is no chat completion: {response.text[:200].strip()}") from error
+
+    def _note_silence(self, error: Exception) -> None:
+        if self._down_since is None:
+            self._down_since = time.monotonic()
+            log.warning(
+                "%s does not answer (%s); calls wait and are repeated for up to %.0f s, none is lost",
+                self._section.base_url,
+                error,
+                self._section.patience_s,
+            )
+
+    def _note_reply(self) -> None:
+        if self._down_since is not None:
+            seconds = time.monotonic() - self._down_since
+            self._down_since = None
+            log.warning("%s answers again after %.0f s; going on where it stopped", self._section.base_url, seconds)
+
+
+def _headers(section: EndpointExecutor) -> dict[str, str]:
+    if section.api_key_env is None:
+        return {}
+    key = os.environ.get(section.api_key_env)
+    if not key:
+        raise InputError(
+            f"tasks[].executor.api_key_env names {section.api_key_env}, and that environment variable is not set"
+        )
+    return {"Authorization": f"Bearer {key}"}
+
+
+def _retry_after(response: httpx2.Response) -> float | None:
+    try:
+        return max(0.0, float(response.headers.get("retry-after", "")))
+    except ValueError:
+        return None
+
+
+def _read_reply(data: Mapping[str, Any], body: Mapping[str, Any]) -> Reply:
+    text = data["choices"][0]["message"].get("content") or ""
+    usage = data.get("usage") or {}
+    if "prompt_tokens" in usage and "completion_tokens" in usage:
+        return Reply(text, int(usage["prompt_tokens"]), int(usage["completion_tokens"]))
+    read = sum(len(str(message["content"])) for message in body["messages"])
+    return Reply(text, read // 4 + 1, len(text) // 4 + 1, counted=False)

@@ -1,0 +1,82 @@
+"""The ``endpoint`` executor: workflows run by asking a model."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+import httpx2
+
+from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
+from levelhead.tasks.workflow.answers import grade
+from levelhead.tasks.workflow.endpoint.cache import ReplyCache
+from levelhead.tasks.workflow.endpoint.client import BudgetError, ChatClient, Usage
+from levelhead.tasks.workflow.endpoint.operators import Asking
+from levelhead.tasks.workflow.executor import Job, Outcome
+from levelhead.tasks.workflow.interpret import run
+from levelhead.tasks.workflow.sandbox import Bench
+
+log = logging.getLogger(__name__)
+
+
+class EndpointRunner:
+    """Runs workflows against an OpenAI-compatible chat endpoint.
+
+    Attributes:
+        usage: What its calls have cost so far.
+    """
+
+    def __init__(
+        self,
+        section: EndpointExecutor,
+        sandbox: SandboxLimits,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Open the cache; the endpoint itself is first called with the first batch.
+
+        Raises:
+            InputError: The cache cannot be opened.
+        """
+        self._section = section
+        self._sandbox = sandbox
+        self._transport = transport
+        self._cache = ReplyCache(section.cache) if section.cache else None
+        self.usage = Usage()
+
+    async def execute(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """Run all jobs at once, as far as the recipe's concurrency allows, and return their outcomes in order.
+
+        Raises:
+            EndpointError: The endpoint refuses or stays silent, or the budget is used up.  Calls under way have been
+                let finish by then, and every reply is in the cache, where there is one.
+        """
+        if not jobs:
+            return []
+        bench = Bench(self._sandbox)
+        async with ChatClient(self._section, self.usage, self._cache, self._transport) as client:
+            ends = await asyncio.gather(*(self._one(client, job, bench) for job in jobs), return_exceptions=True)
+        faults = [end for end in ends if isinstance(end, BaseException)]
+        if faults:
+            # The budget last: where something else went wrong as well, that is the news.
+            raise min(faults, key=lambda fault: isinstance(fault, BudgetError))
+        log.info("%d workflows run; so far %d calls, %d tokens", len(jobs), self.usage.calls, self.usage.tokens)
+        return [end for end in ends if isinstance(end, Outcome)]
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the usage of the run so far: calls, replies from the cache, retries, tokens."""
+        usage = self.usage
+        return {
+            "endpoint/calls": usage.calls,
+            "endpoint/cached": usage.cached,
+            "endpoint/retries": usage.retries,
+            "endpoint/prompt_tokens": usage.prompt_tokens,
+            "endpoint/completion_tokens": usage.completion_tokens,
+            "endpoint/estimated": usage.estimated,
+        }
+
+    async def _one(self, client: ChatClient, job: Job, bench: Bench) -> Outcome:
+        backend = Asking(client, self._section.temperature, job.problem, job.sample, bench)
+        draft = await run(job.tree, backend)
+        level, note = await grade(job.problem, draft.text, bench)
+        return Outcome(level, backend.tokens, backend.calls, draft.text, note)
