@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Verb = Literal["click", "fill", "type", "press", "select", "focus", "scroll", "drag", "noop"]
+Verb = Literal["click", "fill", "type", "press", "select", "focus", "hover", "scroll", "drag", "noop"]
 
 ACTION_HELP = """\
 click(n)
@@ -24,6 +24,7 @@ type(n, 'text')
 press('Enter')
 select(n, 'option')
 focus(n)
+hover(n)
 scroll('down')
 drag(n, m)
 noop()"""
@@ -140,7 +141,7 @@ def _count(verb: str, arguments: Sequence[Argument], usage: str, *allowed: int) 
         raise ActionError(f"{verb} is written {usage}")
 
 
-def _on_element(verb: Literal["click", "focus"]) -> Callable[[list[Argument]], Action]:
+def _on_element(verb: Literal["click", "focus", "hover"]) -> Callable[[list[Argument]], Action]:
     def build(arguments: list[Argument]) -> Action:
         _count(verb, arguments, f"{verb}(n)", 1)
         return Action(verb, _ref(arguments[0], verb))
@@ -196,6 +197,7 @@ _BUILDERS: dict[str, Callable[[list[Argument]], Action]] = {
     "press": _press,
     "select": _with_text("select"),
     "focus": _on_element("focus"),
+    "hover": _on_element("hover"),
     "scroll": _scroll,
     "drag": _drag,
     "noop": _noop,

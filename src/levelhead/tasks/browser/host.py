@@ -19,9 +19,11 @@ from levelhead.tasks.browser.leftovers import BrowserRecord, Process, end_leftov
 from levelhead.tasks.browser.tab import Tab, init_script
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Playwright
+    from playwright.async_api import Browser, Playwright
 
-_VIEWPORT = {"width": 500, "height": 320}
+VIEWPORT = (500, 320)
+"""Width and height of a page in pixels; MiniWoB++ needs 160 by 210."""
+
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 10.0
 
@@ -30,15 +32,12 @@ Report = Callable[[str, str], None]
 
 
 class Host:
-    """One browser with one context.  Bound to the event loop it was started on."""
+    """One browser.  Bound to the event loop it was started on."""
 
-    def __init__(
-        self, playwright: Playwright, browser: Browser, context: BrowserContext, record: BrowserRecord
-    ) -> None:
+    def __init__(self, playwright: Playwright, browser: Browser, record: BrowserRecord) -> None:
         self.record = record
         self._playwright = playwright
         self._browser = browser
-        self._context = context
         path = record.write(records_folder())
         # Runs at the latest when the interpreter exits, event loop or no event loop.
         self._finalizer = weakref.finalize(self, _end, record, path, os.getpid())
@@ -64,14 +63,6 @@ class Host:
                 handle_sighup=False,
             )
             record = await _identify(browser)
-            context = await browser.new_context(
-                viewport={"width": _VIEWPORT["width"], "height": _VIEWPORT["height"]},
-                timezone_id="UTC",
-                locale="en-US",
-                accept_downloads=False,
-                service_workers="block",
-            )
-            await context.add_init_script(script=init_script())
         except PlaywrightError as error:
             await playwright.stop()
             reason = next((line for line in str(error).splitlines() if line.strip()), "")
@@ -80,7 +71,7 @@ class Host:
             await playwright.stop()
             raise
         report("browser-started", f"started {path} {browser.version} as process {record.browser.pid}")
-        return cls(playwright, browser, context, record)
+        return cls(playwright, browser, record)
 
     @property
     def connected(self) -> bool:
@@ -88,8 +79,19 @@ class Host:
         return self._browser.is_connected()
 
     async def new_tab(self, timeout: float) -> Tab:
-        """Open an empty page."""
-        return Tab(await self._context.new_page(), timeout)
+        """Open an empty page, in a context of its own.
+
+        A context is a window: the pages of one window hide each other, and a hidden page is slow to take the mouse.
+        """
+        context = await self._browser.new_context(
+            viewport={"width": VIEWPORT[0], "height": VIEWPORT[1]},
+            timezone_id="UTC",
+            locale="en-US",
+            accept_downloads=False,
+            service_workers="block",
+        )
+        await context.add_init_script(script=init_script())
+        return Tab(await context.new_page(), timeout)
 
     async def close(self) -> None:
         """Close the browser and the driver; what does not close in time is killed."""

@@ -23,6 +23,8 @@ STEP_LIMITS = {
     "enter-text": 4,
     "focus-text": 2,
     "focus-text-2": 2,
+    "choose-date": 16,
+    "choose-date-nodelay": 16,
     "choose-list": 4,
     "login-user": 6,
     "use-autocomplete": 4,

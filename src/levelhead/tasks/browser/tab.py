@@ -113,7 +113,7 @@ class Tab:
     async def close(self) -> None:
         """Close the page; a hung one is left to the browser."""
         with contextlib.suppress(PlaywrightError, TimeoutError):
-            await asyncio.wait_for(self._page.close(), self._timeout)
+            await asyncio.wait_for(self._page.context.close(), self._timeout)
 
     async def _look(self, ms: int) -> View:
         view = read_view(await self._evaluate("ms => __levelhead.settle(ms)", ms))
@@ -136,6 +136,10 @@ class Tab:
                 await self._call("choose", action.ref, action.text)
             case "focus":
                 await self._call("focus", action.ref)
+            case "hover":
+                x, y = await self._point(action.ref)
+                self._mouse_moved = True
+                await self._ask(self._page.mouse.move(x, y))
             case "scroll":
                 await self._call("scroll", action.ref, action.text)
             case "drag":

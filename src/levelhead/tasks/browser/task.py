@@ -82,9 +82,15 @@ class BrowserTask:
         return BrowserEpisode(terms, self._running_pool, self._report)
 
     async def oracle_action(self, prompt: Prompt, view: View, step: int) -> str | None:
-        """Return the perfect answer to what the page shows at a step; ``None`` where the page has no oracle."""
+        """Return the perfect answer to what the page shows at a step.
+
+        ``None`` where the page has no oracle, or the oracle does not know what to do.
+        """
         oracle = ORACLES.get(str(prompt.facts["page"]))
-        return None if oracle is None else str(oracle(view, step))
+        try:
+            return None if oracle is None else str(oracle(view, step))
+        except LookupError:
+            return None
 
     async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:
         """Let the oracle play an episode; return its turns, or nothing where it has no oracle or did not succeed."""
@@ -151,6 +157,7 @@ class BrowserTask:
                 return turns, step.score
 
     def prompt(self, page: str, seed: int) -> Prompt:
+        """Return the prompt of one page and seed; what the policy reads each turn comes from the episode."""
         messages: list[Message] = [
             {"role": "system", "content": SYSTEM_PROMPT},
             {"role": "user", "content": "The goal and the page follow when the episode starts."},

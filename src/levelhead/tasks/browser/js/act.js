@@ -8,6 +8,8 @@
   const STILL = "*, *::before, *::after { transition: none !important; animation: none !important; " +
     "scroll-behavior: auto !important; caret-color: transparent !important; }";
 
+  const POINTS = [[0.5, 0.5], [0.25, 0.5], [0.75, 0.5], [0.5, 0.2], [0.5, 0.8], [0.1, 0.1], [0.9, 0.9], [0.1, 0.9]];
+
   // Runs once the page has loaded.  The images are kept, so that they show at once wherever they are used.
   page.prepare = async (urls) => {
     page.images = urls.map((url) => Object.assign(new Image(), { src: url }));
@@ -47,6 +49,10 @@
   function hits(element, x, y) {
     const found = document.elementFromPoint(x, y);
     if (!found) return false;
+    // A click on something inside that has a number of its own is another action.
+    if (page.refs.some((other) => other && other !== element && element.contains(other) && other.contains(found))) {
+      return false;
+    }
     return element.contains(found) || found.contains(element) || found.closest("label")?.control === element;
   }
 
@@ -57,7 +63,7 @@
     element.scrollIntoView({ block: "nearest", inline: "nearest" });
     const box = element.getClientRects()[0];
     if (!box) return { error: `element ${ref} is hidden` };
-    for (const [across, down] of [[0.5, 0.5], [0.25, 0.5], [0.75, 0.5], [0.5, 0.2], [0.5, 0.8], [0.1, 0.1]]) {
+    for (const [across, down] of POINTS) {
       const [x, y] = [box.left + across * box.width, box.top + down * box.height];
       if (hits(element, x, y)) return { x, y };
     }
