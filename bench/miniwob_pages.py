@@ -22,10 +22,10 @@ from pathlib import Path
 from levelhead.recipe.tasks import Browser
 from levelhead.tasks.base import EpisodeLostError
 from levelhead.tasks.browser.actions import Action, ActionError
+from levelhead.tasks.browser.lost import TabLostError
 from levelhead.tasks.browser.oracles import ORACLES
 from levelhead.tasks.browser.pages import page_names
 from levelhead.tasks.browser.pool import Pool
-from levelhead.tasks.browser.tab import TabLostError
 from levelhead.tasks.browser.task import BrowserTask
 
 

@@ -13,6 +13,7 @@ _TASKS = {
     "math": ("levelhead.tasks.math", "MathTask"),
     "function": ("levelhead.tasks.function", "FunctionTask"),
     "workflow": ("levelhead.tasks.workflow", "WorkflowTask"),
+    "browser": ("levelhead.tasks.browser", "BrowserTask"),
 }
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from levelhead.records import Message, Score
 from levelhead.tasks.base import EpisodeLostError, Step
 from levelhead.tasks.browser.actions import Action, ActionError, parse_action
-from levelhead.tasks.browser.host import Report
-from levelhead.tasks.browser.pool import Pool
-from levelhead.tasks.browser.tab import Tab, TabLostError
+from levelhead.tasks.browser.lost import Report, TabLostError
 from levelhead.tasks.browser.view import View, turn_messages
+
+if TYPE_CHECKING:
+    from levelhead.tasks.browser.pool import Pool
+    from levelhead.tasks.browser.tab import Tab
 
 FULL_REWARD = 0.999
 """A raw reward of at least this is a success; pages give 1, and less only for work half done."""

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from playwright.async_api import async_playwright
 from levelhead.errors import InputError
 from levelhead.tasks.browser.chromium import HOW_TO_INSTALL, SWITCHES, find_chromium
 from levelhead.tasks.browser.leftovers import BrowserRecord, Process, end_leftovers, parent_of, records_folder
+from levelhead.tasks.browser.lost import Report
 from levelhead.tasks.browser.tab import Tab, init_script
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ VIEWPORT = (500, 320)
 
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 10.0
-
-Report = Callable[[str, str], None]
-"""Called with the code and the message of something that happened."""
 
 
 class Host:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from levelhead.tasks.browser.host import Host, Report
+from levelhead.tasks.browser.host import Host
+from levelhead.tasks.browser.lost import Report
 from levelhead.tasks.browser.tab import Tab
 
 

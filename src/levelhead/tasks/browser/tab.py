@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from playwright.async_api import Error as PlaywrightError
 
 from levelhead.tasks.browser.actions import Action, ActionError
+from levelhead.tasks.browser.lost import TabLostError
 from levelhead.tasks.browser.pages import CARRIES_STATE, page_images, page_url
 from levelhead.tasks.browser.view import View, read_view
 
@@ -26,18 +27,6 @@ SETTLE_MS = 500
 _PARKED = (490.0, 310.0)
 _LOAD_TIMEOUT = 60.0
 _SCRIPTS = ("clock.js", "look.js", "act.js")
-
-
-class TabLostError(Exception):
-    """The page cannot be used any more.
-
-    Attributes:
-        code: ``page-lost`` (closed or crashed), ``page-hung`` or ``page-broken`` (its script failed at the start).
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @cache

@@ -6,17 +6,22 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from statistics import fmean
+from typing import TYPE_CHECKING
 
+from levelhead.errors import InputError
 from levelhead.recipe.tasks import Browser
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
 from levelhead.tasks.base import EpisodeLostError, Split
 from levelhead.tasks.browser.episode import BrowserEpisode, Terms
 from levelhead.tasks.browser.oracles import ORACLES
 from levelhead.tasks.browser.pages import check_pages, step_limit
-from levelhead.tasks.browser.pool import Pool
 from levelhead.tasks.browser.view import SYSTEM_PROMPT, View
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+
+if TYPE_CHECKING:
+    from levelhead.tasks.browser.pool import Pool
 
 _SEVERITY: dict[str, Severity] = {"browser-started": "info", "page-left": "info"}
 
@@ -31,10 +36,12 @@ class BrowserTask:
         section: The recipe's section.
 
     Raises:
-        InputError: A page does not exist, or the package ``miniwob`` is missing.
+        InputError: A page does not exist, or one of the packages ``miniwob`` and ``playwright`` is missing.
     """
 
     def __init__(self, section: Browser) -> None:
+        if find_spec("playwright") is None:
+            raise InputError("the browser task needs the package playwright: pip install 'levelhead[browser]'")
         self.section = section
         self._weights = section.weights
         check_pages(self._weights)
@@ -171,6 +178,8 @@ class BrowserTask:
             self._pool.kill()
             self._pool = None
         if self._pool is None:
+            from levelhead.tasks.browser.pool import Pool
+
             section = self.section
             self._pool = Pool(
                 section.pages, section.spare_pages, section.action_timeout, section.executable, self._report

@@ -108,23 +108,17 @@ def ordinal(text: str) -> int:
     return int(matched(r"(\d+)", text)[0]) - 1
 
 
-def lines_with(view: View) -> list[tuple[str, list[Element]]]:
-    """Return every line as its text and its elements."""
-    found = []
-    for line in view.lines:
-        text = " ".join(part for part in line.parts if isinstance(part, str))
-        found.append((text, [part for part in line.parts if isinstance(part, Element)]))
-    return found
-
-
 def fields_by_label(view: View) -> dict[str, Element]:
-    """Return each text field under the text that stands before it, on its line or the line above."""
+    """Return each text field under its label: the text before it, or after it where a field comes first."""
+    parts = [part for line in view.lines for part in line.parts]
+    fields = text_fields(view)
+    if parts and parts[0] in fields:
+        parts.reverse()
     found: dict[str, Element] = {}
     label = ""
-    for line in view.lines:
-        for part in line.parts:
-            if isinstance(part, str):
-                label = part.strip(" :|").lower()
-            elif part in text_fields(view):
-                found[part.name.strip(" :").lower() or label] = part
+    for part in parts:
+        if isinstance(part, str):
+            label = part.strip(" :|").lower()
+        elif part in fields:
+            found[part.name.strip(" :").lower() or label] = part
     return found

@@ -17,6 +17,8 @@ def one_post(view: View, _: int) -> Action:
         entries = [element for element in view.elements if element.name in (button, f"{button} {user}")]
         if entries:
             return click(entries[0])
+        if any(element.name == "Share via DM" for element in view.elements):  # the menu is open, its end out of sight
+            return _scroll(view)
         icon = "more"
     posts = _posts(view, user, icon)
     return click(posts[0]) if posts else _scroll(view)
