@@ -115,6 +115,19 @@ def test_a_template_that_closes_turns_with_text_gets_the_eos_and_a_warning():
     assert "end-of-turn-is-text" in [judgement.code for judgement in codec.judgements]
 
 
+def test_the_token_that_opens_the_next_turn_stops_a_template_that_closes_none():
+    template = (
+        "{% for m in messages %}"
+        "{{ '<|im_start|>' if m.role == 'user' else '<|endoftext|>' }}{{ m.content }}"
+        "{% endfor %}"
+        "{% if add_generation_prompt %}<|endoftext|>{% endif %}"
+    )
+    codec = Codec(train_tokenizer(["a"], 300), chat_template=template)
+    assert codec.stops[0].text == "<|im_start|>"
+    ids = codec.demonstration(MESSAGES, "A").completion_ids
+    assert [codec.tokenizer.decode([i]) for i in ids] == ["A", "<|im_start|>"]
+
+
 def test_template_variables_reach_the_template():
     plain, silent = codec_of("qwen3"), codec_of("qwen3", enable_thinking=False)
     question = MESSAGES[1:]
@@ -122,6 +135,17 @@ def test_template_variables_reach_the_template():
     whole = plain.demonstration(question, "A"), silent.demonstration(question, "A")
     joined = [demo.context_ids + demo.completion_ids for demo in whole]
     assert joined[0] == joined[1]
+
+
+def test_an_answer_that_the_template_would_shorten_is_taught_whole():
+    turn = "<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n"
+    loop = "{% for m in messages %}" + turn + "{% endfor %}"
+    template = loop + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    codec = Codec(train_tokenizer(["a"], 300), chat_template=template)
+    answer = "<think>reasons</think>A"
+    ids = codec.demonstration(MESSAGES, answer).completion_ids
+    assert codec.decode(ids) == answer
+    assert [i for i in ids if i in codec.stop_ids] == [ids[-1]]
 
 
 def test_the_clock_stands_still():

@@ -212,6 +212,15 @@ def test_spans_show_text_that_was_moved_trimmed_escaped_or_left_out():
     assert ("tool", 'She said \\"no\\"') in texts("mistral", QUESTION, call({"name": "Anna"}), result)
 
 
+def test_text_that_cannot_be_followed_through_a_template_has_no_span_rather_than_a_wrong_one():
+    template = (
+        "{% for m in messages %}{{ 'quickly: ' if m.content == 'go' else '' }}{{ m.content }}<|im_end|>{% endfor %}"
+    )
+    codec = Codec(tokenizer_of("qwen25"), chat_template=template)
+    layout = codec.layout([SYSTEM, {"role": "user", "content": "go"}])
+    assert [span.message for span in layout.spans] == [0]
+
+
 def test_the_boundary_shows_both_sides_and_counts_tell_padding_from_stops():
     codec = codec_of("qwen25")
     demo = codec.demonstration([QUESTION], "B")
