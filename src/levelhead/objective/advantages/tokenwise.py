@@ -49,9 +49,7 @@ def gtpo(
         ValueError: Shapes differ, an entropy is negative, or a rollout has no token.
     """
     xp, rewards_gk = check_rewards(rewards_gk)
-    entropies_gkt = check_like("entropies_gkt", entropies_gkt, rewards_gk, axes=3)
-    mask_gkt = check_like("mask_gkt", mask_gkt, rewards_gk, axes=3)
-    _check_tokens(xp, entropies_gkt, mask_gkt)
+    entropies_gkt, mask_gkt = _tokens(xp, rewards_gk, entropies_gkt, mask_gkt)
     solved_gk = _above_mean(xp, rewards_gk) if threshold is None else rewards_gk > threshold
     live_g = xp.any(solved_gk, axis=1) & xp.any(~solved_gk, axis=1)
     solved_gkt = xp.where(solved_gk[:, :, None], mask_gkt, xp.zeros_like(mask_gkt))
@@ -76,7 +74,9 @@ def _above_mean(xp: ModuleType, rewards_gk: Array) -> Array:
     return above_gk > xp.mean(above_gk, axis=1, keepdims=True) + rounding_g1
 
 
-def _check_tokens(xp: ModuleType, entropies_gkt: Array, mask_gkt: Array) -> None:
+def _tokens(xp: ModuleType, rewards_gk: Array, entropies_gkt: Array, mask_gkt: Array) -> tuple[Array, Array]:
+    entropies_gkt = check_like("entropies_gkt", entropies_gkt, rewards_gk, axes=3)
+    mask_gkt = check_like("mask_gkt", mask_gkt, rewards_gk, axes=3)
     if entropies_gkt.shape != mask_gkt.shape:
         raise ValueError(f"entropies_gkt is {tuple(entropies_gkt.shape)} and mask_gkt {tuple(mask_gkt.shape)}")
     if not bool(xp.all((mask_gkt == 0) | (mask_gkt == 1))):
@@ -85,6 +85,7 @@ def _check_tokens(xp: ModuleType, entropies_gkt: Array, mask_gkt: Array) -> None
         raise ValueError("mask_gkt leaves a rollout without any token")
     if float(xp.min(entropies_gkt)) < 0:
         raise ValueError(f"entropies_gkt holds {float(xp.min(entropies_gkt)):g}; an entropy is never negative")
+    return entropies_gkt, mask_gkt
 
 
 def _share(xp: ModuleType, weight_gkt: Array, member_gkt: Array) -> Array:
