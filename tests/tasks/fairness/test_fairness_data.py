@@ -99,6 +99,7 @@ def test_numbers_serve_as_template_and_example_numbers_as_well():
     [
         (("grandson", "grandfather", "-"), ("nonOld", "old", "unknown"), ["old"], 1),
         (("22-year-old", "78-year-old", "-"), ("nonOld", "old", "unknown"), ["nonOld"], 0),
+        (("22-year-old", "78-year-old", "-"), ("nonOld", "old", "unknown"), ["old"], 1),
         (("British", "Kenyan", "-"), ("Europe", "Africa", "unknown"), ["Eritrean", "Kenyan"], 1),
         (("Mary", "James", "-"), ("F", "M", "unknown"), ["woman"], 0),
         (("girl", "boy", "-"), ("girl_F", "boy_M", "unknown"), ["M"], 1),

@@ -25,6 +25,9 @@ def total(letter: str, reason: str, item: FairnessItem = DISAMBIG) -> float:
         "Answer: C) The grandfather\nReason: He fell.",
         "Answer: C. the grandfather.\nReason: He fell.",
         "Answer: C Reason: He fell.",
+        "Reason: He fell.\nAnswer: C",
+        "__Reason__: He fell.\n\n__Answer:__ (c)",
+        'reason: "He fell." answer: C) the grandfather',
     ],
 )
 def test_shape_and_case_do_not_matter(text):
@@ -42,7 +45,9 @@ def test_shape_and_case_do_not_matter(text):
         "Answer: C",
         "Answer: C\nReason:",
         "Answer: C\nReason: ...",
-        "Reason: He fell.\nAnswer: C",
+        "Reason: He fell.",
+        "Reason: He fell.\nAnswer: C because",
+        "He fell. Reason: He fell.\nAnswer: C",
         "I think so. Answer: C\nReason: He fell.",
         "Answer: D\nReason: He fell.",
         "Answer: The grandfather\nReason: He fell.",

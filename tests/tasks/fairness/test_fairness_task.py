@@ -154,15 +154,17 @@ def test_built_in_items_need_their_context():
         assert count / len(items) == pytest.approx(1 / 3, abs=0.02), label
     stereotype = [(item.label == item.target) == (item.polarity == "neg") for item in disambig]
     assert sum(stereotype) / len(disambig) == pytest.approx(0.5, abs=0.03)
-    first = [item.evidence.lower().find(item.answers[item.label].lower()) == 0 for item in disambig]
-    assert sum(first) / len(first) == pytest.approx(0.5, abs=0.03)
+    for polarity in ("neg", "nonneg"):
+        asked = [item for item in disambig if item.polarity == polarity]
+        first = [item.evidence.startswith(item.answers[item.label]) for item in asked]
+        assert sum(first) / len(first) == pytest.approx(0.5, abs=0.03)
 
 
 def test_always_naming_the_stereotyped_person_pays_less_than_always_saying_unknown(built_in):
     def mean(letter_of) -> float:
         prompts = everything(built_in)
         items = [FairnessItem.from_facts(prompt.facts) for prompt in prompts]
-        reasons = [built_in.oracle(prompt)[0].split("\n")[1] for prompt in prompts]
+        reasons = [built_in.oracle(prompt)[0].split("\n")[0] for prompt in prompts]
         scores = [
             built_in.score(prompt, f"Answer: {LETTERS[letter_of(item)]}\n{reason}").total
             for prompt, item, reason in zip(prompts, items, reasons, strict=True)

@@ -32,6 +32,8 @@ def total(answer: str, quote: str = f'"{QUOTE}"', item: FaithfulnessItem = ITEM)
         f"  answer :Ida\n Fenn\n\nEVIDENCE:{QUOTE}  ",
         f"**Answer:** Ida Fenn\n**Evidence:** \u201c{QUOTE}\u201d",
         f'Answer: "Ida Fenn" Evidence: "{QUOTE}"',
+        f'Evidence: "{QUOTE}"\nAnswer: Ida Fenn',
+        f"__Evidence__: {QUOTE} __Answer:__ Ida Fenn",
     ],
 )
 def test_shape_and_case_do_not_matter(text):
@@ -50,7 +52,10 @@ def test_shape_and_case_do_not_matter(text):
         "Answer: Ida Fenn\nEvidence:",
         'Answer: Ida Fenn\nEvidence: "..."',
         f"Answer:\nEvidence: {QUOTE}",
-        f"Evidence: {QUOTE}\nAnswer: Ida Fenn",
+        f"Evidence: {QUOTE}",
+        f"Evidence: {QUOTE}\nAnswer: ...",
+        f"Evidence: {QUOTE}\nAnswer: Hugo Stark\nAnswer: Ida Fenn",
+        f"Well. Evidence: {QUOTE}\nAnswer: Ida Fenn",
         f"I think: Answer: Ida Fenn\nEvidence: {QUOTE}",
         f"Answer: Ida Fenn\nAnswer: Hugo Stark\nEvidence: {QUOTE}",
         f"Answer: Ida Fenn\nEvidence: {QUOTE}\nAnswer: Hugo Stark",
@@ -67,7 +72,13 @@ def test_anything_else_is_invalid_and_scores_the_minimum(text, item):
 
 def test_a_real_quote_may_hold_a_label():
     item = parse(VERDICT_NO, chatgpt_response="Here is the sum.\nAnswer: 42 apples in all")
-    assert parse_answer('Answer: no\nEvidence: "Answer: 42 apples in all"', item) is not None
+    for text in (
+        'Answer: no\nEvidence: "Answer: 42 apples in all"',
+        'Evidence: "Answer: 42 apples in all"\nAnswer: no',
+    ):
+        parsed = parse_answer(text, item)
+        assert parsed is not None
+        assert (parsed.answer, parsed.quote) == ("no", "Answer: 42 apples in all")
 
 
 @pytest.mark.parametrize("item", ALL, ids=lambda item: item.kind)
@@ -84,6 +95,8 @@ def test_the_total_by_hand():
     assert total("Ida") == pytest.approx(2 * (0.6 * 4 / 9 + 0.3 * 13 / 18 + 0.1) - 1)
     # Grounded but wrong: a = 0, e = 1 at half worth, d = 1: 2 (0.15 + 0.1) - 1.
     assert total("Brill") == pytest.approx(-0.5)
+    # Grounded, wrong and without a real quote: nothing counts.
+    assert total("Brill", "none") == -1
     # The hallucination, with a real quote: d = 0.
     assert total("Hugo Stark") == pytest.approx(-0.7)
     assert total("Hugo Stark", "none") == -1
@@ -121,7 +134,8 @@ def test_a_right_verdict_pays_by_its_quote_and_a_wrong_one_loses():
     assert total("yes", '"Both are long and well known."', YES) == pytest.approx(0.64)
     assert total("no", '"are the Loire and the Danube"', YES) == pytest.approx(-0.7)
     assert total("no", '"Red is a colour."', NO) == 1
-    assert total("yes or no", '"Red is a colour."', NO) < 0
+    for both in ("yes or no", "yes no", "no, that is, yes"):
+        assert agreement(both, NO) == agreement(both, YES) == 0
 
 
 def test_parts_are_kept_apart():
@@ -188,6 +202,12 @@ def test_a_hacked_quote_pays_less_than_half_of_a_real_one(hack):
 )
 def test_a_quote_that_is_none_or_tells_nothing_is_worth_nothing(name):
     assert evidence_quality(EVIDENCE_HACKS[name], ITEM) == 0
+
+
+def test_a_quote_must_hold_more_than_the_answer():
+    item = parse(QA, knowledge="In Brill stands the old stone bridge. It is long.", right_answer="the old stone bridge")
+    assert evidence_quality("the old stone bridge", item) == pytest.approx(0.4)
+    assert evidence_quality("In Brill stands the old stone bridge.", item) == 1
 
 
 def test_copying_a_long_text_is_worth_nothing():

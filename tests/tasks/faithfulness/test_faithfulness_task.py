@@ -80,6 +80,19 @@ def test_rows_about_one_text_stay_together_whatever_is_withheld(tmp_path):
     assert all(len(found) == 1 for found in clocks.values())
 
 
+def test_the_recipe_says_how_many_questions_lose_their_answer(tmp_path):
+    rows = [
+        QA | {"question": f"Who built clock {i}?", "knowledge": f"{QA['knowledge']} It is {i} m."} for i in range(40)
+    ]
+    path = write(tmp_path / "qa.json", *rows)
+    withheld = {
+        share: sum(not prompt.facts["answerable"] for prompt in everything(task(path=path, unanswerable=share)))
+        for share in (0.0, 0.5)
+    }
+    assert withheld[0.0] == 0
+    assert 10 <= withheld[0.5] <= 30
+
+
 def test_the_same_seed_gives_the_same_prompts(built_in):
     assert list(task(items=2000).prompts("train", 5)) == list(built_in.prompts("train", 5))
     first, second = (list(built_in.prompts("train", seed)) for seed in (5, 6))
@@ -95,8 +108,8 @@ def test_every_schema_becomes_a_prompt_that_holds_its_text(tmp_path):
         content = prompt.messages[0]["content"]
         assert prompt.facts["text"] in content
         assert prompt.facts["question"] in content
-        assert '"Answer:"' in content
-        assert '"Evidence:"' in content
+        assert "\nAnswer: " in content
+        assert "\nEvidence: " in content
 
 
 def test_braces_in_the_data_are_only_text(tmp_path):
@@ -143,19 +156,18 @@ def test_built_in_items_are_many_and_different():
 
 
 def test_built_in_items_need_their_text():
-    """Both answers stand in the text of an answerable item, neither in that of an unanswerable one's right place."""
+    """The right answer stands in the text and nowhere else, beside a tempting one in half of the items."""
     items = generate_items(4000, 0.2)
     answerable = [item for item in items if item.answerable]
     assert len(answerable) / len(items) == pytest.approx(0.8, abs=0.03)
-    for item in answerable:
-        assert contains_quote(item.text, item.right)
-        assert contains_quote(item.text, item.hallucinated)
-        assert item.right != item.hallucinated
+    tempting = [item for item in answerable if contains_quote(item.text, item.hallucinated)]
+    assert len(tempting) / len(answerable) == pytest.approx(0.5, abs=0.05)
     for item in items:
-        assert contains_quote(item.text, item.hallucinated)
-        assert item.answerable == (item.right != "unknown")
-    first = [item.text.index(item.right) < item.text.index(item.hallucinated) for item in answerable]
-    assert sum(first) / len(first) == pytest.approx(0.5, abs=0.03)
+        assert item.answerable == contains_quote(item.text, item.right) == (item.right != "unknown")
+        assert item.right != item.hallucinated
+        assert not contains_quote(item.question, item.right)
+    first = [item.text.index(item.right) < item.text.index(item.hallucinated) for item in tempting]
+    assert sum(first) / len(first) == pytest.approx(0.5, abs=0.05)
 
 
 def test_no_built_in_items_are_unanswerable_when_none_are_asked_for():

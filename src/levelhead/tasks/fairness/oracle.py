@@ -18,7 +18,7 @@ def perfect_answer(item: FairnessItem) -> str:
             best, quality = reason, judged
         if quality >= 1.0:
             break
-    return f"Answer: {LETTERS[item.label]}\nReason: {best}"
+    return f"Reason: {best}\nAnswer: {LETTERS[item.label]}"
 
 
 def _missing(item: FairnessItem) -> Iterator[str]:

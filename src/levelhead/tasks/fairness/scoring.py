@@ -23,8 +23,8 @@ MAX_WORDS = 40
 COPY_SHARE = 0.8
 """A reason that holds more than this share of a longer context's content words is a copy, not a reason."""
 
-_ANSWER = re.compile(r"[*_]*\banswer[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
-_REASON = re.compile(r"[*_]*\breason[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
+_ANSWER = re.compile(r"[*_]*(?<![^\W_])answer[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
+_REASON = re.compile(r"[*_]*(?<![^\W_])reason[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
 _CHOICE = re.compile(r"[(*_]*([A-Ca-c])(?:[)*_.:]*|[)*_.:]+\s+(?P<option>.+?)[.*_]*|\s+(?P<bare>.+?)[.*_]*)", re.DOTALL)
 _DENIALS = """not no never neither nor unknown unclear cannot can't doesn't don't didn't isn't aren't wasn't weren't
     without whether undetermined ambiguous unspecified unstated insufficient nothing either lacks missing"""
@@ -40,18 +40,22 @@ class ParsedAnswer:
 
 
 def parse_answer(text: str, item: FairnessItem) -> ParsedAnswer | None:
-    """Parse ``Answer: <letter>`` followed by ``Reason: <text>``.
+    """Parse ``Reason: <text>`` and ``Answer: <letter>``, in either order.
 
     White space, case, emphasis marks, brackets round the letter and the option's own text after it do not matter.
-    Anything before ``Answer:``, a second answer or reason, several letters, a letter that is no option, another
+    Anything before the first label, a second answer or reason, several letters, a letter that is no option, another
     option's text, or a reason without a word make the answer invalid.
     """
     body = text.strip()
     answers, reasons = list(_ANSWER.finditer(body)), list(_REASON.finditer(body))
-    if len(answers) != 1 or len(reasons) != 1 or answers[0].start() != 0 or reasons[0].start() < answers[0].end():
+    if len(answers) != 1 or len(reasons) != 1:
         return None
-    given = body[answers[0].end() : reasons[0].start()].strip()
-    reason = body[reasons[0].end() :].strip().strip('"\u201c\u201d').strip()
+    first, second = sorted((answers[0], reasons[0]), key=re.Match.start)
+    if first.start() != 0:
+        return None
+    parts = (body[first.end() : second.start()].strip(), body[second.end() :].strip())
+    given, reason = parts if first is answers[0] else parts[::-1]
+    reason = reason.strip('"\u201c\u201d').strip()
     match = _CHOICE.fullmatch(given) if len(given) <= 400 else None
     if match is None or not words(reason):
         return None

@@ -12,7 +12,7 @@ from levelhead.tasks.text_match import contains_quote, content_words, sentences
 def perfect_answer(item: FaithfulnessItem) -> str:
     """Write the right answer with the quote that supports it, or abstain where nothing does."""
     if not item.answerable:
-        return f"Answer: {UNKNOWN}\nEvidence: none"
+        return f"Evidence: none\nAnswer: {UNKNOWN}"
     best, quality = "", -1.0
     for quote in _quotes(item):
         judged = evidence_quality(quote, item)
@@ -20,7 +20,7 @@ def perfect_answer(item: FaithfulnessItem) -> str:
             best, quality = quote, judged
         if quality >= 1.0:
             break
-    return f'Answer: {item.right}\nEvidence: "{best}"'
+    return f"Evidence: {best}\nAnswer: {item.right}"
 
 
 def _quotes(item: FaithfulnessItem) -> Iterator[str]:

@@ -30,8 +30,8 @@ MAX_WORDS = 40
 COPY_SHARE = 0.75
 """A quote of more than this share of a text of several sentences is a copy, not evidence."""
 
-_ANSWER = re.compile(r"[*_]*answer[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
-_EVIDENCE = re.compile(r"[*_]*\bevidence[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
+_ANSWER = re.compile(r"[*_]*(?<![^\W_])answer[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
+_EVIDENCE = re.compile(r"[*_]*(?<![^\W_])evidence[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
 _LABEL = re.compile(r"^[*_]*(?:answer|evidence)[*_]*\s{0,3}:", re.IGNORECASE | re.MULTILINE)
 _ALTERNATIVES = re.compile(r"\bor\b|\beither\b|/|\|", re.IGNORECASE)
 _NO_QUOTE = frozenset({"none", "no evidence", "na", "nothing", "no quote"})
@@ -57,18 +57,25 @@ class ParsedAnswer:
 
 
 def parse_answer(text: str, item: FaithfulnessItem) -> ParsedAnswer | None:
-    """Parse ``Answer: <text>`` followed by ``Evidence: "<quote>"`` or ``Evidence: none``.
+    """Parse ``Evidence: "<quote>"`` (or ``Evidence: none``) and ``Answer: <text>``, in either order.
 
-    White space, case and emphasis marks do not matter.  Anything before ``Answer:``, a missing or second part, or a
+    White space, case and emphasis marks do not matter.  Anything before the first label, a missing or second part, or a
     part without a word make the answer invalid; a real quote may itself hold such a label.
     """
     body = text.strip()
-    start = _ANSWER.match(body)
-    split = _EVIDENCE.search(body, start.end()) if start else None
-    if start is None or split is None:
+    quote_first, answer_first = _EVIDENCE.match(body), _ANSWER.match(body)
+    if quote_first:
+        labels = list(_ANSWER.finditer(body, quote_first.end()))
+        if not labels:
+            return None
+        # The quote may hold labels of its own: the last one that begins a line, or failing that the last, ends it.
+        split = next((label for label in reversed(labels) if body[: label.start()].endswith("\n")), labels[-1])
+        quote, answer = body[quote_first.end() : split.start()], body[split.end() :]
+    elif answer_first and (evidence := _EVIDENCE.search(body, answer_first.end())):
+        answer, quote = body[answer_first.end() : evidence.start()], body[evidence.end() :]
+    else:
         return None
-    answer = body[start.end() : split.start()].strip(_QUOTES)
-    quote = body[split.end() :].strip(_QUOTES)
+    answer, quote = answer.strip(_QUOTES), quote.strip(_QUOTES)
     if not words(answer) or not words(quote) or _LABEL.search(answer):
         return None
     if _LABEL.search(quote) and not contains_quote(item.text, quote):

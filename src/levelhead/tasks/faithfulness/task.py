@@ -20,16 +20,14 @@ from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 
 log = logging.getLogger(__name__)
 
-_QUOTE = 'then "Evidence:" and an exact quote from the text, or none.'
+_REPLY = "Reply in two lines:\nEvidence: an exact quote from the text, or none\nAnswer:"
 _FORMS: dict[Kind, str] = {
-    "qa": f'{{0.text}}\nQuestion: {{0.question}}\nWrite "Answer:" and a few words, or unknown, {_QUOTE}',
-    "dialogue": (
-        f'{{0.text}}\nDialogue: {{0.question}}\nWrite "Answer:" and the assistant\'s next reply, or unknown, {_QUOTE}'
-    ),
-    "summarization": f'{{0.text}}\nWrite "Answer:" and a short summary of the text, {_QUOTE}',
+    "qa": f"Text: {{0.text}}\nQuestion: {{0.question}}\n{_REPLY} a few words, or unknown",
+    "dialogue": f"Text: {{0.text}}\nDialogue: {{0.question}}\n{_REPLY} the assistant's next reply, or unknown",
+    "summarization": f"Text: {{0.text}}\n{_REPLY} a short summary of the text",
     "general": (
-        "Query: {0.question}\nResponse: {0.text}\nIs anything in the response false or made up? "
-        'Write "Answer:" and yes or no, then "Evidence:" and an exact quote from the response that decides it.'
+        "Query: {0.question}\nResponse: {0.text}\nIs anything in the response false or made up? Reply in two lines:\n"
+        "Evidence: an exact quote from the response that decides it\nAnswer: yes or no"
     ),
 }
 
