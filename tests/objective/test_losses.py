@@ -179,7 +179,7 @@ def test_padding_changes_nothing(seed, extra, name, mode):
     logp, old, advantages, mask = make(seed, torch.float64)
     results = []
     for pad in (0, extra):
-        x = torch.nn.functional.pad(logp, (0, pad), value=-123.0).requires_grad_()
+        x = torch.nn.functional.pad(logp, (0, pad), value=float("nan")).requires_grad_()
         wide_old = torch.nn.functional.pad(old, (0, pad), value=float("nan"))
         value = run(name, (x, wide_old, advantages, torch.nn.functional.pad(mask, (0, pad))), mode)
         value.backward()
