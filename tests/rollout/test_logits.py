@@ -85,7 +85,7 @@ def batch(rows: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
     return history.reshape(len(rows), width), torch.tensor([len(row) for row in rows])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(controls, histories, st.integers(0, 10_000), st.sampled_from([0, 5, -1]))
 def test_the_pipeline_is_what_the_definitions_say(c: Sampling, rows: list[list[int]], seed: int, pad: int):
     logits = random_logits(len(rows), seed)
@@ -100,7 +100,7 @@ def test_the_pipeline_is_what_the_definitions_say(c: Sampling, rows: list[list[i
         torch.testing.assert_close(result.policy_bv[i].exp(), at, atol=1e-6, rtol=1e-4)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(controls, histories, st.integers(0, 10_000))
 def test_a_row_gets_in_any_batch_what_it_gets_alone(c: Sampling, rows: list[list[int]], seed: int):
     logits = random_logits(len(rows), seed)

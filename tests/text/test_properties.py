@@ -37,7 +37,7 @@ def squeezed(text: str) -> str:
 
 
 every_family = pytest.mark.parametrize("name", FAMILIES)
-fair = settings(deadline=None, max_examples=40, derandomize=True)
+fair = settings(deadline=None, max_examples=25, derandomize=True)
 
 
 @every_family
@@ -206,7 +206,7 @@ def scheme_tokenizer():
     return tokenizer_of("lfm2")
 
 
-@settings(deadline=None, max_examples=150, derandomize=True)
+@settings(deadline=None, max_examples=100, derandomize=True)
 @given(schemes, chats(calm), calm)
 def test_a_random_template_is_rendered_stopped_and_continued_as_written(scheme: Scheme, chat, answer: str):
     codec = scheme_codec(scheme)
