@@ -1,0 +1,159 @@
+"""Findings about what the reward says, and ``healthy``."""
+
+from __future__ import annotations
+
+from levelhead.watch.catalogue.policy import LEASH
+from levelhead.watch.findings import Entry, Remedy, Scaled, Text
+
+ENTRIES = (
+    Entry(
+        code="reward-hacking",
+        severity="critical",
+        title=Text("Reward hacking", "奖励被钻空子"),
+        meaning=Text(
+            "The reward rises while what it stands for (correctness, validity, the held-out score) falls.",
+            "奖励在升，而它所代表的（正确率、有效率、留出集得分）在降。",
+        ),
+        mechanism=Text(
+            "An easier part of the reward pays as well as the hard one, and the policy buys it with the hard one. The proxy "
+            "and the goal agree at first and part ways under optimisation.",
+            "奖励中较易的部分与较难的同样划算，策略便以后者换前者。代理与目标起初一致，被优化后分道扬镳。",
+        ),
+        differs=Text(
+            "When all parts fall it is a broken policy; when all rise with shorter answers it is conciseness.",
+            "各部分都降是策略坏了；都升且回答变短是变简洁。",
+        ),
+        confirm=Text(
+            "Read the ten best-rewarded completions, and score them by hand.",
+            "读奖励最高的十条输出，并人工评分。",
+        ),
+        remedies=(
+            Remedy(
+                why=Text(
+                    "Pay the outcome more than the form, or pay the form only together with the outcome.",
+                    "结果的权重要高于形式，或只有结果对时才给形式分。",
+                ),
+                source="Defining and Characterizing Reward Hacking (Skalse et al. 2022, arXiv:2209.13085)",
+                recipe={"tasks[].reward_weights": [1.0, 0.1]},
+                trl={"reward_weights": [1.0, 0.1]},
+                verl={"custom_reward_function.path": "a reward that pays form only with outcome"},
+            ),
+            Remedy(
+                why=Text(
+                    "Normalising each part within its group keeps a part that varies easily from drowning the others.",
+                    "按组分别归一化各部分，避免易变的部分淹没其他。",
+                ),
+                source="GDPO (2026, arXiv:2601.05242)",
+                recipe={"grpo.advantage.kind": "gdpo"},
+                trl={"multi_objective_aggregation": "normalize_then_sum"},
+                verl={},
+            ),
+            LEASH,
+        ),
+        explains=("length-collapse", "entropy-collapse", "saturated-all-one-reward", "no-improvement", "reference-drift"),
+    ),
+    Entry(
+        code="no-improvement",
+        severity="warning",
+        title=Text("No improvement", "没有进步"),
+        meaning=Text(
+            "After this many steps the reward stands where it began, or lower, and nothing else explains it.",
+            "走了这么多步，奖励仍在原处或更低，而别无解释。",
+        ),
+        mechanism=Text(
+            "The updates are too small for the noise, the batch holds too few informative groups, or the task is at the "
+            "limit of what this policy can do. A flat training reward can hide a rising held-out score, and the reverse.",
+            "更新相对噪声太小，批次里有信息的组太少，或任务已到策略极限。训练奖励持平时留出集得分可能在升，反之亦然。",
+        ),
+        differs=Text(
+            "When groups are dead, answers cut or gradients zero, those are the cause. A few dozen rows of a noisy reward "
+            "prove nothing.",
+            "若死组、截断或零梯度存在，它们才是原因。几十行嘈杂的奖励说明不了什么。",
+        ),
+        confirm=Text(
+            "Evaluate the first and the last checkpoint on held-out items with enough samples for the difference to show.",
+            "用足够样本在留出集上评估首末两个检查点。",
+        ),
+        remedies=(
+            Remedy(
+                why=Text(
+                    "If the KL stays near zero, the steps are too small.",
+                    "若 KL 始终接近零，说明步子太小。",
+                ),
+                source="GRPO (Shao et al. 2024, arXiv:2402.03300)",
+                recipe={"grpo.optimizer.learning_rate": Scaled(3, "learning_rate"), "eval.every": 25},
+                trl={"learning_rate": Scaled(3, "learning_rate"), "eval_strategy": "steps"},
+                verl={"actor_rollout_ref.actor.optim.lr": Scaled(3, "learning_rate"), "trainer.test_freq": 25},
+            ),
+            Remedy(
+                why=Text(
+                    "More rollouts a prompt and more prompts a step raise the share of signal.",
+                    "每题更多采样、每步更多题，可提高信号占比。",
+                ),
+                source="DAPO (Yu et al. 2025, arXiv:2503.14476)",
+                recipe={"grpo.group_size": 16, "grpo.batch_size": 256},
+                trl={"num_generations": 16},
+                verl={"actor_rollout_ref.rollout.n": 16},
+            ),
+        ),
+        explains=(),
+    ),
+    Entry(
+        code="judge-failure",
+        severity="critical",
+        title=Text("The judge failed", "评判失效"),
+        meaning=Text(
+            "The reward went blank while the policy did not change: the judge, a service or a sandbox failed, and the policy "
+            "was trained on its silence.",
+            "策略没有变，奖励却成了空白：评判、服务或沙箱失效，策略在按它的沉默训练。",
+        ),
+        mechanism=Text(
+            "A reward model that times out or a sandbox that is down returns its default for every rollout. Groups lose "
+            "contrast for that time, or failures are scored as wrong answers.",
+            "超时的奖励模型或宕掉的沙箱对每条采样都返回默认值。这段时间组内没有对比，或把故障当作错误扣分。",
+        ),
+        differs=Text(
+            "In a broken policy lengths and entropy move with the reward. A deadlock has no gradient either, and does not "
+            "end.",
+            "策略坏掉时长度与熵随奖励一起变。deadlock 同时没有梯度，且不会结束。",
+        ),
+        confirm=Text(
+            "Look for time-outs and errors of the judge at these steps; score a saved rollout again.",
+            "查这些步的评判超时与错误；把保存的采样重新打分。",
+        ),
+        remedies=(
+            Remedy(
+                why=Text(
+                    "A failed judgement is no reward: drop those rollouts and count them, or stop.",
+                    "评判失败不是奖励：丢弃并计数，或停止训练。",
+                ),
+                source="docs/tasks (on_reward_error)",
+                recipe={"tasks[].on_reward_error": "stop"},
+                trl={"reward_funcs": "return None for a failed judgement"},
+                verl={"custom_reward_function.path": "raise on a failed judgement"},
+            ),
+        ),
+        explains=("reward-dead-groups", "no-learning-signal-all-zero-reward", "catastrophic-update", "no-improvement"),
+    ),
+    Entry(
+        code="healthy",
+        severity="info",
+        title=Text("Healthy", "健康"),
+        meaning=Text(
+            "Nothing in these rows needs a change.",
+            "这些行里没有需要改动的东西。",
+        ),
+        mechanism=Text(
+            "No detector found more than its doubts. Low entropy, dead groups, long answers and single spikes are part of "
+            "runs that learn.",
+            "没有检测器找到超出疑虑的证据。低熵、死组、长回答与个别尖峰都是正常学习的一部分。",
+        ),
+        differs=Text(
+            "A log shows what was logged: a healthy log is no proof of a good policy.",
+            "日志只显示记录了的东西：健康的日志不等于好的策略。",
+        ),
+        confirm=Text("Score held-out items.", "在留出集上评分。"),
+        remedies=(),
+        explains=(),
+    ),
+)

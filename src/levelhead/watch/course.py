@@ -1,0 +1,190 @@
+"""Did the run get better?  The one question that every other reading is judged by.
+
+Low entropy, dead groups, long answers or gradient spikes mean one thing in a run whose reward rises and another in
+a run whose reward does not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from levelhead.watch import stats
+from levelhead.watch.history import History, Series
+from levelhead.watch.signals import REWARD_PART, part_kind
+
+_SHORT = 6
+_EVAL_SCORE = ("reward", "acc", "score", "pass", "em", "f1", "success", "correct", "solve", "win")
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """How one series moved, in strengths between 0 and 1.
+
+    Attributes:
+        early: Mean of its beginning.
+        late: Mean of its end.
+        rise: How surely, and how far, the end stands above the beginning.
+        fall: The same for below.
+        crash: How surely the end stands below a peak reached on the way, and how much of it was lost.
+        peak: Highest smoothed value.
+        peak_step: Where it stood.
+        drop_step: Where the way down from the peak begins to show; the last step when there is none.
+        scale: What counts as a large change: the spread of rewards within groups, or the noise.
+        n: Readings.
+    """
+
+    early: float
+    late: float
+    rise: float
+    fall: float
+    crash: float
+    peak: float
+    peak_step: float
+    drop_step: float
+    scale: float
+    n: int
+
+
+def trend(series: Series, scale: float | None = None) -> Trend:
+    """Judge one series.
+
+    The gain is compared with the noise from reading to reading (is it real) and with ``scale`` and the level (does
+    it matter); a gain counts by the smaller of the two.
+
+    Args:
+        series: Readings in order.
+        scale: A natural unit of change, such as the spread of rewards within groups.
+    """
+    values, n = series.values, len(series)
+    if n < 2:
+        level = values[0] if values else 0.0
+        step = series.steps[0] if n else 0.0
+        return Trend(level, level, 0.0, 0.0, 0.0, level, step, step, scale or 0.0, n)
+    m = stats.edge(n)
+    early, late = stats.mean(values[:m]), stats.mean(values[-m:])
+    sigma = stats.noise(values) if n >= 4 else 0.0
+    spread = max(values) - min(values)
+    unit = max(scale or 0.0, sigma, 0.02 * spread, 1e-12)
+    gain = late - early
+    relative = abs(gain) / max(abs(early), 0.1 * spread, 1e-12)
+    matters = stats.ramp(max(abs(gain) / unit, relative), 0.05, 0.4)
+    if n < _SHORT:
+        sure = _short_surety(values, gain)
+    else:
+        z = abs(gain) / max(sigma * math.sqrt(2 / m), 1e-12)
+        tau = stats.kendall_z(values)
+        sure = stats.ramp(max(z, abs(tau) if tau * gain > 0 else 0.0), 1.5, 4.0)
+    strength = sure * matters
+    crash, peak, peak_step, drop_step = _crash(series, sigma, late)
+    rise, fall = (strength, 0.0) if gain > 0 else (0.0, strength)
+    return Trend(early, late, rise, fall, crash, peak, peak_step, drop_step, unit, n)
+
+
+def _short_surety(values: list[float], gain: float) -> float:
+    """Few readings say little: all steps one way is worth half, for a handful of them more."""
+    moves = [b - a for a, b in zip(values, values[1:], strict=False)]
+    same = all(move * gain > 0 for move in moves)
+    return {2: 0.25, 3: 0.5}.get(len(values), 0.6) if same and gain else 0.1
+
+
+def _crash(series: Series, sigma: float, late: float) -> tuple[float, float, float, float]:
+    values, steps, n = series.values, series.steps, len(series)
+    window = stats.edge(n, 0.1, 12)
+    smooth = stats.smooth(values, window)
+    at = max(range(n), key=smooth.__getitem__)
+    peak = smooth[at]
+    floor = min(min(smooth), 0.0 if min(values) >= 0 else min(values))
+    drop = peak - late
+    if n < _SHORT or drop <= 0 or at >= n - 2:
+        return 0.0, peak, steps[at], steps[-1]
+    z = drop / max(sigma * math.sqrt(2 / window), 1e-12)
+    lost = drop / max(peak - floor, 1e-12)
+    # The highest of n noisy means is high by chance: about sqrt(2 ln n) standard errors.
+    bar = 1.5 + math.sqrt(2 * math.log(n))
+    crash = stats.ramp(z, bar, bar + 4) * stats.ramp(lost, 0.25, 0.6)
+    level = late + 0.5 * drop
+    first = next((i for i in range(at, n) if max(smooth[i:]) < level), n - 1)
+    start = max(at, first - window + 1)
+    return crash, peak, steps[at], steps[start]
+
+
+class Course:
+    """The outcome of a run, from its reward, its held-out scores, or the part that judges correctness.
+
+    Args:
+        history: The run.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.source = self._pick()
+        series = history.series(self.source)
+        stds = history.series("reward_std").values
+        positive = [v for v in stds if v > 0]
+        scale = stats.median(positive) if self.source == "reward" and positive else None
+        self.reward = trend(series, scale)
+        self.held_out = [trend(s) for s in self._held_out()]
+
+    def _pick(self) -> str:
+        if len(self._history.series("reward")):
+            return "reward"
+        parts = [s for s in self._history.matching("rewards/") if REWARD_PART.match(s.name) and len(s)]
+        outcome = [s for s in parts if part_kind(_part_name(s.name)) == "outcome"]
+        best = outcome or parts
+        return max(best, key=len).name if best else "reward"
+
+    def _held_out(self) -> list[Series]:
+        found = [s for s in self._history.matching("eval/") if any(word in s.name.lower() for word in _EVAL_SCORE)]
+        return [s for s in found if len(s) >= 2][:20]
+
+    @property
+    def known(self) -> bool:
+        """Whether there is any reward-like signal with enough readings to tell a course from."""
+        return self.reward.n >= _SHORT or bool(self.held_out)
+
+    @property
+    def learned(self) -> float:
+        """0 to 1: the reward (or the held-out score, which wins) rose and stayed up."""
+        inner = self.reward.rise * (1 - self.reward.crash)
+        if self.held_out:
+            rise = stats.mean([t.rise * (1 - t.crash) for t in self.held_out])
+            fall = stats.mean([max(t.fall, t.crash) for t in self.held_out])
+            return max(0.0, min(1.0, max(inner, rise) * (1 - fall)))
+        return inner
+
+    @property
+    def lost(self) -> float:
+        """0 to 1: the reward ended far below where it began or had been."""
+        outer = stats.mean([max(t.fall, t.crash) for t in self.held_out]) if self.held_out else 0.0
+        return max(self.reward.fall, self.reward.crash, outer)
+
+    @property
+    def top(self) -> float | None:
+        """The reward's known maximum: the batch maximum where it is logged, 1 where all readings are in [0, 1]."""
+        best = self._history.series("reward/max").values
+        if best:
+            return max(best)
+        values = self._history.series(self.source).values
+        return 1.0 if values and min(values) >= 0 and max(values) <= 1.0001 and max(values) > 0.05 else None
+
+    @property
+    def near_top(self) -> float:
+        """0 to 1: how close the end stands to the known maximum."""
+        top = self.top
+        return stats.ramp(self.reward.late / top, 0.8, 0.95) if top and top > 0 and self.reward.n else 0.0
+
+    @property
+    def shape(self) -> Literal["rising", "falling", "flat", "unknown"]:
+        """In one word."""
+        if not self.known:
+            return "unknown"
+        if self.lost > max(0.3, self.learned):
+            return "falling"
+        return "rising" if self.learned >= 0.3 else "flat"
+
+
+def _part_name(signal: str) -> str:
+    match = REWARD_PART.match(signal)
+    return match.group("name") if match else signal

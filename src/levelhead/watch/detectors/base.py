@@ -1,0 +1,209 @@
+"""What a detector is given (a view of the run) and what it gives (suspicions with evidence for and against)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from levelhead.records import Severity
+from levelhead.watch import stats
+from levelhead.watch.course import Course
+from levelhead.watch.history import History, Series
+from levelhead.watch.signals import REWARD_PART, part_kind
+
+PRIOR = -3.0
+"""Log-odds of any one finding before a reading is looked at: one run in twenty."""
+
+_MAX_READINGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A number of the log that shows something."""
+
+    metric: str
+    step: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """One argument: its weight in log-odds (positive for, negative against) and its wording's key and numbers."""
+
+    weight: float
+    key: str
+    numbers: dict[str, float | str]
+
+
+@dataclass(slots=True)
+class Suspicion:
+    """The case for one finding.
+
+    Attributes:
+        code: The finding's code.
+        clues: Arguments for and against.
+        first_step: First bad step.
+        readings: Rows that show it, at most eight.
+        severity: Where the evidence itself settles how bad it is; the catalogue's otherwise.
+        setup: Visible at the first row: a fault of the set-up, not of the course.
+    """
+
+    code: str
+    clues: list[Clue] = field(default_factory=list)
+    first_step: float | None = None
+    readings: list[Reading] = field(default_factory=list)
+    severity: Severity | None = None
+    setup: bool = False
+
+    def add(self, weight: float, key: str, **numbers: float | str) -> Suspicion:
+        """Add an argument; weights under 0.05 are no argument."""
+        if abs(weight) >= 0.05:
+            self.clues.append(Clue(weight, key, numbers))
+        return self
+
+    def show(self, series: Series, *steps: float) -> Suspicion:
+        """Show the readings of ``series`` nearest to ``steps``."""
+        for step in steps:
+            at = index_at(series, step)
+            if at is not None:
+                self.show_value(series.name, series.steps[at], series.values[at])
+        return self
+
+    def show_value(self, metric: str, step: float, value: float) -> Suspicion:
+        """Show one number."""
+        reading = Reading(metric, step, value)
+        if reading not in self.readings and len(self.readings) < _MAX_READINGS:
+            self.readings.append(reading)
+        return self
+
+    @property
+    def log_odds(self) -> float:
+        """Prior and arguments together."""
+        return PRIOR + sum(clue.weight for clue in self.clues)
+
+
+class View:
+    """A run as detectors see it: its history, and what several of them need worked out once.
+
+    Args:
+        history: The run so far.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._course: Course | None = None
+        self._dead: Series | None = None
+
+    @property
+    def course(self) -> Course:
+        """What became of the reward."""
+        if self._course is None:
+            self._course = Course(self.history)
+        return self._course
+
+    @property
+    def rows(self) -> int:
+        """Rows of the run."""
+        return self.history.rows
+
+    def series(self, *names: str) -> Series:
+        """The first of the named columns that has finite readings (an empty one otherwise)."""
+        for name in names:
+            column = self.history.series(name)
+            if len(column):
+                return column
+        return self.history.series(names[0])
+
+    @property
+    def dead(self) -> Series:
+        """Share of groups without contrast, measured or (where only whole-batch numbers exist) inferred as 0 or 1."""
+        if self._dead is None:
+            self._dead = self._dead_share()
+        return self._dead
+
+    def _dead_share(self) -> Series:
+        measured = self.history.series("frac_reward_zero_std")
+        if len(measured):
+            return measured
+        failed, solved = self.history.series("dead_groups/failed"), self.history.series("dead_groups/solved")
+        if len(failed) and len(failed) == len(solved):
+            values = [a + b for a, b in zip(failed.values, solved.values, strict=True)]
+            return Series("frac_reward_zero_std", failed.steps, values)
+        std = self.history.series("reward_std")
+        if len(std):
+            return Series("reward_std", std.steps, [float(v <= 1e-7) for v in std.values])
+        for name in ("reward", "advantages"):
+            high, low = self.history.series(f"{name}/max"), self.history.series(f"{name}/min")
+            if len(high) and len(high) == len(low):
+                same = [float(a - b <= 1e-6) for a, b in zip(high.values, low.values, strict=True)]
+                return Series(f"{name}/max", high.steps, same)
+        return Series("frac_reward_zero_std")
+
+    def parts(self, kind: str | None = None) -> list[Series]:
+        """Named rewards, all or those that judge ``outcome`` or ``form``."""
+        found = []
+        for column in self.history.matching("rewards/"):
+            match = REWARD_PART.match(column.name)
+            if match and len(column) and (kind is None or part_kind(match.group("name")) == kind):
+                found.append(column)
+        return found
+
+
+class Detector(Protocol):
+    """Looks for a family of findings.  Pure: the same view gives the same suspicions."""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Findings it may raise."""
+        ...
+
+    def examine(self, view: View) -> Iterable[Suspicion]:
+        """Suspicions that this run gives rise to; the weak ones too, for the diagnosis weighs them."""
+        ...
+
+
+def index_at(series: Series, step: float) -> int | None:
+    """Index of the reading at, or last before, ``step``; the first one where all come later."""
+    if not series.steps:
+        return None
+    low, high = 0, len(series.steps)
+    while low < high:
+        middle = (low + high) // 2
+        if series.steps[middle] <= step:
+            low = middle + 1
+        else:
+            high = middle
+    return max(0, low - 1)
+
+
+def ends(series: Series, share: float = 0.15) -> tuple[float, float]:
+    """Medians of the beginning and of the end."""
+    m = stats.edge(len(series), share)
+    return stats.median(series.values[:m]), stats.median(series.values[-m:])
+
+
+def crossing(series: Series, level: float, above: bool = True, persist: int = 3) -> float | None:
+    """First step from which most of the next ``persist`` readings stand beyond ``level``."""
+    beyond = [(v > level) if above else (v < level) for v in series.values]
+    n = len(beyond)
+    for i, flag in enumerate(beyond):
+        if flag:
+            following = beyond[i : i + persist]
+            if 2 * sum(following) > len(following) or i == n - 1:
+                return series.steps[i]
+    return None
+
+
+def shift_at(series: Series, step: float, width: int = 8) -> tuple[float, float] | None:
+    """Medians of up to ``width`` readings before, and after, ``step``; ``None`` without two on each side."""
+    split = next((i for i, s in enumerate(series.steps) if s > step), len(series))
+    before, after = series.values[max(0, split - 1 - width) : split - 1], series.values[split : split + width]
+    if len(before) < 2 or len(after) < 2:
+        return None
+    return stats.median(before), stats.median(after)
+
+
+def constant(values: Sequence[float], tolerance: float = 1e-9) -> bool:
+    """Whether all readings are equal (up to rounding)."""
+    return bool(values) and max(values) - min(values) <= tolerance * max(1.0, abs(values[0]))

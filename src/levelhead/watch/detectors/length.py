@@ -1,0 +1,157 @@
+"""Completion lengths: cut, running away, shrinking, fixed, never ending."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from levelhead.watch import stats
+from levelhead.watch.detectors.base import Suspicion, View, crossing
+from levelhead.watch.history import Series
+
+
+class Lengths:
+    """All findings that lengths and truncation show, told apart by order and by what the reward did."""
+
+    codes = ("length-truncation", "length-runaway", "length-collapse", "length-fixed", "eos-never")
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Look at the share of cut completions, and at the mean length's own history."""
+        mean, cut = view.series("completions/mean_length"), self._cut(view)
+        if len(cut):
+            yield self._truncation(view, cut)
+            yield self._never_ends(view, cut, mean)
+        if len(mean):
+            yield from self._change(view, mean, cut)
+            fixed = self._fixed(view, mean)
+            if fixed:
+                yield fixed
+
+    def _cut(self, view: View) -> Series:
+        """Share of completions that hit the limit: logged, or 1 where even the shortest stands at a fixed maximum."""
+        logged = view.series("completions/clipped_ratio")
+        low, high = view.series("completions/min_length"), view.series("completions/max_length")
+        if len(logged) or not len(low) or len(low) != len(high):
+            return logged
+        cap = max(high.values)
+        values = [1.0 if a >= cap else math.nan for a in low.values]
+        if all(v == 1.0 for v in values) and cap > 8:
+            return Series("completions/min_length", low.steps, values)
+        return logged
+
+    def _truncation(self, view: View, cut: Series) -> Suspicion:
+        course = view.course
+        n = len(cut)
+        m = stats.edge(n)
+        early, late = stats.mean(cut.values[:m]), stats.mean(cut.values[-m:])
+        peak = max(stats.smooth(cut.values, m)[m - 1 :]) if n else 0.0
+        level = max(late, 0.8 * peak)
+        case = Suspicion("length-truncation")
+        case.add(3.0 * stats.ramp(level, 0.15, 0.6), "cut-share", share=level)
+        case.add(0.8 * stats.ramp(level, 0.7, 0.95), "cut-nearly-all", share=level)
+        if n >= 4:
+            case.add(1.2 * stats.ramp(level - early, 0.1, 0.4), "cut-share-grows", early=early, late=level)
+            self._outcome(case, view, level)
+        case.add(-4.5 * course.learned, "reward-rises")
+        case.setup = early > 0.5
+        case.first_step = cut.steps[0] if case.setup else crossing(cut, max(0.15, 0.4 * level))
+        case.show(cut, cut.steps[0], *((case.first_step,) if case.first_step is not None else ()), cut.steps[-1])
+        return case.show(view.series("completions/mean_length"), cut.steps[-1])
+
+    def _outcome(self, case: Suspicion, view: View, strength: float) -> None:
+        course = view.course
+        if strength > 0.15:
+            case.add(1.3 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
+            if course.known and course.learned < 0.2:
+                case.add(0.4, "reward-flat")
+
+    def _never_ends(self, view: View, cut: Series, mean: Series) -> Suspicion:
+        case = Suspicion("eos-never", setup=True, first_step=cut.steps[0])
+        n = len(cut)
+        share = stats.mean([float(v >= 0.98) for v in cut.values])
+        case.add({1: 2.4, 2: 3.0}.get(n, 4.6) * stats.ramp(share, 0.9, 0.99), "never-ends", rows=n)
+        if case.clues and len(mean):
+            cap = max(mean.values)
+            case.add(0.6 if cap >= 512 else (-1.6 if cap <= 128 else 0.0), "cap", cap=cap)
+        ended = view.series("completions/mean_terminated_length")
+        if case.clues and len(ended) and max(ended.values) > 0:
+            case.add(-1.0, "some-end", length=max(ended.values))
+        case.add(-3.2 * view.course.learned if case.clues else 0.0, "reward-rises")
+        return case.show(cut, cut.steps[0], cut.steps[-1]).show(mean, *mean.steps[-1:])
+
+    def _change(self, view: View, mean: Series, cut: Series) -> Iterator[Suspicion]:
+        n = len(mean)
+        if n < 2:
+            return
+        m = stats.edge(n)
+        smooth = stats.smooth(mean.values, m)[m - 1 :]
+        early, late = stats.median(mean.values[:m]), stats.median(mean.values[-m:])
+        few = {2: 0.5, 3: 0.8}.get(n, 1.0)
+        yield self._runaway(view, mean, cut, max(early, 1.0), max(late, 0.8 * max(smooth)), few)
+        yield self._shrink(view, mean, max(early, 1.0), max(late, 1.0), few)
+
+    def _runaway(self, view: View, mean: Series, cut: Series, early: float, late: float, few: float) -> Suspicion:
+        course = view.course
+        case = Suspicion("length-runaway")
+        growth = late / early
+        case.add(
+            3.0 * few * stats.ramp(math.log(growth), math.log(1.6), math.log(4)), "length-grew", early=early, late=late
+        )
+        if growth > 1.5:
+            m = stats.edge(len(cut)) if len(cut) else 0
+            if m:
+                share = max(stats.smooth(cut.values, m))
+                case.add(1.2 * stats.ramp(share, 0.05, 0.3), "cut-share", share=share)
+            self._outcome(case, view, 1.0)
+        case.add(-4.0 * course.learned, "reward-rises")
+        case.first_step = crossing(mean, 1.5 * early)
+        return case.show(
+            mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
+        )
+
+    def _shrink(self, view: View, mean: Series, early: float, late: float, few: float) -> Suspicion:
+        course = view.course
+        case = Suspicion("length-collapse")
+        shrink = early / late
+        case.add(
+            3.0 * few * stats.ramp(math.log(shrink), math.log(1.5), math.log(4)),
+            "length-shrank",
+            early=early,
+            late=late,
+        )
+        if shrink > 1.4:
+            case.add(1.0 * stats.ramp(-math.log(late), -math.log(20), -math.log(4)), "length-tiny", late=late)
+            case.add(2.0 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
+            if course.known and course.learned < 0.2:
+                case.add(0.3, "reward-flat")
+        case.add(-3.5 * course.learned, "reward-rises")
+        case.first_step = crossing(mean, early / 1.5, above=False)
+        return case.show(
+            mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
+        )
+
+    def _fixed(self, view: View, mean: Series) -> Suspicion | None:
+        low, high = view.series("completions/min_length"), view.series("completions/max_length")
+        case = Suspicion("length-fixed")
+        if len(low) and len(low) == len(high):
+            same = [a == b for a, b in zip(low.values, high.values, strict=True)]
+            tail = stats.tail_run(same)
+            share = sum(same) / len(same)
+            steps = low.steps
+        else:
+            same = [b == mean.values[-1] for b in mean.values]
+            tail, share, steps = stats.tail_run(same), sum(same) / len(same), mean.steps
+            if tail < 4:
+                return None
+        if not tail or (tail < 0.2 * len(same) and share < 0.5):
+            return None
+        n = len(same)
+        case.add(
+            {1: 3.2, 2: 3.6}.get(n, 5.0) * stats.ramp(max(share, tail / n), 0.15, 0.6),
+            "length-same",
+            length=mean.values[-1],
+        )
+        case.add(-3.0 * view.course.learned, "reward-rises")
+        case.first_step = steps[n - tail]
+        case.setup = tail == n
+        return case.show(mean, case.first_step, mean.steps[-1])

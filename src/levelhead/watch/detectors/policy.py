@@ -1,0 +1,208 @@
+"""The policy's spread and its distance from the reference: entropy and KL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from levelhead.watch import stats
+from levelhead.watch.detectors.base import Suspicion, View, crossing, ends, shift_at
+from levelhead.watch.history import Series
+
+_FLOOR = 1e-4
+
+
+class EntropyCollapse:
+    """Entropy falls for good while the reward does not rise: the policy stops exploring before it has learnt."""
+
+    codes = ("entropy-collapse",)
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Weigh depth, speed and level of the fall against what the reward made of it."""
+        entropy = view.series("entropy")
+        if not len(entropy):
+            return
+        course = view.course
+        case = Suspicion("entropy-collapse")
+        early, late = ends(entropy)
+        fall = math.log(max(early, _FLOOR) / max(late, _FLOOR))
+        if fall > math.log(1.5) and len(entropy) >= 3:
+            case.add(2.6 * stats.ramp(fall, math.log(2), math.log(6)), "entropy-fell", early=early, late=late)
+            case.add(
+                1.6 * stats.ramp(-math.log(max(late, _FLOOR)), -math.log(0.2), -math.log(0.02)),
+                "entropy-low",
+                late=late,
+            )
+            self._speed(case, entropy)
+        else:
+            case.add(
+                2.5 * stats.ramp(-math.log(max(late, _FLOOR)), -math.log(0.3), -math.log(0.02)),
+                "entropy-low",
+                late=late,
+            )
+        self._company(case, view)
+        case.add(-4.2 * course.learned, "reward-rises")
+        case.add(-1.5 * course.near_top, "reward-near-top", value=course.reward.late)
+        level = max(early / 3, late * 1.3) if fall > math.log(1.5) else math.inf
+        case.first_step = crossing(entropy, level, above=False) if level < math.inf else entropy.steps[0]
+        case.show(
+            entropy, entropy.steps[0], *((case.first_step,) if case.first_step is not None else ()), entropy.steps[-1]
+        )
+        case.setup = case.first_step == entropy.steps[0]
+        yield case
+
+    def _speed(self, case: Suspicion, entropy: Series) -> None:
+        width = max(3, round(0.08 * len(entropy)))
+        values = [math.log(max(v, _FLOOR)) for v in entropy.values]
+        steepest = max((a - b for a, b in zip(values, values[width:], strict=False)), default=0.0)
+        case.add(1.2 * stats.ramp(steepest, math.log(3), math.log(6)), "entropy-fell-fast", factor=math.exp(steepest))
+
+    def _company(self, case: Suspicion, view: View) -> None:
+        """What a collapse brings with it: dead groups, a reward that stays low or falls."""
+        dead, course = view.dead, view.course
+        if len(dead) >= 4:
+            early, late = (
+                stats.mean(dead.values[: len(dead) // 3 or 1]),
+                stats.mean(dead.values[-(len(dead) // 3 or 1) :]),
+            )
+            if not course.near_top:
+                case.add(1.6 * stats.ramp(late - early, 0.1, 0.35), "dead-share-grows", early=early, late=late)
+        case.add(1.5 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
+        if course.known and course.learned < 0.2 and course.near_top < 0.5:
+            case.add(0.8, "reward-flat")
+
+
+class EntropyExplosion:
+    """Entropy climbs and the reward suffers: the policy dissolves into noise."""
+
+    codes = ("entropy-explosion",)
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Weigh the climb against the reward."""
+        entropy = view.series("entropy")
+        if len(entropy) < 2:
+            return
+        course = view.course
+        early, late = ends(entropy)
+        late = max(late, stats.quantile(entropy.values[-max(1, len(entropy) // 4) :], 0.75))
+        case = Suspicion("entropy-explosion")
+        rise = math.log(max(late, _FLOOR) / max(early, _FLOOR))
+        case.add(2.8 * stats.ramp(rise, math.log(1.7), math.log(4)), "entropy-rose", early=early, late=late)
+        if rise > math.log(1.5):
+            case.add(1.6 * stats.ramp(late - early, 0.3, 2.0), "entropy-rose-by", nats=late - early)
+            case.add(1.0 * stats.ramp(late, 2.0, 4.0), "entropy-high", late=late)
+            case.add(2.2 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
+            if course.known and course.learned < 0.2:
+                case.add(0.5, "reward-flat")
+        case.add(-4.0 * course.learned, "reward-rises")
+        case.first_step = crossing(entropy, early * 1.7 + 0.05)
+        case.show(
+            entropy, entropy.steps[0], *((case.first_step,) if case.first_step is not None else ()), entropy.steps[-1]
+        )
+        yield case
+
+
+class EntropySign:
+    """Entropy falls faster the larger its bonus: the bonus enters with the wrong sign."""
+
+    codes = ("entropy-sign",)
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Compare the speed of the fall under small and under large coefficients of one run."""
+        entropy, coef = view.series("entropy"), view.series("entropy_coef")
+        if len(entropy) < 12 or len(coef) < 12:
+            return
+        n = min(len(entropy), len(coef))
+        e, c = entropy.values[-n:], coef.values[-n:]
+        low, high = min(c), max(c)
+        if high <= 0 or high < 1.5 * max(low, 1e-12):
+            return
+        width = max(2, n // 12)
+        speeds = [(c[i], (e[i + width] - e[i]) / width) for i in range(0, n - width)]
+        cut = stats.median([coefficient for coefficient, _ in speeds])
+        slow = [v for coefficient, v in speeds if coefficient <= cut]
+        fast = [v for coefficient, v in speeds if coefficient > cut]
+        if len(slow) < 4 or len(fast) < 4:
+            return
+        gap = stats.mean(slow) - stats.mean(fast)
+        error = max(stats.spread(slow), stats.spread(fast), 1e-12) * math.sqrt(width * (1 / len(slow) + 1 / len(fast)))
+        case = Suspicion("entropy-sign", first_step=entropy.steps[-n])
+        if stats.mean(fast) < 0:
+            case.add(
+                5.0 * stats.ramp(gap / error, 2, 5), "bonus-lowers-entropy", low=stats.mean(slow), high=stats.mean(fast)
+            )
+        case.show(coef, coef.steps[-n], coef.steps[-1]).show(entropy, entropy.steps[-n], entropy.steps[-1])
+        yield case
+
+
+class KlDivergence:
+    """Distance to the reference: out of hand, or slowly growing with nothing to show for it."""
+
+    codes = ("kl-blowup", "reference-drift")
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Judge the level against nats that a policy can afford, and the growth against its own beginning."""
+        kl = view.series("kl")
+        if len(kl) < 2:
+            if len(kl) and kl.values[0] > 1:
+                case = Suspicion("kl-blowup", first_step=kl.steps[0], setup=True).show(kl, kl.steps[0])
+                yield case.add(3.0 * stats.ramp(math.log10(kl.values[0]), 0, 1.5), "kl-high", late=kl.values[0])
+            return
+        m = stats.edge(len(kl))
+        late = stats.median(kl.values[-m:])
+        early = stats.median(kl.values[: max(2, m)])
+        growth = stats.ratio(late, max(min(early, kl.values[0] if kl.values[0] > 0 else early), 1e-4))
+        yield self._blowup(view, kl, late, growth)
+        yield self._drift(view, kl, late, growth)
+
+    def _blowup(self, view: View, kl: Series, late: float, growth: float) -> Suspicion:
+        course = view.course
+        case = Suspicion("kl-blowup")
+        level = max(late, 1e-9)
+        case.add(3.0 * stats.ramp(math.log10(level), math.log10(0.3), math.log10(3)), "kl-high", late=late)
+        if late > 0.1:
+            case.add(1.0 * stats.ramp(math.log10(growth), 0.7, 2), "kl-grew", factor=growth)
+        case.add(2.0 * stats.ramp(math.log10(level), 1, 2), "kl-beyond-reason", late=late)
+        gradient = view.series("grad_norm")
+        if len(gradient) >= 8 and late > 0.3:
+            tail = stats.quantile(gradient.values, 0.97) / max(stats.median(gradient.values), 1e-12)
+            case.add(0.8 * stats.ramp(tail, 5, 12), "gradients-heavy-tailed", factor=tail)
+        if late > 0.2:
+            case.add(1.6 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
+        case.add(-2.8 * course.learned * (1 - stats.ramp(late, 1, 5)), "reward-rises")
+        peak = max(kl.values)
+        if peak > 0 and kl.values[0] >= 0.5 * max(late, stats.quantile(kl.values, 0.9)) and kl.values[0] > 0.05:
+            case.add(-2.0, "kl-high-from-the-first-row", first=kl.values[0])
+        case.first_step = crossing(kl, max(0.3, 0.3 * late))
+        steps = (case.first_step,) if case.first_step is not None else ()
+        return case.show(kl, kl.steps[0], *steps, kl.steps[kl.values.index(peak)], kl.steps[-1])
+
+    def _drift(self, view: View, kl: Series, late: float, growth: float) -> Suspicion:
+        course = view.course
+        case = Suspicion("reference-drift")
+        if len(kl) >= 20 and stats.kendall_z(kl.values) > 4:
+            case.add(2.6 * stats.ramp(late, 0.1, 0.5), "kl-climbs", late=late)
+            case.add(0.8 * stats.ramp(math.log10(growth), 0.7, 2), "kl-grew", factor=growth)
+            if course.known and course.learned < 0.2:
+                case.add(0.6, "reward-flat")
+            case.add(-3.0 * course.learned, "reward-rises")
+        case.first_step = crossing(kl, max(0.1, 0.5 * late))
+        return case.show(kl, kl.steps[0], kl.steps[-1])
+
+
+def aftermath(view: View, step: float) -> float:
+    """0 to 1: how much harm the run shows after ``step`` (reward down, entropy, KL or length elsewhere for good)."""
+    harm = 0.0
+    reward = view.series("reward", view.course.source)
+    moved = shift_at(reward, step)
+    if moved:
+        before, after = moved
+        noise = max(stats.noise(reward.values), view.course.reward.scale * 0.3, 1e-12)
+        if before - after > 3 * noise and before - after > 0.2 * max(abs(before), 1e-9):
+            harm += 0.8
+    for name, factor in (("entropy", 2.0), ("kl", 4.0), ("completions/mean_length", 1.8)):
+        moved = shift_at(view.series(name), step)
+        if moved and min(abs(moved[0]), abs(moved[1])) >= 0:
+            low, high = sorted((max(abs(moved[0]), _FLOOR), max(abs(moved[1]), _FLOOR)))
+            harm += 0.35 if high / low >= factor else 0.0
+    return min(1.0, harm)

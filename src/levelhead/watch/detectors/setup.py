@@ -1,0 +1,217 @@
+"""Faults of the set-up, visible at the first row: two engines that disagree, stale weights, templates, group size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from levelhead.watch import stats
+from levelhead.watch.detectors.base import Suspicion, View, constant, crossing, ends
+from levelhead.watch.history import Series
+
+
+@dataclass(frozen=True, slots=True)
+class _Gauge:
+    """How one signal tells trainer and sampler apart: harmless up to ``low``, plain from ``high`` on."""
+
+    metric: str
+    low: float
+    high: float
+    weight: float
+    log: bool = False
+
+    def strength(self, value: float) -> float:
+        if not self.log:
+            return stats.ramp(value, self.low, self.high)
+        return stats.ramp(math.log(max(value, 1e-12)), math.log(self.low), math.log(self.high))
+
+
+# Healthy bf16 runs with a separate inference engine show about 0.005 to 0.03 nats per token, probability differences
+# of 0.002 to 0.02 and a mean multiplicative error under 1.05 (NeMo-RL's own warning level).
+_GAUGES = (
+    _Gauge("sampling/sampling_logp_difference/mean", 0.05, 0.3, 3.6),
+    _Gauge("mismatch/kl", 0.03, 0.4, 3.6, log=True),
+    _Gauge("mismatch/prob_diff_mean", 0.02, 0.1, 3.6),
+    _Gauge("mismatch/mult_prob_error", 1.05, 1.3, 3.6),
+)
+
+
+class LogprobMismatch:
+    """Trainer and sampler give the drawn tokens different probabilities: importance ratios mean nothing."""
+
+    codes = ("logprob-mismatch",)
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Read the gauges of both engines, then what a first row of KL, ratio and clipping says."""
+        case = Suspicion("logprob-mismatch")
+        found = [hit for gauge in _GAUGES if (hit := self._gauge(view, gauge))]
+        for series, gauge, strength, level in sorted(found, key=lambda hit: -hit[1].weight * hit[2])[:1]:
+            case.add(gauge.weight * strength, "engines-differ", metric=series.name, value=level)
+            case.setup = gauge.strength(series.values[0]) > 0.4
+            threshold = gauge.low + 0.3 * (gauge.high - gauge.low)
+            case.first_step = series.steps[0] if case.setup else crossing(series, threshold)
+            case.show(series, series.steps[0], series.steps[-1])
+        self._ratio(case, view)
+        self._correlation(case, view)
+        self._first_row(case, view)
+        if case.clues:
+            case.add(-2.2 * view.course.learned, "reward-rises")
+            if len(view.course.held_out) and view.course.learned > 0.5:
+                case.add(-1.0, "held-out-rises")
+            yield case
+
+    def _gauge(self, view: View, gauge: _Gauge) -> tuple[Series, _Gauge, float, float] | None:
+        series = view.history.series(gauge.metric)
+        if not len(series):
+            return None
+        early, late = ends(series)
+        level = max(early, late)
+        return (series, gauge, gauge.strength(level), level) if gauge.strength(level) > 0 else None
+
+    def _ratio(self, case: Suspicion, view: View) -> None:
+        ratio = view.history.series("sampling/importance_sampling_ratio/mean")
+        if not len(ratio):
+            return
+        late = stats.median(ratio.values)
+        away = abs(math.log(max(late, 1e-12)))
+        weight = 1.6 * stats.ramp(away, 0.4, 2) + 1.6 * stats.ramp(away, 3, 8)
+        if weight:
+            case.add(weight, "ratio-away-from-one", value=late)
+            case.first_step = ratio.steps[0] if case.first_step is None else case.first_step
+            case.show(ratio, ratio.steps[-1])
+
+    def _correlation(self, case: Suspicion, view: View) -> None:
+        correlation = view.history.series("mismatch/correlation")
+        if len(correlation):
+            worst = min(ends(correlation))
+            weight = 3.2 * stats.ramp(worst, 0.97, 0.85)
+            if weight:
+                case.add(weight, "engines-do-not-correlate", value=worst)
+                case.first_step = (
+                    crossing(correlation, 0.95, above=False) if case.first_step is None else case.first_step
+                )
+                case.show(correlation, correlation.steps[-1])
+
+    def _first_row(self, case: Suspicion, view: View) -> None:
+        """Before the first update policy, sampler and reference are one: KL 0, ratio 1, nothing clipped."""
+        kl = view.history.series("kl")
+        early_run = view.history.first_step <= 10 or view.history.rows > 8
+        if len(kl) >= 3 and early_run and kl.values[0] > 0.05:
+            later = stats.quantile(kl.values[1:], 0.9)
+            if kl.values[0] >= 0.6 * later:
+                weight = 1.2 + 1.8 * stats.ramp(math.log10(kl.values[0]), -0.3, 0.7)
+                case.add(weight, "kl-high-from-the-first-row", first=kl.values[0])
+                self._at_first(case, kl)
+        drift = view.history.series("ppo_kl")
+        if len(drift) and early_run and abs(drift.values[0]) > 0.05:
+            case.add(
+                2.0 * stats.ramp(abs(drift.values[0]), 0.05, 0.3), "policy-moved-before-training", value=drift.values[0]
+            )
+            self._at_first(case, drift)
+        clipped = view.history.series("clip_ratio/region_mean")
+        if len(clipped) and early_run and clipped.values[0] > 0.3:
+            case.add(1.5, "clipped-at-once", share=clipped.values[0])
+            self._at_first(case, clipped)
+
+    def _at_first(self, case: Suspicion, series: Series) -> None:
+        case.setup = True
+        case.first_step = series.steps[0]
+        case.show(series, series.steps[0])
+
+
+class StalePolicy:
+    """Rollouts come from a policy many updates old."""
+
+    codes = ("stale-policy",)
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Judge the logged lag; without it, a mismatch that was absent at first and grows with training."""
+        case = Suspicion("stale-policy")
+        lag = view.series("off_policy/mean")
+        if len(lag):
+            level = stats.median(lag.values[-stats.edge(len(lag), 0.3) :])
+            case.add(3.6 * stats.ramp(level, 3, 16), "policy-lag", updates=level)
+            case.first_step = crossing(lag, 3)
+            case.show(lag, lag.steps[-1])
+        for gauge in _GAUGES:
+            series = view.history.series(gauge.metric)
+            if len(series) >= 6:
+                early, late = ends(series)
+                if late > gauge.low and late > 4 * max(early, 1e-9):
+                    case.add(1.8 * gauge.strength(late), "mismatch-grows", metric=gauge.metric, early=early, late=late)
+                    case.first_step = case.first_step or crossing(series, gauge.low)
+                    case.show(series, series.steps[0], series.steps[-1])
+                    break
+        if case.clues:
+            case.add(1.0 * view.course.lost, "reward-falls", value=view.course.reward.late)
+            case.add(-3.0 * view.course.learned, "reward-rises")
+            yield case
+
+
+class TemplateMismatch:
+    """The policy answers, but never in the form that is asked for: prompt, template and parser disagree."""
+
+    codes = ("template-mismatch",)
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Look for a form reward or validity at zero throughout while outcomes are right or lengths look normal."""
+        case = Suspicion("template-mismatch", setup=True)
+        valid = view.series("completions/valid_ratio")
+        if len(valid) >= 2 and max(valid.values) <= 0.02:
+            case.add(3.6 if len(valid) >= 4 else 2.4, "never-valid", rows=len(valid))
+            case.first_step = valid.steps[0]
+            case.show(valid, valid.steps[0], valid.steps[-1])
+        right = max((max(s.values) for s in view.parts("outcome")), default=0.0)
+        for part in view.parts("form"):
+            if len(part) >= 4 and constant(part.values) and abs(part.values[0]) < 1e-9 and right > 0.1:
+                case.add(2.4, "form-never-rewarded", metric=part.name)
+                case.first_step = part.steps[0]
+                case.show(part, part.steps[0], part.steps[-1])
+                break
+        cut, reward = view.series("completions/clipped_ratio"), view.series("reward", view.course.source)
+        if len(cut) >= 3 and len(reward) >= 3 and cut.values[0] >= 0.95 and max(reward.values) <= 0.02:
+            case.add(1.2, "never-ends-and-never-right")
+            case.first_step = cut.steps[0]
+            case.show(cut, cut.steps[0])
+        if case.clues:
+            case.add(-3.0 * view.course.learned, "reward-rises")
+            yield case
+
+
+class GroupSize:
+    """Groups too small for their own baseline: two rollouts give advantages of two values."""
+
+    codes = ("advantage-two-valued", "group-size-too-small")
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Read the advantages' extremes, which a group of two pins to +-0.707 (sample std) or +-1 (population)."""
+        high, low = view.series("advantages/max"), view.series("advantages/min")
+        size = view.series("group_size")
+        known = size.values[-1] if len(size) else None
+        pinned = None
+        if len(high) and len(high) == len(low):
+            pairs = [(a, b) for a, b in zip(high.values, low.values, strict=True) if a > 1e-6]
+            for value in (math.sqrt(0.5), 1.0):
+                hits = sum(abs(a - value) < 0.012 and abs(b + value) < 0.012 for a, b in pairs)
+                if len(pairs) >= 3 and hits >= 0.8 * len(pairs):
+                    pinned = value
+        case = Suspicion("advantage-two-valued", setup=True)
+        if pinned is not None:
+            case.add(3.4, "advantages-pinned", value=pinned)
+            case.first_step = high.steps[0]
+            case.show(high, high.steps[0], high.steps[-1]).show(low, low.steps[-1])
+        small = Suspicion("group-size-too-small", setup=True, first_step=view.history.first_step)
+        if known is not None and known <= 3:
+            small.add(2.6, "group-size", size=known)
+        elif pinned is not None:
+            small.add(2.0, "advantages-pinned", value=pinned)
+        for suspicion in (case, small):
+            if suspicion.clues:
+                dead = view.dead
+                if len(dead):
+                    share = stats.mean(dead.values)
+                    suspicion.add(1.2 * stats.ramp(share, 0.3, 0.8), "dead-share", share=share)
+                suspicion.add(1.5 * view.course.lost, "reward-falls", value=view.course.reward.late)
+                suspicion.add(-3.0 * view.course.learned, "reward-rises")
+                yield suspicion

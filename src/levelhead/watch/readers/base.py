@@ -1,0 +1,168 @@
+"""What every reader gives: rows under canonical names, and an account of what it could not read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from levelhead.watch.readers.keys import KeyMap
+from levelhead.watch.readers.values import NotANumber, number_of, parse_pair
+
+CORE = frozenset(
+    {
+        "loss",
+        "policy_loss",
+        "reward",
+        "reward_std",
+        "frac_reward_zero_std",
+        "entropy",
+        "kl",
+        "ppo_kl",
+        "grad_norm",
+        "clip_ratio/region_mean",
+        "completions/mean_length",
+        "completions/clipped_ratio",
+        "completions/valid_ratio",
+        "mismatch/kl",
+        "mismatch/prob_diff_mean",
+        "mismatch/mult_prob_error",
+        "sampling/sampling_logp_difference/mean",
+        "sampling/importance_sampling_ratio/mean",
+    }
+)
+"""Signals that make a row of training metrics a row."""
+
+_SUMMARY = frozenset({"train_runtime", "train_samples_per_second", "total_flos", "train_steps_per_second"})
+_FRACTIONS = ("frac_reward_zero_std", "dead_groups/", "completions/clipped_ratio", "completions/valid_ratio")
+_MAX_UNREAD = 20
+_UNIX_TIME = 1e8
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One reading of the log.
+
+    Attributes:
+        step: The step the source names; ``None`` where it names none.
+        values: Canonical signal to number; NaN and infinities are kept, absent signals are absent.
+        epoch: Where the source tells it; used to tell a restart from a continuation.
+        line: Line (or record) of the source, counted from 1.
+    """
+
+    step: float | None
+    values: Mapping[str, float]
+    epoch: float | None = None
+    line: int = 0
+
+
+@dataclass(slots=True)
+class Unread:
+    """What could not be read: a bounded list of samples and a full count."""
+
+    count: int = 0
+    samples: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, line: int, why: str, text: str = "") -> None:
+        """Note one item."""
+        self.count += 1
+        if len(self.samples) < _MAX_UNREAD:
+            sample: dict[str, Any] = {"line": line, "why": why}
+            if text:
+                sample["text"] = text.strip()[:80]
+            self.samples.append(sample)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The samples, and a last entry that counts the rest."""
+        rest = self.count - len(self.samples)
+        return [*self.samples, {"line": 0, "why": f"{rest} more"}] if rest > 0 else list(self.samples)
+
+
+class Reader(Protocol):
+    """A push parser: bytes in, rows out, in bounded memory."""
+
+    format: str
+    unread: Unread
+
+    def feed(self, chunk: bytes) -> Iterator[Row]:
+        """Rows completed by ``chunk``."""
+        ...
+
+    def close(self) -> Iterator[Row]:
+        """Rows that were waiting for more input."""
+        ...
+
+
+class Translator:
+    """Turns raw pairs of one source into rows.
+
+    Args:
+        source: Format name.
+        extra: The user's own ``canonical -> raw key`` pairs.
+    """
+
+    def __init__(self, source: str, extra: Mapping[str, str] | None = None) -> None:
+        self.source = source
+        self.keys = KeyMap(source, extra)
+
+    def known(self, raw: str) -> bool:
+        """Whether ``raw`` is a signal (steps and epochs included)."""
+        return self.keys.lookup(raw) is not None
+
+    def row(self, pairs: Iterable[tuple[str, Any]], line: int = 0, least: int = 1) -> Row | None:
+        """A row from raw pairs, or ``None`` where fewer than ``least`` core signals are among them.
+
+        Args:
+            pairs: Raw key and value: a number, or text that spells one.
+            line: Where it stands in the source.
+            least: Core signals wanted.
+        """
+        values: dict[str, float] = {}
+        ranks: dict[str, int] = {}
+        evaluation = False
+        for raw, value in pairs:
+            if raw in _SUMMARY:
+                return None
+            if value is True and raw.lower() in ("eval", "is_eval", "validation"):
+                evaluation = True
+            target = self.keys.lookup(raw)
+            if target is None:
+                continue
+            number, deviation = self._number(value)
+            if number is None:
+                continue
+            if ranks.get(target.name, 1 << 30) <= target.rank:
+                continue
+            ranks[target.name] = target.rank
+            values[target.name] = target.apply(number)
+            if deviation is not None and target.name == "reward" and "reward_std" not in values:
+                values["reward_std"] = deviation
+        return _finish(values, line, least, evaluation)
+
+    def _number(self, value: Any) -> tuple[float | None, float | None]:
+        if isinstance(value, str):
+            try:
+                return parse_pair(value)
+            except NotANumber:
+                return None, None
+        return number_of(value), None
+
+
+def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -> Row | None:
+    step, epoch = values.pop("step", None), values.pop("epoch", None)
+    if step is not None and not math.isfinite(step):
+        step = None
+    if abs(values.get("step_time", 0.0)) > _UNIX_TIME:
+        del values["step_time"]
+    for name in list(values):
+        if name.startswith(_FRACTIONS) and not -1e-6 <= values[name] <= 1.0 + 1e-6 and math.isfinite(values[name]):
+            # A count under a fraction's name: its scale is unknown, and a reader never invents one.
+            del values[name]
+    if evaluation:
+        values = {f"eval/{name}": v for name, v in values.items() if name == "reward" or name.startswith("rewards/")}
+    held_out = sum(name.startswith("eval/") for name in values)
+    core = held_out + sum(name in CORE or name.startswith("rewards/") for name in values)
+    if core < least:
+        return None
+    return Row(step, values, epoch, line)

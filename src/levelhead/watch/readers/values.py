@@ -1,0 +1,115 @@
+"""From text to numbers: what a metric's value may look like in a log, and nothing looser."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_WORDS = {
+    "nan": math.nan,
+    "inf": math.inf,
+    "infinity": math.inf,
+    "+inf": math.inf,
+    "-inf": -math.inf,
+    "-infinity": -math.inf,
+}
+_ABSENT = {"", "-", "--", "none", "null", "no log", "n/a", "na", "—", "–", "..."}
+_WRAPPED = re.compile(
+    r"^(?:np\.|numpy\.|torch\.|jnp\.)?(?:float\d*|int\d*|bfloat16|tensor|array)\(\s*([^,()]+?)\s*[,)]"
+)
+_THOUSANDS = re.compile(r"^[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?$")
+_UNIT = re.compile(
+    r"^([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(s|sec|secs|seconds?|ms|%|tokens?|tok|GiB|GB|x)\b"
+)
+_UNIT_SIGN = re.compile(r"^([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(%)")
+_PLUS_MINUS = re.compile(r"^(.+?)\s*(?:±|\+/-|\+-)\s*(.+)$")
+NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+"""Regular expression of a bare number, case-insensitive words included."""
+
+_WRAPPERS = {"data", "metrics", "logs", "log", "values", "payload", "train", "training", "scalars"}
+
+
+class NotANumber(ValueError):
+    """The text is neither a number nor a mark for an absent one."""
+
+
+def parse_number(text: str) -> float | None:
+    """The number that ``text`` spells, NaN and infinities included; ``None`` where it says that there is none.
+
+    Quotes, bold marks, thousands separators, ``np.float64(...)`` and a unit after the number are understood; a
+    percent sign divides by 100.
+
+    Raises:
+        NotANumber: If it spells anything else.
+    """
+    try:
+        if "_" not in text:
+            return float(text)
+    except ValueError:
+        pass
+    bare = text.strip().strip("'\"*`").strip()
+    lowered = bare.lower()
+    if lowered in _ABSENT:
+        return None
+    if lowered in _WORDS:
+        return _WORDS[lowered]
+    wrapped = _WRAPPED.match(bare)
+    if wrapped:
+        return parse_number(wrapped.group(1))
+    if _THOUSANDS.match(bare):
+        return float(bare.replace(",", ""))
+    unit = _UNIT.match(bare) or _UNIT_SIGN.match(bare)
+    if unit:
+        scale = {"%": 0.01, "ms": 0.001}.get(unit.group(2), 1.0)
+        return float(unit.group(1).replace(",", "")) * scale
+    if bare != text:
+        return parse_number(bare)
+    raise NotANumber(text[:60])
+
+
+def parse_pair(text: str) -> tuple[float | None, float | None]:
+    """A number that may carry its standard deviation, as in ``0.102±0.077``.
+
+    Raises:
+        NotANumber: If the text is not of that form.
+    """
+    both = _PLUS_MINUS.match(text)
+    if both:
+        return parse_number(both.group(1)), parse_number(both.group(2))
+    return parse_number(text), None
+
+
+def flatten(mapping: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Leaves of a nested mapping with keys joined by ``/``; mere envelopes (``data``, ``metrics``) leave no trace."""
+    for key, value in mapping.items():
+        name = str(key)
+        if isinstance(value, Mapping):
+            if depth < 3:
+                inner = prefix if name.lower() in _WRAPPERS else f"{prefix}{name}/"
+                yield from flatten(value, inner, depth + 1)
+        else:
+            yield f"{prefix}{name}", value
+
+
+def number_of(value: Any) -> float | None:
+    """A JSON leaf as a number: numbers, numeric strings and one-element lists; ``None`` for anything else.
+
+    Booleans are not numbers here.
+    """
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, (int, float)):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    if isinstance(value, str) and len(value) <= 64:
+        try:
+            return parse_number(value)
+        except NotANumber:
+            return None
+    if isinstance(value, list) and len(value) == 1:
+        return number_of(value[0]) if not isinstance(value[0], list) else None
+    return None
