@@ -214,7 +214,7 @@ def test_spans_show_text_that_was_moved_trimmed_escaped_or_left_out():
 
 def test_text_that_cannot_be_followed_through_a_template_has_no_span_rather_than_a_wrong_one():
     template = (
-        "{% for m in messages %}{{ 'quickly: ' if m.content == 'go' else '' }}{{ m.content }}<|im_end|>{% endfor %}"
+        "{% for m in messages %}{{ 'gogogo: ' if m.content == 'go' else '' }}{{ m.content }}<|im_end|>{% endfor %}"
     )
     codec = Codec(tokenizer_of("qwen25"), chat_template=template)
     layout = codec.layout([SYSTEM, {"role": "user", "content": "go"}])
