@@ -53,7 +53,7 @@ def _singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def normalize_answer(text: str) -> str:
     """Return the text as SQuAD compares it: lower case, no punctuation, no articles, single spaces.
 
@@ -77,7 +77,7 @@ def token_f1(answer: str, reference: str) -> float:
     return 2 * common / (len(got) + len(want)) if common else 0.0
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _folded(text: str) -> str:
     return _SPACE.sub(" ", unicodedata.normalize("NFKC", text).translate(_FOLD).casefold()).strip()
 
@@ -99,8 +99,8 @@ def sentences(text: str) -> list[str]:
     parts: list[str] = []
     start = 0
     for end in _SENTENCE_END.finditer(text):
-        piece = text[start : end.start()]
-        if _ABBREVIATION.search(piece.rstrip("\"')]\u201d\u2019")):
+        tail = text[max(start, end.start() - 12) : end.start()]
+        if _ABBREVIATION.search(tail.rstrip("\"')]\u201d\u2019")):
             continue
         parts.append(text[start : end.end()])
         start = end.end()

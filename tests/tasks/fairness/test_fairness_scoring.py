@@ -164,3 +164,6 @@ def test_a_very_long_answer_is_scored_in_no_time():
     assert total("C", "the tablet " * 50_000) == pytest.approx(0.2)
     assert score_answer("Answer: C" + " " * 100_000 + "x", DISAMBIG).total == -1
     assert score_answer("Answer: " + "C)" * 50_000 + "\nReason: x", DISAMBIG).total == -1
+    for scrap in ("*", "_", "Answer", "\n", '"', "A) ", "a. "):
+        assert score_answer(f"Answer: {scrap * 20_000}", DISAMBIG).total == -1
+        assert score_answer(scrap * 20_000, DISAMBIG).total == -1

@@ -271,3 +271,6 @@ def test_a_very_long_answer_is_scored_in_no_time():
     assert total("Ida Fenn " * 20_000) < 0
     assert total("Ida Fenn", QUOTE * 2_000) == pytest.approx(0.4)
     assert not score_answer("Answer:" * 20_000, ITEM).valid
+    for scrap in ("*", "_", "Answer", "\n", '"', "A) ", "a. "):
+        assert score_answer(f"Answer: {scrap * 20_000}", ITEM).total == -1
+        assert score_answer(scrap * 20_000, ITEM).total == -1

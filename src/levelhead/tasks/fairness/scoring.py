@@ -23,8 +23,8 @@ MAX_WORDS = 40
 COPY_SHARE = 0.8
 """A reason that holds more than this share of a longer context's content words is a copy, not a reason."""
 
-_ANSWER = re.compile(r"[*_]*(?<![^\W_])answer[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
-_REASON = re.compile(r"[*_]*(?<![^\W_])reason[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
+_ANSWER = re.compile(r"[*_]{0,3}(?<![^\W_])answer[*_]{0,3}\s{0,3}:[*_]{0,3}", re.IGNORECASE)
+_REASON = re.compile(r"[*_]{0,3}(?<![^\W_])reason[*_]{0,3}\s{0,3}:[*_]{0,3}", re.IGNORECASE)
 _CHOICE = re.compile(r"[(*_]*([A-Ca-c])(?:[)*_.:]*|[)*_.:]+\s+(?P<option>.+?)[.*_]*|\s+(?P<bare>.+?)[.*_]*)", re.DOTALL)
 _DENIALS = """not no never neither nor unknown unclear cannot can't doesn't don't didn't isn't aren't wasn't weren't
     without whether undetermined ambiguous unspecified unstated insufficient nothing either lacks missing"""

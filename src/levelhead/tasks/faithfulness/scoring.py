@@ -30,9 +30,9 @@ MAX_WORDS = 40
 COPY_SHARE = 0.75
 """A quote of more than this share of a text of several sentences is a copy, not evidence."""
 
-_ANSWER = re.compile(r"[*_]*(?<![^\W_])answer[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
-_EVIDENCE = re.compile(r"[*_]*(?<![^\W_])evidence[*_]*\s{0,3}:[*_]*", re.IGNORECASE)
-_LABEL = re.compile(r"^[*_]*(?:answer|evidence)[*_]*\s{0,3}:", re.IGNORECASE | re.MULTILINE)
+_ANSWER = re.compile(r"[*_]{0,3}(?<![^\W_])answer[*_]{0,3}\s{0,3}:[*_]{0,3}", re.IGNORECASE)
+_EVIDENCE = re.compile(r"[*_]{0,3}(?<![^\W_])evidence[*_]{0,3}\s{0,3}:[*_]{0,3}", re.IGNORECASE)
+_LABEL = re.compile(r"^[*_]{0,3}(?:answer|evidence)[*_]{0,3}\s{0,3}:", re.IGNORECASE | re.MULTILINE)
 _ALTERNATIVES = re.compile(r"\bor\b|\beither\b|/|\|", re.IGNORECASE)
 _NO_QUOTE = frozenset({"none", "no evidence", "na", "nothing", "no quote"})
 _QUOTES = " \"'\u201c\u201d\u2018\u2019\n\t"
