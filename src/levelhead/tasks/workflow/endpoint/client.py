@@ -141,7 +141,7 @@ class ChatClient:
         return body
 
     async def _answer(self, key: str, body: Mapping[str, Any]) -> Reply:
-        known = self._cache.get(key) if self._cache else None
+        known = self._cache.get(key) if self._cache is not None else None
         if known is not None:
             self._usage.cached += 1
             return known
@@ -153,7 +153,7 @@ class ChatClient:
             finally:
                 self._usage.in_flight -= 1
             # On disk before it is counted: a run killed in between asks nothing twice.
-            if self._cache:
+            if self._cache is not None:
                 self._cache.put(key, reply)
             self._count(reply)
         return reply
