@@ -71,7 +71,7 @@ def test_the_predicted_update_is_the_one_the_optimizer_makes(name):
     for step in range(4):
         policy.zero_grad()
         (policy.terms()[0].value * (step + 1)).backward()
-        predicted = next_updates(policy.leaves(), optimizer)
+        predicted = list(next_updates(policy.leaves(), optimizer))
         before = [param.detach().clone() for param in policy.leaves()]
         parts = [
             update.scale * param.grad + sum(update.rest.values())
@@ -235,8 +235,47 @@ def test_reduction_reaches_every_buffer():
     assert auditor.finish().metrics["audit/entropy/coef"] == pytest.approx(0.3)
 
 
+class Wide(nn.Module):
+    """A linear policy with many entries, for the sampled audit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = torch.Generator().manual_seed(0)
+        self.weight = nn.Parameter(0.05 * torch.randn(64, 256, generator=rng))
+        self.bias = nn.Parameter(torch.zeros(64))
+        self.x = torch.randn(32, 256, generator=rng)
+        self.reward = torch.rand(32, 64, generator=rng)
+
+    def terms(self, bonus: float) -> list[Term]:
+        logp = (self.x @ self.weight.T + self.bias).log_softmax(-1)
+        entropy = -(logp.exp() * logp).sum(-1).mean()
+        return [
+            Term("policy", (logp.exp() * self.reward).sum(-1).mean(), "maximize", task="a"),
+            Term("entropy", entropy, "maximize", bonus),
+        ]
+
+
+@pytest.mark.parametrize("entries", [200, 2000, 1 << 26])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_sample_of_the_entries_tells_signs_and_coefficients_and_roughly_slopes(entries, sign):
+    model = Wide()
+    auditor = Auditor(list(model.parameters()), max_entries=entries)
+    terms = model.terms(0.02)
+    auditor.add(terms)
+    (-terms[0].value - sign * 0.02 * terms[1].value).backward()
+    optimizer = SGD(model.parameters(), lr=1e-2)
+    report = auditor.finish(optimizer)
+    assert report.metrics["audit/entropy/coef"] == pytest.approx(sign * 0.02, rel=1e-2)
+    assert bool(report.errors) == (sign < 0)
+    optimizer.step()
+    change = model.terms(0.02)[0].value.item() - terms[0].value.item()
+    assert report.metrics["audit/policy/a/slope"] == pytest.approx(change, rel=0.5 if entries < 1000 else 0.2)
+
+
 def test_bad_input_raises_one_clear_line():
     policy = Policy()
+    with pytest.raises(ValueError, match="max_entries"):
+        Auditor(policy.leaves(), max_entries=0)
     with pytest.raises(ValueError, match="no term"):
         Auditor(policy.leaves()).finish()
     auditor = Auditor(policy.leaves())
@@ -250,4 +289,4 @@ def test_bad_input_raises_one_clear_line():
         (SGD([torch.zeros(1, requires_grad=True)], lr=0.1), "does not hold"),
     ):
         with pytest.raises(ValueError, match=message):
-            next_updates(policy.leaves(), optimizer)
+            list(next_updates(policy.leaves(), optimizer))

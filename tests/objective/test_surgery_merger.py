@@ -177,6 +177,20 @@ def test_half_precision_gradients_are_weighed_in_float32():
     assert gramian(big).tolist() == [[270000.0] * 2] * 2
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gradient_that_is_not_finite_stays_visible(name):
+    toy = Toy(seed=7)
+    merger = GradientMerger(toy.leaves(), name, monitor=ConflictMonitor(every=1))
+    merger.add([
+        Term("policy", toy.head.sum() * float("nan"), "maximize", task="a"),
+        Term("policy", toy.hidden.sum(), "maximize", task="b"),
+    ])  # fmt: skip
+    report = merger.finish()
+    assert toy.head.grad is not None
+    assert not torch.isfinite(toy.head.grad).any()
+    assert not [metric for metric in report.metrics if "cosine" in metric]
+
+
 def test_the_merger_clears_old_gradients_and_starts_over_after_each_step():
     toy = Toy(seed=8)
     once, _ = run(toy, "cagrad")
@@ -311,7 +325,7 @@ def test_ranks_merge_after_reduction_even_where_a_task_is_missing():
         (lambda toy: GradientMerger(toy.leaves()).add([]), "at least one term"),
         (lambda toy: ConflictMonitor(switch_after=2), "set every"),
         (lambda toy: ConflictMonitor(every=-1), "negative"),
-        (lambda toy: ConflictMonitor(every=1, threshold=2.0), "threshold"),
+        (lambda toy: ConflictMonitor(every=1, below=2.0), "cosine"),
         (
             lambda toy: GradientMerger(toy.leaves(), "mean").add([Term("policy", toy.head.sum(), "maximize")]),
             "needs a task",

@@ -21,9 +21,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from levelhead.objective.numerics import dot
-from levelhead.objective.surgery.buffers import Buffer, combine, gramian, inner, lent, read
+from levelhead.objective.surgery.buffers import Buffer, combine, gramian, inner, lent
 from levelhead.objective.terms import Sense, Term, as_loss
 from levelhead.objective.updates import next_updates
+
+MAX_ENTRIES = 1 << 26
+"""Entries of a gradient that the audit keeps of each term: 256 MiB in float32."""
 
 CERTAIN = 4.0
 """Standard errors by which a coefficient must be on the wrong side before it is called wrong."""
@@ -70,15 +73,25 @@ class Auditor:
     """Collects the natural gradients of the terms of one step, and compares them with the gradient that was made.
 
     Call :meth:`add` with the terms of each micro-batch before their graph is freed, make the gradient by any path, clip
-    it, and call :meth:`finish` before the optimizer steps.  Costs one backward and one gradient buffer a term.
+    it, and call :meth:`finish` before the optimizer steps.  Costs one backward a term, the memory of one gradient while
+    it runs, and ``max_entries`` numbers a term.  Of a larger model every n-th entry of each parameter is kept, and
+    slopes are scaled up accordingly; coefficients need no scaling.
 
     Args:
         params: Leaves that are trained.
-        reduce: Called on each tensor of each buffer, to reduce it over data-parallel ranks in place.
+        max_entries: Entries of a gradient that are kept.
+        reduce: Called on what is kept of each gradient, to reduce it over data-parallel ranks in place.
     """
 
-    def __init__(self, params: Sequence[Tensor], *, reduce: Callable[[Tensor], object] | None = None) -> None:
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        *,
+        max_entries: int = MAX_ENTRIES,
+        reduce: Callable[[Tensor], object] | None = None,
+    ) -> None:
         self.params = list(params)
+        self._stride = _stride(sum(param.numel() for param in params), max_entries)
         self._reduce = reduce
         self._terms: dict[str, _Audited] = {}
 
@@ -91,15 +104,17 @@ class Auditor:
             ValueError: If a term changes its sense or weight between micro-batches.
         """
         for term in terms:
-            empty: Buffer = [None] * len(self.params)
-            fresh = _Audited(term.name, term.sense, term.weight, gradient=empty)
+            fresh = _Audited(term.name, term.sense, term.weight, gradient=[None] * len(self.params))
             seen = self._terms.setdefault(term.label, fresh)
             if (seen.sense, seen.weight) != (term.sense, term.weight):
                 raise ValueError(f"term {term.label!r} changes its sense or weight within a step")
             seen.value += float(term.value.detach())
             if term.value.requires_grad:
-                with lent(self.params, seen.gradient):
+                whole: Buffer = [None] * len(self.params)
+                with lent(self.params, whole):
                     term.value.backward(retain_graph=True)
+                for index, grad in enumerate(whole):
+                    seen.gradient[index] = combine([(1.0, seen.gradient[index]), (1.0, _thin(grad, self._stride))])
 
     def finish(self, optimizer: Optimizer | None = None) -> AuditReport:
         """Explain the gradient in ``p.grad`` and the update that follows from it, and start over.
@@ -123,10 +138,11 @@ class Auditor:
             raise ValueError("audit: no term was added since the last step")
         terms, self._terms = self._terms, {}
         if self._reduce is not None:
-            _reduce_all(list(terms.values()), self.params, self._reduce)
-        fitted = _fit([t for t in terms.values() if t.weight > 0], read(self.params))
+            self._reduce_all(list(terms.values()), self._reduce)
+        gradient = [_thin(param.grad, self._stride) for param in self.params]
+        fitted = _fit([t for t in terms.values() if t.weight > 0], gradient)
         metrics, errors = {"audit/unexplained": fitted.unexplained}, []
-        slopes = _slopes(list(terms.values()), fitted, self.params, optimizer)
+        slopes = self._slopes(list(terms.values()), fitted, optimizer)
         for label, shares in zip(terms, slopes, strict=True):
             metrics[f"audit/{label}/slope"] = math.fsum(shares.values())
             metrics |= {f"audit/{label}/from_{name}": share for name, share in shares.items()}
@@ -141,6 +157,38 @@ class Auditor:
             if term.name == "entropy" and term.value < 0:
                 errors.append(f"term {label!r} has value {term.value:.3g}: an entropy is never negative")
         return AuditReport(metrics, tuple(errors))
+
+    def _slopes(self, targets: Sequence[_Audited], fitted: _Fit, optimizer: Optimizer | None) -> list[dict[str, float]]:
+        """Contribution of every source to the slope of every target along the next update."""
+        slopes = [dict.fromkeys([_source(term.name) for term in fitted.terms], 0.0) for _ in targets]
+        for index, (param, update) in enumerate(zip(self.params, next_updates(self.params, optimizer), strict=True)):
+            if update is None:
+                continue
+            scale = update.scale if isinstance(update.scale, float) else _kept(update.scale, self._stride)
+            parts: list[tuple[str, float, Tensor | None]] = [
+                (_source(term.name), coef, term.gradient[index])
+                for term, coef in zip(fitted.terms, fitted.coefs, strict=True)
+            ]
+            parts.append(("other", 1.0, fitted.remainder[index]))
+            for target, shares in zip(targets, slopes, strict=True):
+                natural = target.gradient[index]
+                if natural is None:
+                    continue
+                up = param.numel() / natural.numel()
+                along = natural * scale
+                for name, coef, piece in parts:
+                    shares[name] = shares.get(name, 0.0) + (0.0 if piece is None else up * coef * dot(along, piece))
+                for name, rest in update.rest.items():
+                    shares[name] = shares.get(name, 0.0) + up * dot(natural, _kept(rest, self._stride))
+        return slopes
+
+    def _reduce_all(self, terms: Sequence[_Audited], reduce: Callable[[Tensor], object]) -> None:
+        for term in terms:
+            for index, param in enumerate(self.params):
+                grad = term.gradient[index]
+                whole = torch.zeros_like(_kept(param.detach(), self._stride)) if grad is None else grad
+                reduce(whole)
+                term.gradient[index] = whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,30 +247,6 @@ def _fit(terms: Sequence[_Audited], gradient: Buffer) -> _Fit:
     return _Fit(terms, coefs, errors, remainder, left / length if length > 0 else 0.0)
 
 
-def _slopes(
-    targets: Sequence[_Audited], fitted: _Fit, params: Sequence[Tensor], optimizer: Optimizer | None
-) -> list[dict[str, float]]:
-    """Contribution of every source to the slope of every target along the next update."""
-    slopes = [dict.fromkeys([_source(term.name) for term in fitted.terms], 0.0) for _ in targets]
-    for index, update in enumerate(next_updates(params, optimizer)):
-        if update is None:
-            continue
-        for target, shares in zip(targets, slopes, strict=True):
-            natural = target.gradient[index]
-            if natural is None:
-                continue
-            along = natural.to(torch.promote_types(natural.dtype, torch.float32)) * update.scale
-            parts: list[tuple[str, float, Tensor | None]] = [
-                (_source(term.name), coef, term.gradient[index])
-                for term, coef in zip(fitted.terms, fitted.coefs, strict=True)
-            ]
-            for name, coef, piece in (*parts, ("other", 1.0, fitted.remainder[index])):
-                shares[name] = shares.get(name, 0.0) + (0.0 if piece is None else coef * dot(along, piece))
-            for name, rest in update.rest.items():
-                shares[name] = shares.get(name, 0.0) + dot(natural, rest)
-    return slopes
-
-
 def _source(name: str) -> str:
     return "reward" if name == "policy" else name
 
@@ -235,10 +259,20 @@ def _wrong_way(label: str, term: _Audited, coef: float) -> str:
     )
 
 
-def _reduce_all(terms: Sequence[_Audited], params: Sequence[Tensor], reduce: Callable[[Tensor], object]) -> None:
-    for term in terms:
-        for index, param in enumerate(params):
-            grad = term.gradient[index]
-            whole = torch.zeros_like(param) if grad is None else grad
-            reduce(whole)
-            term.gradient[index] = whole
+def _stride(entries: int, most: int) -> int:
+    """Smallest prime step that keeps at most ``most`` of ``entries``: it samples no matrix column by column."""
+    if most < 1:
+        raise ValueError(f"max_entries must be at least 1, got {most}")
+    step = -(-entries // most)
+    while step > 2 and any(step % d == 0 for d in range(2, math.isqrt(step) + 1)):
+        step += 1
+    return max(step, 1)
+
+
+def _kept(tensor: Tensor, stride: int) -> Tensor:
+    """Every ``stride``-th entry, flat, in float32 or better."""
+    return tensor.reshape(-1)[::stride].to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _thin(tensor: Tensor | None, stride: int) -> Tensor | None:
+    return None if tensor is None else _kept(tensor.detach(), stride)

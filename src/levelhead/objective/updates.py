@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +27,8 @@ class Update:
     rest: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-def next_updates(params: Sequence[Tensor], optimizer: Optimizer | None = None) -> list[Update | None]:
-    """Return the next update of each parameter; ``None`` for one that has no gradient and will not move.
+def next_updates(params: Sequence[Tensor], optimizer: Optimizer | None = None) -> Iterator[Update | None]:
+    """Yield the next update of each parameter in turn; ``None`` for one that has no gradient and will not move.
 
     Args:
         params: Parameters with the gradient of the step in ``p.grad``.
@@ -37,29 +37,28 @@ def next_updates(params: Sequence[Tensor], optimizer: Optimizer | None = None) -
     Raises:
         ValueError: If the optimizer is of another kind, maximises, or does not hold a parameter.
     """
-    if optimizer is None:
-        return [None if param.grad is None else Update(-1.0) for param in params]
     inner = getattr(optimizer, "optimizer", optimizer)
-    if not isinstance(inner, (SGD, Adam, AdamW)):
+    if inner is not None and not isinstance(inner, (SGD, Adam, AdamW)):
         raise ValueError(f"the audit knows SGD, Adam and AdamW, got {type(inner).__name__}; audit without optimizer")
-    groups = {id(param): group for group in inner.param_groups for param in group["params"]}
-    updates: list[Update | None] = []
+    groups = {} if inner is None else {id(param): group for group in inner.param_groups for param in group["params"]}
     for param in params:
-        if id(param) not in groups:
+        if param.grad is None:
+            yield None
+        elif inner is None:
+            yield Update(-1.0)
+        elif id(param) not in groups:
             raise ValueError("the optimizer does not hold one of the audited parameters")
-        group = groups[id(param)]
-        if group["maximize"]:
+        elif groups[id(param)]["maximize"]:
             raise ValueError("an optimizer with maximize=True turns every sign once more; use maximize=False")
-        step = _sgd if isinstance(inner, SGD) else _adam
-        decoupled = isinstance(inner, AdamW)
-        updates.append(None if param.grad is None else step(param, group, inner.state.get(param, {}), decoupled))
-    return updates
+        else:
+            step = _sgd if isinstance(inner, SGD) else _adam
+            yield step(param, param.grad, groups[id(param)], inner.state.get(param, {}), isinstance(inner, AdamW))
 
 
-def _adam(param: Tensor, group: Mapping[str, Any], state: Mapping[str, Any], decoupled: bool) -> Update:
+def _adam(param: Tensor, grad: Tensor, group: Mapping[str, Any], state: Mapping[str, Any], decoupled: bool) -> Update:
     """Adam with bias correction (Kingma and Ba 2015), weight decay in the gradient or decoupled (AdamW)."""
     (beta1, beta2), rate, decay = group["betas"], float(group["lr"]), group["weight_decay"]
-    value, grad = _wide(param), _wide(_grad(param))
+    value, grad = _wide(param), _wide(grad)
     grad = grad if decoupled or not decay else grad + decay * value
     step = float(state.get("step", 0.0)) + 1
     second = beta2 * _wide(state.get("exp_avg_sq", torch.zeros_like(param))) + (1 - beta2) * grad.square()
@@ -75,7 +74,7 @@ def _adam(param: Tensor, group: Mapping[str, Any], state: Mapping[str, Any], dec
     return Update(slope * (1 - beta1), rest)
 
 
-def _sgd(param: Tensor, group: Mapping[str, Any], state: Mapping[str, Any], _decoupled: bool) -> Update:
+def _sgd(param: Tensor, _grad: Tensor, group: Mapping[str, Any], state: Mapping[str, Any], _decoupled: bool) -> Update:
     """SGD with momentum, dampening, Nesterov and weight decay, as torch has them."""
     rate, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]
     previous = state.get("momentum_buffer")
@@ -89,12 +88,6 @@ def _sgd(param: Tensor, group: Mapping[str, Any], state: Mapping[str, Any], _dec
     if decay:
         rest["decay"] = -rate * share * decay * _wide(param)
     return Update(-rate * share, rest)
-
-
-def _grad(param: Tensor) -> Tensor:
-    if param.grad is None:
-        raise ValueError("a parameter without a gradient has no update")
-    return param.grad
 
 
 def _wide(tensor: Tensor) -> Tensor:

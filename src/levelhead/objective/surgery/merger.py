@@ -144,6 +144,8 @@ class GradientMerger:
     def finish(self) -> MergeReport:
         """Write the merged gradient of all micro-batches into ``p.grad`` and start over.
 
+        A gradient that is not finite is neither hidden nor an error here: the tasks are summed and it stays visible.
+
         Raises:
             ValueError: If no micro-batch was added.
         """
@@ -163,21 +165,29 @@ class GradientMerger:
     def _merge(self, tasks: Mapping[str, Buffer]) -> MergeReport:
         names = list(tasks)
         products_mm = gramian(list(tasks.values()))
-        factor = len(names) if self._scale == "sum" and AGGREGATORS[self.kind].scale == "mean" else 1
-        found = (weights(self.kind, products_mm, c=self._c, generator=self._rng) * factor).tolist()
+        found = self._weights(products_mm)
         for index, param in enumerate(self.params):
             pieces = [(w, tasks[name][index]) for w, name in zip(found, names, strict=True)]
             param.grad = combine([*pieces, (1.0, param.grad)])
-        norms = {name: math.sqrt(float(products_mm[i, i])) for i, name in enumerate(names)}
+        norms = {name: float(products_mm[i, i].sqrt()) for i, name in enumerate(names)}
         cosines = {
             f"merge/cosine/{a}/{b}": float(products_mm[i, j]) / (norms[a] * norms[b])
             for (i, a), (j, b) in combinations(enumerate(names), 2)
-            if norms[a] > 0 and norms[b] > 0
+            if 0 < norms[a] < math.inf and 0 < norms[b] < math.inf
         }
         by_task = dict(zip(names, found, strict=True))
         metrics = {f"merge/weight/{name}": weight for name, weight in by_task.items()}
-        metrics |= {f"merge/norm/{name}": norm for name, norm in norms.items()}
+        metrics |= {f"merge/norm/{name}": norm for name, norm in norms.items() if math.isfinite(norm)}
         return MergeReport(self.kind, by_task, metrics | cosines | self._monitor.seen(cosines))
+
+    def _weights(self, products_mm: Tensor) -> list[float]:
+        """Weights on the scale that was asked for; a gradient that is not finite is summed, for the caller to see."""
+        m = len(products_mm)
+        if not bool(torch.isfinite(products_mm).all()):
+            return [1.0] * m
+        factor = m if self._scale == "sum" and AGGREGATORS[self.kind].scale == "mean" else 1
+        found: list[float] = (weights(self.kind, products_mm, c=self._c, generator=self._rng) * factor).tolist()
+        return found
 
     def _reduce_all(self, reduce: Callable[[Tensor], object]) -> None:
         """Reduce the buffers in the same order on every rank; what is absent here is zero, not skipped."""

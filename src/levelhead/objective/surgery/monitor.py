@@ -10,19 +10,19 @@ from dataclasses import dataclass
 class ConflictMonitor:
     """Looks at the tasks' cosines every ``every`` steps, and asks for a switch after a streak of conflicts.
 
-    A step is in conflict where some pair of tasks has a cosine below ``threshold``.
+    A step is in conflict where the cosine of some pair of tasks is less than ``below``.
 
     Attributes:
         every: Steps between looks; 0 never looks.
         switch_after: Conflicting looks in a row after which merging is switched on; 0 never switches.
-        threshold: Cosine below which two tasks conflict.
+        below: Cosine below which two tasks conflict.
         step: Steps seen.
         streak: Conflicting looks in a row.
     """
 
     every: int = 0
     switch_after: int = 0
-    threshold: float = 0.0
+    below: float = 0.0
     step: int = 0
     streak: int = 0
 
@@ -31,8 +31,8 @@ class ConflictMonitor:
             raise ValueError(f"every and switch_after must not be negative, got {self.every} and {self.switch_after}")
         if self.switch_after and not self.every:
             raise ValueError("switch_after needs a monitor that looks: set every to 1 or more")
-        if not -1 <= self.threshold <= 1:
-            raise ValueError(f"a cosine threshold lies in [-1, 1], got {self.threshold}")
+        if not -1 <= self.below <= 1:
+            raise ValueError(f"below is a cosine and lies in [-1, 1], got {self.below}")
 
     @property
     def due(self) -> bool:
@@ -43,7 +43,7 @@ class ConflictMonitor:
         """Note the cosines of the step at hand, and return the monitor's metrics; without a pair nothing is noted."""
         if not cosines:
             return {}
-        conflict = min(cosines.values()) < self.threshold
+        conflict = min(cosines.values()) < self.below
         self.streak = self.streak + 1 if conflict else 0
         return {"merge/conflict": float(conflict), "merge/conflict_streak": float(self.streak)}
 
