@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from levelhead.tasks.math.numbers import final_answer, parse_number
 from levelhead.tasks.workflow.answers.quantity import Quantity, as_float, read_quantity, same_value
 from levelhead.tasks.workflow.answers.words import grade_words
@@ -13,17 +15,21 @@ ROUGH = 0.1
 """Relative error up to which a number is partly right."""
 
 
+_FILLING = re.compile(r"\\(?:left|right|[!,;: ])|[\s$]")
+
+
 def grade_number(answer: str, reference: str) -> float:
     """Return the correctness level of a numeric answer.
 
     1.0: the same quantity, exactly, units converted, or rounded to the reference's decimals.  0.7: within 1%.  0.4:
     within 10%, of the opposite sign, off by a power of ten up to a thousand, or the right number in a wrong unit.  0.2:
     another number.  0.0: no number, or several.  A reference that is no number (an interval, a formula) is compared
-    as words.
+    as text without spaces, and as words.
     """
     wanted = _read(reference)
     if wanted is None:
-        return grade_words(answer, (reference,))
+        same = _FILLING.sub("", _stated(answer)) == _FILLING.sub("", reference)
+        return 1.0 if same else grade_words(answer, (reference,))
     given = _read(_stated(answer))
     if given is None:
         return 0.0

@@ -1,0 +1,189 @@
+"""Answers are graded in five levels: exact quantities, words, programs under test."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from levelhead.recipe.workflow import SandboxLimits
+from levelhead.tasks.workflow.answers import extract_program, grade, grade_number, grade_words, run_tests
+from levelhead.tasks.workflow.answers.quantity import read_quantity, same_value
+from levelhead.tasks.workflow.problems import Problem, generate
+from levelhead.tasks.workflow.sandbox import Bench, run_program
+
+LIMITS = SandboxLimits(cpu_s=1, wall_s=6)
+sandboxed = pytest.mark.skipif(run_program("").status == "refused", reason="programs cannot run here")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "level"),
+    [
+        ("72", "72", 1.0),
+        ("#### 72", "72", 1.0),
+        ("So she has 72.\nThe answer is 72 clips.", "72", 1.0),
+        (r"\boxed{\frac{3}{4}}", "0.75", 1.0),
+        ("3/4", "75%", 1.0),
+        ("75", "75%", 1.0),
+        ("50 %", "50", 1.0),
+        ("1 1/2", "1.5", 1.0),
+        ("$1,234.50", "1234.5", 1.0),
+        ("x = 5", "5", 1.0),
+        ("2^10", "1024", 1.0),
+        (r"2\sqrt{3}", "sqrt(12)", 1.0),
+        (r"\frac{\pi}{2}", "pi/2", 1.0),
+        ("12 km", "12000 m", 1.0),
+        ("72 km/h", "20 m/s", 1.0),
+        ("20 meters per second", "72 km/h", 1.0),
+        ("5 square feet", "720 square inches", 1.0),
+        ("2 hours", "120 min", 1.0),
+        ("12 km", "12", 1.0),
+        ("18 dollars", "18", 1.0),
+        ("3.3333", "3.33", 1.0),
+        ("1e3", "1000", 1.0),
+        ("0", "0", 1.0),
+        ("99", "100", 0.7),
+        ("3.14", "3.14159", 0.7),
+        ("105", "100", 0.4),
+        ("-72", "72", 0.4),
+        ("7200", "72", 0.4),
+        ("12 km", "12 miles", 0.4),
+        ("5 m", "5 s", 0.4),
+        ("5", "72", 0.2),
+        ("7 m", "5 s", 0.2),
+        ("3 or 4", "3", 0.0),
+        ("no idea", "72", 0.0),
+        ("", "72", 0.0),
+        ("1/0", "72", 0.0),
+        ("9^9^9", "72", 0.0),
+        ("(2, 3)", "(2,3)", 1.0),
+    ],
+)
+def test_numbers_are_graded_by_value_unit_and_distance(answer: str, reference: str, level: float) -> None:
+    assert grade_number(answer, reference) == level
+
+
+@given(st.fractions(max_denominator=999).filter(lambda value: abs(value) < 10**6))
+@settings(deadline=None)
+def test_a_fraction_is_the_same_in_every_spelling(value: object) -> None:
+    top, bottom = value.numerator, value.denominator  # type: ignore[attr-defined]
+    spellings = [f"{top}/{bottom}", rf"\frac{{{top}}}{{{bottom}}}", f"({top}) / {bottom}", f"-{-top}/{bottom}"]
+    read = [read_quantity(text) for text in spellings if "--" not in text]
+    assert all(one is not None and same_value(one, read[0]) for one in read if read[0] is not None)
+    assert read[0] is not None
+    assert math.isclose(float(read[0].value), top / bottom)
+
+
+@given(st.text("0123456789+-*/^().,% sqrtpikmh$\\{}", max_size=60))
+@settings(deadline=None, max_examples=150)
+def test_reading_a_quantity_never_fails_and_never_takes_long(text: str) -> None:
+    began = time.monotonic()
+    read_quantity(text)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "bomb", ["9" * 100, "(" * 50 + "1" + ")" * 50, "10^(10^10)", "((2^60)^60)^60", "sqrt(" * 11 + "2" + ")" * 11]
+)
+def test_numbers_made_to_take_forever_do_not(bomb: str) -> None:
+    began = time.monotonic()
+    grade_number(bomb, "2")
+    assert time.monotonic() - began < 5
+
+
+def test_nothing_of_an_answer_is_evaluated() -> None:
+    assert read_quantity("__import__('os').getpid()") is None
+    assert read_quantity("exit(0)") is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "references", "level"),
+    [
+        ("The Eiffel Tower.", ("eiffel tower",), 1.0),
+        ("He lives there.\n#### Oslo", ("Oslo",), 1.0),
+        ("**Oslo**", ("Rome", "Oslo"), 1.0),
+        ("the old town hall of Oslo", ("old town hall Oslo",), 0.7),
+        ("Paris, France", ("Paris",), 0.4),
+        ("\u5317\u4eac\u5e02", ("\u5317\u4eac",), 0.7),
+        ("London", ("Oslo",), 0.2),
+        ("", ("Oslo",), 0.0),
+        ("  \n ", ("Oslo",), 0.0),
+    ],
+)
+def test_words_are_graded_by_match_and_f1(answer: str, references: tuple[str, ...], level: float) -> None:
+    assert grade_words(answer, references) == level
+
+
+@sandboxed
+@pytest.mark.parametrize(
+    ("source", "tests", "level", "note"),
+    [
+        ("def f(x): return x", "assert f(1) == 1\nassert f(2) == 2", 1.0, ""),
+        (
+            "def f(x): return x",
+            "\n".join(f"assert f({i}) == {i}" for i in range(9)) + "\nassert f(9) == 0",
+            0.7,
+            "f(9)",
+        ),
+        ("def f(x): return x", "assert f(1) == 1\nassert f(2) == 3", 0.4, "f(2) == 3"),
+        ("def f(x): return 0", "assert f(1) == 1\nassert f(2) == 2", 0.2, "f(1) == 1"),
+        ("def g(x): return x", "assert f(1) == 1", 0.0, "no function f"),
+        ("def f(x:", "assert f(1) == 1", 0.0, "SyntaxError"),
+        ("while True: pass", "assert f(1) == 1", 0.0, "timeout"),
+        ("def f(x):\n  while x == 2: pass\n  return x", "assert f(1) == 1\nassert f(2) == 2", 0.4, "timeout"),
+        ("def f(x): raise SystemExit(0)", "assert f(1) == 1", 0.2, "SystemExit"),
+        ("print('pass\\n' * 10**6)\ndef f(x): return 0", "assert f(1) == 1", 0.2, "f(1) == 1"),
+        ("def f(x): return '{}\\n{x}'", "assert f(1) == '{}\\n{x}'", 1.0, ""),
+        (
+            "def f(x): return x",
+            "def check(candidate):\n  assert candidate(1) == 1\n  assert candidate(2) == 2\ncheck(f)",
+            1.0,
+            "",
+        ),
+        (
+            "def f(x): return x",
+            "import math\nlimit = math.pi\ndef check(c):\n  for i in range(3): assert c(i) < limit\n",
+            1.0,
+            "",
+        ),
+    ],
+)
+def test_programs_are_graded_by_the_tests_they_pass(source: str, tests: str, level: float, note: str) -> None:
+    run = run_tests(source, tests, "f", LIMITS)
+    assert run.level == level
+    assert note in run.note
+
+
+@sandboxed
+def test_generated_code_problems_accept_their_solution_and_refuse_a_stub() -> None:
+    for problem in [problem for problem in generate(45) if problem.domain == "code"][::4]:
+        assert problem.tests is not None
+        assert problem.entry_point is not None
+        assert run_tests(problem.answers[0], problem.tests, problem.entry_point, LIMITS).level == 1.0
+        stub = f"def {problem.entry_point}(xs): return None"
+        assert run_tests(stub, problem.tests, problem.entry_point, LIMITS).level == 0.2
+
+
+def test_the_program_of_an_answer_is_the_last_fence_that_defines_it() -> None:
+    answer = "First\n```python\ndef f(): return 1\n```\nbetter\n```python\ndef f(): return 2\n```\nUse:\n```\nf()\n```"
+    assert extract_program(answer, "f") == "def f(): return 2\n"
+    assert extract_program("```\nprint(1)\n```", "f") == "print(1)\n"
+    assert extract_program("def f(): return 3", "f") == "def f(): return 3"
+
+
+@sandboxed
+def test_each_domain_is_graded_in_its_own_way() -> None:
+    bench = Bench(LIMITS)
+    code = Problem("c", "?", (), "code", entry_point="f", tests="assert f() == 1")
+    number = Problem("m", "?", ("1/2", "0.7"), "math")
+    words = Problem("q", "?", ("Oslo",), "qa")
+
+    async def levels() -> list[float]:
+        asked = ((code, "```python\ndef f(): return 1\n```"), (number, "#### 0.5"), (words, "in Oslo"))
+        return [(await grade(problem, answer, bench))[0] for problem, answer in asked]
+
+    assert asyncio.run(levels()) == [1.0, 1.0, 0.4]
