@@ -6,6 +6,7 @@ a run whose reward does not.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -84,7 +85,7 @@ def trend(series: Series, scale: float | None = None) -> Trend:
 
 def _short_surety(values: list[float], gain: float) -> float:
     """Few readings say little: all steps one way is worth half, for a handful of them more."""
-    moves = [b - a for a, b in zip(values, values[1:], strict=False)]
+    moves = [b - a for a, b in itertools.pairwise(values)]
     same = all(move * gain > 0 for move in moves)
     return {2: 0.25, 3: 0.5}.get(len(values), 0.6) if same and gain else 0.1
 
@@ -145,9 +146,19 @@ class Course:
         return self.reward.n >= _SHORT or bool(self.held_out)
 
     @property
+    def leapt(self) -> bool:
+        """Whether the reward froze at one value after hardly any rows in which it moved: a leap, not a climb."""
+        values = self._history.series(self.source).values
+        frozen = stats.tail_run([v == values[-1] for v in values]) if values else 0
+        if frozen < 4:
+            return False
+        moving = [v for v in values[: len(values) - frozen] if v != values[0]]
+        return len(moving) < 20
+
+    @property
     def learned(self) -> float:
         """0 to 1: the reward (or the held-out score, which wins) rose and stayed up."""
-        inner = self.reward.rise * (1 - self.reward.crash)
+        inner = self.reward.rise * (1 - self.reward.crash) * (0.2 if self.leapt else 1.0)
         if self.held_out:
             rise = stats.mean([t.rise * (1 - t.crash) for t in self.held_out])
             fall = stats.mean([max(t.fall, t.crash) for t in self.held_out])
@@ -171,8 +182,8 @@ class Course:
 
     @property
     def near_top(self) -> float:
-        """0 to 1: how close the end stands to the known maximum."""
-        top = self.top
+        """0 to 1: how close the end stands to the known maximum, where it was climbed to."""
+        top = None if self.leapt else self.top
         return stats.ramp(self.reward.late / top, 0.8, 0.95) if top and top > 0 and self.reward.n else 0.0
 
     @property

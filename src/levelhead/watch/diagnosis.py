@@ -136,7 +136,7 @@ def weigh(suspicions: Iterable[Suspicion], view: View) -> Diagnosis:
     verdict: Severity | str = "healthy"
     if sick:
         verdict = "critical" if any(f.severity == "critical" for f in sick) else "warning"
-        findings.sort(key=lambda f: (f.severity == "info" or f.confidence < SICK))
+        findings.sort(key=lambda f: f.severity == "info" or f.confidence < SICK)
     else:
         findings = [_healthy(view, findings), *(_demoted(f) for f in findings)]
     return Diagnosis(verdict, tuple(findings), view.rows)
@@ -172,9 +172,7 @@ def _finding(suspicion: Suspicion, belief: dict[str, float], best: dict[str, Sus
     elif severity == "critical" and confidence < CRITICAL:
         severity = "warning"
     explains = tuple(
-        code
-        for code in entry.explains
-        if code in best and belief[code] >= REPORTED and _before(suspicion, best[code])
+        code for code in entry.explains if code in best and belief[code] >= REPORTED and _before(suspicion, best[code])
     )
     return Finding(
         suspicion.code,

@@ -5,6 +5,7 @@ All functions take finite numbers.  Standard errors assume independent readings 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -50,7 +51,7 @@ def noise(values: Sequence[float]) -> float:
     """Standard deviation of reading-to-reading noise, blind to slow trends: spread of first differences / sqrt 2."""
     if len(values) < 3:
         return 0.0
-    return spread([b - a for a, b in zip(values, values[1:], strict=False)]) / math.sqrt(2)
+    return spread([b - a for a, b in itertools.pairwise(values)]) / math.sqrt(2)
 
 
 def sigmoid(x: float) -> float:
@@ -79,7 +80,7 @@ def blocks(values: Sequence[float], count: int) -> list[float]:
     if n <= count:
         return list(values)
     edges = [round(i * n / count) for i in range(count + 1)]
-    return [mean(values[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    return [mean(values[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 def kendall_z(values: Sequence[float], limit: int = 120) -> float:

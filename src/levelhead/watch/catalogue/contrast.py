@@ -1,8 +1,10 @@
 """Findings about contrast within groups: no contrast, no gradient."""
 
+# Chinese punctuation is meant.
+# ruff: noqa: RUF001
 from __future__ import annotations
 
-from levelhead.watch.findings import Entry, Remedy, Scaled, Text
+from levelhead.watch.entry import Entry, Remedy, Scaled, Text
 
 _DAPO = "DAPO (Yu et al. 2025, arXiv:2503.14476)"
 _LARGER_GROUPS = Remedy(
@@ -38,29 +40,34 @@ _SFT_FIRST = Remedy(
     verl={"actor_rollout_ref.model.path": "an SFT checkpoint"},
 )
 
-ENTRIES = (
+ENTRIES: tuple[Entry, ...] = (
     Entry(
         code="reward-dead-groups",
         severity="warning",
         title=Text("Dead groups", "组内无对比（死组）"),
         meaning=Text(
-            "Most groups hold rewards that are all equal, and the reward is not rising: most rollouts are paid for and "
+            "Most groups hold rewards that are all equal, and the reward is not rising: most rollouts are paid for "
+            "and "
             "teach nothing.",
             "大多数组内奖励完全相同且奖励没有上升：采样花了钱，却学不到东西。",
         ),
         mechanism=Text(
             "A group's advantages are rewards minus the group's mean, so equal rewards give exactly zero advantage. "
-            "Whole-batch standard deviations hide it: prompts may differ from each other while no group differs within.",
-            "优势等于奖励减去组均值，组内奖励相同则优势恰为零。整批标准差会掩盖这一点：题与题之间不同，组内却没有差别。",
+            "Whole-batch standard deviations hide it: prompts may differ from each other while no group differs "
+            "within.",
+            "优势等于奖励减去组均值，组内奖励相同则优势恰为零。整批标准差会掩盖这一点：题与题之间不同，组内却没有差"
+            "别。",
         ),
         differs=Text(
             "All failed is no-learning-signal-all-zero-reward, all solved is saturated-all-one-reward; dead from some "
-            "step on, with loss and gradient gone, is deadlock. A run that learns while most groups are dead is healthy.",
+            "step on, with loss and gradient gone, is deadlock. A run that learns while most groups are dead is "
+            "healthy.",
             "全失败是 no-learning-signal-all-zero-reward，全成功是 saturated-all-one-reward；"
             "从某步起损失与梯度也归零是 deadlock。死组多但奖励在升的训练是健康的。",
         ),
         confirm=Text(
-            "Print the rewards of a few groups: are they equal within each prompt? Compare frac_reward_zero_std (or the "
+            "Print the rewards of a few groups: are they equal within each prompt? Compare frac_reward_zero_std (or "
+            "the "
             "within-group std) with the whole-batch std.",
             "打印几组奖励，看每道题内部是否相同；比较 frac_reward_zero_std（或组内标准差）与整批标准差。",
         ),
@@ -76,7 +83,8 @@ ENTRIES = (
             "所有采样都拿到最低奖励；照此奖励学不到任何东西。",
         ),
         mechanism=Text(
-            "The reward function never matches what the policy writes (wrong format, wrong field, a parser that fails), "
+            "The reward function never matches what the policy writes (wrong format, wrong field, a parser that "
+            "fails), "
             "or the task is out of reach. With all rewards equal every advantage is zero, and so is the gradient.",
             "奖励函数从不匹配策略的输出（格式、字段或解析有误），或任务超出能力。奖励全等则优势为零，梯度也为零。",
         ),
@@ -122,12 +130,14 @@ ENTRIES = (
             "所有采样都拿到最高奖励：这里已无可学，或者奖励太容易。",
         ),
         mechanism=Text(
-            "Groups in which all succeed have no contrast, and the gradient vanishes. Further steps only move the policy "
+            "Groups in which all succeed have no contrast, and the gradient vanishes. Further steps only move the "
+            "policy "
             "through its KL and entropy terms.",
             "全部成功的组没有对比，梯度消失。继续训练只会被 KL 与熵项推动。",
         ),
         differs=Text(
-            "Reached after a climb it is success, and time to stop; from the first row it is a task or a reward that is "
+            "Reached after a climb it is success, and time to stop; from the first row it is a task or a reward "
+            "that is "
             "too easy; reached in a leap with entropy gone it is deadlock.",
             "逐步爬升后到顶是成功，该停了；第一行就到顶是任务或奖励太易；一跃到顶且熵已消失是 deadlock。",
         ),
@@ -155,28 +165,33 @@ ENTRIES = (
         severity="critical",
         title=Text("Deadlock", "死锁"),
         meaning=Text(
-            "From this step on there is no spread of rewards, no loss and no gradient, for good: the run will never move "
+            "From this step on there is no spread of rewards, no loss and no gradient, for good: the run will never "
+            "move "
             "again.",
             "从这一步起奖励无差异、损失与梯度为零，且不再恢复：训练再也不会动了。",
         ),
         mechanism=Text(
-            "Updates too large for their evidence drove the policy to one answer; all rollouts of a group are now equal. "
+            "Updates too large for their evidence drove the policy to one answer; all rollouts of a group are now "
+            "equal. "
             "Equal rewards give zero advantages and zero gradients, so nothing can bring the policy back.",
             "过大的更新把策略推到唯一的回答，组内采样全部相同。奖励相同则优势与梯度为零，策略无法自行恢复。",
         ),
         differs=Text(
-            "Something moved before, unlike no-learning-signal-all-zero-reward; the entropy is gone, unlike a run that "
+            "Something moved before, unlike no-learning-signal-all-zero-reward; the entropy is gone, unlike a run "
+            "that "
             "has solved its task and is merely saturated.",
             "此前曾有活动，区别于 no-learning-signal-all-zero-reward；熵已消失，区别于单纯做完题的饱和。",
         ),
         confirm=Text(
-            "Sample one prompt ten times after this step: the answers are identical. Steps take a fraction of their time.",
+            "Sample one prompt ten times after this step: the answers are identical. Steps take a fraction of their "
+            "time.",
             "在这一步之后对同一题采样十次：回答完全相同；每步耗时也骤降。",
         ),
         remedies=(
             Remedy(
                 why=Text(
-                    "The same run at a fifth of the learning rate keeps its entropy: go back to a checkpoint from before "
+                    "The same run at a fifth of the learning rate keeps its entropy: go back to a checkpoint from "
+                    "before "
                     "this step and continue there.",
                     "把学习率降到五分之一，同样的训练能保住熵：回到这一步之前的检查点重新开始。",
                 ),
@@ -219,11 +234,13 @@ ENTRIES = (
         severity="critical",
         title=Text("Zero gradient despite contrast", "有对比却没有梯度"),
         meaning=Text(
-            "Groups differ in reward, yet the gradient is zero: the signal is lost between the advantage and the weights.",
+            "Groups differ in reward, yet the gradient is zero: the signal is lost between the advantage and the "
+            "weights.",
             "组内奖励有差异，梯度却为零：信号在优势与权重之间丢失了。",
         ),
         mechanism=Text(
-            "A loss mask that covers no completion token, parameters that do not require gradients, a detached tensor, or "
+            "A loss mask that covers no completion token, parameters that do not require gradients, a detached "
+            "tensor, or "
             "importance weights near zero multiply the advantages away. The loss may still print a number.",
             "损失掩码没有覆盖任何输出词元、参数不要求梯度、张量被 detach，或重要性权重接近零，都会把优势乘没。"
             "损失仍可能打印出数值。",

@@ -1,8 +1,10 @@
 """Findings about completion lengths."""
 
+# Chinese punctuation is meant.
+# ruff: noqa: RUF001
 from __future__ import annotations
 
-from levelhead.watch.findings import Entry, Remedy, Scaled, Text
+from levelhead.watch.entry import Entry, Remedy, Scaled, Text
 
 _DAPO = "DAPO (Yu et al. 2025, arXiv:2503.14476)"
 _BUDGET = Remedy(
@@ -56,23 +58,26 @@ _MINIMUM = Remedy(
     verl={},
 )
 
-ENTRIES = (
+ENTRIES: tuple[Entry, ...] = (
     Entry(
         code="length-truncation",
         severity="critical",
         title=Text("Answers are cut", "回答被截断"),
         meaning=Text(
-            "Many completions end at the length limit and not by themselves, and the reward does not rise: the policy is "
+            "Many completions end at the length limit and not by themselves, and the reward does not rise: the "
+            "policy is "
             "judged on answers it could not finish.",
             "许多输出因长度上限而非自行结束，且奖励不升：策略被按没写完的回答打分。",
         ),
         mechanism=Text(
-            "A cut answer usually scores as wrong whatever it would have said, so the reward measures length. Long right "
+            "A cut answer usually scores as wrong whatever it would have said, so the reward measures length. Long "
+            "right "
             "and long wrong answers then look alike and groups lose contrast.",
             "被截断的回答无论内容如何通常判错，奖励就成了量长度。长的对与长的错看来一样，组内失去对比。",
         ),
         differs=Text(
-            "Runs that learn at the limit exist: cut answers are a fault only when the reward does not rise. When the mean "
+            "Runs that learn at the limit exist: cut answers are a fault only when the reward does not rise. When "
+            "the mean "
             "length grew first, length-runaway is the cause; when nothing ever ended by itself, eos-never.",
             "也有在上限处仍在学习的训练：奖励不升时截断才是故障。若平均长度先增长，原因是 length-runaway；"
             "若从未自行结束，是 eos-never。",
@@ -93,7 +98,8 @@ ENTRIES = (
             "输出增长数倍而奖励没有跟上：学的是长度，不是任务。",
         ),
         mechanism=Text(
-            "The loss, the reward or the truncation pays for length: per-answer averaging, a reward with a length part, or "
+            "The loss, the reward or the truncation pays for length: per-answer averaging, a reward with a length "
+            "part, or "
             "endings that are never seen. Each longer batch makes the next one longer, up to the limit.",
             "损失、奖励或截断在奖励长度：按回答求均值、奖励含长度项，或从不见结尾。每批更长，下一批更长，直到上限。",
         ),
@@ -117,7 +123,8 @@ ENTRIES = (
             "输出缩到原来的一小部分，所评判的东西也随之受损。",
         ),
         mechanism=Text(
-            "Short answers collect the easy parts of the reward (format, brevity, no penalty) without the hard one. With "
+            "Short answers collect the easy parts of the reward (format, brevity, no penalty) without the hard one. "
+            "With "
             "fewer tokens there is less to get wrong, and less to get right.",
             "短回答能拿到容易的奖励（格式、简短、无罚分），却放弃难的部分。词元越少，出错越少，答对的机会也越少。",
         ),
@@ -141,7 +148,8 @@ ENTRIES = (
             "每条输出长度都一样：要么无一自行结束，要么全部相同。",
         ),
         mechanism=Text(
-            "Either the limit cuts all of them, or the policy gives one answer to everything. Both leave nothing to tell "
+            "Either the limit cuts all of them, or the policy gives one answer to everything. Both leave nothing to "
+            "tell "
             "apart within a group.",
             "要么都被上限截断，要么策略对一切都给同一回答。两者都使组内无从区分。",
         ),
@@ -158,11 +166,13 @@ ENTRIES = (
         severity="critical",
         title=Text("No answer ever ends", "回答从不结束"),
         meaning=Text(
-            "From the first row on every completion runs into the limit: the stop token is never drawn, or not recognised.",
+            "From the first row on every completion runs into the limit: the stop token is never drawn, or not "
+            "recognised.",
             "从第一行起每条输出都撞到上限：从未采到结束符，或没有被识别。",
         ),
         mechanism=Text(
-            "A base model never learnt to end a turn, the template's end token is not the sampler's stop token, or the stop "
+            "A base model never learnt to end a turn, the template's end token is not the sampler's stop token, or "
+            "the stop "
             "token was masked while fine-tuning. The policy gets no chance to be rewarded for ending.",
             "基座模型没学过结束回合、模板的结束符不是采样器的停止符，或微调时把停止符掩掉了。"
             "策略没有机会因结束而得分。",
@@ -173,7 +183,8 @@ ENTRIES = (
             "逐渐增加的截断是 length-runaway 或 length-truncation。有意设很小的上限也会全部截断。",
         ),
         confirm=Text(
-            "Compare the tokenizer's end-of-turn id with the sampler's stop ids; look at the probability of the end token "
+            "Compare the tokenizer's end-of-turn id with the sampler's stop ids; look at the probability of the end "
+            "token "
             "after a finished answer.",
             "比较分词器的回合结束符与采样器的停止符；看答完之后结束符的概率。",
         ),

@@ -1,9 +1,11 @@
 """Findings about numbers and single updates: what is not finite, what explodes, what breaks the policy at once."""
 
+# Chinese punctuation is meant.
+# ruff: noqa: RUF001
 from __future__ import annotations
 
 from levelhead.watch.catalogue.policy import LEASH, SLOWER
-from levelhead.watch.findings import Entry, Remedy, Scaled, Text
+from levelhead.watch.entry import Entry, Remedy, Scaled, Text
 
 _CLIP = Remedy(
     why=Text(
@@ -37,7 +39,7 @@ _NO_STD = Remedy(
     verl={"algorithm.norm_adv_by_std_in_grpo": False},
 )
 
-ENTRIES = (
+ENTRIES: tuple[Entry, ...] = (
     Entry(
         code="nonfinite",
         severity="critical",
@@ -47,13 +49,16 @@ ENTRIES = (
             "损失、梯度、KL 或熵为 NaN 或无穷。从第一次这样的更新起，权重可能已毁。",
         ),
         mechanism=Text(
-            "Half precision overflows, a logarithm of zero, an exponential of a large log-ratio, or a mean over no tokens; "
-            "one such number in a sum makes the whole gradient NaN. If it reaches the weights every later output is NaN.",
+            "Half precision overflows, a logarithm of zero, an exponential of a large log-ratio, or a mean over no "
+            "tokens; "
+            "one such number in a sum makes the whole gradient NaN. If it reaches the weights every later output is "
+            "NaN.",
             "半精度溢出、对零取对数、对大的对数比值取指数，或对零个词元求均值；和式中一个即可使整个梯度成为 NaN。"
             "一旦进入权重，此后全是 NaN。",
         ),
         differs=Text(
-            "A lone infinite gradient at the start is fp16 loss scaling finding its range, and a trainer that skips the "
+            "A lone infinite gradient at the start is fp16 loss scaling finding its range, and a trainer that skips "
+            "the "
             "step loses nothing. NaN in a reward is the reward function's, in a single KL column the reference's.",
             "开头个别无穷梯度是 fp16 损失缩放在寻找量程，跳过该步即无损失。奖励中的 NaN 来自奖励函数，"
             "只有 KL 列为 NaN 来自参考模型。",
@@ -98,17 +103,20 @@ ENTRIES = (
             "梯度远超本次训练的常态，且已造成损害，或大到不可能无害。",
         ),
         mechanism=Text(
-            "Importance ratios and k3 KLs are exponentials: a few tokens whose probability has changed much carry the whole "
+            "Importance ratios and k3 KLs are exponentials: a few tokens whose probability has changed much carry "
+            "the whole "
             "gradient. Unclipped, or clipped again and again in that direction, it overwrites what was learnt.",
             "重要性比值与 k3 KL 都是指数：少数概率大变的词元承担了全部梯度。不裁剪，或反复朝该方向裁剪，都会覆盖所学。",
         ),
         differs=Text(
-            "One spike of twenty times the median that leaves reward, entropy and KL where they were is harmless: clipping "
+            "One spike of twenty times the median that leaves reward, entropy and KL where they were is harmless: "
+            "clipping "
             "did its work.",
             "单个二十倍于中位数的尖峰，若奖励、熵与 KL 都未变，则无害：裁剪已起作用。",
         ),
         confirm=Text(
-            "Look at the batch of that step: which tokens have the largest ratios, which rollouts the largest advantages?",
+            "Look at the batch of that step: which tokens have the largest ratios, which rollouts the largest "
+            "advantages?",
             "查看该步的批次：哪些词元比值最大，哪些采样优势最大？",
         ),
         remedies=(_CLIP, _BOUND, SLOWER),
@@ -131,7 +139,8 @@ ENTRIES = (
             "几次更新之内奖励跌到最低且不再恢复：某一步毁了策略。",
         ),
         mechanism=Text(
-            "A step that is too large in the policy's own terms moves probability to text that no rollout had punished yet. "
+            "A step that is too large in the policy's own terms moves probability to text that no rollout had "
+            "punished yet. "
             "From there the rewards hold no direction back.",
             "对策略而言过大的一步，把概率推到尚无采样惩罚过的文本上。从那里开始，奖励里没有回头的方向。",
         ),
@@ -146,7 +155,8 @@ ENTRIES = (
         remedies=(
             Remedy(
                 why=Text(
-                    "Go back to the checkpoint before this step; a lower learning rate and other random draws avoid it.",
+                    "Go back to the checkpoint before this step; a lower learning rate and other random draws avoid "
+                    "it.",
                     "回到该步之前的检查点；降低学习率并更换随机数即可避开。",
                 ),
                 source="levelhead guard, rollback",
@@ -181,12 +191,15 @@ ENTRIES = (
             "更新之后有效率立即丢失：策略不再写出可解析的内容。",
         ),
         mechanism=Text(
-            "In groups of valid but imperfect answers the worse ones are pushed away as hard as any failure, and the policy "
+            "In groups of valid but imperfect answers the worse ones are pushed away as hard as any failure, and "
+            "the policy "
             "flees to text that no rollout has punished yet. Once nothing is valid there is nothing to go back to.",
-            "在都有效但不完美的组里，较差者被像失败一样用力推开，策略便逃向尚未被惩罚的文本。一旦全都无效，就无路可回。",
+            "在都有效但不完美的组里，较差者被像失败一样用力推开，策略便逃向尚未被惩罚的文本。一旦全都无效，就无路可"
+            "回。",
         ),
         differs=Text(
-            "A catastrophic update shows in the reward alone; here the answers stop parsing. A policy that never parsed has "
+            "A catastrophic update shows in the reward alone; here the answers stop parsing. A policy that never "
+            "parsed has "
             "a template-mismatch.",
             "灾难性更新表现在奖励；此处是回答不再能解析。从未能解析的是 template-mismatch。",
         ),
@@ -198,7 +211,8 @@ ENTRIES = (
             _NO_STD,
             Remedy(
                 why=Text(
-                    "Larger groups hold better answers beside the imperfect ones, so that being valid is not what is punished.",
+                    "Larger groups hold better answers beside the imperfect ones, so that being valid is not what "
+                    "is punished.",
                     "更大的组里同时有更好的回答，被惩罚的便不是“有效”本身。",
                 ),
                 source="GRPO (Shao et al. 2024, arXiv:2402.03300)",
@@ -228,7 +242,8 @@ ENTRIES = (
             "每步突然只用原来很小一部分时间：几乎没有生成或训练任何东西。",
         ),
         mechanism=Text(
-            "Completions have shrunk to a token or two, the batch is empty after filtering, or updates are skipped. A step "
+            "Completions have shrunk to a token or two, the batch is empty after filtering, or updates are skipped. "
+            "A step "
             "that does no work teaches nothing.",
             "输出缩到一两个词元，过滤后批次为空，或更新被跳过。不干活的一步学不到东西。",
         ),
@@ -260,7 +275,8 @@ ENTRIES = (
             "每一行的最大与最小优势都相同：奖励的大小不再起作用。",
         ),
         mechanism=Text(
-            "A group of two, normalised by its own standard deviation, gives +-0.707 (sample) or +-1 (population) for any "
+            "A group of two, normalised by its own standard deviation, gives +-0.707 (sample) or +-1 (population) "
+            "for any "
             "difference. A tie-break of 0.01 is then as strong as right against wrong.",
             "两个采样的组除以自身标准差后，任何差异都给出 ±0.707（样本）或 ±1（总体）。0.01 的差别与对错之差一样强。",
         ),
@@ -285,7 +301,8 @@ ENTRIES = (
             "每题采样太少，基线就是噪声，多数组也没有对比。",
         ),
         mechanism=Text(
-            "The group's mean stands for the prompt's value, with an error of 1/sqrt(K). At K = 2 a pair differs only when "
+            "The group's mean stands for the prompt's value, with an error of 1/sqrt(K). At K = 2 a pair differs "
+            "only when "
             "exactly one succeeds, and normalisation then makes every difference equal.",
             "组均值代表该题的价值，误差为 1/√K。K = 2 时只有恰一个成功才有差别，归一化又把所有差别变得一样大。",
         ),

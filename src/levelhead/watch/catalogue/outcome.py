@@ -1,11 +1,13 @@
 """Findings about what the reward says, and ``healthy``."""
 
+# Chinese punctuation is meant.
+# ruff: noqa: RUF001
 from __future__ import annotations
 
 from levelhead.watch.catalogue.policy import LEASH
-from levelhead.watch.findings import Entry, Remedy, Scaled, Text
+from levelhead.watch.entry import Entry, Remedy, Scaled, Text
 
-ENTRIES = (
+ENTRIES: tuple[Entry, ...] = (
     Entry(
         code="reward-hacking",
         severity="critical",
@@ -15,7 +17,8 @@ ENTRIES = (
             "奖励在升，而它所代表的（正确率、有效率、留出集得分）在降。",
         ),
         mechanism=Text(
-            "An easier part of the reward pays as well as the hard one, and the policy buys it with the hard one. The proxy "
+            "An easier part of the reward pays as well as the hard one, and the policy buys it with the hard one. "
+            "The proxy "
             "and the goal agree at first and part ways under optimisation.",
             "奖励中较易的部分与较难的同样划算，策略便以后者换前者。代理与目标起初一致，被优化后分道扬镳。",
         ),
@@ -50,7 +53,13 @@ ENTRIES = (
             ),
             LEASH,
         ),
-        explains=("length-collapse", "entropy-collapse", "saturated-all-one-reward", "no-improvement", "reference-drift"),
+        explains=(
+            "length-collapse",
+            "entropy-collapse",
+            "saturated-all-one-reward",
+            "no-improvement",
+            "reference-drift",
+        ),
     ),
     Entry(
         code="no-improvement",
@@ -61,17 +70,21 @@ ENTRIES = (
             "走了这么多步，奖励仍在原处或更低，而别无解释。",
         ),
         mechanism=Text(
-            "The updates are too small for the noise, the batch holds too few informative groups, or the task is at the "
-            "limit of what this policy can do. A flat training reward can hide a rising held-out score, and the reverse.",
+            "The updates are too small for the noise, the batch holds too few informative groups, or the task is at "
+            "the "
+            "limit of what this policy can do. A flat training reward can hide a rising held-out score, and the "
+            "reverse.",
             "更新相对噪声太小，批次里有信息的组太少，或任务已到策略极限。训练奖励持平时留出集得分可能在升，反之亦然。",
         ),
         differs=Text(
-            "When groups are dead, answers cut or gradients zero, those are the cause. A few dozen rows of a noisy reward "
+            "When groups are dead, answers cut or gradients zero, those are the cause. A few dozen rows of a noisy "
+            "reward "
             "prove nothing.",
             "若死组、截断或零梯度存在，它们才是原因。几十行嘈杂的奖励说明不了什么。",
         ),
         confirm=Text(
-            "Evaluate the first and the last checkpoint on held-out items with enough samples for the difference to show.",
+            "Evaluate the first and the last checkpoint on held-out items with enough samples for the difference to "
+            "show.",
             "用足够样本在留出集上评估首末两个检查点。",
         ),
         remedies=(
@@ -103,17 +116,20 @@ ENTRIES = (
         severity="critical",
         title=Text("The judge failed", "评判失效"),
         meaning=Text(
-            "The reward went blank while the policy did not change: the judge, a service or a sandbox failed, and the policy "
+            "The reward went blank while the policy did not change: the judge, a service or a sandbox failed, and "
+            "the policy "
             "was trained on its silence.",
             "策略没有变，奖励却成了空白：评判、服务或沙箱失效，策略在按它的沉默训练。",
         ),
         mechanism=Text(
-            "A reward model that times out or a sandbox that is down returns its default for every rollout. Groups lose "
+            "A reward model that times out or a sandbox that is down returns its default for every rollout. Groups "
+            "lose "
             "contrast for that time, or failures are scored as wrong answers.",
             "超时的奖励模型或宕掉的沙箱对每条采样都返回默认值。这段时间组内没有对比，或把故障当作错误扣分。",
         ),
         differs=Text(
-            "In a broken policy lengths and entropy move with the reward. A deadlock has no gradient either, and does not "
+            "In a broken policy lengths and entropy move with the reward. A deadlock has no gradient either, and "
+            "does not "
             "end.",
             "策略坏掉时长度与熵随奖励一起变。deadlock 同时没有梯度，且不会结束。",
         ),
@@ -144,7 +160,8 @@ ENTRIES = (
             "这些行里没有需要改动的东西。",
         ),
         mechanism=Text(
-            "No detector found more than its doubts. Low entropy, dead groups, long answers and single spikes are part of "
+            "No detector found more than its doubts. Low entropy, dead groups, long answers and single spikes are "
+            "part of "
             "runs that learn.",
             "没有检测器找到超出疑虑的证据。低熵、死组、长回答与个别尖峰都是正常学习的一部分。",
         ),

@@ -1,8 +1,10 @@
 """Findings about the policy's spread and its distance from the reference."""
 
+# Chinese punctuation is meant.
+# ruff: noqa: RUF001
 from __future__ import annotations
 
-from levelhead.watch.findings import Entry, Remedy, Scaled, Text
+from levelhead.watch.entry import Entry, Remedy, Scaled, Text
 
 _ENTROPY_PAPER = "The Entropy Mechanism of RL for Reasoning LMs (Cui et al. 2025, arXiv:2505.22617)"
 SLOWER = Remedy(
@@ -49,24 +51,28 @@ LEASH = Remedy(
     verl={"actor_rollout_ref.actor.use_kl_loss": True, "actor_rollout_ref.actor.kl_loss_coef": 0.05},
 )
 
-ENTRIES = (
+ENTRIES: tuple[Entry, ...] = (
     Entry(
         code="entropy-collapse",
         severity="critical",
         title=Text("Entropy collapse", "熵崩溃"),
         meaning=Text(
-            "The policy has all but stopped varying its answers, and the reward does not show for it: exploration is over "
+            "The policy has all but stopped varying its answers, and the reward does not show for it: exploration "
+            "is over "
             "before the task was learnt.",
             "策略几乎不再变化，奖励却没有相应提高：任务还没学会，探索已经结束。",
         ),
         mechanism=Text(
-            "Policy gradients raise what is already likely whenever it pays, so entropy is spent with every success. Spent "
-            "too fast (high learning rate, low temperature, symmetric clipping, small groups), groups lose their contrast.",
+            "Policy gradients raise what is already likely whenever it pays, so entropy is spent with every "
+            "success. Spent "
+            "too fast (high learning rate, low temperature, symmetric clipping, small groups), groups lose their "
+            "contrast.",
             "策略梯度总在奖励已经高概率的选择，每次成功都在消耗熵。消耗过快（学习率高、温度低、对称裁剪、组太小）时，"
             "组内便失去对比。",
         ),
         differs=Text(
-            "Low entropy alone is no fault: runs whose reward rises end at 0.05 nats and less. It is a collapse when the "
+            "Low entropy alone is no fault: runs whose reward rises end at 0.05 nats and less. It is a collapse "
+            "when the "
             "reward stands or falls, dead groups grow, or the fall takes a few steps only.",
             "仅仅熵低不是故障：奖励上升的训练可以降到 0.05 纳特以下。奖励停滞或下降、死组增多、几步之内骤降才是崩溃。",
         ),
@@ -93,7 +99,8 @@ ENTRIES = (
             "策略正在散成噪声：熵在升，奖励停滞或下降。",
         ),
         mechanism=Text(
-            "Negative advantages push probability away from sampled tokens to everything else, and an entropy bonus or a "
+            "Negative advantages push probability away from sampled tokens to everything else, and an entropy bonus "
+            "or a "
             "high temperature adds to it. Once text degrades, all rewards are bad and the pushing continues.",
             "负优势把概率从采样词元推向其余一切，熵奖励或高温度更添其势。文本一旦变差，奖励都差，推力便不停。",
         ),
@@ -109,7 +116,8 @@ ENTRIES = (
         remedies=(
             Remedy(
                 why=Text(
-                    "The entropy bonus pays for noise once rewards give no direction: lower it, or bound it by a target.",
+                    "The entropy bonus pays for noise once rewards give no direction: lower it, or bound it by a "
+                    "target.",
                     "奖励失去方向后，熵奖励就在奖励噪声：调低，或用目标限制。",
                 ),
                 source=_ENTROPY_PAPER,
@@ -133,7 +141,6 @@ ENTRIES = (
             "length-runaway",
             "length-truncation",
             "no-improvement",
-            "catastrophic-update",
             "kl-blowup",
             "gradient-spike",
             "update-collapse",
@@ -148,7 +155,8 @@ ENTRIES = (
             "熵奖励越大熵降得越快：它在降低本该提高的东西。",
         ),
         mechanism=Text(
-            "A loss is minimised and entropy is to be maximised, so exactly one minus belongs between them. With none, or "
+            "A loss is minimised and entropy is to be maximised, so exactly one minus belongs between them. With "
+            "none, or "
             "with two, the optimizer is paid for determinism.",
             "损失被最小化而熵应最大化，两者之间恰需一个负号。没有或有两个，优化器就在奖励确定性。",
         ),
@@ -163,7 +171,8 @@ ENTRIES = (
         remedies=(
             Remedy(
                 why=Text(
-                    "The term audit measures each term's slope on the run itself and stops when a bonus lowers entropy.",
+                    "The term audit measures each term's slope on the run itself and stops when a bonus lowers "
+                    "entropy.",
                     "项审计在训练中测量每一项的斜率，熵奖励使熵下降时即停止。",
                 ),
                 source="levelhead check; docs/objective.md, signs",
@@ -184,13 +193,16 @@ ENTRIES = (
             "策略离参考模型太远，奖励并不值得；原有能力正在流失。",
         ),
         mechanism=Text(
-            "The pull of the KL term is its coefficient times the distance, and here the reward's push is stronger at every "
-            "distance reached. The k3 estimate is exponential in the log-ratio, so a few tokens then dominate loss and "
+            "The pull of the KL term is its coefficient times the distance, and here the reward's push is stronger "
+            "at every "
+            "distance reached. The k3 estimate is exponential in the log-ratio, so a few tokens then dominate loss "
+            "and "
             "gradient.",
             "KL 项的拉力等于系数乘距离，此处奖励的推力始终更大。k3 估计对对数比值是指数的，少数词元便主宰损失与梯度。",
         ),
         differs=Text(
-            "KL that is highest at the first row is a mismatch of set-up (logprob-mismatch), not drift. A single spike "
+            "KL that is highest at the first row is a mismatch of set-up (logprob-mismatch), not drift. A single "
+            "spike "
             "that comes back is an outlier of the estimator. A missing KL column means that no reference is kept.",
             "第一行就最高的 KL 是设置不一致（logprob-mismatch），不是漂移。单个回落的尖峰是估计量的离群值。"
             "没有 KL 列表示没有保留参考模型。",
@@ -211,7 +223,8 @@ ENTRIES = (
             "与参考模型的 KL 持续上升，奖励却没有相应提高。",
         ),
         mechanism=Text(
-            "Noise in the gradient is a random walk away from the reference, and a small KL coefficient hardly opposes it. "
+            "Noise in the gradient is a random walk away from the reference, and a small KL coefficient hardly "
+            "opposes it. "
             "Without contrast in the groups nothing but that walk remains.",
             "梯度噪声使策略做随机游走，过小的 KL 系数难以阻挡。组内没有对比时，只剩下这种游走。",
         ),
@@ -232,12 +245,14 @@ ENTRIES = (
             "训练早期多种不稳定同时出现：更新超过了证据所能支持的幅度。",
         ),
         mechanism=Text(
-            "A batch holds a few dozen groups, so its gradient is mostly noise; a large step follows the noise. The policy "
+            "A batch holds a few dozen groups, so its gradient is mostly noise; a large step follows the noise. The "
+            "policy "
             "that results samples worse data, and the next gradient is larger still.",
             "一批只有几十组，梯度大半是噪声，步子大就跟着噪声走。变差的策略采到更差的数据，下一个梯度更大。",
         ),
         differs=Text(
-            "One instability alone has its own name. A mismatch between trainer and sampler looks alike, and is visible at "
+            "One instability alone has its own name. A mismatch between trainer and sampler looks alike, and is "
+            "visible at "
             "the first row.",
             "单一的不稳定有自己的名字。训练端与采样端不一致看起来相似，但第一行就能看出。",
         ),

@@ -1,13 +1,16 @@
 """Findings about the set-up: engines that disagree, stale weights, templates and masks."""
 
+# Chinese punctuation is meant.
+# ruff: noqa: RUF001
 from __future__ import annotations
 
 from levelhead.watch.catalogue.policy import SLOWER
-from levelhead.watch.findings import Entry, Remedy, Text
+from levelhead.watch.entry import Entry, Remedy, Text
 
 _TIS = Remedy(
     why=Text(
-        "Weighting each token by the truncated ratio of trainer to sampler corrects for a sampler that is not quite the "
+        "Weighting each token by the truncated ratio of trainer to sampler corrects for a sampler that is not quite "
+        "the "
         "policy.",
         "按训练端与采样端概率之比（截断）给词元加权，可校正不完全一致的采样器。",
     ),
@@ -27,23 +30,26 @@ _CHECK = Remedy(
     verl={"actor_rollout_ref.model.custom_chat_template": "the template that the policy was tuned with"},
 )
 
-ENTRIES = (
+ENTRIES: tuple[Entry, ...] = (
     Entry(
         code="logprob-mismatch",
         severity="critical",
         title=Text("Trainer and sampler disagree", "训练端与采样端不一致"),
         meaning=Text(
-            "The trainer gives the drawn tokens other probabilities than the engine that drew them (or than the reference "
+            "The trainer gives the drawn tokens other probabilities than the engine that drew them (or than the "
+            "reference "
             "it starts from): ratios, KL and advantages refer to another policy.",
             "训练端给出的词元概率与采样引擎（或起点参考模型）不同：比值、KL 与优势都属于另一个策略。",
         ),
         mechanism=Text(
-            "Weights were not synchronised, the engines differ in precision, kernels, temperature or template, or an adapter "
+            "Weights were not synchronised, the engines differ in precision, kernels, temperature or template, or "
+            "an adapter "
             "is on in one and off in the other. Corrections then scale the gradient to nothing, or let it explode.",
             "权重没有同步，两端精度、算子、温度或模板不同，或适配器一端开一端关。校正随后把梯度缩没或放大到爆炸。",
         ),
         differs=Text(
-            "A mismatch is there at the first row, before any update; drift grows from zero. Small differences (0.01 nats a "
+            "A mismatch is there at the first row, before any update; drift grows from zero. Small differences "
+            "(0.01 nats a "
             "token) between engines are normal.",
             "不一致在第一行、任何更新之前就有；漂移从零开始增长。两端每词元约 0.01 纳特的差别是正常的。",
         ),
@@ -76,7 +82,8 @@ ENTRIES = (
             "采样来自许多次更新之前，梯度对应的策略已不存在。",
         ),
         mechanism=Text(
-            "Asynchronous sampling, many updates a batch or a failed weight transfer leave a gap of versions. Ratios spread, "
+            "Asynchronous sampling, many updates a batch or a failed weight transfer leave a gap of versions. "
+            "Ratios spread, "
             "clipping removes most of the signal, and what is left is biased.",
             "异步采样、一批多次更新或权重传输失败造成版本差。比值散开，裁剪去掉大半信号，余下的有偏。",
         ),
@@ -112,14 +119,17 @@ ENTRIES = (
             "策略从不产出所要求的格式，或不是它写的词元被算在它头上。",
         ),
         mechanism=Text(
-            "The prompt is rendered otherwise than in tuning, a tag that the parser wants is already in the template, or "
-            "appended tokens are not masked. Format rewards stay at zero whatever the answer, or ratios explode on tokens "
+            "The prompt is rendered otherwise than in tuning, a tag that the parser wants is already in the "
+            "template, or "
+            "appended tokens are not masked. Format rewards stay at zero whatever the answer, or ratios explode on "
+            "tokens "
             "that were never drawn.",
             "提示的渲染与微调时不同，解析器要的标签已在模板里，或追加的词元没有掩掉。"
             "于是格式奖励恒为零，或比值在未采样的词元上爆炸。",
         ),
         differs=Text(
-            "A policy that was valid and no longer is has collapsed (update-collapse). Rewards at zero with valid answers "
+            "A policy that was valid and no longer is has collapsed (update-collapse). Rewards at zero with valid "
+            "answers "
             "are the reward function's.",
             "曾经有效后来失效是 update-collapse；回答有效而奖励为零是奖励函数的问题。",
         ),
@@ -147,12 +157,14 @@ ENTRIES = (
             "损失覆盖了策略没有写的词元；它在学习改变提示的概率。",
         ),
         mechanism=Text(
-            "A completion mask is shifted, computed from padding, or missing. The gradient of the prompt is shared by a whole "
+            "A completion mask is shifted, computed from padding, or missing. The gradient of the prompt is shared "
+            "by a whole "
             "group and drowns the difference between its answers.",
             "输出掩码错位、由填充推算，或缺失。提示的梯度全组共享，会淹没回答之间的差别。",
         ),
         differs=Text(
-            "It shows in the set-up, not in the course of a log: preflight changes prompt labels and looks whether the loss "
+            "It shows in the set-up, not in the course of a log: preflight changes prompt labels and looks whether "
+            "the loss "
             "moves.",
             "它体现在设置而非日志走势：预检改动提示标签，看损失是否变化。",
         ),
@@ -181,7 +193,8 @@ ENTRIES = (
             "改进一个任务就损害另一个：两者梯度大多方向相反。",
         ),
         mechanism=Text(
-            "Tasks share weights, and the sum of two opposed gradients follows the longer one. The shorter one's task is then "
+            "Tasks share weights, and the sum of two opposed gradients follows the longer one. The shorter one's "
+            "task is then "
             "trained backwards.",
             "任务共享权重，两个相反梯度之和跟随较长者。较短者的任务便被反向训练。",
         ),
@@ -213,7 +226,8 @@ ENTRIES = (
             "一个任务的奖励在升，另一个在降：训练在迁就前者。",
         ),
         mechanism=Text(
-            "Rewards of larger spread, more prompts or easier progress give longer gradients, and the sum follows them. "
+            "Rewards of larger spread, more prompts or easier progress give longer gradients, and the sum follows "
+            "them. "
             "Nothing in a plain sum notices that another task is paying.",
             "方差更大、题更多或更易进步的任务梯度更长，求和便随之而去。普通求和察觉不到别的任务在付代价。",
         ),

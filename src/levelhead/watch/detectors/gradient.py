@@ -96,12 +96,12 @@ class GradientSpike:
                 case.add(-1.0, "no-harm-after-spike")
                 if len(spikes) <= max(2, 0.03 * n):
                     case.severity = "info"
-        self._growth(case, view, gradient)
+        self._growth(case, gradient)
         case.add(-2.5 * view.course.learned, "reward-rises")
         case.show(gradient, *(steps[i] for i in sorted({max(0, worst - 1), worst, top, n - 1})))
         yield case
 
-    def _growth(self, case: Suspicion, view: View, gradient: Series) -> None:
+    def _growth(self, case: Suspicion, gradient: Series) -> None:
         n = len(gradient)
         if n < 4:
             if n >= 2 and gradient.values[-1] > 100 * gradient.values[0] and gradient.values[-1] > 100:

@@ -47,8 +47,8 @@ class Lengths:
         peak = max(stats.smooth(cut.values, m)[m - 1 :]) if n else 0.0
         level = max(late, 0.8 * peak)
         case = Suspicion("length-truncation")
-        case.add(3.0 * stats.ramp(level, 0.15, 0.6), "cut-share", share=level)
-        case.add(0.8 * stats.ramp(level, 0.7, 0.95), "cut-nearly-all", share=level)
+        weight = 3.0 * stats.ramp(level, 0.15, 0.6) + 0.8 * stats.ramp(level, 0.7, 0.95)
+        case.add(weight, "cut-share", share=level)
         if n >= 4:
             case.add(1.2 * stats.ramp(level - early, 0.1, 0.4), "cut-share-grows", early=early, late=level)
             self._outcome(case, view, level)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -91,7 +92,10 @@ class NoImprovement:
             return
         case = Suspicion("no-improvement", first_step=series.steps[0])
         reached = stats.ramp(reward.n * series.stride, 40, 220)
-        flat = (1 - reward.rise) * (1 - course.learned)
+        # Flat is proven only where a gain that matters would have stood out of the noise.
+        error = stats.noise(series.values) * math.sqrt(12 / reward.n)
+        proven = stats.ramp((abs(reward.late - reward.early) + 2 * error) / reward.scale, 0.5, 0.25)
+        flat = (1 - reward.rise) * (1 - course.learned) * (0.4 + 0.6 * proven)
         case.add((0.8 + 2.2 * reached) * flat, "reward-flat-for", rows=reward.n, early=reward.early, late=reward.late)
         if reward.fall > 0.3:
             lost = abs(reward.early - reward.late) / max(abs(reward.early), reward.scale, 1e-9)
@@ -125,7 +129,7 @@ class JudgeFailure:
             case.first_step = next((s for s, v in zip(errors.steps, errors.values, strict=True) if v > 0.05), None)
             case.show(errors, *((case.first_step,) if case.first_step is not None else ()))
         reward = view.history.series("reward")
-        if 0 < reward.bad.count and len(reward):
+        if reward.bad.count and len(reward):
             case.add(2.5, "reward-not-finite", rows=reward.bad.count)
         self._blank(case, view, reward)
         if case.clues:
@@ -135,7 +139,7 @@ class JudgeFailure:
         values = reward.values
         if len(values) < 8:
             return
-        still = [False] + [abs(b - a) <= 1e-12 for a, b in zip(values, values[1:], strict=False)]
+        still = [False] + [abs(b - a) <= 1e-12 for a, b in itertools.pairwise(values)]
         start, length = stats.longest_run(still)
         begin = start - 1
         if length < 2 or begin < 3 or length + 1 >= len(values) - 3:
@@ -186,7 +190,11 @@ class TaskBalance:
         tasks = [s for s in view.history.matching("tasks/") if s.name.endswith("/reward") and len(s) >= 8]
         if len(tasks) >= 2:
             yield self._imbalance(tasks)
-        cosines = [s for s in [*view.history.matching("gradients/cosine"), *view.history.matching("merge/cosine/")] if len(s) >= 4]
+        cosines = [
+            s
+            for s in [*view.history.matching("gradients/cosine"), *view.history.matching("merge/cosine/")]
+            if len(s) >= 4
+        ]
         for cosine in cosines[:1]:
             late = stats.median(cosine.values[-stats.edge(len(cosine), 0.4) :])
             case = Suspicion(

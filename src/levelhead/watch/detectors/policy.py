@@ -34,6 +34,9 @@ class EntropyCollapse:
                 late=late,
             )
             self._speed(case, entropy)
+            if not course.reward.n and not course.held_out:
+                case.add(0.6 * stats.ramp(fall, math.log(3), math.log(6)), "reward-not-logged")
+                case.severity = "warning"
         else:
             case.add(
                 2.5 * stats.ramp(-math.log(max(late, _FLOOR)), -math.log(0.3), -math.log(0.02)),
@@ -52,6 +55,8 @@ class EntropyCollapse:
         yield case
 
     def _speed(self, case: Suspicion, entropy: Series) -> None:
+        if len(entropy) < 8:
+            return
         width = max(3, round(0.08 * len(entropy)))
         values = [math.log(max(v, _FLOOR)) for v in entropy.values]
         steepest = max((a - b for a, b in zip(values, values[width:], strict=False)), default=0.0)
@@ -80,7 +85,7 @@ class EntropyExplosion:
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Weigh the climb against the reward."""
         entropy = view.series("entropy")
-        if len(entropy) < 2:
+        if not len(entropy):
             return
         course = view.course
         early, late = ends(entropy)
@@ -94,6 +99,8 @@ class EntropyExplosion:
             case.add(2.2 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
             if course.known and course.learned < 0.2:
                 case.add(0.5, "reward-flat")
+        else:
+            case.add(2.6 * stats.ramp(late, 3.0, 4.5), "entropy-high", late=late)
         case.add(-4.0 * course.learned, "reward-rises")
         case.first_step = crossing(entropy, early * 1.7 + 0.05)
         case.show(
@@ -108,7 +115,13 @@ class EntropySign:
     codes = ("entropy-sign",)
 
     def examine(self, view: View) -> Iterator[Suspicion]:
-        """Compare the speed of the fall under small and under large coefficients of one run."""
+        """Ask the audit if it ran; else compare the fall under small and under large coefficients of the run."""
+        audited = view.series("audit/entropy/coef")
+        if len(audited) and stats.median(audited.values) < 0:
+            value = stats.median(audited.values)
+            case = Suspicion("entropy-sign", first_step=audited.steps[0], setup=True)
+            yield case.add(7.0, "audit-coefficient", value=value).show(audited, audited.steps[0])
+            return
         entropy, coef = view.series("entropy"), view.series("entropy_coef")
         if len(entropy) < 12 or len(coef) < 12:
             return
@@ -118,7 +131,7 @@ class EntropySign:
         if high <= 0 or high < 1.5 * max(low, 1e-12):
             return
         width = max(2, n // 12)
-        speeds = [(c[i], (e[i + width] - e[i]) / width) for i in range(0, n - width)]
+        speeds = [(c[i], (e[i + width] - e[i]) / width) for i in range(n - width)]
         cut = stats.median([coefficient for coefficient, _ in speeds])
         slow = [v for coefficient, v in speeds if coefficient <= cut]
         fast = [v for coefficient, v in speeds if coefficient > cut]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from levelhead.watch import stats
@@ -25,7 +26,7 @@ class DeadGroups:
         solved = self._all_solved(view, dead, reward)
         yield from (s for s in (failing, solved) if s)
         if len(dead):
-            yield self._mixed(view, dead, failing, solved)
+            yield self._mixed(view, dead)
 
     def _all_failed(self, view: View, dead: Series, reward: Series) -> Suspicion | None:
         n = len(reward)
@@ -84,7 +85,7 @@ class DeadGroups:
         case.first_step = reward.steps[start]
         return case.show(reward, case.first_step, reward.steps[-1]).show(dead, dead.steps[-1])
 
-    def _mixed(self, view: View, dead: Series, *sides: Suspicion | None) -> Suspicion:
+    def _mixed(self, view: View, dead: Series) -> Suspicion:
         case = Suspicion("reward-dead-groups")
         n = len(dead)
         m = max(1, n // 2)
@@ -135,6 +136,7 @@ class Deadlock:
         case.add(7.5 * stats.ramp(frozen, 1, max(6, 0.1 * len(dead))), "stands-still", rows=frozen, step=begin)
         if frozen < 5:
             case.add(-2.0, "few-rows", rows=frozen)
+        case.add(-6.0 * self._by_chance(dead, begin, frozen), "dead-rows-are-usual", rows=frozen)
         course = view.course
         alive = sum(1 for step, v in zip(dead.steps, dead.values, strict=True) if step < begin and v < _DEAD)
         entropy = view.series("entropy")
@@ -150,6 +152,16 @@ class Deadlock:
                 case.show_value(name, series.steps[before - 1], series.values[before - 1])
             case.show(series, begin)
         yield case
+
+    def _by_chance(self, dead: Series, begin: float, frozen: int) -> float:
+        """0 to 1: how well a run that is dead in most rows anyway explains a dead stretch at its end.
+
+        A stretch of dead rows at the very beginning is a hard start, and says nothing about later rows.
+        """
+        before = [v >= _DEAD for step, v in zip(dead.steps, dead.values, strict=True) if step < begin]
+        first = before.index(False) if False in before else len(before)
+        usual = (sum(before[first:]) + 0.5) / (len(before) - first + 1)
+        return stats.ramp(-frozen * math.log(min(usual, 0.999)), 8, 3)
 
 
 def _tail_start(series: Series, holds: Callable[[float], bool]) -> int:

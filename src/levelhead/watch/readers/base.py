@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from levelhead.watch.readers.keys import KeyMap
-from levelhead.watch.readers.values import NotANumber, number_of, parse_pair
+from levelhead.watch.readers.values import NotANumberError, number_of, parse_pair
 
 CORE = frozenset(
     {
@@ -36,6 +36,8 @@ CORE = frozenset(
 
 _SUMMARY = frozenset({"train_runtime", "train_samples_per_second", "total_flos", "train_steps_per_second"})
 _FRACTIONS = ("frac_reward_zero_std", "dead_groups/", "completions/clipped_ratio", "completions/valid_ratio")
+_NULL_IS_NAN = frozenset({"loss", "policy_loss", "grad_norm", "kl", "ppo_kl", "entropy"})
+"""Where these are null, sources that cannot write NaN (verl's JSON lines) or drop it (TRL's windows) mean NaN."""
 _MAX_UNREAD = 20
 _UNIX_TIME = 1e8
 
@@ -105,6 +107,7 @@ class Translator:
     def __init__(self, source: str, extra: Mapping[str, str] | None = None) -> None:
         self.source = source
         self.keys = KeyMap(source, extra)
+        self._null_is_nan = source == "verl-file" or source.startswith("trl")
 
     def known(self, raw: str) -> bool:
         """Whether ``raw`` is a signal (steps and epochs included)."""
@@ -130,6 +133,8 @@ class Translator:
             if target is None:
                 continue
             number, deviation = self._number(value)
+            if number is None and self._null_is_nan and target.name in _NULL_IS_NAN and value in (None, "None"):
+                number = math.nan
             if number is None:
                 continue
             if ranks.get(target.name, 1 << 30) <= target.rank:
@@ -144,7 +149,7 @@ class Translator:
         if isinstance(value, str):
             try:
                 return parse_pair(value)
-            except NotANumber:
+            except NotANumberError:
                 return None, None
         return number_of(value), None
 

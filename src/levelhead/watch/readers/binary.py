@@ -167,13 +167,13 @@ class WandbReader:
         self._number = 0
         self._parts = bytearray()
         self._started = False
-        self._broken = False
+        self._skip = 0
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
         """Rows of the records that ``chunk`` completes."""
-        if self._broken:
-            return
         self._buffer += chunk
+        if not self._skipped():
+            return
         if not self._started:
             if len(self._buffer) < _HEADER:
                 return
@@ -191,8 +191,7 @@ class WandbReader:
                 return
             _, length, kind = struct.unpack_from("<IHB", self._buffer)
             if kind not in (1, 2, 3, 4) or length > room - _HEADER:
-                yield from self._resync(room)
-                if self._broken or len(self._buffer) < _HEADER:
+                if not self._resync(room):
                     return
                 continue
             if len(self._buffer) < _HEADER + length:
@@ -212,16 +211,19 @@ class WandbReader:
         del self._buffer[:count]
         self._offset += count
 
-    def _resync(self, room: int) -> Iterator[Row]:
-        """Skip to the next block after a damaged fragment."""
+    def _resync(self, room: int) -> bool:
+        """Skip to the next block after a damaged fragment; false where it is not there yet."""
         self.unread.add(self._number + 1, "a damaged record; reading goes on at the next block")
         self._parts.clear()
-        if len(self._buffer) < room:
-            self._broken = True
-            self._buffer.clear()
-        else:
-            self._drop(room)
-        yield from ()
+        self._skip = room
+        return self._skipped()
+
+    def _skipped(self) -> bool:
+        """Drop what is still to be skipped; false while more input is needed for it."""
+        count = min(self._skip, len(self._buffer))
+        self._drop(count)
+        self._skip -= count
+        return self._skip == 0
 
     def _fragment(self, kind: int, data: bytes) -> Iterator[Row]:
         if kind in (1, 2):

@@ -34,11 +34,11 @@ _SIGNATURES: tuple[tuple[str, str], ...] = (
     ),
     ("trl-notebook", r"Step\W+Training Loss"),
     ("trl-unsloth", r"Unsloth|completions/[\s\S]*'completion_length'[\s\S]*'kl'"),
-    ("trl", r"""['"](?:reward_std|completions/mean_length|completion_length|rewards/[\w./-]+)['"]\s*:"""),
+    ("trl", r"""'(?:reward_std|completion_length|rewards/[\w./-]+)'\s*:|['"]completions/mean_length['"]\s*:"""),
     ("jsonl", r'^\s*\{"[\s\S]*\}\s*\n\s*\{"'),
-    ("json", r"^\s*(?:\{|\[\s*[\[{])"),
+    ("json", r"^\s*(?:\{\s*[\"}]|\[\s*[\[{])"),
     ("markdown", r"^\s*\|.*\|\s*\n\s*\|?[\s:|-]+\|"),
-    ("csv", r"^[^\n{}]*,[^\n{}]*\n[^\n{}]*,"),
+    ("csv", r"^[^\n{}=:|]*,[^\n{}=:|]*\n[^\n{}=:]*,"),
 )
 _COMPILED = tuple((name, re.compile(pattern, re.MULTILINE)) for name, pattern in _SIGNATURES)
 # These describe the file's beginning, not a line anywhere in it.

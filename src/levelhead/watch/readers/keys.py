@@ -16,7 +16,8 @@ _INVERSE = "1/"
 # canonical name: raw keys, the most trusted first; "1-key" is one minus the key, "1/key" its inverse.
 _COMMON: dict[str, str] = {
     "step": "train/global_step, training/global_step, trainer/global_step, global_step, global step, train/step, "
-    "rollout/step, step, steps, iteration, iter, it, train_step, training_step, optimizer_step, update_step, 步骤, 步, "
+    "rollout/step, step, steps, iteration, iter, it, train_step, training_step, optimizer_step, update_step, 步骤, "
+    "步, "
     "episode, rollout_id, update, _step",
     "epoch": "epoch, training/epoch, train/epoch, ep",
     "loss": "loss, actor/loss, training loss, training_loss, total_loss, loss/mean, loss/total_avg, train_loss, "
@@ -28,11 +29,13 @@ _COMMON: dict[str, str] = {
     "average_reward, rewards_mean, avg reward, avg total reward, avg filtered reward, total_reward, reward_total, "
     "train_reward, env/reward, env/all/reward/total, rewards, rew, rm, objective/scores, objective/rlhf_reward, "
     "episode_reward, score, mean_score, score_mean, avg_score, scores, mean reward, average reward, batch_reward, "
-    "reward_avg, r_mean, 奖励, 平均奖励, total reward, ep_reward, return_mean, mean_return",
+    "reward_avg, r_mean, 奖励, 平均奖励, total reward, ep_reward, return_mean, mean_return, "
+    "reward/avg_total_reward, avg_total_reward",
     "reward_std": "reward_std, group_reward_std, reward/std, rewards/std, std_reward, rewards_std, rstd, "
     "critic/score/std, critic/rewards/std, within_group_std, group_std, reward_group_std, std(reward), reward std, "
     "rew_std, mean_group_std, 奖励标准差",
-    "reward/max": "critic/score/max, reward/max, rewards/max, reward_max, max_reward, rew_max, best_reward, rollout/reward_max",
+    "reward/max": "critic/score/max, reward/max, rewards/max, reward_max, max_reward, rew_max, best_reward, "
+    "rollout/reward_max",
     "reward/min": "critic/score/min, reward/min, rewards/min, reward_min, min_reward, rew_min, rollout/reward_min",
     "frac_reward_zero_std": "frac_reward_zero_std, frac_zero_std, zero%, zero_std, zero_std_frac, zero_std_ratio, "
     "frac_zero_variance, zero_variance_frac, zero_var_frac, dead_groups, dead_group_frac, frac_dead_groups, "
@@ -40,25 +43,28 @@ _COMMON: dict[str, str] = {
     "zero std, zero-std, zero_std_groups, frac_zero_advantage, zero_advantage_frac, uniform_groups, "
     "1-dynamic_filtering_pass_rate, 1-baseline_reward/pct_mixed, 1-train/agg/all/solved_some, 1-solved_some, "
     "1-effective_group_ratio, 1-frac_mixed, 1-frac_informative",
-    "dead_groups/failed": "dead_groups/failed, baseline_reward/pct_0, train/agg/all/solved_none, solved_none, all_failed, "
-    "frac_all_failed, batch/solve_none, all_fail_frac, frac_all_zero, all_wrong, frac_all_wrong",
-    "dead_groups/solved": "dead_groups/solved, baseline_reward/pct_1, train/agg/all/solved_all, solved_all, all_solved, "
-    "frac_all_solved, batch/solve_all, all_pass_frac, frac_all_one, all_correct, frac_all_correct",
+    "dead_groups/failed": "dead_groups/failed, baseline_reward/pct_0, train/agg/all/solved_none, solved_none, "
+    "all_failed, frac_all_failed, batch/solve_none, all_fail_frac, frac_all_zero, all_wrong, frac_all_wrong",
+    "dead_groups/solved": "dead_groups/solved, baseline_reward/pct_1, train/agg/all/solved_all, solved_all, "
+    "all_solved, frac_all_solved, batch/solve_all, all_pass_frac, frac_all_one, all_correct, frac_all_correct",
     "advantages/mean": "advantages/mean, critic/advantages/mean, advantage_mean, adv_mean, mean_advantage",
     "advantages/max": "advantages/max, critic/advantages/max, advantage_max, adv_max, max_advantage",
     "advantages/min": "advantages/min, critic/advantages/min, advantage_min, adv_min, min_advantage",
     "entropy": "entropy, actor/entropy, entropy/mean, entropy/all/mean, approx_entropy, mean_entropy, policy_entropy, "
-    "policy/entropy_avg, policy/entropy, avg_entropy, entropy_mean, token_entropy, rollout/entropy, ent, actor_entropy, "
+    "policy/entropy_avg, policy/entropy, avg_entropy, entropy_mean, token_entropy, rollout/entropy, ent, "
+    "actor_entropy, "
     "train/entropy, mean_token_entropy, actor/entropy_mean, 熵, h",
     "entropy_coef": "entropy_coef, entropy_coeff, actor/entropy_coeff, actor/entropy_coef, ent_coef",
-    "kl": "kl, actor/kl_loss, critic/kl, actor/reward_kl_penalty, kl_penalty, kl_div, kl_divergence, kl_mean, mean_kl, "
+    "kl": "kl, actor/kl_loss, critic/kl, actor/reward_kl_penalty, kl_penalty, kl_div, kl_divergence, kl_mean, "
+    "mean_kl, "
     "kl/mean, kl_loss, train/kl_loss, kl_ref, ref_kl, avg_kl, kl div, kl divergence, kl_to_ref, kl_avg, "
     "kl_policy_ref, rollout/kl, loss/kl_avg, kl loss, kl_div_mean, actor/kl",
     "kl_coef": "kl_coef, actor/kl_coef, critic/kl_coeff, kl_coeff, beta, kl_beta",
     "ppo_kl": "ppo_kl, actor/ppo_kl, train/ppo_kl, approx_kl, policy/approxkl_avg, policy_kl_error, old_kl, approxkl, "
     "actor/approx_kl, old_approx_kl",
     "grad_norm": "grad_norm, actor/grad_norm, actor_grad_norm, optim/grad_norm, grad. norm, grad norm, gnorm, grad, "
-    "gradient_norm, total_grad_norm, gradient norm, actor_gnorm, gradnorm, grad_l2, g_norm, policy/grad_norm, 梯度范数, "
+    "gradient_norm, total_grad_norm, gradient norm, actor_gnorm, gradnorm, grad_l2, g_norm, policy/grad_norm, 梯度范"
+    "数, "
     "train/grad_norm, grad-norm, |g|",
     "learning_rate": "learning_rate, lr, actor/lr, actor_lr, act_lr, optim/lr, lr-pg_0, train/lr-pg_0, learning rate, "
     "train/lr, 学习率",
@@ -67,29 +73,33 @@ _COMMON: dict[str, str] = {
     "clip_frac_mean, cispo_clip_ratio, is_masked, is_masked/mean",
     "completions/mean_length": "completions/mean_length, response_length/mean, completion_length, response_length, "
     "rollout/response_length_mean, rollout/response_len/mean, mean_gen_tokens_per_sample, "
-    "train/agg/all/num_output_tokens/mean, mean generation length, gen_len, glen, mean_length, avg_length, avg_len, len, "
+    "train/agg/all/num_output_tokens/mean, mean generation length, gen_len, glen, mean_length, avg_length, avg_len, "
+    "len, "
     "resp_len, response_len, completion_len, mean_len, avg_completion_length, mean_completion_length, avg_tokens, "
     "output_tokens, comp_len, length, seq. length, avg_response_length, mean_response_length, completion length, "
     "response length, mean_tokens, completion_tokens, mean_completion_tokens, gen_length, generation_length, "
     "val/sequence_lengths, avg_completion_len, mean_resp_len, response_length_mean, completion_length_mean, 平均长度, "
     "mean completion length, num_output_tokens, env/all/ac_tokens_per_turn, completions/mean_len, tokens",
-    "completions/min_length": "completions/min_length, response_length/min, rollout/response_len/min, min_length, min_len, "
-    "val/sequence_lengths_min, min_completion_length",
+    "completions/min_length": "completions/min_length, response_length/min, rollout/response_len/min, min_length, "
+    "min_len, val/sequence_lengths_min, min_completion_length",
     "completions/max_length": "completions/max_length, response_length/max, rollout/response_len/max, "
     "max_gen_tokens_per_sample, train/agg/all/num_output_tokens/max, max_length, max_len, max_completion_length, "
     "val/sequence_lengths_max",
     "completions/mean_terminated_length": "completions/mean_terminated_length",
     "completions/clipped_ratio": "completions/clipped_ratio, response_length/clip_ratio, response_clip_ratio, "
     "rollout/truncated_rate, rollout/truncated_ratio, truncation_rate, train/agg/all/is_truncated/mean, truncation, "
-    "truncated, trunc, truncated_ratio, truncation_ratio, trunc_rate, truncated_frac, clipped_ratio, trunc%, truncated%, "
+    "truncated, trunc, truncated_ratio, truncation_ratio, trunc_rate, truncated_frac, clipped_ratio, trunc%, "
+    "truncated%, "
     "is_truncated, truncated_rate, frac_truncated, overlong_ratio, overlong_rate, completions_clipped_ratio, "
     "generation_truncated, stop_condition/generation_truncated, trunc_frac, trunc_ratio, truncated_fraction, "
     "hit_max_len, max_len_ratio, 1-natural_termination_rate, 1-eos_rate, 1-finished_ratio, "
     "1-val/stop_rate, length_cap_rate, clip%",
     "completions/valid_ratio": "completions/valid_ratio, valid, validity, valid_ratio, valid_rate, valid_fraction, "
-    "parse_rate, parse_success, frac_valid, format_ok_rate, valid%, parsed, 1-fallback, 1-fallback_rate, 1-invalid_rate, "
+    "parse_rate, parse_success, frac_valid, format_ok_rate, valid%, parsed, 1-fallback, 1-fallback_rate, "
+    "1-invalid_rate, "
     "1-parse_error_rate, 1-parse_fail_rate, 1-invalid, 1-parse_failures, 1-invalid_ratio",
-    "step_time": "step_time, timing_s/step, perf/time_per_step, timing/step, timing/step_total, time/step, perf/step_time, "
+    "step_time": "step_time, timing_s/step, perf/time_per_step, timing/step, timing/step_total, time/step, "
+    "perf/step_time, "
     "timing/train/total_step_time, total step time, total_step_time, step_time_s, sec/step, s/step, time_per_step, "
     "time/total, train_speed(s/it), 1/train_speed(iter/s), step time, time, secs, seconds, step_seconds, "
     "time_s, iter_time, sec, dt",
@@ -99,7 +109,7 @@ _COMMON: dict[str, str] = {
     "logprob_diff, mean_logp_diff, abs_logprob_diff",
     "sampling/sampling_logp_difference/max": "sampling/sampling_logp_difference/max",
     "sampling/importance_sampling_ratio/mean": "sampling/importance_sampling_ratio/mean, sampling_importance_ratio, "
-    "rollout_corr/rollout_is_mean, mismatch/rollout_is_mean, rollout_correction/is_weight_mean, tis, val/ratio",
+    "rollout_corr/rollout_is_mean, mismatch/rollout_is_mean, rollout_correction/is_weight_mean, tis",
     "sampling/importance_sampling_ratio/min": "sampling/importance_sampling_ratio/min, rollout_corr/rollout_is_min",
     "sampling/importance_sampling_ratio/max": "sampling/importance_sampling_ratio/max, rollout_corr/rollout_is_max",
     "mismatch/kl": "mismatch/kl, mismatch_kl/all/mean, mismatch_kl/mean, mismatch kl, mismatch_kl, vllm_kl, "
@@ -133,7 +143,9 @@ _NOT_THE_POLICY = re.compile(
 )
 _PREFIXES = ("train/", "training/", "metrics/", "actor/", "policy/", "rollout/", "optim/", "stats/", "env/")
 _OURS = ("merge/cosine/", "audit/", "tasks/")
-_EVAL = re.compile(r"^(?:eval|val|validation|test|val-core|val-aux|heldout|held_out|held-out)[/_ -]+(?P<rest>.+)$")
+_EVAL = re.compile(
+    r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held_out|held-out)[/_ -]+(?P<rest>.+)$"
+)
 _EVAL_NOISE = re.compile(
     r"loss|time|runtime|per_second|length|num_|step|epoch|clip|kl|entropy|std|trunc|tokens|sequence|count|turns|max$|min$|"
     r"ratio|size|temperature"
@@ -143,10 +155,12 @@ _PART_TRL = re.compile(r"^rewards/(?P<name>.+)/mean$")
 _PART_STD = re.compile(r"^rewards/(?P<name>.+)/std$")
 _PART_CRITIC = re.compile(r"^critic/(?P<name>\w*(?:score|reward)s?)/mean$")
 _PART_AFFIX = re.compile(
-    r"^(?:(?P<a>[\w@. -]+?)[_ /](?:reward|rew|score|rwd)(?:_?mean|_?avg|/mean)?|(?:reward|rew|r|score)[_/](?P<b>[\w@. -]+))$"
+    r"^(?:(?P<a>[\w@. -]+?)[_ /](?:reward|rew|score|rwd)(?:_?mean|_?avg|/mean)?|"
+    r"(?:reward|rew|r|score)[_/](?P<b>[\w@. -]+))$"
 )
 _PART_BARE = re.compile(
-    r"^(?:(?:train|mean|avg|batch)[_/ ])?(?P<name>acc|accuracy|corr|correct|correctness|correct_rate|correct%|solve_rate|"
+    r"^(?:(?:train|mean|avg|batch)[_/ ])?(?P<name>acc|accuracy|corr|correct|correctness|correct_rate|correct%|"
+    r"solve_rate|"
     r"solved|success|success_rate|win_rate|pass_rate|pass@?1|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
     r"acc%|frac_correct|正确率)(?:_mean|/mean|_avg)?$"
 )
@@ -230,6 +244,9 @@ class KeyMap:
             return Target(self._source[key]) if self._source[key] else None
         if key in _TABLE:
             return _TABLE[key]
+        plain = key.replace(" ", "_").replace("-", "_")
+        if plain in _TABLE:
+            return _TABLE[plain]
         if key.startswith(_OURS):
             return Target(key)
         evaluation = _EVAL.match(key)

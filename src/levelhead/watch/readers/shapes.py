@@ -21,7 +21,8 @@ _DICT_PAIR = re.compile(
 _VALUE = rf"(?P<value>{NUMBER}(?:\s*(?:±|\+/-|\+-)\s*{NUMBER})?\s*(?:%|s\b|ms\b)?)"
 _EQUALS = re.compile(rf"(?P<key>[A-Za-z_|\u4e00-\u9fff][\w/%.@|\-]*)\s*=\s*{_VALUE}", re.IGNORECASE)
 _COLON = re.compile(
-    rf"(?P<key>[A-Za-z_\u4e00-\u9fff][\w/%.@\u4e00-\u9fff\- ]{{0,60}}?)\s*[:：]\s*{_VALUE}(?=[\s,;|)\]}}，。]|$)",
+    rf"(?P<key>[A-Za-z_\u4e00-\u9fff][\w/%.@\u4e00-\u9fff\- ]{{0,60}}?)\s*[:\uff1a]\s*"
+    rf"{_VALUE}(?=[\s,;|)\]}}\uff0c\u3002]|$)",
     re.IGNORECASE,
 )
 _SEGMENT = re.compile(rf"^[^\w]*(?P<key>[A-Za-z_][\w/%.@\- ]*?)\s*[:=]?\s+{_VALUE}", re.IGNORECASE)
@@ -38,11 +39,11 @@ _DASHED = re.compile(r"(?:^|\s)step:(?P<step>\d+)\s+-\s")
 
 def step_mark(text: str) -> tuple[str, float] | None:
     """The step (or epoch) that a heading or prefix names: ``("step", 12.0)``."""
-    match = _STEP_MARK.search(text)
-    if not match:
-        return None
-    kind = "epoch" if match.group("kind").lower() == "epoch" else "step"
-    return kind, float(match.group("step"))
+    marks = [(match.group("kind").lower(), float(match.group("step"))) for match in _STEP_MARK.finditer(text)]
+    steps = [step for kind, step in marks if kind != "epoch"]
+    if steps:
+        return "step", steps[0]
+    return ("epoch", marks[0][1]) if marks else None
 
 
 def _settled(key: str, value: Any) -> tuple[str, Any] | None:

@@ -59,7 +59,7 @@ def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
 
 
 def _value_name(path: Path) -> str:
-    """Metric of a TensorBoard CSV, which is only in the file's name: ``run_train_reward.csv`` gives ``train/reward``."""
+    """Metric of a TensorBoard CSV, known by the file's name alone: ``run_train_reward.csv`` gives ``reward``."""
     stem = path.name.split(".")[0]
     for known in ("clipped_ratio", "mean_length", "grad_norm", "learning_rate", "reward_std", "step_time", "loss"):
         if stem.endswith(known):
@@ -122,10 +122,8 @@ def read(
     path = Path(path)
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
-    if path.is_dir():
-        log = _read_folder(path, given, extra, capacity)
-    else:
-        log = read_files([path], given, extra, capacity)
+    folder = path.is_dir()
+    log = _read_folder(path, given, extra, capacity) if folder else read_files([path], given, extra, capacity)
     if not log.history.rows:
         raise InputError(
             f"{path}: no training metrics found (read as {log.format!r}).\n"

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 
 from levelhead.watch.readers.base import CORE, Row, Translator
-from levelhead.watch.readers.values import NotANumber, parse_pair
+from levelhead.watch.readers.values import NotANumberError, parse_pair
 
-_RULE = re.compile(r"^[\s|│┃+\-=:_─━┼╪]+$")
-_RANGE = re.compile(r"^\s*\**\s*(\d+)\s*[–—-]\s*(\d+)\s*\**\s*$")
+_RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
+_RANGE = re.compile(r"^\s*\**\s*(\d+)\s*[\u2013\u2014-]\s*(\d+)\s*\**\s*$")
 _RUN_METRIC = re.compile(r"^(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?$")
 _CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
@@ -20,7 +20,7 @@ _MAX_COLUMNS = 2000
 def split_cells(line: str, separator: str) -> list[str]:
     """The cells of one table line."""
     if separator in "|│":
-        return [cell.strip() for cell in line.strip().strip("|│┃").replace("┃", "│").split(separator)]
+        return [cell.strip() for cell in line.strip().strip("|│").split(separator)]
     if separator in ",;\t":
         try:
             return [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
@@ -138,7 +138,7 @@ class Table:
 def _is_number(cell: str) -> bool:
     try:
         return parse_pair(cell)[0] is not None
-    except NotANumber:
+    except NotANumberError:
         return False
 
 

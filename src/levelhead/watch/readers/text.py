@@ -12,10 +12,11 @@ from levelhead.watch.readers.tables import HtmlTable, Table
 
 _DIGIT = re.compile(r"\d")
 _OPENS = re.compile(r"\{\s*(?:['\"}]|$)")
-_BULLET = re.compile(r"^[\s•*\-–·>│|]+")
+_BULLET = re.compile(r"^[\s•*\-\u2013·>│|]+")
 _INNER = re.compile(r"\{[^{}]*\}")
 _RANKED = re.compile(r"(?:perf|rollout|train|step)\s+(\d+)\s*:\s*$")
 _NUMERIC_LINE = re.compile(r"^\s*[-+\d.\]\[,'\"NnIi]")
+_CELLS = re.compile(r"</?t(?:[hdr]|head)\b")
 _MAX_PENDING_LINES = 200
 _MAX_PENDING_CHARS = 1 << 20
 
@@ -73,12 +74,15 @@ class TextReader:
                 yield from self._piece(piece)
 
     def _piece(self, text: str) -> Iterator[Row]:
+        if "┃" in text:
+            text = text.replace("┃", "│")
+        if ("<t" in text or "</t" in text) and _CELLS.search(text):
+            yield from self._cells(text)
+            return
         if "%|" in text:
-            bar = None
-            for bar in shapes.BAR.finditer(text):
-                pass
-            if bar:
-                self._bar = float(bar.group(1))
+            bars = shapes.BAR.findall(text)
+            if bars:
+                self._bar = float(bars[-1][0])
         if self._pending is not None:
             yield from self._continue(text)
             return
@@ -96,9 +100,7 @@ class TextReader:
         if not _DIGIT.search(text):
             lowered = text.lower()
             if "nan" not in lowered and "inf" not in lowered:
-                if "<t" in lowered or "</t" in lowered:
-                    yield from self._cells(text)
-                elif len(text) > 3 and self._table.header(text):
+                if len(text) > 3 and self._table.header(text):
                     yield from self._flush_block()
                 return
         yield from self._pairs(text)
@@ -117,9 +119,6 @@ class TextReader:
                     yield from self._flush_block()
                     yield row
                 return
-        if "<t" in text or "</t" in text:
-            yield from self._cells(text)
-            return
         if ("," in text or "|" in text or "\t" in text or "  " in text) and self._table.header(text):
             yield from self._flush_block()
             return
@@ -133,7 +132,7 @@ class TextReader:
         yield from self._loose(text)
 
     def _loose(self, text: str) -> Iterator[Row]:
-        pairs = shapes.loose_pairs(text) if "=" in text or ":" in text or "：" in text else []
+        pairs = shapes.loose_pairs(text) if "=" in text or ":" in text or "\uff1a" in text else []
         known = [pair for pair in pairs if self._translator.known(pair[0])]
         mark = shapes.step_mark(text)
         values = {self._canonical(key) for key, _ in known} - {"step", "epoch"}

@@ -15,7 +15,7 @@ _WORDS = {
     "-inf": -math.inf,
     "-infinity": -math.inf,
 }
-_ABSENT = {"", "-", "--", "none", "null", "no log", "n/a", "na", "—", "–", "..."}
+_ABSENT = {"", "-", "--", "none", "null", "no log", "n/a", "na", "—", "\u2013", "..."}
 _WRAPPED = re.compile(
     r"^(?:np\.|numpy\.|torch\.|jnp\.)?(?:float\d*|int\d*|bfloat16|tensor|array)\(\s*([^,()]+?)\s*[,)]"
 )
@@ -31,7 +31,7 @@ NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|in
 _WRAPPERS = {"data", "metrics", "logs", "log", "values", "payload", "train", "training", "scalars"}
 
 
-class NotANumber(ValueError):
+class NotANumberError(ValueError):
     """The text is neither a number nor a mark for an absent one."""
 
 
@@ -42,14 +42,14 @@ def parse_number(text: str) -> float | None:
     percent sign divides by 100.
 
     Raises:
-        NotANumber: If it spells anything else.
+        NotANumberError: If it spells anything else.
     """
     try:
         if "_" not in text:
             return float(text)
     except ValueError:
         pass
-    bare = text.strip().strip("'\"*`").strip()
+    bare = text.strip().strip("'\"*`").strip().lstrip("~≈")
     lowered = bare.lower()
     if lowered in _ABSENT:
         return None
@@ -66,14 +66,14 @@ def parse_number(text: str) -> float | None:
         return float(unit.group(1).replace(",", "")) * scale
     if bare != text:
         return parse_number(bare)
-    raise NotANumber(text[:60])
+    raise NotANumberError(text[:60])
 
 
 def parse_pair(text: str) -> tuple[float | None, float | None]:
     """A number that may carry its standard deviation, as in ``0.102±0.077``.
 
     Raises:
-        NotANumber: If the text is not of that form.
+        NotANumberError: If the text is not of that form.
     """
     both = _PLUS_MINUS.match(text)
     if both:
@@ -108,7 +108,7 @@ def number_of(value: Any) -> float | None:
     if isinstance(value, str) and len(value) <= 64:
         try:
             return parse_number(value)
-        except NotANumber:
+        except NotANumberError:
             return None
     if isinstance(value, list) and len(value) == 1:
         return number_of(value[0]) if not isinstance(value[0], list) else None

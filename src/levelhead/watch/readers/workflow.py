@@ -15,11 +15,11 @@ from levelhead.watch.readers.base import Row, Translator, Unread
 from levelhead.watch.readers.lines import Lines
 from levelhead.watch.readers.values import NUMBER
 
-QUALITY = re.compile(r"DSL质量\s*[:：]")
+QUALITY = re.compile(r"DSL质量\s*[:\uff1a]")
 _FALLBACK = re.compile(r"fallback\s*=\s*(True|False)", re.IGNORECASE)
 _OPS = re.compile(r"\bops\s*=\s*(\d+)")
 UPDATE = re.compile(r"触发梯度更新|gradient update triggered|optimizer\.step", re.IGNORECASE)
-_REWARD = re.compile(rf"(?:总奖励|最终奖励|奖励|reward)\s*[=:：]\s*({NUMBER})", re.IGNORECASE)
+_REWARD = re.compile(rf"(?:总奖励|最终奖励|奖励|reward)\s*[=:\uff1a]\s*({NUMBER})", re.IGNORECASE)
 _ROLLOUTS_WITHOUT_UPDATES = 64
 
 

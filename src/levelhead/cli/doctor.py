@@ -1,0 +1,93 @@
+"""``levelhead doctor``: diagnose a log or run folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from levelhead.errors import InputError
+from levelhead.watch.doctor import SEVERITIES, Report, examine
+from levelhead.watch.findings import Language
+from levelhead.watch.render import text
+
+
+def doctor(
+    path: Annotated[Path, typer.Argument(help="Log file or run folder, of any trainer.")],
+    format_: Annotated[str | None, typer.Option("--format", help="Format name; recognised by content.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write a self-contained HTML page.")] = None,
+    fail_on: Annotated[
+        str | None, typer.Option("--fail-on", help="Exit 1 at this severity: warning, critical.")
+    ] = None,
+    lang: Annotated[str, typer.Option("--lang", help="Language of the messages: en, zh.")] = "en",
+    key: Annotated[list[str] | None, typer.Option("--map", help="SIGNAL=KEY of your log; repeatable.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep reading as the log grows; end with Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option("--every", help="Seconds between looks while following.")] = 2.0,
+) -> None:
+    """Say what is the matter with a training run, since when, and what to change."""
+    language = _language(lang)
+    keys = _keys(key or [])
+    if fail_on is not None and fail_on not in SEVERITIES:
+        raise InputError(f"--fail-on {fail_on}: give one of {', '.join(SEVERITIES)}")
+    if follow:
+        report = _follow(path, format_, keys, every, language, as_json)
+    else:
+        report = examine(path, format_, keys)
+        _print(report, language, as_json)
+    if html is not None and report is not None:
+        _write_page(report, html, language)
+    if fail_on is not None and report is not None and report.fails(fail_on):
+        raise typer.Exit(1)
+
+
+def _language(given: str) -> Language:
+    if given == "zh":
+        return "zh"
+    if given == "en":
+        return "en"
+    raise InputError(f"--lang {given}: give one of {', '.join(get_args(Language))}")
+
+
+def _keys(pairs: list[str]) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    for pair in pairs:
+        signal, equals, raw = pair.partition("=")
+        if not equals or not signal or not raw:
+            raise InputError(f"--map {pair}: give SIGNAL=KEY, as in --map reward=my_reward")
+        keys[signal.strip()] = raw.strip()
+    return keys
+
+
+def _print(report: Report, language: Language, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(report.to_json(language), ensure_ascii=False, allow_nan=False))
+    else:
+        typer.echo(text(report, language, colour=sys.stdout.isatty()))
+
+
+def _follow(
+    path: Path, given: str | None, keys: dict[str, str], every: float, language: Language, as_json: bool
+) -> Report | None:
+    from levelhead.watch.follow import follow
+
+    report = None
+    try:
+        for report in follow(path, given, keys, every):
+            _print(report, language, as_json)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass
+    return report
+
+
+def _write_page(report: Report, target: Path, language: Language) -> None:
+    from levelhead.watch.page import page
+
+    try:
+        target.write_text(page(report, language), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--html {target}: cannot be written ({error.strerror or error})") from error

@@ -1,0 +1,140 @@
+"""The doctor: reads a finished (or growing) log of any trainer and says what is the matter, why, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from levelhead.watch.diagnosis import Diagnosis, Finding, diagnose
+from levelhead.watch.findings import CATALOGUE, Language, Scaled, Settings, family_of
+from levelhead.watch.history import DEFAULT_CAPACITY, History
+from levelhead.watch.readers.sources import Log, read
+
+SEVERITIES = ("info", "warning", "critical")
+"""From harmless to grave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A diagnosis with the log that it is about.
+
+    Attributes:
+        log: What was read.
+        diagnosis: What is the matter.
+        source: Name of what was read, for headings.
+        extras: Further sections that another part of Levelhead has to say about this log; plain JSON.
+    """
+
+    log: Log
+    diagnosis: Diagnosis
+    source: str = ""
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def history(self) -> History:
+        """The readings."""
+        return self.log.history
+
+    def worst(self) -> str:
+        """The verdict as a severity: ``info`` for a healthy run."""
+        return "info" if self.diagnosis.verdict == "healthy" else self.diagnosis.verdict
+
+    def fails(self, severity: str) -> bool:
+        """Whether the verdict is at least as grave as ``severity``."""
+        return SEVERITIES.index(self.worst()) >= max(1, SEVERITIES.index(severity))
+
+    def to_json(self, language: Language = "en") -> dict[str, Any]:
+        """The document that ``levelhead doctor --json`` prints; numbers that are not finite become strings."""
+        document = {
+            "format": self.log.format,
+            "rows": self.diagnosis.rows,
+            "verdict": self.diagnosis.verdict,
+            "findings": [self._finding(finding, language) for finding in self.diagnosis.findings],
+            "unread": self.log.unread.to_json(),
+        }
+        return {**document, **self.extras}
+
+    def _finding(self, finding: Finding, language: Language) -> dict[str, Any]:
+        return {
+            "code": finding.code,
+            "severity": finding.severity,
+            "confidence": round(finding.confidence, 3),
+            "first_step": number(finding.first_step),
+            "evidence": [
+                {"metric": r.metric, "step": number(r.step), "value": number(r.value)} for r in finding.readings
+            ],
+            "remedies": remedies(finding.code, self.log, language),
+        }
+
+
+def number(value: float | None) -> float | int | str | None:
+    """A number as JSON has it: whole ones without a fraction, others to six digits, what is not finite as text."""
+    if value is None:
+        return None
+    if value != value or value in (float("inf"), float("-inf")):
+        return str(value)
+    return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.6g}")
+
+
+def remedies(code: str, log: Log, language: Language = "en") -> list[dict[str, Any]]:
+    """The changes to make for a finding, in the words of the trainer that wrote the log."""
+    family = family_of(log.format)
+    return [
+        {
+            "set": resolve(remedy.settings(family), log.history),
+            "why": remedy.why.get(language),
+            "source": remedy.source,
+        }
+        for remedy in CATALOGUE[code].remedies
+    ]
+
+
+def resolve(settings: Settings, history: History) -> dict[str, Any]:
+    """Settings with multiples of what the log shows worked out."""
+    resolved: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Scaled):
+            readings = history.series(value.of).values
+            resolved[key] = value.resolve(max(readings) if readings else None)
+        else:
+            resolved[key] = value
+    return resolved
+
+
+def examine(
+    path: str | Path,
+    given: str | None = None,
+    keys: Mapping[str, str] | None = None,
+    capacity: int = DEFAULT_CAPACITY,
+) -> Report:
+    """Read the log or run folder at ``path`` and diagnose it.
+
+    Args:
+        path: File or folder.
+        given: Format name; recognised by content unless given.
+        keys: The user's own ``canonical -> raw key`` pairs.
+        capacity: Readings kept per signal before neighbours are merged.
+
+    Raises:
+        InputError: If it cannot be read or holds no metrics.
+    """
+    log = read(path, given, keys, capacity)
+    return Report(log, diagnose(log.history), str(path))
+
+
+def examine_rows(rows: Iterable[Mapping[str, float]], source: str = "rows") -> Report:
+    """Diagnose rows that are in memory, under canonical names, with an optional ``step``.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    from levelhead.watch.readers.base import Unread
+
+    history = History()
+    for index, row in enumerate(rows, start=1):
+        history.append(float(row.get("step", index)), {k: v for k, v in row.items() if k != "step"})
+    if not history.rows:
+        raise ValueError("no rows to diagnose")
+    return Report(Log(source, history, Unread()), diagnose(history), source)

@@ -1,0 +1,115 @@
+"""Following a growing log: new rows as they are written, a new diagnosis when it changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from levelhead.errors import InputError
+from levelhead.watch.diagnosis import Diagnosis, diagnose
+from levelhead.watch.doctor import Report
+from levelhead.watch.readers.base import Reader, Unread
+from levelhead.watch.readers.collect import Collector
+from levelhead.watch.readers.detect import HEAD
+from levelhead.watch.readers.sources import CHUNK, Log, open_reader
+
+_FILES = ("metrics.jsonl", "logging.jsonl")
+_MIN_ROWS_BETWEEN = 0.02
+
+
+def follow(
+    path: str | Path,
+    given: str | None = None,
+    keys: Mapping[str, str] | None = None,
+    every: float = 2.0,
+    idle: Callable[[], bool] = lambda: True,
+) -> Iterator[Report]:
+    """Yield a report at first, and again whenever the verdict or the leading findings change.
+
+    A file that shrinks (a rewritten ``trainer_state.json``, a rotated log) is read again from its beginning.
+
+    Args:
+        path: Log file, or a run folder with a ``metrics.jsonl``; it need not exist yet.
+        given: Format name; recognised by content unless given.
+        keys: The user's own ``canonical -> raw key`` pairs.
+        every: Seconds between looks.
+        idle: Called after each look; ``False`` ends the following.
+
+    Raises:
+        InputError: If the path is a folder without a log that can be followed.
+    """
+    tail = _Tail(Path(path), given, keys)
+    last: tuple[object, ...] | None = None
+    while True:
+        diagnosis = tail.look()
+        if diagnosis is not None:
+            state = _state(diagnosis)
+            if state != last:
+                last = state
+                yield tail.report(diagnosis)
+        if not idle():
+            return
+        time.sleep(every)
+
+
+def _state(diagnosis: Diagnosis) -> tuple[object, ...]:
+    worse = [(f.code, f.severity) for f in diagnosis.findings if f.severity != "info"]
+    return (diagnosis.verdict, *worse[:3])
+
+
+class _Tail:
+    """The part of a file that has been read, and the history it gave."""
+
+    def __init__(self, path: Path, given: str | None, keys: Mapping[str, str] | None) -> None:
+        self._path, self._given, self._keys = path, given, keys
+        self._begin()
+
+    def _begin(self) -> None:
+        self._offset = 0
+        self._identity: tuple[int, int] | None = None
+        self._reader: Reader | None = None
+        self._collector = Collector(Unread())
+        self._judged = 0
+
+    def _file(self) -> Path | None:
+        if self._path.is_dir():
+            for name in _FILES:
+                if (self._path / name).is_file():
+                    return self._path / name
+            raise InputError(f"{self._path}: no {' or '.join(_FILES)} to follow; give the path of the log file itself")
+        return self._path if self._path.is_file() else None
+
+    def look(self) -> Diagnosis | None:
+        """Read what is new; a diagnosis when there are rows that have not been judged."""
+        file = self._file()
+        if file is None:
+            return None
+        state = file.stat()
+        identity = (state.st_dev, state.st_ino)
+        if state.st_size < self._offset or (self._identity is not None and identity != self._identity):
+            self._begin()
+        self._identity = identity
+        try:
+            with file.open("rb") as stream:
+                stream.seek(self._offset)
+                while chunk := stream.read(CHUNK):
+                    self._offset += len(chunk)
+                    if self._reader is None:
+                        self._reader = open_reader(file, chunk[:HEAD], self._given, self._keys)
+                    for row in self._reader.feed(chunk):
+                        self._collector.add(row)
+        except OSError as error:
+            raise InputError(f"{file}: cannot be read ({error.strerror or error})") from error
+        rows = self._collector.run.rows
+        # Judging a long history for every single row would cost more than it tells.
+        if rows - self._judged < max(1, _MIN_ROWS_BETWEEN * self._judged):
+            return None
+        self._judged = rows
+        return diagnose(self._collector.run)
+
+    def report(self, diagnosis: Diagnosis) -> Report:
+        """The report for a diagnosis of what was read so far."""
+        reader = self._reader
+        log = Log(reader.format if reader else "text", self._collector.run, reader.unread if reader else Unread())
+        return Report(log, diagnosis, str(self._path))
