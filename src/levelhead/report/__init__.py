@@ -1,1 +1,5 @@
 """One self-contained HTML page a run."""
+
+from levelhead.report.page import write
+
+__all__ = ["write"]

@@ -1,0 +1,24 @@
+"""``levelhead report RUN``: write, or write again, the run's page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, such as runs/demo.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Write report.html into a run's folder, from the plain files in it.
+
+    The page is one file and opens without a network.  What a run does not have is left out.
+    """
+    from levelhead.report import write
+
+    page = write(run)
+    size = page.stat().st_size
+    typer.echo(json.dumps({"report": str(page), "bytes": size}) if as_json else f"{page} ({size / 1e6:.1f} MB)")

@@ -1,0 +1,120 @@
+"""What is said in words: events, preflight checks, further metrics, the recipe, the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from levelhead.report.markup import esc, figure, fold, pairs, pill, tag
+from levelhead.report.reading import Row, Run, step_of
+from levelhead.report.series import Series, names_under, series, thin
+
+_TONES = {"critical": "bad", "warning": "warn", "info": "info", "fail": "bad", "warn": "warn", "pass": "good"}
+_RANK = {"critical": 0, "warning": 1, "info": 2}
+_ORDER = {"fail": 0, "warn": 1, "pass": 2}
+_DRAWN = (
+    "reward", "entropy", "kl", "dead_groups/", "frac_reward_zero_std", "completions/", "clip_ratio/", "grad_norm",
+    "learning_rate", "merge/cosine/", "time/", "step_time", "eval/", "kl/", "reward/", "rewards/",
+)  # fmt: skip
+
+
+def events(run: Run) -> str:
+    """Every finding once, worst first, with how often, when, and the numbers of the last time."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for event in run.events:
+        action = str(event.get("action") or "")
+        groups.setdefault((str(event.get("severity")), str(event.get("code")), action), []).append(event)
+    ranked = sorted(groups.items(), key=lambda item: (_RANK.get(item[0][0], 3), step_of(item[1][0])))
+    return tag("div", *[_event(*names, seen) for names, seen in ranked], cls="rows") if ranked else ""
+
+
+def checks(run: Run) -> str:
+    """The preflight checks, failures first; what passed is folded away."""
+    ranked = sorted(run.checks, key=lambda check: _ORDER.get(str(check.get("status")), 3))
+    loud = [_check(check) for check in ranked if check.get("status") != "pass"]
+    passed = [_check(check) for check in ranked if check.get("status") == "pass"]
+    shown = tag("div", *loud, cls="rows") if loud else ""
+    if passed:
+        shown += fold(f"{len(passed)} checks passed", tag("div", *passed, cls="rows"))
+    return shown
+
+
+def recipe(run: Run) -> str:
+    """The recipe as it was resolved."""
+    return fold("recipe.yaml", tag("pre", esc(run.recipe_text), cls="code")) if run.recipe_text.strip() else ""
+
+
+def environment(run: Run) -> str:
+    """Versions, hardware, revision."""
+    return pairs(run.environment) if run.environment else ""
+
+
+def further_metrics(run: Run) -> str:
+    """Whatever else was measured while training, as small curves."""
+    cells = []
+    for stage in ("sft", "grpo"):
+        rows = run.lines(stage)
+        for name in names_under(rows, ""):
+            drawn = name.startswith(_DRAWN) and name not in ("reward_std",)
+            if name == "step" or (stage == "grpo" and drawn) or (stage == "sft" and name != "grad_norm"):
+                continue
+            curve = series(rows, name)
+            if curve and len(curve.finite) > 1:
+                cells.append(_cell(f"{name}" if stage == "grpo" else f"{name} (SFT)", curve))
+    return tag("div", *cells, cls="sparks") if cells else ""
+
+
+def missing(run: Run) -> str:
+    """What the folder did not hold, or held broken."""
+    return tag("p", esc("; ".join(run.notes)) + ".", cls="muted") if run.notes else ""
+
+
+def _event(severity: str, code: str, action: str, seen: list[Row]) -> str:
+    last = seen[-1]
+    steps = [step_of(event) for event in seen]
+    when = f"step {steps[0]}" if len(set(steps)) == 1 else f"steps {min(steps)} to {max(steps)}"
+    head = pill(severity, _TONES.get(severity, "")) + tag("b", esc(code), cls="code-name")
+    head += tag("span", esc(when + (f", {len(seen)} times" if len(seen) > 1 else "")), cls="muted")
+    head += pill(f"action: {action}", "info") if action else ""
+    return tag(
+        "article", tag("div", head, cls="row-head"), tag("p", esc(last.get("message", ""))), _evidence(last), cls="row"
+    )
+
+
+def _check(check: Row) -> str:
+    status = str(check.get("status"))
+    head = pill(status, _TONES.get(status, "")) + tag("b", esc(check.get("name", "")), cls="code-name")
+    body = tag("p", esc(check.get("message", "")))
+    if check.get("fix") and status != "pass":
+        body += tag("p", tag("b", "Way out: "), esc(check["fix"]))
+    return tag("article", tag("div", head, cls="row-head"), body, _evidence(check), cls="row")
+
+
+def _evidence(row: Row) -> str:
+    evidence = row.get("evidence")
+    if isinstance(evidence, dict) and evidence:
+        return fold("the numbers", pairs(evidence))
+    return fold("the evidence", tag("pre", esc(evidence))) if evidence else ""
+
+
+def _cell(name: str, curve: Series) -> str:
+    ends = f"{figure(curve.finite[0], 3)} \u2192 {figure(curve.finite[-1], 3)}"
+    return tag("figure", tag("figcaption", esc(name)), _spark(thin(curve)), tag("span", esc(ends), cls="muted"))
+
+
+def _spark(curve: Series) -> str:
+    """Draw a curve as a small inline picture, 160 by 36 units, gaps left open."""
+    low, high = min(curve.finite), max(curve.finite)
+    first, last = curve.steps[0], curve.steps[-1]
+    pieces: list[list[str]] = [[]]
+    for step, value in zip(curve.steps, curve.values, strict=True):
+        if value is None:
+            pieces.append([])
+            continue
+        x = 160 * (step - first) / max(1, last - first)
+        y = 33 - 30 * ((value - low) / (high - low) if high > low else 0.5)
+        pieces[-1].append(f"{x:.1f},{y:.1f}")
+    return tag("svg", *_polylines(pieces), viewBox="0 0 160 36", preserveAspectRatio="none", aria_hidden="true")
+
+
+def _polylines(pieces: Iterable[list[str]]) -> list[str]:
+    return [tag("polyline", points=" ".join(points)) for points in pieces if points]

@@ -1,0 +1,213 @@
+"""The page: sections in order, figures as data, the drawing library inlined, nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from levelhead.errors import InputError
+from levelhead.report import cards, notes, samples
+from levelhead.report.charts import Chart, Key
+from levelhead.report.markup import duration, esc, json_for_script, tag
+from levelhead.report.panels import PANELS, event_strip
+from levelhead.report.reading import Run, read_run, step_of
+from levelhead.report.series import series
+from levelhead.report.style import STYLE
+
+FILE_NAME = "report.html"
+"""Name of the page in the run's folder."""
+
+MOST_MARKS = 12
+"""Guard actions marked on the charts; more than that would hide the curves."""
+
+
+def write(run_dir: Path) -> Path:
+    """Write ``report.html`` from a run's plain files, whole or not at all.
+
+    Args:
+        run_dir: Folder of the run; files that are missing or broken leave their part of the page out.
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        InputError: The folder is missing, holds no run, or cannot be written to.
+    """
+    page = render(read_run(run_dir))
+    target = run_dir / FILE_NAME
+    partial = target.with_suffix(".html.part")
+    try:
+        partial.write_text(page, encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(f"{target}: cannot be written ({error.strerror or error})") from error
+    return target
+
+
+def render(run: Run) -> str:
+    """Return the page of a run as one HTML document."""
+    charts: list[Chart] = []
+    sections: list[tuple[str, str]] = []
+
+    def add(title: str, *markup: str) -> None:
+        body = "".join(markup)
+        if body:
+            sections.append((title, body))
+
+    marks = _marks(run)
+    own = cards.own_metrics(run)
+    for title, builders in PANELS.items():
+        drawn = _built(run, builders)
+        drawn = [chart.with_marks(marks) if chart.id not in ("held-out", "sft-loss") else chart for chart in drawn]
+        if title == "Learning":
+            drawn += own
+        charts += drawn
+        above = {"Learning": _about_marks(marks), "Time": _time_shares(run)}.get(title, "")
+        add(title, above if drawn else "", _grid(drawn))
+    strip = event_strip(run)
+    charts += [strip] if strip else []
+    add("Before and after", samples.before_and_after(run))
+    add("While training", samples.while_training(run))
+    add("Events", _grid([strip]) if strip else "", notes.events(run))
+    add("Preflight", notes.checks(run))
+    add("More metrics", notes.further_metrics(run))
+    add("Recipe", notes.recipe(run))
+    add("Environment", notes.environment(run))
+    return _document(run, sections, charts)
+
+
+def _built(run: Run, builders: tuple[Callable[[Run], Chart | None], ...]) -> list[Chart]:
+    return [chart for build in builders if (chart := build(run)) is not None]
+
+
+def _document(run: Run, sections: list[tuple[str, str]], charts: list[Chart]) -> str:
+    links = "".join(tag("a", esc(title), href=f"#{_anchor(title)}") for title, _ in sections)
+    body = "".join(tag("section", tag("h2", esc(title)), inner, id=_anchor(title)) for title, inner in sections)
+    drawing = ""
+    if charts:
+        library = _plotly()
+        figures = json_for_script([chart.figure() for chart in charts])
+        script = files("levelhead.report").joinpath("page.js").read_text(encoding="utf-8")
+        drawing = (
+            "<noscript><p>The charts of this page are drawn by a script.</p></noscript>"
+            f'<script type="application/json" id="figures">{figures}</script>'
+            f"<script>{library}</script><script>{script}</script>"
+        )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        # The page needs nothing from elsewhere, and text from a model must not be able to fetch anything.
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        "script-src 'unsafe-inline'; img-src data: blob:; font-src data:\">"
+        f'<link rel="icon" href="data:,"><title>{esc(run.name)} \u00b7 Levelhead</title><style>{STYLE}</style></head>'
+        f"<body>{_header(run)}<nav><div>{links}</div></nav><main>{body}</main>"
+        f"<footer>{notes.missing(run)}<p>Written by Levelhead from the plain files in this folder.</p></footer>"
+        f"{drawing}</body></html>\n"
+    )
+
+
+def _header(run: Run) -> str:
+    return tag(
+        "header",
+        tag("h1", esc(run.name)),
+        tag("p", esc(" \u00b7 ".join(_what(run))), cls="muted"),
+        tag("p", cards.headline(run), cls="lead"),
+        cards.facts(run),
+        cards.task_cards(run),
+    )
+
+
+def _what(run: Run) -> list[str]:
+    model = run.recipe.get("model")
+    parts = []
+    if isinstance(model, dict):
+        parts.append(str(model.get("name") or f"{model.get('preset')} model"))
+        if isinstance(model.get("lora"), dict):
+            parts.append(f"LoRA r={model['lora'].get('r')}")
+    if run.tasks:
+        parts.append(", ".join(run.tasks))
+    if run.recipe.get("seed") is not None:
+        parts.append(f"seed {run.recipe['seed']}")
+    return parts
+
+
+def _grid(charts: list[Chart]) -> str:
+    if not charts:
+        return ""
+    # An odd chart at the end takes the whole row instead of leaving a hole.
+    narrow = [chart for chart in charts if not chart.wide]
+    lonely = narrow[-1].id if len(narrow) % 2 else None
+    return tag("div", *[_chart(chart, wide=chart.wide or chart.id == lonely) for chart in charts], cls="grid")
+
+
+def _chart(chart: Chart, *, wide: bool) -> str:
+    identifier = _anchor(chart.id)
+    parts = [tag("h3", esc(chart.title)), tag("p", esc(chart.hint), cls="muted") if chart.hint else ""]
+    if chart.warning:
+        parts.append(tag("p", esc(chart.warning), cls="alert"))
+    if chart.legend:
+        parts.append(tag("div", *[_legend(chart.id, entry) for entry in chart.legend], cls="legend"))
+    parts.append(
+        tag("div", cls="plot", id=f"plot-{chart.id}", data_height=str(chart.height), style=f"height:{chart.height}px")
+    )
+    return tag("article", *parts, cls="chart wide" if wide else "chart", id=f"chart-{identifier}")
+
+
+def _legend(chart: str, entry: Key) -> str:
+    colour = f"var(--{entry.colour.removeprefix('$').split('/')[0]})"
+    line = tag("i", cls="dash" if entry.dash else "", style=f"background:{colour};border-color:{colour}")
+    return tag(
+        "button", line, esc(entry.label), type="button", data_chart=chart, data_group=entry.group, aria_pressed="true"
+    )
+
+
+def _time_shares(run: Run) -> str:
+    """Where the whole run's time went, as one bar."""
+    rows = [row for row in run.metrics if row.get("stage") in ("sft", "grpo")]
+    names = (("sample", "task-0"), ("score", "task-3"), ("train", "task-1"), ("eval", "task-2"))
+    seconds = [(name, colour, sum(series(rows, f"time/{name}").finite)) for name, colour in names]
+    whole = sum(series(rows, "step_time").finite)
+    rest = whole - sum(part for _, _, part in seconds)
+    if rest > 0.01 * whole:
+        seconds.append(("other", "muted", rest))
+    seconds = [entry for entry in seconds if entry[2] > 0]
+    total = sum(part for _, _, part in seconds)
+    if total <= 0:
+        return ""
+    bars = [
+        tag(
+            "span",
+            esc(f"{name} {part / total:.0%}") if part > 0.06 * total else "",
+            title=f"{name}: {duration(part)}",
+            style=f"flex:{part / total:.4f} 1 0;background:var(--{colour})",
+        )
+        for name, colour, part in seconds
+    ]
+    return tag("div", *bars, cls="share")
+
+
+def _about_marks(marks: list[tuple[int, str]]) -> str:
+    return tag("p", "Dotted vertical lines: steps at which the guard acted.", cls="aside") if marks else ""
+
+
+def _marks(run: Run) -> list[tuple[int, str]]:
+    acted = [event for event in run.events if event.get("action") not in (None, "warn")]
+    tones = {"critical": "$bad", "warning": "$warn"}
+    marks = [(step_of(event), tones.get(str(event.get("severity")), "$muted")) for event in acted]
+    return list(dict.fromkeys(marks))[:MOST_MARKS]
+
+
+def _anchor(title: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in title.lower())
+
+
+def _plotly() -> str:
+    # Imported late: it is the only heavy part, and reading a run does not need it.
+    from plotly.offline import get_plotlyjs
+
+    source: Any = get_plotlyjs()
+    # The library is the field's own file; this only makes sure that no string in it could end the element.
+    return str(source).replace("</script", "<\\/script")

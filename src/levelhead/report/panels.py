@@ -1,0 +1,337 @@
+"""The charts of a run.  Each function returns a chart, or ``None`` where the run has no such numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from levelhead.report.charts import (
+    Chart,
+    area_traces,
+    bar_traces,
+    broken_steps,
+    curve_traces,
+    key,
+    line_trace,
+    plain,
+    task_colour,
+)
+from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
+from levelhead.report.series import Series, names_under, number, on_steps, series, smooth, thin
+
+SHARE = {"tickformat": ".0%", "rangemode": "tozero"}
+"""Axis of a share between 0 and 1."""
+
+
+def held_out(run: Run) -> Chart | None:
+    """Held-out score of every task over the steps of the last stage that trained."""
+    stage = "grpo" if run.lines("grpo") else "sft"
+    points = _evaluations(run, stage)
+    data: list[dict[str, Any]] = []
+    legend = []
+    for index, task in enumerate(run.tasks):
+        colour = task_colour(index)
+        curve = series(points, f"eval/{task}/score")
+        if not curve:
+            continue
+        data.append(line_trace(curve, task, colour, markers=True))
+        legend.append(key(task, colour))
+        errors = [_standard_error(run, task, point) for point in points if point["step"] in curve.steps]
+        if any(errors):
+            bars = [None if error is None else 2 * error for error in errors]
+            data[-1]["error_y"] = {"type": "data", "array": bars, "color": f"{colour}/0.6", "thickness": 2, "width": 5}
+    if not data:
+        return None
+    said = " Bars: two standard errors to either side." if any("error_y" in trace for trace in data) else ""
+    return Chart(
+        "held-out",
+        "Held-out score",
+        f"Items never trained on, over {stage.upper()} steps.{said}",
+        data,
+        legend=legend,
+        wide=True,
+        height=280,
+    )
+
+
+def reward_by_task(run: Run) -> Chart | None:
+    """Mean reward of every task's rollouts."""
+    rows = run.lines("grpo")
+    curves = [(series(rows, f"reward/{task}"), task, task_colour(i)) for i, task in enumerate(run.tasks)]
+    curves = [entry for entry in curves if entry[0]]
+    total = series(rows, "reward")
+    if len(curves) != 1 and total:
+        curves.append((total, "all tasks" if curves else "reward", "$muted"))
+    hint = "Mean reward of the batch. Faint: every step; bold: moving mean."
+    return _curves("reward", "Reward while training", hint, curves)
+
+
+def reward_parts(run: Run) -> Chart | None:
+    """Mean of every named part of the reward."""
+    rows = run.lines("grpo")
+    names = names_under(rows, "rewards/", "/mean")
+    curves = [
+        (series(rows, name), name.removeprefix("rewards/").removesuffix("/mean"), task_colour(i + 2))
+        for i, name in enumerate(names)
+    ]
+    return _curves("parts", "Parts of the reward", "Each objective on its own, before they are merged.", curves)
+
+
+def sft_loss(run: Run) -> Chart | None:
+    """Loss of the supervised stage."""
+    curves = [(series(run.lines("sft"), "loss"), "loss", "$sft")]
+    return _curves("sft-loss", "Supervised loss", "Cross-entropy of the demonstrations, in nats a token.", curves)
+
+
+def entropy(run: Run) -> Chart | None:
+    """Token entropy of the policy."""
+    curves = [(series(run.lines("grpo"), "entropy"), "entropy", "$accent")]
+    hint = "Nats a token. A slide to zero is a policy that stops exploring; a climb is one that falls apart."
+    return _curves("entropy", "Entropy", hint, curves, zero=True)
+
+
+def kl(run: Run) -> Chart | None:
+    """Divergence from the reference, by task."""
+    rows = run.lines("grpo")
+    curves = [(series(rows, f"kl/{task}"), task, task_colour(i)) for i, task in enumerate(run.tasks)]
+    curves = [entry for entry in curves if entry[0]]
+    if not curves:
+        curves = [(series(rows, "kl"), "kl", "$accent")]
+    return _curves("kl", "KL to the reference", "How far the policy has moved, by task.", curves, zero=True)
+
+
+def dead_groups(run: Run) -> Chart | None:
+    """Groups without contrast, by side."""
+    rows = run.lines("grpo")
+    failed = series(rows, "dead_groups/all_failed") or series(rows, "dead_groups/failed")
+    solved = series(rows, "dead_groups/all_solved") or series(rows, "dead_groups/solved")
+    hint = "Groups whose rollouts all score alike teach nothing. Below: too hard; above: too easy. Moving mean."
+    if failed or solved:
+        layers = [(failed, "all failed", "$bad"), (solved, "all solved", "$good")]
+        known = on_steps(series(rows, "frac_reward_zero_std"), sorted({*failed.steps, *solved.steps}), 0.0)
+        sides = [on_steps(side, known.steps, 0.0).finite for side in (failed, solved)]
+        rest = [all_ - a - b for all_, a, b in zip(known.finite, *sides, strict=True)]
+        if max(rest, default=0.0) > 1e-3:
+            other = Series("otherwise alike", known.steps, [max(0.0, value) for value in rest])
+            layers.insert(1, (other, "otherwise alike", "$muted"))
+        top = max(a + b for a, b in zip(*sides, strict=True))
+    else:
+        alike = series(rows, "frac_reward_zero_std")
+        if not alike:
+            return None
+        layers, top = [(alike, "all alike", "$muted")], max(alike.finite)
+    axis = {**SHARE, "range": [0, 1]} if top <= 1.0 else {"rangemode": "tozero"}
+    legend = [key(label, colour) for _, label, colour in layers]
+    smoothed = [(smooth(curve), label, colour) for curve, label, colour in layers]
+    return Chart("dead-groups", "Dead groups", hint, area_traces(smoothed), {"yaxis": axis}, legend)
+
+
+def lengths(run: Run) -> Chart | None:
+    """Completion lengths."""
+    rows = run.lines("grpo")
+    known = {"mean": "$accent", "min": "$muted", "max": "$muted"}
+    curves = [(series(rows, f"completions/{n}_length"), n, colour) for n, colour in known.items()]
+    return _curves("lengths", "Completion length", "Tokens, the stop token included.", curves, zero=True)
+
+
+def truncation(run: Run) -> Chart | None:
+    """Completions that ran out of budget or did not parse."""
+    rows = run.lines("grpo")
+    curves = [
+        (series(rows, "completions/clipped_ratio"), "ran out of budget", "$warn"),
+        (series(rows, "completions/valid_ratio"), "parsed", "$good"),
+    ]
+    hint = "Share of completions cut off by the token budget."
+    return _curves("truncation", "Truncation", hint, curves, axis=SHARE)
+
+
+def clipping(run: Run) -> Chart | None:
+    """Tokens whose ratio was clipped."""
+    rows = run.lines("grpo")
+    curves = [
+        (series(rows, "clip_ratio/region_mean"), "either side", "$muted"),
+        (series(rows, "clip_ratio/low_mean"), "below", "$task-0"),
+        (series(rows, "clip_ratio/high_mean"), "above", "$task-1"),
+    ]
+    hint = "Share of tokens whose probability ratio left the trust region. Zero with one update a batch."
+    return _curves("clipping", "Clipped tokens", hint, curves, axis={"tickformat": ".1~%", "rangemode": "tozero"})
+
+
+def gradient(run: Run) -> Chart | None:
+    """Norm of the gradient before clipping."""
+    rows = run.lines("grpo") or run.lines("sft")
+    curve = series(rows, "grad_norm")
+    bound = _setting(run, "grpo" if run.lines("grpo") else "sft", "optimizer", "max_grad_norm")
+    log = bool(curve.finite) and min(curve.finite) > 0 and max(curve.finite) > 30 * min(curve.finite)
+    axis = {"type": "log", "dtick": 1, "tickformat": "~g"} if log else {"rangemode": "tozero"}
+    chart = _curves("gradient", "Gradient norm", "Before clipping.", [(curve, "norm", "$accent")], axis=axis)
+    if chart and bound is not None and max(curve.finite) > bound / 5:
+        ends = Series("bound", [curve.steps[0], curve.steps[-1]], [bound, bound])
+        chart.data.append(line_trace(ends, "scaled down above", "$warn", width=1.3, dash="dash"))
+        chart.legend.extend([key("norm", "$accent"), key("scaled down above", "$warn", dash=True)])
+    return chart
+
+
+def learning_rate(run: Run) -> Chart | None:
+    """The schedule as it was."""
+    rows = run.lines("grpo") or run.lines("sft")
+    curve = thin(series(rows, "learning_rate"))
+    if not curve:
+        return None
+    layout = {"yaxis": {"rangemode": "tozero", "exponentformat": "power", "tickformat": "~g"}}
+    data = [line_trace(curve, "learning rate", "$accent")]
+    return Chart("learning-rate", "Learning rate", "The schedule as it was.", data, layout)
+
+
+def cosines(run: Run) -> Chart | None:
+    """Cosine between the gradients of the objectives."""
+    rows = run.lines("grpo")
+    names = names_under(rows, "merge/cosine/")
+    curves = [
+        (series(rows, name), name.removeprefix("merge/cosine/").replace("/", " and "), task_colour(i))
+        for i, name in enumerate(names)
+    ]
+    chart = _curves(
+        "cosines",
+        "Do the objectives agree?",
+        "Cosine between their gradients: 1 pull together, 0 ignore each other, -1 fight.",
+        curves,
+        axis={"range": [-1.05, 1.05], "dtick": 0.5},
+    )
+    if chart:
+        chart.legend[:] = [key(label, colour) for _, label, colour in curves]
+    return chart
+
+
+def timing(run: Run) -> Chart | None:
+    """Seconds of a step by what they went into."""
+    rows = run.lines("grpo") or run.lines("sft")
+    layers = [
+        (series(rows, f"time/{name}"), name, colour)
+        for name, colour in (("sample", "$task-0"), ("score", "$task-3"), ("train", "$task-1"), ("eval", "$task-2"))
+    ]
+    layers = [entry for entry in layers if entry[0]]
+    if not layers:
+        curve = series(rows, "step_time")
+        return _curves("timing", "Seconds a step", "Wall clock.", [(curve, "step", "$accent")], zero=True)
+    rest = _unaccounted(series(rows, "step_time"), [curve for curve, _, _ in layers])
+    if rest:
+        layers.append((rest, "other", "$muted"))
+    legend = [key(label, colour) for _, label, colour in layers]
+    layout = {"barmode": "stack", "bargap": 0, "yaxis": {"ticksuffix": " s", "rangemode": "tozero"}}
+    hint = "Wall clock of every step, by what it went into."
+    return Chart("timing", "Seconds a step", hint, bar_traces(layers), layout, legend, wide=True)
+
+
+def event_strip(run: Run) -> Chart | None:
+    """When which finding was seen."""
+    codes = list(dict.fromkeys(plain(str(event.get("code"))) for event in run.events))
+    if len(run.events) < 3:
+        return None
+    data = []
+    colours = {"critical": "$bad", "warning": "$warn", "info": "$accent"}
+    for severity, colour in colours.items():
+        chosen = [event for event in run.events if event.get("severity") == severity]
+        if chosen:
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "x": [step_of(event) for event in chosen],
+                    "y": [plain(str(event.get("code"))) for event in chosen],
+                    "name": severity,
+                    "legendgroup": severity,
+                    "marker": {"color": colour, "size": 11, "symbol": "diamond"},
+                    "hovertemplate": f"{severity} at step %{{x}}<extra></extra>",
+                }
+            )
+    legend = [key(severity, colour) for severity, colour in colours.items() if any(t["name"] == severity for t in data)]
+    layout = {
+        "yaxis": {
+            "type": "category",
+            "categoryarray": codes[::-1],
+            "range": [-0.6, len(codes) - 0.4],
+            "automargin": True,
+        },
+        "xaxis": {"range": _whole_run(run)},
+        "hovermode": "closest",
+    }
+    height = 60 + 30 * len(codes)
+    return Chart("event-strip", "When it happened", "", data, layout, legend, wide=True, height=height)
+
+
+PANELS: dict[str, tuple[Callable[[Run], Chart | None], ...]] = {
+    "Learning": (held_out, reward_by_task, reward_parts, sft_loss),
+    "Policy": (entropy, kl, dead_groups, cosines, lengths, truncation),
+    "Updates": (clipping, gradient, learning_rate),
+    "Time": (timing,),
+}
+"""Charts by section, in order."""
+
+
+def _whole_run(run: Run) -> list[float]:
+    steps = [step_of(row) for row in [*run.metrics, *run.events]]
+    margin = max(1.0, 0.02 * max(steps))
+    return [-margin, max(steps) + margin]
+
+
+def _curves(
+    name: str,
+    title: str,
+    hint: str,
+    curves: Sequence[tuple[Series, str, str]],
+    *,
+    zero: bool = False,
+    axis: dict[str, Any] | None = None,
+) -> Chart | None:
+    shown = [entry for entry in curves if entry[0]]
+    if not shown:
+        return None
+    data = [trace for curve, label, colour in shown for trace in curve_traces(curve, label, colour)]
+    legend = [key(label, colour) for _, label, colour in shown] if len(shown) > 1 else []
+    layout = {"yaxis": axis or ({"rangemode": "tozero"} if zero else {})}
+    warning = broken_steps([curve for curve, _, _ in curves])
+    return Chart(name, title, hint, data, layout, legend, warning=warning)
+
+
+def _evaluations(run: Run, stage: str) -> list[Row]:
+    """Evaluation lines on the steps of one training stage: those within it, and the one right before it at step 0."""
+    before = EVAL_STAGES[EVAL_STAGES.index(stage) - 1]
+    current = ""
+    points: dict[int, Row] = {}
+    for row in run.metrics:
+        if row.get("stage") != "eval":
+            current = str(row.get("stage"))
+            continue
+        mark = row.get("eval_stage")
+        if mark == stage or (mark is None and current == stage):
+            points[step_of(row)] = row
+        elif mark == before or (mark == "start" and not points):
+            points[0] = row
+    return [{**row, "step": step} for step, row in sorted(points.items())]
+
+
+def _standard_error(run: Run, task: str, point: Row) -> float | None:
+    """Standard error of a held-out score: on the line itself, else from the summary of that stage."""
+    own = number(point.get(f"eval/{task}/se"))
+    stage = run.summary_tasks.get(task, {}).get(str(point.get("eval_stage")))
+    return own if own is not None else number(stage.get("se")) if isinstance(stage, dict) else None
+
+
+def _setting(run: Run, *path: str) -> float | None:
+    node: Any = run.recipe
+    for part in path:
+        node = node.get(part) if isinstance(node, dict) else None
+    return number(node)
+
+
+def _unaccounted(whole: Series, parts: Sequence[Series]) -> Series | None:
+    if not whole:
+        return None
+    sums = [0.0] * len(whole.steps)
+    for part in parts:
+        for index, value in enumerate(on_steps(part, whole.steps, 0.0).finite):
+            sums[index] += value
+    rest = [None if a is None else max(0.0, a - b) for a, b in zip(whole.values, sums, strict=True)]
+    known = [value for value in rest if value is not None]
+    return Series("other", whole.steps, rest) if sum(known) > 0.01 * sum(whole.finite) else None

@@ -1,0 +1,203 @@
+"""Reading a run's plain files, forgivingly: what is missing or broken becomes a note, not a failure."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from levelhead.errors import InputError
+
+MARKS_OF_A_RUN = ("metrics.jsonl", "summary.json", "recipe.yaml", "events.jsonl")
+"""A folder with none of these holds no run."""
+
+EVAL_STAGES = ("start", "sft", "grpo")
+"""Between-stage evaluations, in order."""
+
+Row = dict[str, Any]
+
+_MOST_STEPS = 10**15
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything that a run left behind.
+
+    Attributes:
+        name: Name of the run, from its recipe, else its folder's.
+        recipe: The resolved recipe, parsed; empty where it could not be read.
+        recipe_text: The same as it stands in the file.
+        environment: Versions, hardware, revision.
+        metrics: Lines of ``metrics.jsonl``; a step that a resumed run wrote twice counts once, as written last.
+        events: Lines of ``events.jsonl``.
+        summary: ``summary.json``.
+        checks: Entries of ``check.json``.
+        samples: Held-out rollouts by evaluation stage (``start``, ``sft``, ``grpo``).
+        rollouts: Training rollouts by file name, in order of step.
+        notes: What was missing or broken, one line each.
+    """
+
+    name: str
+    recipe: Row = field(default_factory=dict)
+    recipe_text: str = ""
+    environment: Row = field(default_factory=dict)
+    metrics: list[Row] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
+    summary: Row = field(default_factory=dict)
+    checks: list[Row] = field(default_factory=list)
+    samples: dict[str, list[Row]] = field(default_factory=dict)
+    rollouts: dict[str, list[Row]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def tasks(self) -> list[str]:
+        """Task names in the recipe's order and the summary's; from the metrics where neither has any."""
+        listed = self.recipe.get("tasks")
+        entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+        names = [str(entry.get("name") or entry.get("kind")) for entry in entries] + list(self.summary_tasks)
+        if not names:
+            keys = dict.fromkeys(key for row in self.metrics for key in row)
+            names = [key.split("/")[1] for key in keys if key.startswith(("reward/", "eval/"))]
+        return list(dict.fromkeys(names))
+
+    @property
+    def summary_tasks(self) -> dict[str, Row]:
+        """Task name to its stages, as ``summary.json`` has them."""
+        tasks = self.summary.get("tasks")
+        return {str(k): v for k, v in tasks.items() if isinstance(v, dict)} if isinstance(tasks, dict) else {}
+
+    def lines(self, stage: str) -> list[Row]:
+        """Metric lines of one stage, in order of step."""
+        return sorted((row for row in self.metrics if row.get("stage") == stage), key=step_of)
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run's folder.
+
+    Raises:
+        InputError: The folder is missing or holds no run.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; give the folder of a run, such as runs/demo")
+    if not any((folder / name).is_file() for name in MARKS_OF_A_RUN):
+        raise InputError(f"{folder}: the folder holds no run (none of {', '.join(MARKS_OF_A_RUN)})")
+    run = Run(folder.resolve().name)
+    run.recipe_text = _text(folder / "recipe.yaml", run.notes) or ""
+    run.recipe = _yaml(run.recipe_text, run.notes)
+    run.name = str(run.recipe.get("name") or run.name)
+    run.environment = _mapping(folder / "environment.json", run.notes)
+    run.summary = _mapping(folder / "summary.json", run.notes)
+    run.metrics = _latest(_json_lines(folder / "metrics.jsonl", run.notes))
+    run.events = _json_lines(folder / "events.jsonl", run.notes, needed=False)
+    checks = _json(folder / "check.json", run.notes, needed=False)
+    if isinstance(checks, dict):
+        checks = checks.get("checks")
+    run.checks = [entry for entry in checks if isinstance(entry, dict)] if isinstance(checks, list) else []
+    for file in sorted((folder / "rollouts").glob("*.jsonl.gz")):
+        name = file.name.removesuffix(".jsonl.gz")
+        rows = _json_lines(file, run.notes)
+        if name.startswith("eval-"):
+            run.samples[name.removeprefix("eval-")] = rows
+        else:
+            run.rollouts[name] = rows
+    return run
+
+
+def step_of(row: Mapping[str, Any]) -> int:
+    """Step of a line; 0 where it has none."""
+    step = row.get("step")
+    if not isinstance(step, int | float) or isinstance(step, bool) or not abs(step) < _MOST_STEPS:
+        return 0
+    return int(step)
+
+
+def _latest(rows: list[Row]) -> list[Row]:
+    last: dict[tuple[Any, ...], Row] = {}
+    trained: Any = None
+    for row in rows:
+        # An evaluation carries the step of the stage that it interrupts.
+        trained = trained if row.get("stage") == "eval" else row.get("stage")
+        last[trained, row.get("stage"), step_of(row), row.get("eval_stage")] = row
+    return list(last.values())
+
+
+def _text(path: Path, notes: list[str], *, needed: bool = True) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        if needed:
+            notes.append(f"{path.name} is missing")
+    except OSError as error:
+        notes.append(f"{path.name} cannot be read ({error.strerror})")
+    return None
+
+
+def _yaml(text: str, notes: list[str]) -> Row:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        notes.append("recipe.yaml is not valid YAML")
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _json(path: Path, notes: list[str], *, needed: bool = True) -> Any:
+    text = _text(path, notes, needed=needed)
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        notes.append(f"{path.name} is not valid JSON")
+        return None
+
+
+def _mapping(path: Path, notes: list[str]) -> Row:
+    value = _json(path, notes)
+    return value if isinstance(value, dict) else {}
+
+
+def _json_lines(path: Path, notes: list[str], *, needed: bool = True) -> list[Row]:
+    """Read JSON lines, plain or gzipped; broken lines are left out with a note, a broken last one as cut off."""
+    rows: list[Row] = []
+    broken: list[int] = []
+    number = 0
+    try:
+        for number, line in enumerate(_lines(path), start=1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                value = None
+            if isinstance(value, dict):
+                rows.append(value)
+            else:
+                broken.append(number)
+    except FileNotFoundError:
+        if needed:
+            notes.append(f"{path.name} is missing")
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        notes.append(f"{path.name} is cut off; what could be read is shown")
+    except OSError as error:
+        notes.append(f"{path.name} cannot be read ({error.strerror})")
+    if broken == [number]:
+        notes.append(f"the last line of {path.name} is incomplete and was left out")
+    elif broken:
+        notes.append(f"{path.name}: {len(broken)} unreadable lines were left out (first: line {broken[0]})")
+    return rows
+
+
+def _lines(path: Path) -> Iterator[str]:
+    if path.suffix == ".gz":
+        with gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
+            yield from file
+    else:
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+            yield from file
