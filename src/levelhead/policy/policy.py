@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from levelhead.policy.head import token_statistics
 from levelhead.policy.packing import MicroBatch, TokenSequence, pack
@@ -126,7 +127,11 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write model (or adapter) and tokenizer in Hugging Face format."""
-        self.model.save_pretrained(str(folder), safe_serialization=True)
+        bars = transformers_logging.is_progress_bar_enabled()
+        transformers_logging.disable_progress_bar()
+        self.model.save_pretrained(str(folder))
+        if bars:
+            transformers_logging.enable_progress_bar()
         self.codec.save(folder)
 
     def reference_weights(self) -> dict[str, Tensor] | None:

@@ -1,0 +1,199 @@
+"""The same without YAML: ``from levelhead import Recipe, train``."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from levelhead.errors import InputError
+from levelhead.recipe import Recipe, load, validate
+
+if TYPE_CHECKING:
+    from levelhead.records import Observer
+    from levelhead.training.evaluate import TaskResult
+    from levelhead.training.prepare import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run came to.
+
+    Attributes:
+        outcome: ``done``, ``interrupted`` or ``stopped``.
+        folder: Where it is.
+        summary: Held-out score, standard error, validity, length and n by task and stage, as in ``summary.json``.
+        model: The trained model.
+        tokenizer: Its tokenizer.
+    """
+
+    outcome: str
+    folder: Path
+    summary: Mapping[str, Any]
+    model: Any
+    tokenizer: Any
+
+
+def train(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    data: Iterable[Mapping[str, Any]] | None = None,
+    rewards: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    model: Any = None,
+    tokenizer: Any = None,
+    observers: Sequence[Observer] = (),
+) -> Result:
+    """Train as a recipe says.
+
+    Args:
+        recipe: A recipe, its keys as a mapping, or the path of a YAML file.
+        out: Folder of the run; ``runs/NAME`` unless given.
+        resume: Go on where an interrupted run of that folder stopped.
+        data: Rows for the recipe's ``function`` task, instead of its ``path``.
+        rewards: Reward functions for the ``function`` task, instead of (or besides) its ``rewards``.
+        model: A model that is already loaded, instead of the recipe's.
+        tokenizer: Its tokenizer.
+        observers: Shown every record of the reinforcement stage.
+
+    Raises:
+        InputError: The recipe, its data or its folder do not fit; nothing has been written.
+        RewardError: A reward function misbehaved.
+    """
+    from levelhead.policy.load import wrap
+    from levelhead.report import write
+    from levelhead.training.prepare import prepare
+    from levelhead.training.run import Run, newest_checkpoint, seed_everything
+    from levelhead.training.rundir import RunDir
+
+    recipe = resolve(recipe)
+    folder = RunDir(Path(out) if out is not None else Path("runs") / recipe.name)
+    if (model is None) != (tokenizer is None):
+        raise InputError("train(): give model and tokenizer together")
+    if not resume:
+        refuse_used(folder)
+    checkpoint = newest_checkpoint(folder) if resume else None
+    policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
+    tasks = function_tasks(recipe, data, rewards)
+    seed_everything(recipe.seed)
+    setup = prepare(recipe, checkpoint=checkpoint, tasks=tasks, policy=policy)
+    folder.claim(resume=resume)
+    run = Run(setup, folder, resume=resume, observers=observers)
+    try:
+        outcome = run.execute()
+    finally:
+        with contextlib.suppress(InputError, OSError):
+            write(folder.path)
+    summary = folder.read_json("summary.json") or {}
+    return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
+
+
+def evaluate(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    checkpoint: str | Path,
+    *,
+    items: int | None = None,
+    sampled: bool = True,
+) -> dict[str, dict[str, TaskResult]]:
+    """Score a checkpoint on held-out items, greedy and (by the training controls) sampled.
+
+    Returns:
+        ``{"greedy" | "sampled": {task: result}}``.
+    """
+    from levelhead.rollout.inprocess import InProcessSampler
+    from levelhead.training.collect import Collector
+    from levelhead.training.evaluate import evaluate as score
+    from levelhead.training.loop import EventLoop
+    from levelhead.training.prepare import prepare
+
+    recipe = resolve(recipe)
+    setup = prepare(recipe, checkpoint=Path(checkpoint))
+    loop = EventLoop()
+    collector = Collector(setup.tasks, setup.policy.codec, InProcessSampler(setup.policy), loop)
+    section = recipe.eval
+    ways = {"greedy": section.model_copy(update={"sampling": section.sampling.model_copy(update={"temperature": 0.0})})}
+    if sampled:
+        warm = recipe.grpo.sampling.temperature if recipe.grpo else 1.0
+        warm_sampling = section.sampling.model_copy(update={"temperature": warm or 1.0})
+        ways["sampled"] = section.model_copy(update={"sampling": warm_sampling})
+    try:
+        return {
+            way: score(setup.tasks, collector, chosen, recipe.seed, items or section.final_items)
+            for way, chosen in ways.items()
+        }
+    finally:
+        loop.close()
+
+
+def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
+    """Do everything up to the first forward: data, tokenizer, the model's shape without its weights, one batch.
+
+    Returns:
+        What was found, by name: parameters, prompts, tokens of the first batch.
+    """
+    from levelhead.training.prepare import prepare
+    from levelhead.training.stream import PromptStream
+
+    recipe = resolve(recipe)
+    start = time.perf_counter()
+    setup = prepare(recipe, weights=False)
+    found = describe(setup)
+    stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
+    n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1
+    lengths = [len(setup.policy.codec.render(prompt.messages)) for prompt in stream.take(n)]
+    return found | {
+        "first_batch_prompts": n,
+        "first_batch_prompt_tokens": {"min": min(lengths), "max": max(lengths), "sum": sum(lengths)},
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def describe(setup: Setup) -> dict[str, Any]:
+    """Sizes of policy and tasks."""
+    policy = setup.policy
+    return {
+        "parameters": sum(p.numel() for p in policy.model.parameters()),
+        "trained_parameters": sum(p.numel() for p in policy.parameters),
+        "context": policy.context,
+        "vocabulary": policy.codec.vocab_size,
+        "compute_dtype": str(policy.compute_dtype).removeprefix("torch."),
+        "tasks": list(setup.tasks),
+    }
+
+
+def resolve(recipe: Recipe | Mapping[str, Any] | str | Path) -> Recipe:
+    """Return a validated recipe."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    return validate(recipe) if isinstance(recipe, Mapping) else load(recipe)
+
+
+def refuse_used(folder: Any) -> None:
+    """Refuse a folder that holds a run, before any work is done.
+
+    Raises:
+        InputError: It holds one.
+    """
+    if folder.holds_run:
+        raise InputError(
+            f"{folder.path}: already holds a run; continue it with --resume, or choose another folder with --out"
+        )
+
+
+def function_tasks(recipe: Recipe, data: Any, rewards: Any) -> dict[str, Any]:
+    """Build the ``function`` task of a recipe around data and rewards given in Python."""
+    if data is None and rewards is None:
+        return {}
+    from levelhead.recipe.tasks import Function
+    from levelhead.tasks.function import FunctionTask
+
+    sections = [section for section in recipe.tasks if isinstance(section, Function)]
+    if len(sections) != 1:
+        raise InputError(f"train(): data and rewards need exactly one task of kind function, found {len(sections)}")
+    (section,) = sections
+    functions = [rewards] if callable(rewards) else rewards
+    return {section.name or section.kind: FunctionTask(section, data=data, rewards=functions)}

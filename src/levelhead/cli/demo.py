@@ -1,0 +1,30 @@
+"""``levelhead demo``: the main job on the embedded default."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelhead.cli.train import run
+from levelhead.errors import InputError
+from levelhead.recipe import parse
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a key of the recipe.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Train a tiny policy on fairness and faithfulness: no data, no GPU, no network.
+
+    A demo that was interrupted goes on where it stopped; one that is complete shows its summary.
+    """
+    name = "dual-tiny.yaml"
+    packaged = resources.files("levelhead") / "recipes" / name
+    if not packaged.is_file():
+        raise InputError(f"{name}: the recipe that ships with the package is missing; install it again")
+    recipe = parse(packaged.read_text(encoding="utf-8"), overrides or [], source=name)
+    run(recipe, out, (out / "recipe.yaml").is_file(), as_json)

@@ -1,0 +1,83 @@
+"""The command line: one file a command, registered here."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+import typer
+
+from levelhead import __version__
+from levelhead.cli.demo import demo
+from levelhead.cli.evaluate import evaluate
+from levelhead.cli.report import report
+from levelhead.cli.simulate import simulate
+from levelhead.cli.train import train
+from levelhead.errors import InputError, RewardError
+
+app = typer.Typer(
+    name="levelhead",
+    help="GRPO post-training for language models that keeps its head.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("train")(train)
+app.command("eval")(evaluate)
+app.command("report")(report)
+app.command("simulate")(simulate)
+app.command("demo")(demo)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; errors are one or two lines on stderr, a traceback only with ``--debug``."""
+    debug = "--debug" in sys.argv[1:]
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except Exception as error:
+        if debug:
+            raise
+        sys.exit(_explain(error))
+    except KeyboardInterrupt:
+        print("levelhead: interrupted", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(error: Exception) -> int:
+    """Print an error for a person; returns the exit code."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        error.show()
+        return 2
+    if isinstance(error, click.exceptions.Abort):
+        print("levelhead: interrupted", file=sys.stderr)
+        return 130
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if isinstance(error, InputError):
+        print(f"levelhead: {error}", file=sys.stderr)
+        return 2
+    if isinstance(error, RewardError):
+        print(f"levelhead: {error}", file=sys.stderr)
+        return 3
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in _TRAINING:
+        print(f"levelhead: {error.name} is not installed; pip install 'levelhead[train]'", file=sys.stderr)
+        return 2
+    first = (str(error).strip() or "no message").splitlines()[0]
+    print(f"levelhead: failed: {type(error).__name__}: {first} (--debug shows where)", file=sys.stderr)
+    return 3
+
+
+_TRAINING = ("torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "jinja2", "torchjd")

@@ -1,0 +1,57 @@
+"""``levelhead train``: SFT and GRPO as a recipe says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from levelhead.cli.summary import show_summary
+from levelhead.recipe import dump, load
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a key, as grpo.steps=20 or tasks.0.weight=2.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.  [runs/NAME]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")] = False,
+    print_recipe: Annotated[bool, typer.Option("--print-recipe", help="Print the resolved recipe and leave.")] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="Everything up to the first forward: data, tokenizer, the model's shape.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Train a policy as a recipe says: SFT, then GRPO."""
+    resolved = load(recipe, overrides or [])
+    if print_recipe:
+        typer.echo(json.dumps(resolved.model_dump(mode="json")) if as_json else dump(resolved), nl=as_json)
+        return
+    if dry:
+        from levelhead.api import dry_run
+
+        found = dry_run(resolved)
+        typer.echo(json.dumps(found) if as_json else "\n".join(f"{k}: {v}" for k, v in found.items()))
+        return
+    run(resolved, out, resume, as_json)
+
+
+def run(recipe: Any, out: Path | None, resume: bool, as_json: bool) -> None:
+    """Train, print the summary, and leave with the outcome's exit code."""
+    from levelhead.api import train as start
+
+    result = start(recipe, out=out, resume=resume)
+    if as_json:
+        typer.echo(json.dumps({"outcome": result.outcome, "run": str(result.folder), **result.summary}))
+    else:
+        show_summary(result.summary, result.folder)
+    if result.outcome == "interrupted":
+        print(f"levelhead: interrupted and saved; continue with --resume --out {result.folder}", file=sys.stderr)
+        raise typer.Exit(130)
+    if result.outcome == "stopped":
+        print(f"levelhead: stopped by the guard; see {result.folder / 'events.jsonl'}", file=sys.stderr)
+        raise typer.Exit(1)

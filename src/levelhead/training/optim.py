@@ -1,0 +1,71 @@
+"""AdamW, its schedule, and the one place where weights change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from levelhead.recipe.training import Optimizer
+
+
+class Updater:
+    """Clips the gradient, sets the learning rate of the step, and steps; never with a gradient that is not finite.
+
+    Args:
+        parameters: What is trained.
+        recipe: The stage's ``optimizer``.
+        steps: Optimizer steps of the whole stage.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], recipe: Optimizer, steps: int) -> None:
+        self.parameters = list(parameters)
+        self.recipe = recipe
+        self.steps = steps
+        self.done = 0
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=recipe.learning_rate,
+            betas=recipe.betas,
+            eps=recipe.eps,
+            weight_decay=recipe.weight_decay,
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the next step."""
+        return self.recipe.learning_rate * schedule(self.recipe, self.done, self.steps)
+
+    def clip(self) -> float:
+        """Scale the gradient down to the norm bound and set the learning rate; returns the norm before."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.max_grad_norm)
+        return float(norm)
+
+    def step(self) -> None:
+        """Change the weights."""
+        self.optimizer.step()
+        self.clear()
+
+    def clear(self) -> None:
+        """Count the step and drop its gradient, whether or not the weights were changed."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.done += 1
+
+
+def schedule(recipe: Optimizer, done: int, steps: int) -> float:
+    """Fraction of the peak learning rate after ``done`` of ``steps`` steps.
+
+    Linear from ``1 / warmup_steps`` to 1 over the warm-up, then constant, linear, or half a cosine down to
+    ``final_fraction`` at the last step.
+    """
+    if done < recipe.warmup_steps:
+        return (done + 1) / recipe.warmup_steps
+    if recipe.schedule == "constant":
+        return 1.0
+    progress = min(1.0, (done - recipe.warmup_steps) / max(1, steps - 1 - recipe.warmup_steps))
+    rest = 1 - progress if recipe.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return recipe.final_fraction + (1 - recipe.final_fraction) * rest

@@ -1,0 +1,343 @@
+"""One run: evaluate, fine-tune, evaluate, reinforce, evaluate; stoppable anywhere, resumable to the bit."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+
+from levelhead.errors import InputError
+from levelhead.policy.load import fingerprint
+from levelhead.recipe import dump
+from levelhead.recipe.training import Grpo, Sft
+from levelhead.records import Event, Observer, StepRecord
+from levelhead.rollout.draws import derive
+from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.tasks.base import Environment
+from levelhead.training.checkpoint import Checkpoints, State, read_state, read_training
+from levelhead.training.collect import Collector
+from levelhead.training.evaluate import TaskResult, evaluate
+from levelhead.training.grpo import GrpoTrainer, StepResult
+from levelhead.training.loop import EventLoop
+from levelhead.training.objective import Objective
+from levelhead.training.optim import Updater
+from levelhead.training.prepare import Setup, environment, name_of
+from levelhead.training.rundir import RunDir
+from levelhead.training.sft import SftTrainer
+from levelhead.training.sinks import ProgressSink, Sink, make_sinks
+from levelhead.training.stream import PromptStream
+
+Outcome = Literal["done", "interrupted", "stopped"]
+Stage = Literal["sft", "grpo"]
+MAX_SKIPPED = 5
+"""Updates in a row without a finite gradient after which the run stops."""
+
+
+class Run:
+    """A run in progress.
+
+    Args:
+        setup: Recipe, tasks and policy; with ``resume``, the policy of the newest checkpoint.
+        folder: Where it is written.
+        resume: Go on from the newest checkpoint of ``folder``.
+        observers: Shown every record of the reinforcement stage.
+    """
+
+    def __init__(
+        self, setup: Setup, folder: RunDir, *, resume: bool = False, observers: Sequence[Observer] = ()
+    ) -> None:
+        self.setup, self.folder, self.observers = setup, folder, observers
+        self.recipe, self.policy = setup.recipe, setup.policy
+        stages: dict[Stage, Sft | Grpo | None] = {"sft": self.recipe.sft, "grpo": self.recipe.grpo}
+        self.stages = {stage: section for stage, section in stages.items() if section is not None}
+        self.offset = {"sft": 0, "grpo": self.recipe.sft.steps if self.recipe.sft else 0}
+        self.checkpoints = Checkpoints(folder, self.recipe.checkpoint.keep_last, self.offset)
+        self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
+        self.loop = EventLoop()
+        self.sampler = InProcessSampler(self.policy)
+        self.collector = Collector(setup.tasks, self.policy.codec, self.sampler, self.loop)
+        self._resumed = self._resume() if resume else None
+        self._sinks: list[Sink] = []
+        self._interrupted = False
+        self._skipped = 0
+        self._began = time.perf_counter()
+
+    def execute(self) -> Outcome:
+        """Run to the end, to an interrupt, or to an observer's stop.
+
+        Raises:
+            InputError: No space is left for a checkpoint; what was saved before is whole.
+            RewardError: A reward function misbehaved.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close)
+            stack.enter_context(self._interruptible())
+            self._sinks = make_sinks(self.recipe, self.folder.path)
+            if self._resumed is None:
+                self.folder.write("recipe.yaml", dump(self.recipe))
+                self.folder.write_json("environment.json", environment())
+                self._evaluate("start", 0)
+            for stage in self.stages:
+                if self._behind(stage):
+                    continue
+                outcome = self._sft() if stage == "sft" else self._grpo()
+                if outcome != "done":
+                    return outcome
+                if self._interrupted and stage != list(self.stages)[-1]:
+                    return "interrupted"
+        return "done"
+
+    def _behind(self, stage: Stage) -> bool:
+        """Whether a stage was completed before the run was resumed."""
+        order = list(self.stages)
+        at = order.index(self.state.stage)  # type: ignore[arg-type]
+        return order.index(stage) < at or (stage == self.state.stage and self.state.done)
+
+    def _sft(self) -> Outcome:
+        recipe = self.recipe.sft
+        assert recipe is not None  # noqa: S101 - only stages of the recipe are run
+        stream, updater = self._begin("sft", recipe)
+        trainer = SftTrainer(
+            self.policy, self.setup.tasks, stream, updater, recipe, derive(self.recipe.seed, "sft"), self.loop
+        )
+        with self._progress("sft", recipe.steps) as bar:
+            while self.state.step < recipe.steps:
+                record = trainer.step(self.state.step + 1)
+                self._record(record, (), bar)
+                if self._pause("sft", recipe.steps, stream, updater, {}):
+                    return "interrupted"
+        return self._finish("sft", stream, updater, {})
+
+    def _grpo(self) -> Outcome:
+        recipe = self.recipe.grpo
+        assert recipe is not None  # noqa: S101 - only stages of the recipe are run
+        kl = {name_of(section): section.kl for section in self.recipe.tasks}
+        objective = Objective(recipe, self.setup.weights, kl)
+        stream, updater = self._begin("grpo", recipe)
+        if objective.needs_reference:
+            self._reference()
+        trainer = GrpoTrainer(
+            self.policy,
+            self.sampler,
+            self.collector,
+            stream,
+            objective,
+            updater,
+            recipe,
+            derive(self.recipe.seed, "grpo"),
+            self.observers,
+        )
+        if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
+            objective.load_state(self.state.objective)
+            trainer.merger.load_state_dict(self._resumed["merger"])
+        self.sampler.sync(self.policy, updater.done)
+        with self._progress("grpo", recipe.steps) as bar:
+            while self.state.step < recipe.steps:
+                result = trainer.step(self.state.step + 1)
+                self._record(result.record, [*result.events, *self._environment_events()], bar)
+                self._sample(result)
+                self.state.objective = objective.state()
+                self._watch_skips(result)
+                self._evaluate_on_the_way(recipe)
+                extra = {"merger": trainer.merger.state_dict()}
+                if result.stop:
+                    self._save("grpo", stream, updater, extra)
+                    return "stopped"
+                if self._pause("grpo", recipe.steps, stream, updater, extra):
+                    return "interrupted"
+        return self._finish("grpo", stream, updater, {"merger": trainer.merger.state_dict()})
+
+    def _begin(self, stage: Stage, recipe: Sft | Grpo) -> tuple[PromptStream, Updater]:
+        """Stream and optimizer of a stage, fresh or as the checkpoint left them."""
+        tasks = list(self.setup.tasks.values())
+        weights = [self.setup.weights[task.name] for task in tasks]
+        stream = PromptStream(tasks, weights, derive(self.recipe.seed, "stream", stage))
+        updates = recipe.updates_per_batch * recipe.epochs if isinstance(recipe, Grpo) else 1
+        updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps * updates)
+        if self._resumed is not None and self.state.stage == stage:
+            stream.load_state(self.state.stream)
+            updater.optimizer.load_state_dict(self._resumed["optimizer"])
+            updater.done = int(self._resumed["updates"])
+        elif self.state.stage != stage or self.state.done:
+            self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
+        return stream, updater
+
+    def _reference(self) -> None:
+        if self._resumed is not None and self.state.step:
+            self.checkpoints.load_reference(self.policy)
+            return
+        self.policy.keep_reference(trained=self.recipe.sft is not None)
+        self.checkpoints.save_reference(self.policy)
+
+    def _record(self, record: StepRecord, events: Sequence[Event], bar: Sink) -> None:
+        self.folder.append("metrics.jsonl", [record])
+        self.folder.append("events.jsonl", events)
+        for sink in [*self._sinks, bar]:
+            sink.write(record, self.offset[record.stage])
+        self.state.step = record.step
+
+    def _sample(self, result: StepResult) -> None:
+        every = self.recipe.log.rollouts_every
+        if every and (result.record.step % every == 0 or result.record.step == 1):
+            step = result.record.step
+            size = max(len(result.groups[0].rollouts), 1)
+            kept = result.groups[: max(1, self.recipe.log.rollouts // size)]
+            name = f"grpo-{step:06d}"
+            self.folder.save_rollouts(name, "grpo", step, kept, advantages=result.advantages)
+
+    def _watch_skips(self, result: StepResult) -> None:
+        """Stop a run whose gradient is lost for good, rather than burn the rest of its time."""
+        lost = any(event.code == "nonfinite" for event in result.events)
+        self._skipped = self._skipped + 1 if lost else 0
+        if self._skipped >= MAX_SKIPPED:
+            message = f"{MAX_SKIPPED} updates in a row had no finite gradient; the run was stopped"
+            self.folder.append("events.jsonl", [Event(self.state.step, "nonfinite", "critical", message, "stop")])
+            result.stop = True
+
+    def _environment_events(self) -> list[Event]:
+        return [
+            event
+            for task in self.setup.tasks.values()
+            if isinstance(task, Environment)
+            for event in task.drain_events(self.state.step + 1)
+        ]
+
+    def _evaluate_on_the_way(self, recipe: Grpo) -> None:
+        every, step = self.recipe.eval.every, self.state.step
+        if not every or step % every or step == recipe.steps:
+            return
+        results = self._score(self.recipe.eval.items)
+        self._write_evaluation(results, step, {})
+        mean = sum(r.score for r in results.values()) / len(results)
+        if self.recipe.checkpoint.best and (self.state.best is None or mean > self.state.best):
+            self.state.best = mean
+            self.checkpoints.save_best(self.policy, self.state)
+
+    def _evaluate(self, stage: str, step: int) -> None:
+        """Score the policy between stages, for the summary."""
+        results = self._score(self.recipe.eval.final_items)
+        self._write_evaluation(results, step, {"eval_stage": stage})
+        for name, result in results.items():
+            self.state.summary.setdefault(name, {})[stage] = result.to_json()
+        groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
+        self.folder.save_rollouts(f"eval-{stage}", stage, step, groups)
+        self._write_summary()
+
+    def _score(self, items: int) -> dict[str, TaskResult]:
+        return evaluate(self.setup.tasks, self.collector, self.recipe.eval, self.recipe.seed, items)
+
+    def _write_evaluation(self, results: Mapping[str, TaskResult], step: int, extra: Mapping[str, Any]) -> None:
+        values: dict[str, Any] = dict(extra)
+        for name, result in results.items():
+            shown = {"score": result.score, "se": result.se, "validity": result.validity, "length": result.length}
+            values |= {f"eval/{name}/{key}": value for key, value in {**shown, **result.metrics}.items()}
+        record = StepRecord(step, "eval", values)
+        self.folder.append("metrics.jsonl", [record])
+        numbers = {k: v for k, v in values.items() if isinstance(v, float)}
+        for sink in self._sinks:
+            sink.write(StepRecord(step, "eval", numbers), self.offset.get(str(extra.get("eval_stage")), 0))
+
+    def _write_summary(self) -> None:
+        seconds = self.state.seconds + time.perf_counter() - self._began
+        self.folder.write_json("summary.json", {"tasks": self.state.summary, "seconds": round(seconds, 1)})
+
+    def _pause(
+        self, stage: Stage, steps: int, stream: PromptStream, updater: Updater, extra: Mapping[str, Any]
+    ) -> bool:
+        """Save where it is due; returns whether the run has been asked to stop here."""
+        every = self.recipe.checkpoint.every
+        last = self.state.step == steps
+        if not last and ((every and self.state.step % every == 0) or self._interrupted):
+            self._save(stage, stream, updater, extra)
+        return self._interrupted and not last
+
+    def _finish(self, stage: Stage, stream: PromptStream, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
+        if self.observers:
+            self.policy.model.eval()
+        self._evaluate(stage, self.state.step)
+        self.state.done = True
+        if stage == "grpo" and self.recipe.checkpoint.best:
+            final = [result[stage]["score"] for result in self.state.summary.values() if stage in result]
+            mean = sum(final) / max(len(final), 1)
+            if self.state.best is None or mean >= self.state.best:
+                self.state.best = mean
+                self.checkpoints.save_best(self.policy, self.state)
+        self._save(stage, stream, updater, extra)
+        return "done"
+
+    def _save(self, stage: Stage, stream: PromptStream, updater: Updater, extra: Mapping[str, Any]) -> None:
+        now = time.perf_counter()
+        self.state.seconds += now - self._began
+        self._began = now
+        self.state.stage = stage
+        self.state.stream = stream.state()
+        self.state.sizes = self.folder.sizes()
+        training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done, **extra}
+        self.checkpoints.save(self.policy, self.state, training)
+
+    def _resume(self) -> dict[str, Any] | None:
+        """Take up the newest checkpoint's state; ``None`` where there is none and the run starts over."""
+        latest = self.checkpoints.latest()
+        if latest is None:
+            self.folder.rewind({})
+            return None
+        state = read_state(latest)
+        if state.fingerprint != self.state.fingerprint:
+            raise InputError(f"{latest}: a checkpoint of another model; resume with the recipe that began the run")
+        self.state = state
+        self.folder.rewind(state.sizes)
+        return read_training(latest, self.policy.device)
+
+    @contextlib.contextmanager
+    def _progress(self, stage: str, total: int) -> Iterator[Sink]:
+        bar = ProgressSink(stage, self.state.step, total)
+        try:
+            yield bar
+        finally:
+            bar.close()
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """The first interrupt ends the run after its step, with a checkpoint; the second ends it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+            if self._interrupted:
+                raise KeyboardInterrupt
+            self._interrupted = True
+
+        previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+        for task in self.setup.tasks.values():
+            if isinstance(task, Environment):
+                self.loop.run(task.close())
+        self.loop.close()
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators that libraries may draw from; our own draws never use them."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def newest_checkpoint(folder: RunDir) -> Path | None:
+    """The checkpoint that a resumed run goes on from."""
+    return Checkpoints(folder, 1, {}).latest()

@@ -1,0 +1,146 @@
+"""A run on disk: plain files that are appended, flushed, and never half-written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from levelhead.errors import InputError
+from levelhead.records import Event, Group, StepRecord
+
+APPENDED = ("metrics.jsonl", "events.jsonl")
+
+
+class RunDir:
+    """The folder of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether a run has been started here."""
+        return any((self.path / name).exists() for name in ("recipe.yaml", "metrics.jsonl", "checkpoints"))
+
+    def claim(self, *, resume: bool) -> None:
+        """Make the folder, or refuse to touch another run.
+
+        Raises:
+            InputError: It holds a run and ``resume`` is off, or it cannot be made.
+        """
+        if self.holds_run and not resume:
+            raise InputError(
+                f"{self.path}: already holds a run; continue it with --resume, or choose another folder with --out"
+            )
+        try:
+            (self.path / "rollouts").mkdir(parents=True, exist_ok=True)
+            (self.path / "checkpoints").mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be made: {error.strerror}") from None
+
+    def write(self, name: str, text: str) -> None:
+        """Write a small file whole or not at all."""
+        target = self.path / name
+        draft = target.with_name(f".{target.name}.tmp")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON document whole or not at all."""
+        self.write(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON document; ``None`` where there is none."""
+        path = self.path / name
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def append(self, name: str, records: Iterable[StepRecord | Event]) -> None:
+        """Append lines and flush them to the disk."""
+        lines = [json.dumps(_finite(record.to_json()), ensure_ascii=False) + "\n" for record in records]
+        if lines:
+            with (self.path / name).open("a", encoding="utf-8") as file:
+                file.writelines(lines)
+                file.flush()
+                os.fsync(file.fileno())
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each appended file: where a resumed run cuts it off."""
+        return {name: _size(self.path / name) for name in APPENDED}
+
+    def rewind(self, sizes: Mapping[str, int]) -> None:
+        """Cut appended files back to what they held at a checkpoint."""
+        for name in APPENDED:
+            path = self.path / name
+            if path.exists():
+                with path.open("r+b") as file:
+                    file.truncate(min(sizes.get(name, 0), _size(path)))
+
+    def save_rollouts(self, name: str, stage: str, step: int, groups: Iterable[Group], **extra: Any) -> None:
+        """Write a sample of rollouts as gzipped JSON lines; ``advantages`` may hold one list a group."""
+        advantages = extra.get("advantages")
+        lines = [
+            json.dumps(_rollout(group, i, j, stage, step, advantages), ensure_ascii=False, default=str)
+            for i, group in enumerate(groups)
+            for j in range(len(group.rollouts))
+        ]
+        target = self.path / "rollouts" / f"{name}.jsonl.gz"
+        draft = target.with_name(f".{target.name}.tmp")
+        with draft.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as file:
+            file.write(("\n".join(lines) + "\n").encode())
+        draft.replace(target)
+
+
+def publish(draft: Path, target: Path) -> None:
+    """Make a finished folder appear under its name, in place of what was there."""
+    _sync(draft)
+    if target.exists():
+        old = target.with_name(f".{target.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        target.replace(old)
+        draft.replace(target)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        draft.replace(target)
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+def _rollout(group: Group, i: int, j: int, stage: str, step: int, advantages: Any) -> dict[str, Any]:
+    rollout = group.rollouts[j]
+    score = rollout.score
+    row = {
+        "step": step,
+        "stage": stage,
+        "task": group.prompt.task,
+        "prompt_id": group.prompt.id,
+        "prompt": "\n\n".join(str(message.get("content", "")) for message in group.prompt.messages),
+        "completion": "\n\n".join(rollout.text),
+        "reward": rollout.reward,
+        "parts": dict(score.parts) if score else {},
+        "valid": bool(score and score.valid),
+        "length": rollout.length,
+        "finish": rollout.turns[-1].finish if rollout.turns else "env",
+        "policy_version": rollout.policy_version,
+    }
+    if advantages is not None:
+        row["advantage"] = advantages[i][j]
+    return row
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Strict JSON has no NaN: a number that is not finite is written as text, so that it is seen and not lost."""
+    return {k: str(v) if isinstance(v, float) and v - v != 0 else v for k, v in values.items()}
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,104 @@
+"""Supervised fine-tuning on the tasks' own demonstrations, loss on completions only."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from levelhead.errors import InputError
+from levelhead.objective.terms import Term, scalar_loss
+from levelhead.policy.packing import TokenSequence
+from levelhead.policy.policy import Policy
+from levelhead.recipe.training import Sft
+from levelhead.records import Prompt, StepRecord
+from levelhead.rollout.draws import derive
+from levelhead.tasks.base import Demonstrator, Task
+from levelhead.training.loop import EventLoop
+from levelhead.training.optim import Updater
+from levelhead.training.stream import PromptStream
+
+
+class SftTrainer:
+    """Draws demonstrations and raises their likelihood.
+
+    Args:
+        policy: What is trained.
+        tasks: By name.
+        stream: Training prompts.
+        updater: The optimizer.
+        recipe: The ``sft`` section.
+        seed: Of dropout, where there is any.
+        loop: Where demonstrators act.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        tasks: Mapping[str, Task],
+        stream: PromptStream,
+        updater: Updater,
+        recipe: Sft,
+        seed: int,
+        loop: EventLoop,
+    ) -> None:
+        self.policy, self.tasks, self.stream = policy, tasks, stream
+        self.updater, self.recipe, self.seed = updater, recipe, seed
+        self._loop = loop
+
+    def step(self, step: int) -> StepRecord:
+        """Do step ``step``, counted from 1."""
+        start = time.perf_counter()
+        torch.manual_seed(derive(self.seed, "dropout", step))
+        sequences = self.demonstrations(self.stream.take(self.recipe.batch_size))
+        tokens = sum(len(s.completion_ids) for s in sequences)
+        total = entropy = 0.0
+        with self.policy.training():
+            for micro in self.policy.pack(sequences, self.recipe.tokens_per_microbatch):
+                stats = self.policy.score(micro)
+                value = stats.logp.sum() / tokens
+                loss = scalar_loss([Term("log_likelihood", value, "maximize")])
+                loss.backward()
+                total += float(loss.detach())
+                entropy += float(stats.entropy.detach().sum()) / tokens
+        rate = self.updater.learning_rate
+        norm = self.updater.clip()
+        if math.isfinite(norm):
+            self.updater.step()
+        else:
+            self.updater.clear()
+        values = {
+            "loss": total,
+            "entropy": entropy,
+            "grad_norm": norm,
+            "learning_rate": rate,
+            "num_tokens": float(tokens),
+            "completions/mean_length": tokens / len(sequences),
+        }
+        return StepRecord(step, "sft", values, {"step_time": time.perf_counter() - start})
+
+    def demonstrations(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
+        """Return one (context, completion) pair a turn of each prompt's demonstration.
+
+        Raises:
+            InputError: A task has no oracle.
+        """
+        pairs: list[TokenSequence] = []
+        for bundle, prompt in enumerate(prompts):
+            task = self.tasks[prompt.task]
+            if isinstance(task, Demonstrator):
+                turns = self._loop.run(task.demonstrate(prompt))
+            else:
+                answers = task.oracle(prompt)
+                if not answers:
+                    raise InputError(
+                        f"sft: task {prompt.task!r} has no perfect answer for prompt {prompt.id!r}; "
+                        "give it an oracle column, or remove the sft section"
+                    )
+                turns = [(list(prompt.messages), answers[0])]
+            for messages, answer in turns:
+                pair = self.policy.codec.demonstration(messages, answer)
+                pairs.append(TokenSequence(pair.context_ids, pair.completion_ids, bundle))
+        return pairs

@@ -1,0 +1,126 @@
+"""Where step records go besides ``metrics.jsonl``: TensorBoard, Weights & Biases, the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from levelhead.errors import InputError
+from levelhead.recipe import Recipe
+from levelhead.records import StepRecord
+
+QUIET_EVERY = 25
+"""Where the output is no terminal, a line is printed every so many steps."""
+
+
+class Sink(Protocol):
+    """Takes every step record."""
+
+    def write(self, record: StepRecord, offset: int) -> None:
+        """Take a record; ``offset`` is the number of steps of the stages before."""
+        ...
+
+    def close(self) -> None:
+        """Flush and let go."""
+        ...
+
+
+class TensorBoardSink:
+    """Event files in ``tensorboard/`` of the run."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise InputError("log.tensorboard: tensorboard is not installed; pip install tensorboard") from None
+        self._writer = SummaryWriter(str(folder))
+
+    def write(self, record: StepRecord, offset: int) -> None:
+        """Write every value as a scalar under its name."""
+        for name, value in {**record.values, **record.timings}.items():
+            self._writer.add_scalar(f"{record.stage}/{name}", value, offset + record.step)
+
+    def close(self) -> None:
+        """Flush."""
+        self._writer.close()
+
+
+class WandbSink:
+    """A Weights & Biases run."""
+
+    def __init__(self, project: str, recipe: Recipe) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise InputError("log.wandb: wandb is not installed; pip install wandb") from None
+        self._run = wandb.init(project=project, name=recipe.name, config=recipe.model_dump(mode="json"))
+
+    def write(self, record: StepRecord, offset: int) -> None:
+        """Log every value under its stage and name."""
+        values = {**record.values, **record.timings}
+        self._run.log({f"{record.stage}/{k}": v for k, v in values.items()}, step=offset + record.step)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+class ProgressSink:
+    """A bar with what matters; a line now and then where nobody watches."""
+
+    def __init__(self, stage: str, done: int, total: int) -> None:
+        self._stage, self._total = stage, total
+        console = Console(stderr=True)
+        self._bar: Progress | None = None
+        if console.is_terminal:
+            columns = (TextColumn("{task.description:>4}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=console)
+            self._task: TaskID = self._bar.add_task(stage, total=total, completed=done, note="")
+            self._bar.start()
+
+    def write(self, record: StepRecord, offset: int) -> None:  # noqa: ARG002
+        """Show a record of this stage."""
+        if record.stage != self._stage:
+            return
+        if self._bar is not None:
+            self._bar.update(self._task, completed=record.step, note=_note(record))
+        elif record.step % QUIET_EVERY == 0 or record.step in (1, self._total):
+            print(f"{self._stage} {record.step}/{self._total}  {_note(record)}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Stop the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+_SHOWN: Sequence[tuple[str, str, Callable[[float], str]]] = (
+    ("reward", "reward", "{:+.3f}".format),
+    ("entropy", "entropy", "{:.3f}".format),
+    ("frac_reward_zero_std", "dead", "{:.0%}".format),
+    ("loss", "loss", "{:.4f}".format),
+    ("step_time", "s/step", "{:.2f}".format),
+)
+
+
+def _note(record: StepRecord) -> str:
+    values: Mapping[str, Any] = {**record.values, **record.timings}
+    return "  ".join(f"{label} {form(values[key])}" for key, label, form in _SHOWN if key in values)
+
+
+def make_sinks(recipe: Recipe, folder: Path) -> list[Sink]:
+    """The optional sinks that a recipe asks for.
+
+    Raises:
+        InputError: The package of one is not installed.
+    """
+    sinks: list[Sink] = []
+    if recipe.log.tensorboard:
+        sinks.append(TensorBoardSink(folder / "tensorboard"))
+    if recipe.log.wandb:
+        sinks.append(WandbSink(recipe.log.wandb, recipe))
+    return sinks
