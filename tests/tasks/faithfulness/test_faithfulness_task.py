@@ -166,6 +166,14 @@ def test_built_in_items_need_their_text():
         assert item.answerable == contains_quote(item.text, item.right) == (item.right != "unknown")
         assert item.right != item.hallucinated
         assert not contains_quote(item.question, item.right)
+    # Nothing but the facts themselves tells an unanswerable item: neither its length nor what its question is about.
+    lengths = [
+        [item.text.count(".") for item in items if item.answerable == answerable] for answerable in (True, False)
+    ]
+    assert sum(lengths[0]) / len(lengths[0]) == pytest.approx(sum(lengths[1]) / len(lengths[1]), abs=0.1)
+    for item in items:
+        name = item.question.removeprefix("What is ").split("'")[0]
+        assert contains_quote(item.text, name)
     first = [item.text.index(item.right) < item.text.index(item.hallucinated) for item in tempting]
     assert sum(first) / len(first) == pytest.approx(0.5, abs=0.05)
 

@@ -1,45 +1,34 @@
-"""Built-in items of our own writing, in HaluEval's question schema: two people, a few facts, one question."""
+"""Built-in items of our own writing, in HaluEval's question schema: a few facts about people, one question."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from levelhead.tasks.faithfulness.data import UNKNOWN, FaithfulnessItem, qa_item
 
-
-@dataclass(frozen=True, slots=True)
-class _Fact:
-    """A property: the sentence that states it, the question that asks for it, the values it takes."""
-
-    statement: str
-    question: str
-    values: tuple[str, ...]
-
-
-# Few words a property: copying must be learnt from the text, yet soon enough for a tiny policy.
+# One form for every fact and few words a property: what a tiny policy has to learn here is to read, not to speak.
+_FACT = "{name}'s {what} is {value}."
+_QUESTION = "What is {name}'s {what}?"
 _NAMES = ("Anna", "Ben", "Carla", "David", "Emma", "Frank", "Grace", "Henry", "Ivan", "Julia")
-
-_FACTS = (
-    _Fact("{0} lives in {1}.", "Where does {0} live?", ("Rome", "Paris", "Oslo", "Cairo", "Lima", "Delhi")),
-    _Fact("{0} works as a {1}.", "What is the job of {0}?", ("baker", "pilot", "nurse", "farmer", "painter", "lawyer")),
-    _Fact("{0} owns a {1}.", "What pet does {0} own?", ("cat", "dog", "horse", "parrot", "rabbit", "goat")),
-    _Fact("{0} plays the {1}.", "What does {0} play?", ("piano", "violin", "flute", "drum", "guitar", "harp")),
-    _Fact("{0} likes to eat {1}.", "What does {0} like to eat?", ("rice", "soup", "bread", "pasta", "fish", "cake")),
-    _Fact("{0} drives a {1} car.", "What color is the car of {0}?", ("red", "blue", "green", "black", "white", "pink")),
-    _Fact("{0} was born in {1}.", "In what month was {0} born?", ("January", "March", "April", "June", "July", "May")),
-    _Fact("{0} studies {1}.", "What does {0} study?", ("math", "history", "music", "art", "law", "biology")),
-)
+_VALUES = {
+    "city": ("Rome", "Paris", "Oslo", "Cairo", "Lima", "Delhi"),
+    "color": ("red", "blue", "green", "black", "white", "pink"),
+    "sport": ("tennis", "golf", "judo", "rowing", "hockey", "boxing"),
+    "dish": ("rice", "soup", "pasta", "fish", "salad", "stew"),
+    "drink": ("tea", "coffee", "milk", "juice", "water", "cider"),
+    "subject": ("math", "history", "music", "art", "law", "biology"),
+    "language": ("French", "Arabic", "Hindi", "Greek", "Dutch", "Korean"),
+    "game": ("chess", "poker", "darts", "bingo", "bridge", "dominoes"),
+}
 
 
 def generate_items(count: int, unanswerable: float) -> list[FaithfulnessItem]:
     """Make ``count`` different items, about the share ``unanswerable`` of them without an answer in their text.
 
-    Two people, two properties each, told in four shuffled sentences; the question asks for one.  In half of the items
-    the two share their properties, with values of their own, and the hallucinated answer is the other person's; in the
-    other half all four properties differ, and it is a value that the text does not hold.  For an unanswerable question
-    the sentence that answers it is left out.  The same arguments give the same items, and a larger count the same and
-    more.
+    Two to four shuffled facts about one or two people; the question asks for one.  In half of the items the
+    hallucinated answer is what the text says of the other person, in the other half the text does not hold it.  For an
+    unanswerable question another fact about the same person stands in the place of the one that answers it.  The same
+    arguments give the same items, and a larger count the same and more.
     """
     items: list[FaithfulnessItem] = []
     seen: set[str] = set()
@@ -54,16 +43,19 @@ def generate_items(count: int, unanswerable: float) -> list[FaithfulnessItem]:
 
 
 def _item(rng: random.Random, unanswerable: float) -> FaithfulnessItem:
-    people = rng.sample(_NAMES, 2)
-    shared = rng.random() < 0.5
-    facts = rng.sample(_FACTS, 2) * 2 if shared else rng.sample(_FACTS, 4)
-    # Two values for each property, so that the other one is there to be hallucinated.
-    values = {fact.statement: rng.sample(fact.values, 2) for fact in facts}
-    told = [(people[i // 2], fact, values[fact.statement][i // 2 if shared else 0]) for i, fact in enumerate(facts)]
-    asked = rng.randrange(4)
-    name, fact, right = told[asked]
-    (wrong,) = (value for value in values[fact.statement] if value != right)
+    name, other = rng.sample(_NAMES, 2)
+    size = rng.randint(2, 4)
+    what, *spare = rng.sample(list(_VALUES), size + 1)
+    right, wrong = rng.sample(_VALUES[what], 2)
     missing = rng.random() < unanswerable
-    lines = [f.statement.format(n, v) for i, (n, f, v) in enumerate(told) if not (missing and i == asked)]
-    rng.shuffle(lines)
-    return qa_item(" ".join(lines), fact.question.format(name), UNKNOWN if missing else right, wrong)
+    # Where the fact is missing another takes its place: a shorter text would give that away.
+    first = spare.pop() if missing else what
+    facts = [(name, first, rng.choice(_VALUES[first]) if missing else right)]
+    if rng.random() < 0.5:
+        facts.append((other, what, wrong))
+    while len(facts) < size:
+        filler = spare.pop()
+        facts.append((rng.choice((name, other)), filler, rng.choice(_VALUES[filler])))
+    rng.shuffle(facts)
+    text = " ".join(_FACT.format(name=n, what=w, value=v) for n, w, v in facts)
+    return qa_item(text, _QUESTION.format(name=name, what=what), UNKNOWN if missing else right, wrong)
