@@ -320,7 +320,9 @@ def test_an_unprivileged_user_gets_the_same_walls(tmp_path: Path, namespaces: bo
     }
     source = (
         "import os, socket\nprint(os.getuid())\ntry: socket.socket()\nexcept OSError: print('refused')\n"
-        "try: print(open('/etc/passwd').read(4))\nexcept OSError: print('hidden')"
+        "try: print(open('/etc/passwd').read(4))\nexcept OSError: print('hidden')\n"
+        "for path in ('/levelhead-x', '/usr/lib/levelhead-x', '/dev/levelhead-x'):\n"
+        "    try: open(path, 'w'); print('written')\n    except OSError: print('refused')"
     )
     done = subprocess.run(
         [python, "-I", "-S", "-B", str(script), json.dumps(config)],
@@ -341,5 +343,5 @@ def test_an_unprivileged_user_gets_the_same_walls(tmp_path: Path, namespaces: bo
         status = [json.loads(line) for line in pipe]
     if namespaces and not status[0].get("files"):
         pytest.skip(f"unprivileged users get no namespaces here: {status}")
-    assert done.stdout.split() == ["65534", "refused", "hidden" if namespaces else "root"]
+    assert done.stdout.split() == ["65534", "refused", "hidden" if namespaces else "root", *["refused"] * 3]
     assert status[-1] == {"exit": 0}

@@ -80,6 +80,7 @@ def _loop(node: Loop, cloud: Cloud, world: World) -> Cloud:
     return _collect((Point(point.drafts, point.judged, False, point.tokens), p) for point, p in cloud.items())
 
 
+@lru_cache(maxsize=4096)  # candidates share their parallel blocks, which take most of the time
 def _parallel(node: Parallel, start: Point, world: World) -> Cloud:
     # An ensemble does not care which branch a draft came from: sorting merges equal collections.
     cloud: Cloud = {Point(tokens=start.tokens): 1.0}
