@@ -178,7 +178,20 @@ class Course:
         if best:
             return max(best)
         values = self._history.series(self.source).values
-        return 1.0 if values and min(values) >= 0 and max(values) <= 1.0001 and max(values) > 0.05 else None
+        if values and min(values) >= 0 and 0.05 < max(values) <= 1.0001:
+            return 1.0
+        return self._top_of_parts()
+
+    def _top_of_parts(self) -> float | None:
+        """The number of named rewards, where each lies in [0, 1] and the total is their sum."""
+        reward = self._history.series("reward")
+        parts = [s for s in self._history.matching("rewards/") if REWARD_PART.match(s.name)]
+        if len(parts) < 2 or not len(reward) or any(len(s) != len(reward) for s in parts):
+            return None
+        if any(min(s.values) < -1e-6 or max(s.values) > 1.0001 for s in parts):
+            return None
+        gaps = [abs(sum(s.values[i] for s in parts) - total) for i, total in enumerate(reward.values)]
+        return float(len(parts)) if stats.quantile(gaps, 0.9) < 0.02 * len(parts) else None
 
     @property
     def near_top(self) -> float:

@@ -13,17 +13,16 @@ from levelhead.watch.detectors.base import Clue, Reading
 from levelhead.watch.findings import CATALOGUE
 from levelhead.watch.history import History
 
-# Confidence = sigmoid(SLOPE * log-odds + SHIFT): Platt scaling (Platt 1999), fitted by bench/doctor_accuracy.py.
+# Confidence = sigmoid(SLOPE * log-odds + SHIFT): Platt scaling (Platt 1999), fitted by bench/doctor_accuracy.py --fit.
 SLOPE = 1.0
-SHIFT = 0.0
+SHIFT = 0.38
 
-REPORTED = 0.2
-"""Findings less sure than this are left out."""
-SICK = 0.5
-"""A finding at least this sure, and worse than ``info``, makes the run sick."""
-
-CRITICAL = 0.65
-"""A critical finding less sure than this is a warning."""
+REPORTED_AT = -1.4
+"""Findings of lower log-odds are left out."""
+SICK_AT = 0.0
+"""A finding from these log-odds on, and worse than ``info``, makes the run sick."""
+CRITICAL_AT = 0.6
+"""A critical finding of lower log-odds is a warning."""
 
 _INSTABILITY = (
     "kl-blowup",
@@ -131,14 +130,14 @@ def weigh(suspicions: Iterable[Suspicion], view: View) -> Diagnosis:
             best[suspicion.code] = suspicion
     belief = {code: confidence_of(s.log_odds) for code, s in best.items()}
     ranked = sorted(best, key=lambda code: (-_rank(code, best, belief), code))
-    findings = [_finding(best[code], belief, best) for code in ranked if belief[code] >= REPORTED]
-    sick = [f for f in findings if f.severity != "info" and f.confidence >= SICK]
+    findings = [_finding(best[code], belief, best) for code in ranked if best[code].log_odds >= REPORTED_AT]
+    sick = [f for f in findings if f.severity != "info"]
     verdict: Severity | str = "healthy"
     if sick:
         verdict = "critical" if any(f.severity == "critical" for f in sick) else "warning"
-        findings.sort(key=lambda f: f.severity == "info" or f.confidence < SICK)
+        findings.sort(key=lambda f: f.severity == "info")
     else:
-        findings = [_healthy(view, findings), *(_demoted(f) for f in findings)]
+        findings = [_healthy(view, findings), *findings]
     return Diagnosis(verdict, tuple(findings), view.rows)
 
 
@@ -167,12 +166,14 @@ def _finding(suspicion: Suspicion, belief: dict[str, float], best: dict[str, Sus
     entry = CATALOGUE[suspicion.code]
     confidence = belief[suspicion.code]
     severity = suspicion.severity or entry.severity
-    if confidence < SICK:
+    if suspicion.log_odds < SICK_AT:
         severity = "info"
-    elif severity == "critical" and confidence < CRITICAL:
+    elif severity == "critical" and suspicion.log_odds < CRITICAL_AT:
         severity = "warning"
     explains = tuple(
-        code for code in entry.explains if code in best and belief[code] >= REPORTED and _before(suspicion, best[code])
+        code
+        for code in entry.explains
+        if code in best and best[code].log_odds >= REPORTED_AT and _before(suspicion, best[code])
     )
     return Finding(
         suspicion.code,
@@ -185,16 +186,9 @@ def _finding(suspicion: Suspicion, belief: dict[str, float], best: dict[str, Sus
     )
 
 
-def _demoted(finding: Finding) -> Finding:
-    return Finding(
-        finding.code, "info", finding.confidence, finding.first_step, finding.readings, finding.clues, finding.explains
-    )
-
-
 def _healthy(view: View, others: Sequence[Finding]) -> Finding:
     """``healthy``, as sure as nothing else is: an undisturbed run of many rows that learns is surer than one row."""
-    worst = max((f.confidence for f in others if f.severity != "info"), default=0.0)
-    worst = max(worst, 0.6 * max((f.confidence for f in others), default=0.0))
+    worst = 0.6 * max((f.confidence for f in others), default=0.0)
     known = 0.55 + 0.2 * stats.ramp(view.rows, 1, 30) + 0.2 * view.course.learned
     series = view.series("reward", view.course.source)
     readings = tuple(

@@ -128,6 +128,13 @@ class History:
 
     Args:
         capacity: Entries per column before neighbours are merged.
+
+    Attributes:
+        columns: The signals by name.
+        rows: Rows so far; parts of one step count once.
+        first_step: Step of the first row.
+        last_step: Step of the last row.
+        epochs: First and last position in passes over the data, where the source tells it.
     """
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
@@ -135,7 +142,7 @@ class History:
             raise ValueError(f"capacity must be at least 8, got {capacity}")
         self.capacity = capacity
         self.columns: dict[str, Series] = {}
-        self.facts: dict[str, str | float] = {}
+        self.epochs: tuple[float, float] | None = None
         self.rows = 0
         self.first_step = math.nan
         self.last_step = math.nan

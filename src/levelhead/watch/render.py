@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from levelhead.watch.catalogue.wording import clue, label
-from levelhead.watch.diagnosis import REPORTED, Diagnosis, Finding
+from levelhead.watch.diagnosis import Diagnosis, Finding
 from levelhead.watch.doctor import Report, number, remedies
 from levelhead.watch.findings import CATALOGUE, Language
 
@@ -106,7 +106,7 @@ def _events(report: Report, language: Language) -> Iterator[str]:
 
 
 def _since(finding: Finding, language: Language) -> str:
-    if finding.first_step is None or finding.confidence < REPORTED:
+    if finding.first_step is None:
         return ""
     since = label("since", language)
     return f", {since} {_n(finding.first_step)}" + (" 步" if language == "zh" else "")

@@ -117,8 +117,6 @@ ENTRIES: tuple[Entry, ...] = (
             "no-improvement",
             "deadlock",
             "entropy-collapse",
-            "length-truncation",
-            "length-runaway",
         ),
     ),
     Entry(

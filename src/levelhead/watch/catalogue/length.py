@@ -87,7 +87,7 @@ ENTRIES: tuple[Entry, ...] = (
             "读被截断回答的最后五十个词元：还在推理，还是在重复？",
         ),
         remedies=(_BUDGET, _MASK, _SOFT),
-        explains=("no-improvement", "length-fixed", "reward-dead-groups", "no-learning-signal-all-zero-reward"),
+        explains=("no-improvement", "length-fixed", "reward-dead-groups"),
     ),
     Entry(
         code="length-runaway",
@@ -204,7 +204,6 @@ ENTRIES: tuple[Entry, ...] = (
         explains=(
             "length-truncation",
             "length-fixed",
-            "no-learning-signal-all-zero-reward",
             "no-improvement",
             "reward-dead-groups",
         ),

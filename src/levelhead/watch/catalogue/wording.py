@@ -19,6 +19,15 @@ CLUES: dict[str, Text] = {
     "clipped-at-once": Text(
         "{share:.0%} of the tokens are clipped at the first row", "第一行就有 {share:.0%} 的词元被裁剪"
     ),
+    "contrast-fades": Text(
+        "the spread of rewards within groups fades from {early:.3g} to {late:.3g}",
+        "组内奖励的差异从 {early:.3g} 淡到 {late:.3g}",
+    ),
+    "loss-exploded": Text("the loss grew from {early:.3g} to {late:.3g}", "损失从 {early:.3g} 升到 {late:.3g}"),
+    "stalled": Text(
+        "the reward has stood still at {value:.3g} since entropy and contrast went",
+        "自熵与对比消失后，奖励停在 {value:.3g}",
+    ),
     "contrast-not-measured": Text("dead groups are not logged", "日志没有死组比例"),
     "cut-share": Text("{share:.0%} of the answers are cut at the limit", "{share:.0%} 的回答在上限处被截断"),
     "cut-share-grows": Text(

@@ -116,6 +116,26 @@ class View:
         return self.history.series(names[0])
 
     @property
+    def from_start(self) -> bool:
+        """Whether the log begins where training began, and is not an excerpt from later on."""
+        history = self.history
+        gap = (history.last_step - history.first_step) / max(history.rows - 1, 1)
+        if history.first_step > max(10.0, 3 * gap):
+            return False
+        if history.epochs is None or history.rows < 2:
+            return True
+        first, last = history.epochs
+        return first <= max(0.05, 4 * (last - first) / (history.rows - 1))
+
+    @property
+    def entropy(self) -> Series:
+        """The entropy, where the column holds one: a negative one is a loss term, a constant 0 a placeholder."""
+        column = self.series("entropy")
+        if len(column) and (min(column.values) < -1e-6 or max(column.values) <= 0):
+            return Series("entropy")
+        return column
+
+    @property
     def dead(self) -> Series:
         """Share of groups without contrast, measured or (where only whole-batch numbers exist) inferred as 0 or 1."""
         if self._dead is None:

@@ -69,6 +69,7 @@ class GradientSpike:
         gradient = view.series("grad_norm")
         n = len(gradient)
         if not n:
+            yield from self._from_loss(view)
             return
         case = Suspicion("gradient-spike")
         values, steps = gradient.values, gradient.steps
@@ -100,6 +101,19 @@ class GradientSpike:
         case.add(-2.5 * view.course.learned, "reward-rises")
         case.show(gradient, *(steps[i] for i in sorted({max(0, worst - 1), worst, top, n - 1})))
         yield case
+
+    def _from_loss(self, view: View) -> Iterator[Suspicion]:
+        """Without gradients in the log: a loss that leaves its own range by orders of magnitude."""
+        loss = view.series("loss", "policy_loss")
+        if len(loss) < 4:
+            return
+        size = [abs(v) for v in loss.values]
+        usual, top = stats.median(size[: max(2, len(size) // 2)]), max(size)
+        case = Suspicion("gradient-spike", first_step=loss.steps[size.index(top)])
+        if top > 10:
+            case.add(3.6 * stats.ramp(math.log10(top / max(usual, 1e-3)), 2, 4), "loss-exploded", early=usual, late=top)
+            case.add(-2.5 * view.course.learned, "reward-rises")
+            yield case.show(loss, loss.steps[0], loss.steps[size.index(top)], loss.steps[-1])
 
     def _growth(self, case: Suspicion, gradient: Series) -> None:
         n = len(gradient)

@@ -30,13 +30,15 @@ class Lengths:
     def _cut(self, view: View) -> Series:
         """Share of completions that hit the limit: logged, or 1 where even the shortest stands at a fixed maximum."""
         logged = view.series("completions/clipped_ratio")
-        low, high = view.series("completions/min_length"), view.series("completions/max_length")
-        if len(logged) or not len(low) or len(low) != len(high):
+        if len(logged):
             return logged
-        cap = max(high.values)
-        values = [1.0 if a >= cap else math.nan for a in low.values]
-        if all(v == 1.0 for v in values) and cap > 8:
-            return Series("completions/min_length", low.steps, values)
+        # Where the shortest answer (or the mean of all) stands at the very maximum in every row, all are cut.
+        for name, least in (("completions/min_length", 1), ("completions/mean_length", 3)):
+            series = view.series(name)
+            highest = max(view.series("completions/max_length").values or series.values, default=0.0)
+            at_cap = [v >= highest for v in series.values]
+            if len(series) >= least and highest > 8 and sum(at_cap) >= 0.9 * len(series):
+                return Series(name, series.steps, [float(v) for v in at_cap])
         return logged
 
     def _truncation(self, view: View, cut: Series) -> Suspicion:

@@ -88,7 +88,7 @@ class NoImprovement:
         course = view.course
         reward = course.reward
         series = view.series("reward", course.source)
-        if reward.n < 20:
+        if reward.n < 6:
             return
         case = Suspicion("no-improvement", first_step=series.steps[0])
         reached = stats.ramp(reward.n * series.stride, 40, 220)
@@ -96,7 +96,13 @@ class NoImprovement:
         error = stats.noise(series.values) * math.sqrt(12 / reward.n)
         proven = stats.ramp((abs(reward.late - reward.early) + 2 * error) / reward.scale, 0.5, 0.25)
         flat = (1 - reward.rise) * (1 - course.learned) * (0.4 + 0.6 * proven)
-        case.add((0.8 + 2.2 * reached) * flat, "reward-flat-for", rows=reward.n, early=reward.early, late=reward.late)
+        case.add(
+            (0.8 * (reward.n >= 20) + 2.2 * reached) * flat,
+            "reward-flat-for",
+            rows=reward.n,
+            early=reward.early,
+            late=reward.late,
+        )
         if reward.fall > 0.3:
             lost = abs(reward.early - reward.late) / max(abs(reward.early), reward.scale, 1e-9)
             case.add(2.5 * reward.fall * stats.ramp(lost, 0.15, 0.6), "reward-falls", value=reward.late)

@@ -19,7 +19,7 @@ class EntropyCollapse:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Weigh depth, speed and level of the fall against what the reward made of it."""
-        entropy = view.series("entropy")
+        entropy = view.entropy
         if not len(entropy):
             return
         course = view.course
@@ -46,6 +46,7 @@ class EntropyCollapse:
         self._company(case, view)
         case.add(-4.2 * course.learned, "reward-rises")
         case.add(-1.5 * course.near_top, "reward-near-top", value=course.reward.late)
+        self._stalled(case, view, late)
         level = max(early / 3, late * 1.3) if fall > math.log(1.5) else math.inf
         case.first_step = crossing(entropy, level, above=False) if level < math.inf else entropy.steps[0]
         case.show(
@@ -76,6 +77,17 @@ class EntropyCollapse:
         if course.known and course.learned < 0.2 and course.near_top < 0.5:
             case.add(0.8, "reward-flat")
 
+    def _stalled(self, case: Suspicion, view: View, late: float) -> None:
+        """A reward that rose, then stopped far from the top once entropy and contrast were spent."""
+        reward, dead = view.series("reward", view.course.source), view.dead
+        n = len(reward)
+        if n < 30 or late > 0.1 or view.course.near_top > 0.3 or len(dead) < 8 or view.course.top is None:
+            return
+        rest = reward.values[int(0.4 * n) :]
+        gain = stats.mean(rest[-len(rest) // 3 :]) - stats.mean(rest[: len(rest) // 3])
+        if stats.median(dead.values[-len(dead) // 2 :]) > 0.7 and gain < 0.3 * stats.noise(reward.values):
+            case.add(2.2 * view.course.learned, "stalled", value=view.course.reward.late)
+
 
 class EntropyExplosion:
     """Entropy climbs and the reward suffers: the policy dissolves into noise."""
@@ -84,7 +96,7 @@ class EntropyExplosion:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Weigh the climb against the reward."""
-        entropy = view.series("entropy")
+        entropy = view.entropy
         if not len(entropy):
             return
         course = view.course
@@ -100,7 +112,8 @@ class EntropyExplosion:
             if course.known and course.learned < 0.2:
                 case.add(0.5, "reward-flat")
         else:
-            case.add(2.6 * stats.ramp(late, 3.0, 4.5), "entropy-high", late=late)
+            # Uniform over a few hundred tokens at every position: no language is that open.
+            case.add(2.6 * stats.ramp(late, 3.0, 4.5) + 1.4 * stats.ramp(late, 4.5, 7.0), "entropy-high", late=late)
         case.add(-4.0 * course.learned, "reward-rises")
         case.first_step = crossing(entropy, early * 1.7 + 0.05)
         case.show(
@@ -122,7 +135,7 @@ class EntropySign:
             case = Suspicion("entropy-sign", first_step=audited.steps[0], setup=True)
             yield case.add(7.0, "audit-coefficient", value=value).show(audited, audited.steps[0])
             return
-        entropy, coef = view.series("entropy"), view.series("entropy_coef")
+        entropy, coef = view.entropy, view.series("entropy_coef")
         if len(entropy) < 12 or len(coef) < 12:
             return
         n = min(len(entropy), len(coef))
@@ -159,7 +172,9 @@ class KlDivergence:
         if len(kl) < 2:
             if len(kl) and kl.values[0] > 1:
                 case = Suspicion("kl-blowup", first_step=kl.steps[0], setup=True).show(kl, kl.steps[0])
-                yield case.add(3.0 * stats.ramp(math.log10(kl.values[0]), 0, 1.5), "kl-high", late=kl.values[0])
+                size = math.log10(kl.values[0])
+                weight = 3.0 * stats.ramp(size, 0, 0.8) + 1.5 * stats.ramp(size, 0.8, 1.5)
+                yield case.add(weight, "kl-high", late=kl.values[0])
             return
         m = stats.edge(len(kl))
         late = stats.median(kl.values[-m:])
@@ -184,7 +199,7 @@ class KlDivergence:
             case.add(1.6 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
         case.add(-2.8 * course.learned * (1 - stats.ramp(late, 1, 5)), "reward-rises")
         peak = max(kl.values)
-        if peak > 0 and kl.values[0] >= 0.5 * max(late, stats.quantile(kl.values, 0.9)) and kl.values[0] > 0.05:
+        if view.from_start and kl.values[0] >= 0.5 * max(late, stats.quantile(kl.values, 0.9)) and kl.values[0] > 0.05:
             case.add(-2.0, "kl-high-from-the-first-row", first=kl.values[0])
         case.first_step = crossing(kl, max(0.3, 0.3 * late))
         steps = (case.first_step,) if case.first_step is not None else ()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from levelhead.watch import stats
-from levelhead.watch.detectors.base import Suspicion, View, constant, index_at
+from levelhead.watch.detectors.base import Suspicion, View, constant, ends, index_at
 from levelhead.watch.history import Series
 
 _DEAD = 0.99
@@ -95,17 +95,34 @@ class DeadGroups:
         early = stats.mean(dead.values[: stats.edge(n, 0.25)])
         if n >= 4 and late - early > 0.2 and not view.course.near_top:
             case.add(1.2 * stats.ramp(late - early, 0.2, 0.6), "dead-share-grows", early=early, late=late)
+        self._fading(case, view)
         case.add(-4.0 * view.course.learned, "reward-rises")
         case.add(-1.5 * view.course.near_top, "reward-near-top", value=view.course.reward.late)
         if view.course.learned > 0.5 and share > 0.6:
             case.severity = "info"
         beyond = [i for i, v in enumerate(dead.values) if v >= 0.6]
-        case.first_step = dead.steps[beyond[0]] if beyond else None
-        case.setup = bool(beyond) and beyond[0] == 0
+        tail = _tail_start(dead, lambda v: v >= 0.6)
+        begin = tail if n - tail >= 0.3 * n else (beyond[0] if beyond else None)
+        case.first_step = None if begin is None else dead.steps[begin]
+        case.setup = begin == 0
         if case.first_step is not None:
             case.show(dead, case.first_step, dead.steps[-1])
             case.show(view.series("grad_norm"), dead.steps[-1])
         return case
+
+    def _fading(self, case: Suspicion, view: View) -> None:
+        """Continuous rewards hardly ever tie: their contrast fades without a group being dead."""
+        std = view.history.series("reward_std")
+        if len(std) < 6 or len(view.history.series("frac_reward_zero_std")) or view.course.near_top > 0.5:
+            return
+        early, late = ends(std)
+        if 0 < late < early:
+            case.add(
+                2.6 * stats.ramp(math.log(early / late), math.log(5), math.log(30)),
+                "contrast-fades",
+                early=early,
+                late=late,
+            )
 
 
 class Deadlock:
@@ -139,7 +156,7 @@ class Deadlock:
         case.add(-6.0 * self._by_chance(dead, begin, frozen), "dead-rows-are-usual", rows=frozen)
         course = view.course
         alive = sum(1 for step, v in zip(dead.steps, dead.values, strict=True) if step < begin and v < _DEAD)
-        entropy = view.series("entropy")
+        entropy = view.entropy
         open_minded = not len(entropy) or entropy.values[-1] > 0.05
         if course.near_top and alive >= 20 and open_minded:
             case.add(-4.0, "reward-rose-slowly-to-top", rows=alive)

@@ -96,21 +96,22 @@ class LogprobMismatch:
     def _first_row(self, case: Suspicion, view: View) -> None:
         """Before the first update policy, sampler and reference are one: KL 0, ratio 1, nothing clipped."""
         kl = view.history.series("kl")
-        early_run = view.history.first_step <= 10 or view.history.rows > 8
-        if len(kl) >= 3 and early_run and kl.values[0] > 0.05:
+        if not view.from_start:
+            return
+        if len(kl) >= 3 and kl.values[0] > 0.05:
             later = stats.quantile(kl.values[1:], 0.9)
             if kl.values[0] >= 0.6 * later:
-                weight = 1.2 + 1.8 * stats.ramp(math.log10(kl.values[0]), -0.3, 0.7)
+                weight = 1.6 + 2.0 * stats.ramp(math.log10(kl.values[0]), -1.3, 0.3)
                 case.add(weight, "kl-high-from-the-first-row", first=kl.values[0])
                 self._at_first(case, kl)
         drift = view.history.series("ppo_kl")
-        if len(drift) and early_run and abs(drift.values[0]) > 0.05:
+        if len(drift) and abs(drift.values[0]) > 0.05:
             case.add(
                 2.0 * stats.ramp(abs(drift.values[0]), 0.05, 0.3), "policy-moved-before-training", value=drift.values[0]
             )
             self._at_first(case, drift)
         clipped = view.history.series("clip_ratio/region_mean")
-        if len(clipped) and early_run and clipped.values[0] > 0.3:
+        if len(clipped) and clipped.values[0] > 0.3:
             case.add(1.5, "clipped-at-once", share=clipped.values[0])
             self._at_first(case, clipped)
 

@@ -20,7 +20,7 @@ class CatastrophicUpdate:
         """Find the steepest lasting fall, and what moved with it."""
         reward = view.series("reward", view.course.source)
         n = len(reward)
-        if n < 8:
+        if n < 6:
             return
         at, score = stats.change_point(reward.values)
         before, after = reward.values[max(0, at - 12) : at], reward.values[at:]
