@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs clean
 
 demo: .venv/.train
 	$(BIN)/levelhead demo
@@ -26,6 +26,9 @@ lint: .venv/.dev
 .venv/.dev: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@ .venv/.train
+
+docs: .venv/.dev
+	$(BIN)/python -m levelhead.recipe > docs/recipe.schema.json
 
 clean:
 	rm -rf .venv build dist
