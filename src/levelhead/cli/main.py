@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-import click
 import typer
 
 from levelhead import __version__
@@ -55,12 +54,12 @@ def main() -> None:
 
 def _explain(error: Exception) -> int:
     """Print an error for a person; returns the exit code."""
-    if isinstance(error, click.exceptions.Exit):
+    if isinstance(error, typer.Exit):
         return error.exit_code
-    if isinstance(error, click.ClickException):
+    if isinstance(error, _USAGE) and hasattr(error, "show"):
         error.show()
         return 2
-    if isinstance(error, click.exceptions.Abort):
+    if isinstance(error, typer.Abort):
         print("levelhead: interrupted", file=sys.stderr)
         return 130
     if isinstance(error, BrokenPipeError):
@@ -80,4 +79,6 @@ def _explain(error: Exception) -> int:
     return 3
 
 
+# typer carries its own copy of click from 0.29 on, so that the class has no name that every version can import.
+_USAGE = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 _TRAINING = ("torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "jinja2", "torchjd")
