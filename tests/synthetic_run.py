@@ -118,13 +118,21 @@ def _grpo_lines(steps: int, rng: random.Random) -> Iterable[dict[str, Any]]:
             "reward_std": 0.42 - 0.15 * t + rng.gauss(0, 0.02),
             "reward/fairness": fair,
             "reward/faithfulness": faith,
-            "rewards/answer/mean": fair * 0.7,
-            "rewards/justification/mean": 0.2 + 0.5 * up + rng.gauss(0, 0.04),
-            "rewards/evidence/mean": 0.3 + 0.4 * up + rng.gauss(0, 0.04),
+            "rewards/fairness/answer/mean": fair * 0.7,
+            "rewards/fairness/answer/std": 0.5 - 0.2 * t,
+            "rewards/fairness/justification/mean": 0.2 + 0.5 * up + rng.gauss(0, 0.04),
+            "rewards/faithfulness/agreement/mean": 0.1 + 0.5 * up + rng.gauss(0, 0.04),
+            "rewards/faithfulness/evidence/mean": 0.3 + 0.4 * up + rng.gauss(0, 0.04),
+            "validity": 0.9 + 0.08 * up,
+            "validity/fairness": min(1.0, 0.92 + 0.07 * up - 0.1 * scare + rng.gauss(0, 0.01)),
+            "validity/faithfulness": min(1.0, 0.88 + 0.1 * up - 0.05 * scare + rng.gauss(0, 0.01)),
             "dead_groups/all_failed": max(0.0, round((failed + rng.gauss(0, 0.04)) * 8) / 8),
             "dead_groups/all_solved": max(0.0, round((solved + rng.gauss(0, 0.05)) * 8) / 8),
             "frac_reward_zero_std": min(1.0, max(0.0, round((failed + solved) * 8) / 8)),
             "entropy": 1.35 * math.exp(-1.1 * t) - 0.35 * scare + rng.gauss(0, 0.03),
+            "entropy/fairness": 1.2 * math.exp(-1.1 * t) - 0.35 * scare + rng.gauss(0, 0.03),
+            "entropy/faithfulness": 1.5 * math.exp(-1.1 * t) - 0.35 * scare + rng.gauss(0, 0.03),
+            "entropy_coef": 0.01,
             "kl": 0.09 * up + 0.05 * scare + abs(rng.gauss(0, 0.004)),
             "kl/fairness": 0.12 * up + 0.08 * scare + abs(rng.gauss(0, 0.006)),
             "kl/faithfulness": 0.06 * up + 0.03 * scare + abs(rng.gauss(0, 0.003)),
@@ -159,6 +167,7 @@ def _eval_line(stage: str | None, step: int, rng: random.Random, t: float = 1.0)
         score = {"start": start, "sft": sft, "grpo": grpo}.get(stage or "", within)
         line[f"eval/{task}/score"] = score + rng.gauss(0, 0.01)
         line[f"eval/{task}/validity"] = 0.02 if stage == "start" else min(1.0, 0.93 + 0.06 * t)
+        line[f"eval/{task}/se"] = 0.03 if stage is None else 0.02
         line[f"eval/{task}/length"] = 64 if stage == "start" else 27 - 4 * t
     yield line
 

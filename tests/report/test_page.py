@@ -81,7 +81,8 @@ def outline(text: str) -> Outline:
 def test_every_panel_of_a_full_run_is_there(run_folder: Path) -> None:
     text = render(read_run(run_folder))
     assert set(figures(text)) == {
-        "held-out", "reward", "parts", "sft-loss", "own-fairness", "own-faithfulness", "entropy", "kl", "dead-groups",
+        "held-out", "reward", "validity", "parts-fairness", "parts-faithfulness", "sft-loss",
+        "own-fairness", "own-faithfulness", "entropy", "kl", "dead-groups",
         "cosines", "lengths", "truncation", "clipping", "gradient", "learning-rate", "timing", "event-strip",
     }  # fmt: skip
     for title in ("Before and after", "While training", "Events", "Preflight", "Recipe", "Environment"):
@@ -208,11 +209,12 @@ def test_steps_that_are_not_finite_are_said(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         if line["stage"] == "grpo" and line["step"] in (7, 9):
-            line["entropy"] = float("nan")
+            line["grad_norm"] = "inf" if line["step"] == 7 else float("nan")
+            line["loss"] = "nan"
     (folder / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
     text = render(read_run(folder))
-    assert "entropy is not finite at step 7, 9" in text
-    assert None in figures(text)["entropy"]["data"][0]["y"]
+    assert "grad_norm is not finite at step 7, 9" in text
+    assert figures(text)["gradient"]["data"][0]["y"].count(None) == 2
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "empty"])
@@ -232,6 +234,29 @@ def test_a_folder_that_cannot_be_written_is_an_input_error(tmp_path: Path, monke
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(InputError, match=r"report\.html: cannot be written \(No space left on device\)"):
         write(folder)
+
+
+@pytest.mark.parametrize(
+    ("completion", "shown"),
+    [
+        ("", "(nothing)"),
+        ("\n \n", "(3 characters of white space)"),
+        ("a\n\n\n\n\nb", "(5 line breaks)"),
+        (None, "(nothing)"),
+    ],
+)
+def test_a_completion_of_white_space_is_said_in_words(completion: str | None, shown: str) -> None:
+    rows = [{"task": "a", "prompt_id": "1", "prompt": "p", "completion": completion}]
+    assert shown in render(Run("x", samples={"grpo": rows}))
+
+
+def test_many_metrics_of_one_family_are_folded(run_folder: Path) -> None:
+    run = read_run(run_folder)
+    for row in run.lines("grpo"):
+        row.update({f"audit/{n}": float(row["step"]) for n in range(9)})
+    more = render(run).split("<h2>More metrics</h2>")[1]
+    assert "9 under audit/" in more.split("</details>")[0]
+    assert more.index("memory/peak_gib") < more.index("<details")
 
 
 def test_guard_actions_are_marked_on_the_curves(run_folder: Path) -> None:
@@ -396,8 +421,8 @@ def test_a_browser_draws_every_chart_and_runs_nothing_of_the_models(tmp_path: Pa
         page.goto(target.as_uri())
         height = page.evaluate("document.documentElement.scrollHeight")
         page.set_viewport_size({"width": 390, "height": height})
-        page.wait_for_function("document.querySelectorAll('.plot .main-svg').length >= 17", timeout=30_000)
-        assert page.evaluate("document.querySelectorAll('.plot').length") == 17
+        page.wait_for_function("document.querySelectorAll('.plot .main-svg').length >= 19", timeout=30_000)
+        assert page.evaluate("document.querySelectorAll('.plot').length") == 19
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.title() == "dual-tiny \u00b7 Levelhead"
         first = page.locator("#chart-kl .legend button").first

@@ -163,7 +163,7 @@ def _dumbbells(task: str, by_stage: dict[str, Row], names: list[str]) -> Chart:
         )
     return Chart(
         f"own-{task}",
-        f"{task}: its own metrics",
+        task,
         "On held-out items, before and after.",
         data,
         {

@@ -11,10 +11,26 @@ from levelhead.report.series import Series, names_under, series, thin
 _TONES = {"critical": "bad", "warning": "warn", "info": "info", "fail": "bad", "warn": "warn", "pass": "good"}
 _RANK = {"critical": 0, "warning": 1, "info": 2}
 _ORDER = {"fail": 0, "warn": 1, "pass": 2}
-_DRAWN = (
-    "reward", "entropy", "kl", "dead_groups/", "frac_reward_zero_std", "completions/", "clip_ratio/", "grad_norm",
-    "learning_rate", "merge/cosine/", "time/", "step_time", "eval/", "kl/", "reward/", "rewards/",
+_DRAWN = {
+    "step",
+    "reward",
+    "frac_reward_zero_std",
+    "grad_norm",
+    "learning_rate",
+    "step_time",
+    "entropy",
+    "kl",
+    "validity",
+}
+_DRAWN_UNDER = (
+    "reward/", "rewards/", "validity/", "entropy/", "kl/", "dead_groups/", "merge/cosine/", "time/",
+    "completions/mean_length", "completions/min_length", "completions/max_length", "completions/clipped_ratio",
+    "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean",
 )  # fmt: skip
+"""Metrics that have a chart of their own."""
+
+_MANY = 8
+"""Metrics under one name beyond which they are folded away."""
 
 
 def events(run: Run) -> str:
@@ -50,17 +66,25 @@ def environment(run: Run) -> str:
 
 def further_metrics(run: Run) -> str:
     """Whatever else was measured while training, as small curves."""
-    cells = []
+    cells: dict[str, list[str]] = {}
     for stage in ("sft", "grpo"):
         rows = run.lines(stage)
+        trained_last = stage == "grpo" or not run.lines("grpo")
         for name in names_under(rows, ""):
-            drawn = name.startswith(_DRAWN) and name not in ("reward_std",)
-            if name == "step" or (stage == "grpo" and drawn) or (stage == "sft" and name != "grad_norm"):
+            drawn = name in _DRAWN or name.startswith(_DRAWN_UNDER) if trained_last else name in ("step", "step_time")
+            if drawn or (stage == "sft" and name == "loss"):
                 continue
             curve = series(rows, name)
-            if curve and len(curve.finite) > 1:
-                cells.append(_cell(f"{name}" if stage == "grpo" else f"{name} (SFT)", curve))
-    return tag("div", *cells, cls="sparks") if cells else ""
+            if len(curve.finite) > 1:
+                cell = _cell(name if stage == "grpo" else f"{name} (SFT)", curve)
+                cells.setdefault(name.split("/")[0] if "/" in name else "", []).append(cell)
+    few = [cell for family in cells.values() if len(family) <= _MANY for cell in family]
+    many = [
+        fold(f"{len(family)} under {esc(name)}/", tag("div", *family, cls="sparks"))
+        for name, family in cells.items()
+        if len(family) > _MANY
+    ]
+    return (tag("div", *few, cls="sparks") if few else "") + "".join(many)
 
 
 def missing(run: Run) -> str:

@@ -21,13 +21,21 @@
     return COLOUR_KEYS.has(key) && typeof value === "string" && value.startsWith("$") ? colour(value) : value;
   };
 
-  const layoutOf = (own, height) => {
+  // Few steps: no ticks between them.  On a category axis every name is a tick, and x holds values, not steps.
+  const ticksOf = (figure, narrow) => {
+    if ((figure.layout.yaxis || {}).type === "category") return [{ nticks: narrow ? 4 : 9 }, { tickmode: "linear" }];
+    const last = Math.max(...figure.data.map((trace) => trace.x[trace.x.length - 1] || 0));
+    return [last <= 8 ? { dtick: 1 } : { nticks: narrow ? 5 : 9 }, { nticks: 6 }];
+  };
+
+  const layoutOf = (figure, height) => {
     const narrow = window.innerWidth < 560;
     const axis = {
       gridcolor: colour("$grid"), zerolinecolor: colour("$line"), linecolor: colour("$line"),
       tickcolor: colour("$line"), ticks: "", fixedrange: narrow, automargin: true,
     };
-    const given = painted(own);
+    const given = painted(figure.layout);
+    const [xticks, yticks] = ticksOf(figure, narrow);
     return {
       ...given,
       height,
@@ -41,8 +49,8 @@
       hoverlabel: {
         bgcolor: colour("$card"), bordercolor: colour("$line"), font: { color: colour("$ink"), size: 12 },
       },
-      xaxis: { ...axis, showgrid: false, showline: true, zeroline: false, nticks: narrow ? 5 : 9, ...given.xaxis },
-      yaxis: { ...axis, nticks: 6, ...given.yaxis },
+      xaxis: { ...axis, showgrid: false, showline: true, zeroline: false, ...xticks, ...given.xaxis },
+      yaxis: { ...axis, ...yticks, ...given.yaxis },
     };
   };
 
@@ -52,7 +60,7 @@
     const off = hidden.get(figure.id) || new Set();
     const data = figure.data.map((trace) => ({ ...painted(trace), visible: !off.has(trace.legendgroup) }));
     const options = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset" };
-    return Plotly.react(place, data, layoutOf(figure.layout, Number(place.dataset.height)), options);
+    return Plotly.react(place, data, layoutOf(figure, Number(place.dataset.height)), options);
   };
 
   const byId = new Map(figures.map((figure) => [figure.id, figure]));

@@ -62,11 +62,12 @@ def render(run: Run) -> str:
     for title, builders in PANELS.items():
         drawn = _built(run, builders)
         drawn = [chart.with_marks(marks) if chart.id not in ("held-out", "sft-loss") else chart for chart in drawn]
-        if title == "Learning":
-            drawn += own
         charts += drawn
         above = {"Learning": _about_marks(marks), "Time": _time_shares(run)}.get(title, "")
         add(title, above if drawn else "", _grid(drawn))
+        if title == "Learning":
+            charts += own
+            add("The tasks' own metrics", _grid(own))
     strip = event_strip(run)
     charts += [strip] if strip else []
     add("Before and after", samples.before_and_after(run))
@@ -79,8 +80,12 @@ def render(run: Run) -> str:
     return _document(run, sections, charts)
 
 
-def _built(run: Run, builders: tuple[Callable[[Run], Chart | None], ...]) -> list[Chart]:
-    return [chart for build in builders if (chart := build(run)) is not None]
+def _built(run: Run, builders: tuple[Callable[[Run], Chart | list[Chart] | None], ...]) -> list[Chart]:
+    charts: list[Chart] = []
+    for build in builders:
+        built = build(run)
+        charts += built if isinstance(built, list) else [built] if built is not None else []
+    return charts
 
 
 def _document(run: Run, sections: list[tuple[str, str]], charts: list[Chart]) -> str:

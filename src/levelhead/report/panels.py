@@ -66,15 +66,23 @@ def reward_by_task(run: Run) -> Chart | None:
     return _curves("reward", "Reward while training", hint, curves)
 
 
-def reward_parts(run: Run) -> Chart | None:
-    """Mean of every named part of the reward."""
+def reward_parts(run: Run) -> list[Chart]:
+    """Mean of every named part of the reward, one chart a task where the parts are kept by task."""
     rows = run.lines("grpo")
     names = names_under(rows, "rewards/", "/mean")
-    curves = [
-        (series(rows, name), name.removeprefix("rewards/").removesuffix("/mean"), task_colour(i + 2))
-        for i, name in enumerate(names)
-    ]
-    return _curves("parts", "Parts of the reward", "Each objective on its own, before they are merged.", curves)
+    charts = []
+    for task in [*run.tasks, ""]:
+        prefix = f"rewards/{task}/" if task else "rewards/"
+        own = [name for name in names if name.startswith(prefix)]
+        names = [name for name in names if name not in own]
+        curves = [
+            (series(rows, name), name.removeprefix(prefix).removesuffix("/mean"), task_colour(i + len(run.tasks)))
+            for i, name in enumerate(own)
+        ]
+        title = f"{task}: parts of the reward" if task else "Parts of the reward"
+        chart = _curves(f"parts-{task}" if task else "parts", title, "Each named reward on its own.", curves)
+        charts += [chart] if chart else []
+    return charts
 
 
 def sft_loss(run: Run) -> Chart | None:
@@ -84,20 +92,14 @@ def sft_loss(run: Run) -> Chart | None:
 
 
 def entropy(run: Run) -> Chart | None:
-    """Token entropy of the policy."""
-    curves = [(series(run.lines("grpo"), "entropy"), "entropy", "$accent")]
+    """Token entropy of the policy, by task."""
     hint = "Nats a token. A slide to zero is a policy that stops exploring; a climb is one that falls apart."
-    return _curves("entropy", "Entropy", hint, curves, zero=True)
+    return _by_task(run, "entropy", "Entropy", hint)
 
 
 def kl(run: Run) -> Chart | None:
     """Divergence from the reference, by task."""
-    rows = run.lines("grpo")
-    curves = [(series(rows, f"kl/{task}"), task, task_colour(i)) for i, task in enumerate(run.tasks)]
-    curves = [entry for entry in curves if entry[0]]
-    if not curves:
-        curves = [(series(rows, "kl"), "kl", "$accent")]
-    return _curves("kl", "KL to the reference", "How far the policy has moved, by task.", curves, zero=True)
+    return _by_task(run, "kl", "KL to the reference", "How far the policy has moved, in nats a token.")
 
 
 def dead_groups(run: Run) -> Chart | None:
@@ -135,14 +137,15 @@ def lengths(run: Run) -> Chart | None:
 
 
 def truncation(run: Run) -> Chart | None:
-    """Completions that ran out of budget or did not parse."""
-    rows = run.lines("grpo")
-    curves = [
-        (series(rows, "completions/clipped_ratio"), "ran out of budget", "$warn"),
-        (series(rows, "completions/valid_ratio"), "parsed", "$good"),
-    ]
-    hint = "Share of completions cut off by the token budget."
-    return _curves("truncation", "Truncation", hint, curves, axis=SHARE)
+    """Completions that ran out of budget."""
+    curves = [(series(run.lines("grpo"), "completions/clipped_ratio"), "ran out of budget", "$warn")]
+    return _curves("truncation", "Truncation", "Share of completions cut off by the token budget.", curves, axis=SHARE)
+
+
+def validity(run: Run) -> Chart | None:
+    """Completions that parsed, by task."""
+    hint = "Share of completions that the task could read."
+    return _by_task(run, "validity", "Valid answers", hint, axis={"tickformat": ".0%", "rangemode": "nonnegative"})
 
 
 def clipping(run: Run) -> Chart | None:
@@ -260,8 +263,8 @@ def event_strip(run: Run) -> Chart | None:
     return Chart("event-strip", "When it happened", "", data, layout, legend, wide=True, height=height)
 
 
-PANELS: dict[str, tuple[Callable[[Run], Chart | None], ...]] = {
-    "Learning": (held_out, reward_by_task, reward_parts, sft_loss),
+PANELS: dict[str, tuple[Callable[[Run], Chart | list[Chart] | None], ...]] = {
+    "Learning": (held_out, reward_by_task, validity, reward_parts, sft_loss),
     "Policy": (entropy, kl, dead_groups, cosines, lengths, truncation),
     "Updates": (clipping, gradient, learning_rate),
     "Time": (timing,),
@@ -292,6 +295,14 @@ def _curves(
     layout = {"yaxis": axis or ({"rangemode": "tozero"} if zero else {})}
     warning = broken_steps([curve for curve, _, _ in curves])
     return Chart(name, title, hint, data, layout, legend, warning=warning)
+
+
+def _by_task(run: Run, name: str, title: str, hint: str, *, axis: dict[str, Any] | None = None) -> Chart | None:
+    """Draw ``name/<task>`` for every task, or ``name`` where it is not kept by task."""
+    rows = run.lines("grpo")
+    curves = [(series(rows, f"{name}/{task}"), task, task_colour(i)) for i, task in enumerate(run.tasks)]
+    curves = [entry for entry in curves if entry[0]] or [(series(rows, name), name, "$accent")]
+    return _curves(name, title, hint, curves, zero=axis is None, axis=axis)
 
 
 def _evaluations(run: Run, stage: str) -> list[Row]:

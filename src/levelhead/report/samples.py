@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from levelhead.report.cards import STAGE_COLOURS, STAGE_NAMES
@@ -135,13 +136,24 @@ def _answer(stage: str, row: Row) -> str:
     length = number(row.get("length"))
     small += [f"{length:.0f} tokens"] if length is not None else []
     text = _cut(row.get("completion"))
-    body = tag("pre", esc(text)) if text.strip() else tag("pre", "(nothing)", cls="muted")
+    body = tag("pre", _written(text))
     return tag(
         "div",
         tag("div", *marks, cls="marks"),
         body,
         tag("div", esc(" · ".join(small)), cls="muted parts"),
         cls="answer",
+    )
+
+
+def _written(text: str) -> str:
+    """Escape a completion; white space that a reader would take for an empty box is said in words."""
+    if not text.strip():
+        return tag("span", f"({len(text)} characters of white space)" if text else "(nothing)", cls="muted")
+    pieces = re.split(r"(\n{4,})", text)
+    return "".join(
+        tag("span", f"\n({len(piece)} line breaks)\n", cls="muted") if index % 2 else esc(piece)
+        for index, piece in enumerate(pieces)
     )
 
 

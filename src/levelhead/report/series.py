@@ -13,6 +13,9 @@ from levelhead.report.reading import step_of
 MOST_POINTS = 1500
 """Points of a curve beyond which it is thinned."""
 
+NOT_FINITE = ("nan", "inf", "-inf")
+"""How a run writes a number that strict JSON has no way to write."""
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -44,7 +47,7 @@ class Series:
 
 def series(rows: Iterable[Mapping[str, Any]], name: str) -> Series:
     """Collect one metric from lines in order of step."""
-    pairs = [(step_of(row), number(row[name])) for row in rows if _is_number(row.get(name))]
+    pairs = [(step_of(row), number(row[name])) for row in rows if _is_measured(row.get(name))]
     return Series(name, [step for step, _ in pairs], [value for _, value in pairs])
 
 
@@ -53,7 +56,7 @@ def names_under(rows: Iterable[Mapping[str, Any]], prefix: str, suffix: str = ""
     found: dict[str, None] = {}
     for row in rows:
         for key, value in row.items():
-            if key.startswith(prefix) and key.endswith(suffix) and _is_number(value):
+            if key.startswith(prefix) and key.endswith(suffix) and _is_measured(value):
                 found[key] = None
     return list(found)
 
@@ -64,6 +67,11 @@ def number(value: Any) -> float | None:
         return float(value) if _is_number(value) and math.isfinite(value) else None
     except OverflowError:  # a whole number beyond floating point
         return None
+
+
+def _is_measured(value: Any) -> bool:
+    """Whether a value is a metric: a number, or the text that stands for one that was not finite."""
+    return _is_number(value) or (isinstance(value, str) and value in NOT_FINITE)
 
 
 def _is_number(value: Any) -> bool:

@@ -102,6 +102,7 @@ nav a:hover, nav a:focus-visible { color: var(--ink); }
 .legend i { width: 14px; height: 4px; border-radius: 2px; flex: none; }
 .legend i.dash { height: 0; border-top: 2px dashed; background: none !important; border-radius: 0; }
 .plot { width: 100%; min-height: 120px; margin-top: auto; }
+[id^="chart-own"] .plot { margin-top: 0; }
 .share { display: flex; height: 26px; border-radius: 6px; overflow: hidden; margin: 2px 0 10px; gap: 2px; }
 .share span {
   color: #fff; font-size: 12px; line-height: 26px; padding: 0 8px; overflow: hidden; white-space: nowrap;
