@@ -1,107 +1,58 @@
-"""The recipe's objective sections say the same as the objective library."""
+"""The objective's keys name what the library has, and refuse what would have no effect."""
 
 from __future__ import annotations
 
-import inspect
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
 
-from levelhead.objective import advantages, controllers, shaping
-from levelhead.recipe.advantage import Advantage, AdvantageKind
-from levelhead.recipe.objective import Entropy, Kl
-from levelhead.recipe.shaping import Shaping
+from levelhead.objective import kl, losses, surgery
+from levelhead.recipe.objective import Audit, Kl, Loss, Merge
 
 
-def test_the_recipe_knows_every_estimator():
-    assert get_args(AdvantageKind) == advantages.names()
-
-
-def test_every_setting_of_an_estimator_can_be_given():
-    reserved = {"rewards_gk", "ddof", "eps", "entropy_floor"}
-    for name, estimator in advantages.ADVANTAGES.items():
-        optional = {p.name for p in inspect.signature(estimator).parameters.values() if p.default is not p.empty}
-        for option in optional - reserved:
-            key, value = ("statistics", "tokens") if option == "lengths_gk" else (option, None)
-            section = Advantage.model_validate({"kind": name, key: value})
-            assert hasattr(section, key)
-
-
-@pytest.mark.parametrize("name", advantages.names())
-def test_the_options_given_are_those_the_estimator_takes(name):
-    every = {"weights": {"a": 1.0}, "batch_norm": False, "k": 2, "mix": 0.1, "feature_weights": {"diversity": 1.0}}
-    every |= {"outcome_weight": 1.0, "entropy_weight": 0.2, "threshold": 0.5, "apart": True}
-    accepted = inspect.signature(advantages.ADVANTAGES[name]).parameters
-    mine = {key: value for key, value in every.items() if key in accepted}
-    assert Advantage.model_validate({"kind": name, **mine}).options() == mine
-
-
-def test_a_setting_of_another_estimator_is_refused_by_name():
-    with pytest.raises(ValidationError, match="k is no setting of 'grpo', but of pass_at_k, pkpo"):
-        Advantage(kind="grpo", k=4)
-
-
-def test_plain_recipes_keep_working():
-    assert Advantage(kind="dr_grpo", ddof=0, eps=0.0, clip=2.0).options() == {}
-    assert Kl(coef=0.1).settings() == {"kind": "fixed", "coef": 0.1}
-    assert Kl(coef=0.1).settings(0.2) == {"kind": "fixed", "coef": 0.2}
-    assert Entropy(coef=0.01).settings() == {"kind": "fixed", "coef": 0.01}
-    assert shaping.make(**Shaping().model_dump()) == shaping.Shaper()
+def names(section: type, key: str) -> set[str]:
+    annotation = section.model_fields[key].annotation
+    options = [option for option in get_args(annotation) if option is not type(None)]
+    return {name for option in options for name in (get_args(option) or (option,))}
 
 
 @pytest.mark.parametrize(
-    ("section", "expected"),
+    ("section", "key", "known"),
     [
-        ({"kind": "fixed"}, controllers.Fixed(0.05)),
-        ({"kind": "band", "low": 0.01, "high": 0.1}, controllers.Band(0.05, 0.01, 0.1)),
-        ({"kind": "lagrangian", "target": 0.02}, controllers.Lagrangian(0.05, 0.02)),
+        (Loss, "kind", set(losses.LOSSES)),
+        (Loss, "aggregation", set(get_args(losses.Aggregation))),
+        (Loss, "importance", set(get_args(losses.Correction))),
+        (Kl, "estimator", set(get_args(kl.Estimator))),
+        (Kl, "gradient", set(get_args(kl.Gradient))),
+        (Merge, "kind", set(surgery.AGGREGATORS)),
+        (Merge, "switch_to", set(surgery.AGGREGATORS) - {"sum", "mean"}),
     ],
 )
-def test_kl_sections_become_controllers_with_the_same_defaults(section, expected):
-    assert controllers.make(**Kl.model_validate({"coef": 0.05, "controller": section}).settings()) == expected
-
-
-def test_entropy_section_becomes_a_controller_with_the_same_defaults():
-    section = Entropy.model_validate({"controller": {"kind": "entropy_target", "target": 0.3}})
-    assert controllers.make(**section.settings()) == controllers.EntropyTarget(target=0.3)
-
-
-def test_a_task_without_a_leash_has_no_band():
-    kl = Kl.model_validate({"coef": 0.05, "controller": {"kind": "band", "low": 0.01, "high": 0.1}})
-    assert controllers.make(**kl.settings(0.0)) == controllers.Fixed(0.0)
-
-
-def test_a_band_that_could_never_start_is_refused():
-    with pytest.raises(ValidationError, match=r"kl\.coef must be above 0"):
-        Kl.model_validate({"controller": {"kind": "band", "low": 0.01, "high": 0.1}})
+def test_every_name_of_the_library_can_be_asked_for_and_no_other(section, key, known):
+    assert names(section, key) == known
 
 
 @pytest.mark.parametrize(
-    ("length", "expected"),
+    ("section", "keys", "message"),
     [
-        ({"kind": "overlong", "cache": 10}, shaping.Overlong(max_length=64, cache=10)),
-        ({"kind": "overlong", "cache": 10, "max_length": 50}, shaping.Overlong(max_length=50, cache=10)),
-        ({"kind": "per_token", "coef": 0.1}, shaping.PerToken(coef=0.1, max_length=64)),
-        ({"kind": "group_relative"}, shaping.GroupRelative()),
+        (Loss, {"kind": "ppo"}, "kind"),
+        (Loss, {"kind": "cispo", "dual_clip": 3.0}, "dual_clip applies"),
+        (Loss, {"fixed_length": 64}, "aggregation: fixed_length"),
+        (Loss, {"cov_low": 9.0}, "cov_low"),
+        (Loss, {"importance_low": 3.0}, "importance_low"),
+        (Loss, {"top_entropy": 0.0}, "top_entropy"),
+        (Kl, {"where": "reward"}, "estimator: k1"),
+        (Kl, {"where": "reward", "estimator": "k1", "gradient": "k2"}, "gradient: plain"),
+        (Merge, {"switch_after": 3}, "monitor_every"),
+        (Merge, {"c": 1.0}, "c"),
+        (Audit, {"first": -1}, "first"),
     ],
 )
-def test_shaping_sections_become_shapers_with_the_same_defaults(length, expected):
-    section = Shaping.model_validate({"length": length, "zscore": {}, "scale": 2.0, "clip": [-1, 1]})
-    shaper = shaping.make(**section.model_dump(), budget=64)
-    assert shaper == shaping.Shaper(expected, shaping.ZScore(), 2.0, (-1.0, 1.0))
+def test_keys_without_effect_are_refused_with_the_way_out(section: Any, keys: dict[str, Any], message: str):
+    with pytest.raises(ValidationError, match=message):
+        section(**keys)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"clip": [1, 0]},
-        {"scale": 0},
-        {"length": {"kind": "overlong"}},
-        {"length": {"kind": "cosine"}},
-        {"zscore": {"tail": 0.5}},
-    ],
-)
-def test_shaping_that_cannot_be_is_refused(bad):
-    with pytest.raises(ValidationError):
-        Shaping.model_validate(bad)
+def test_an_empty_section_is_plain_grpo_with_a_short_audit():
+    assert (Loss().kind, Kl().coef, Merge().kind, Audit().first) == ("ppo_clip", 0.0, "sum", 3)
