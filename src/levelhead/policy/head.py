@@ -25,7 +25,8 @@ def token_statistics(
     """Log-probability of each target and entropy of its distribution, p = softmax(z / temperature).
 
     ``z = cap(scale * (hidden @ weight.T + bias))`` is computed in blocks of tokens, forward and again in the
-    backward pass, so that memory grows with a block and not with tokens times vocabulary.  Sums run in float32.
+    backward pass, so that memory grows with a block and not with tokens times vocabulary.  Sums run in float32 or
+    better.
     Both outputs are differentiable: with p the distribution and H its entropy,
     ``d logp_y / dz = (1_y - p) / T`` and ``dH / dz = -p (log p + H) / T``.
 
@@ -40,7 +41,7 @@ def token_statistics(
         block_elements: Logits computed at once.
 
     Returns:
-        (m,) log-probabilities and (m,) entropies in nats, float32.
+        (m,) log-probabilities and (m,) entropies in nats, float32 or better.
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive to score tokens, got {temperature}")
@@ -53,10 +54,11 @@ def token_statistics(
 def _logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, softcap: float | None, scale: float
 ) -> tuple[Tensor, Tensor | None]:
-    """Tempered float32 logits of a block, and the derivative of the soft cap where there is one."""
-    logits = (hidden @ weight.T).float()
+    """Tempered logits of a block in float32 or better, and the derivative of the soft cap where there is one."""
+    logits = hidden @ weight.T
+    logits = logits.to(_precise(logits))
     if bias is not None:
-        logits = logits + bias.float()
+        logits = logits + bias.to(logits.dtype)
     if scale != 1.0:
         logits = logits * scale
     slope = None
@@ -65,6 +67,10 @@ def _logits(
         slope = 1 - capped * capped
         logits = capped * softcap
     return logits / temperature if temperature != 1.0 else logits, slope
+
+
+def _precise(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 class _TokenStatistics(torch.autograd.Function):
@@ -80,7 +86,7 @@ class _TokenStatistics(torch.autograd.Function):
         scale: float,
         block: int,
     ) -> tuple[Tensor, Tensor]:
-        logp = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
+        logp = torch.empty(len(targets), dtype=_precise(hidden), device=hidden.device)
         entropy = torch.empty_like(logp)
         projection = weight.to(hidden.dtype)
         for start in range(0, len(targets), block):
@@ -101,8 +107,8 @@ class _TokenStatistics(torch.autograd.Function):
         projection = weight.to(hidden.dtype)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
-        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_bias and bias is not None else None
+        grad_weight = torch.zeros_like(weight, dtype=_precise(weight)) if needs_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=_precise(bias)) if needs_bias and bias is not None else None
         for start in range(0, len(targets), block):
             rows = slice(start, start + block)
             logits, slope = _logits(hidden[rows], projection, bias, temperature, softcap, scale)
@@ -117,7 +123,7 @@ class _TokenStatistics(torch.autograd.Function):
             if grad_hidden is not None:
                 grad_hidden[rows] = cast @ projection
             if grad_weight is not None:
-                grad_weight += (cast.T @ hidden[rows]).float()
+                grad_weight += (cast.T @ hidden[rows]).to(grad_weight.dtype)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
         return (

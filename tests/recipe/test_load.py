@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from levelhead.errors import InputError
+from levelhead.recipe import dump, load, parse, schema
+
+SMALL = """
+model: {preset: tiny}
+tasks:
+  - kind: math
+grpo:
+  batch_size: 8
+  group_size: 4
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "hint"),
+    [
+        ("grpo: {learning_rat: 1}", "grpo.learning_rat", ""),
+        ("grpo: {group_sizes: 4}", "grpo.group_sizes", "grpo.group_size"),
+        ("grpo: {optimizer: {learning_rat: 1.0}}", "grpo.optimizer.learning_rat", "grpo.optimizer.learning_rate"),
+        ("grpo: {kl: {controller: {kind: band, low: 0.1, hihg: 1}}}", "hihg", "high"),
+        ("grop: {steps: 3}", "grop", "grpo"),
+        ("sft: {batchsize: 3}", "sft.batchsize", "sft.batch_size"),
+    ],
+)
+def test_a_misspelt_key_is_named_with_the_nearest_known_one(text: str, key: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse("model: {preset: tiny}\ntasks: [{kind: math}]\n" + text, source="my.yaml")
+    message = str(caught.value)
+    assert message.startswith("my.yaml: ")
+    assert f"{key!r}" in message or f".{key}'" in message
+    assert "unknown key" in message
+    if hint:
+        assert f"did you mean '{hint}'" in message or f".{hint}'?" in message
+
+
+def test_a_misspelt_key_of_a_task_is_looked_for_among_that_kind_of_task() -> None:
+    with pytest.raises(InputError, match=r"unknown key 'tasks\.0\.item'; did you mean 'tasks\.0\.items'\?"):
+        parse("model: {preset: tiny}\ntasks: [{kind: math, item: 30}]")
+
+
+def test_overrides_reach_every_depth() -> None:
+    recipe = parse(SMALL, ["grpo.steps=7", "tasks.0.weight=2", "sft.steps=3", "grpo.optimizer.learning_rate=1e-6"])
+    assert (recipe.grpo.steps, recipe.tasks[0].weight, recipe.sft.steps) == (7, 2.0, 3)
+    assert recipe.grpo.optimizer.learning_rate == 1e-6
+    assert parse(SMALL, ["grpo=null"]).grpo is None
+    assert parse(SMALL, ["grpo.loss={kind: gspo}"]).grpo.loss.kind == "gspo"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("grpo.steps", "expected key=value"),
+        ("=3", "expected key=value"),
+        ("grpo.stpes=3", "unknown key 'grpo.stpes'; did you mean 'grpo.steps'"),
+        ("tasks.1.weight=2", "tasks is a list of 1"),
+        ("tasks.weight=2", "tasks is a list of 1"),
+        ("grpo.steps.more=2", "grpo.steps"),
+        ("grpo.steps=[1", "not valid YAML"),
+        ("grpo.steps=many", "grpo.steps"),
+    ],
+)
+def test_a_bad_override_is_named(override: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(SMALL + "  steps: 3\n", [override])
+    assert message in str(caught.value)
+
+
+def test_a_key_given_twice_is_an_error_with_its_line() -> None:
+    with pytest.raises(InputError, match=r"recipe:8: .*'batch_size' is given twice"):
+        parse(SMALL + "  batch_size: 16\n")
+
+
+@pytest.mark.parametrize("text", ["1e-6", "1E-6", "1.e-6", "1.0e-06", "0.000001"])
+def test_exponents_are_numbers_without_a_dot_too(text: str) -> None:
+    recipe = parse(SMALL + f"  optimizer: {{learning_rate: {text}}}\n")
+    assert recipe.grpo.optimizer.learning_rate == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["grpo.batch_size=10"], r"grpo: batch_size \(10\) must be a multiple of group_size \(4\)"),
+        (["grpo.group_size=1"], r"grpo\.group_size"),
+        (["grpo.updates_per_batch=3"], r"updates_per_batch \(3\) must divide the 2 groups of a batch"),
+    ],
+)
+def test_batches_must_divide_into_groups(overrides: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse(SMALL, overrides)
+
+
+def test_two_tasks_of_one_name_are_refused() -> None:
+    with pytest.raises(InputError, match="two tasks are called 'math'"):
+        parse("model: {preset: tiny}\ntasks: [{kind: math}, {kind: math}]")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a\n- b", "a recipe is a mapping"),
+        ("model: {preset: tiny", "not valid YAML"),
+        ("model: {preset: tiny}", "tasks: missing"),
+        ("model: {}\ntasks: [{kind: math}]", "model.name"),
+        ("model: {preset: tiny, name: x}\ntasks: [{kind: math}]", "either model.name"),
+        ("model: {preset: tiny}\ntasks: [{kind: maths}]", "math"),
+        ("model: {preset: tiny}\ntasks: []", "tasks"),
+    ],
+)
+def test_what_is_no_recipe_says_why(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(text)
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone\.yaml: no such recipe"):
+        load(tmp_path / "gone.yaml")
+
+
+def test_a_recipe_survives_being_written_and_read() -> None:
+    recipe = parse(SMALL, ["grpo.kl.controller={kind: band, low: 0.01, high: 0.1}", "grpo.kl.coef=0.1"])
+    assert parse(dump(recipe)) == recipe
+    assert yaml.safe_load(schema())["title"] == "Recipe"
