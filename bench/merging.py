@@ -1,0 +1,97 @@
+"""Sum, CAGrad and UPGrad on the dual task: equal budget, several seeds, one SFT policy a seed.
+
+Run from the repository's root: ``.venv/bin/python bench/merging.py --out runs/merging``.  Writes one JSON document
+with the final held-out score of both tasks by seed and aggregator, the cosine between the tasks' reward gradients,
+seconds a step and peak memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+RECIPE = "recipes/dual-tiny.yaml"
+
+
+def train(out: Path, *settings: str, resume: bool = False) -> int:
+    """Run the command line; returns the peak resident memory of the process in bytes."""
+    command = [sys.executable, "-m", "levelhead.cli", "train", RECIPE, "--out", str(out)]
+    for setting in settings:
+        command += ["--set", setting]
+    process = subprocess.Popen(command + (["--resume"] if resume else []), stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"{out}: training failed")
+    return usage.ru_maxrss * 1024
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    """Return the GRPO records of a run."""
+    rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [row for row in rows if row["stage"] == "grpo"]
+
+
+def measure(root: Path, kinds: list[str], seeds: list[int], sft: int, steps: int) -> list[dict[str, Any]]:
+    """Train every pair of seed and aggregator, from one SFT policy a seed."""
+    found = []
+    for seed in seeds:
+        base = root / f"sft-{seed}"
+        common = [f"seed={seed}", f"sft.steps={sft}", "eval.every=0", "checkpoint.every=0"]
+        if not (base / "summary.json").exists():
+            train(base, *common, "grpo=null")
+        for kind in kinds:
+            run = root / f"{kind}-{seed}"
+            if not run.exists():
+                shutil.copytree(base, run)
+            monitor = ["grpo.merge.monitor_every=1"] if kind == "sum" else []
+            settings = [*common, f"grpo.steps={steps}", f"grpo.merge.kind={kind}", *monitor]
+            memory = train(run, *settings, resume=True)
+            rows = lines(run)
+            summary = json.loads((run / "summary.json").read_text())["tasks"]
+            cosine = "merge/cosine/fairness/faithfulness"
+            found.append(
+                {
+                    "seed": seed,
+                    "kind": kind,
+                    "tasks": {
+                        task: {
+                            stage: {key: result[key] for key in ("score", "se", "n")}
+                            for stage, result in stages.items()
+                        }
+                        for task, stages in summary.items()
+                    },
+                    "step_time": statistics.median(row["step_time"] for row in rows),
+                    "time/train": statistics.median(row["time/train"] for row in rows),
+                    "peak_bytes": memory,
+                    "cosine": [round(row[cosine], 4) for row in rows if cosine in row],
+                }
+            )
+            print(json.dumps({k: v for k, v in found[-1].items() if k != "cosine"}), file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> None:
+    """Parse the options and write the document."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--result", type=Path, default=Path("bench/results/merging.json"))
+    parser.add_argument("--kinds", nargs="+", default=["sum", "cagrad", "upgrad"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--sft", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=60)
+    options = parser.parse_args()
+    runs = measure(options.out, options.kinds, options.seeds, options.sft, options.steps)
+    options.result.parent.mkdir(parents=True, exist_ok=True)
+    document = {"recipe": RECIPE, "sft_steps": options.sft, "grpo_steps": options.steps, "runs": runs}
+    options.result.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
