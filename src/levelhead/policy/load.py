@@ -161,6 +161,8 @@ def _tiny(section: Model, codec: Codec) -> PreTrainedModel:
         num_key_value_heads=shape.kv_heads,
         max_position_embeddings=shape.context,
         tie_word_embeddings=True,
+        # The usual 0.02 suits widths in the thousands; a narrow model starts with unit-variance logits instead.
+        initializer_range=shape.hidden_size**-0.5,
         bos_token_id=None,
         eos_token_id=codec.stop_id,
         pad_token_id=codec.pad_id,

@@ -115,11 +115,13 @@ class GrpoTrainer:
         old = ON_POLICY if index == 0 else "sampler"
         auditor = Auditor(self.policy.parameters) if self._audits() else None
         with self.policy.training():
-            for micro in self.policy.pack([s.sequence for s in computed], self.recipe.tokens_per_microbatch):
-                terms = self.objective.terms(self.policy, micro, computed, shares, old)
-                if auditor is not None:
-                    auditor.add(terms)
-                self.merger.add(terms)
+            for task in shares:  # a task at a time: its own backward pass then never runs through another's rows
+                members = [s for s in computed if s.task == task]
+                for micro in self.policy.pack([s.sequence for s in members], self.recipe.tokens_per_microbatch):
+                    terms = self.objective.terms(self.policy, micro, members, shares, old)
+                    if auditor is not None:
+                        auditor.add(terms)
+                    self.merger.add(terms)
         merged = self.merger.finish()
         values |= self.objective.values(shares) | dict(merged.metrics)
         values["grad_norm"] = self.updater.clip()
