@@ -24,7 +24,7 @@ from levelhead.tasks.workflow.language import check, parse, to_text
 from levelhead.tasks.workflow.problems import Problem
 from levelhead.tasks.workflow.sandbox import run_program
 
-SANDBOX = SandboxLimits(cpu_s=1, wall_s=6)
+SANDBOX = SandboxLimits(cpu_s=1, wall_s=60)
 MATH = Problem("m", "What is 6 * 7?", ("42",), "math")
 CODE = Problem(
     "c", "Write f(x) that returns x + 1.", (), "code", entry_point="f", tests="assert f(1) == 2\nassert f(5) == 6"

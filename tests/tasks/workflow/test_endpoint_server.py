@@ -137,7 +137,7 @@ def test_a_server_killed_and_restarted_costs_no_rollout_and_no_call_twice(
         patience_s=300,
         cache=cache,
     )
-    runner = EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=10))
+    runner = EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=60))
     todo = jobs()
 
     async def interrupt() -> int:
@@ -166,7 +166,7 @@ def test_a_server_killed_and_restarted_costs_no_rollout_and_no_call_twice(
     # Every reply was counted once: those on disk are those counted, and a second run asks for nothing.
     replies = ReplyCache(cache)
     assert len(replies) == runner.usage.calls
-    again = EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=10))
+    again = EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=60))
     server.kill()
     assert asyncio.run(again.execute(todo)) == ran
     assert (again.usage.calls, again.usage.cached) == (0, len(replies))

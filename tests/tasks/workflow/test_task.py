@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from levelhead.errors import InputError
+from levelhead.objective.advantages.groupwise import STRUCTURE_WEIGHTS
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import Workflow
 from levelhead.records import Prompt, Rollout, Score
@@ -196,3 +197,26 @@ def test_prompts_stay_with_their_problem() -> None:
     stranger = Prompt("unknown", "workflow", ({"role": "user", "content": "?"},))
     with pytest.raises(KeyError):
         one.oracle(stranger)
+
+
+def test_structural_features_are_those_that_workflow_aware_advantages_ask_for() -> None:
+    one = task()
+    hard = next(prompt for prompt in one.prompts("train", 0) if prompt.facts["difficulty"] == "hard")
+    texts = ["Custom", "Custom", "Custom -> Test -> Revise", "### Step 1"]
+    scores = score_all(one, [Answer(hard, text) for text in texts])
+    features = [score.info["features"] for score in scores]
+    assert all(set(found) == set(STRUCTURE_WEIGHTS) for found in features)
+    assert [found["diversity"] for found in features] == pytest.approx([2 / 3, 2 / 3, 1.0, 0.0])
+    assert [found["operator_variety"] for found in features] == pytest.approx([1 / 6, 1 / 6, 3 / 6, 0.0])
+    assert features[0]["improvement"] == features[1]["improvement"] == 0.0
+    assert set(features[3].values()) == {0.0}
+    assert all(0.0 <= value <= 1.0 for found in features for value in found.values())
+
+
+def test_what_a_revision_made_of_the_first_draft_is_its_improvement() -> None:
+    one = task()
+    prompts = [prompt for prompt in one.prompts("train", 0) if prompt.facts["domain"] == "code"]
+    scores = score_all(one, [Answer(prompt, "CustomCodeGenerate -> (Test ? Revise : done) * 3") for prompt in prompts])
+    better = [score for score in scores if score.info["features"]["improvement"] > 0]
+    assert 0.1 < len(better) / len(scores) < 0.9
+    assert all(score.info["calls"] > 2 for score in better)

@@ -33,6 +33,7 @@ class Outcome:
 
     Attributes:
         level: How right the answer is, one of ``reward.LEVELS``.
+        first_level: How right the first draft was, before anything judged, revised or chose.
         tokens: Tokens its operators used; answers that came from a cache count as if they had been asked for.
         calls: Operators that were run.
         answer: The final answer; empty in the simulator.
@@ -40,6 +41,7 @@ class Outcome:
     """
 
     level: float
+    first_level: float
     tokens: int
     calls: int
     answer: str = ""

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from levelhead.recipe.workflow import RewardRecipe, ThreeLevelReward
+from levelhead.tasks.workflow.executor import Outcome
 from levelhead.tasks.workflow.language import Chain, Extraction, Node, calls, depth
 from levelhead.tasks.workflow.language.tree import children
 
 LEVELS = (0.0, 0.2, 0.4, 0.7, 1.0)
 """How right an answer is: no answer, a wrong one, partly right, nearly right, right."""
+
+FEATURES = ("diversity", "improvement", "execution_success", "efficiency", "operator_variety")
+"""Names of the structural features, those of ``objective.advantages``."""
 
 PARTS = ("correctness", "efficiency", "simplicity", "format", "repetition")
 """Names of the parts, each in [0, 1], all 0 for an answer that is no workflow."""
@@ -71,3 +75,26 @@ def _arrows(node: Node) -> tuple[int, int]:
         arrows += len(node.steps) - 1
         equal += sum(one == other for one, other in zip(node.steps, node.steps[1:], strict=False))
     return arrows, equal
+
+
+def features(tree: Node, share_alike: float, outcome: Outcome, budget: int) -> Mapping[str, float]:
+    """Return what ``advantage: workflow_aware`` tells rollouts of equal rewards apart by, each in [0, 1].
+
+    ``diversity`` 1 less the share of the group's other answers with the same workflow; ``improvement`` what the
+    workflow made of its first draft; ``execution_success`` whether there was an answer; ``efficiency`` as in the
+    reward; ``operator_variety`` different operators, of six.
+
+    Args:
+        tree: The workflow.
+        share_alike: Share of the group's other answers that hold the same workflow.
+        outcome: What its run led to.
+        budget: The reward's ``token_budget``.
+    """
+    variety = len({call.operator for call in calls(tree)})
+    return {
+        "diversity": 1.0 - share_alike,
+        "improvement": max(0.0, outcome.level - outcome.first_level),
+        "execution_success": float(outcome.level > 0.0),
+        "efficiency": max(0.0, 1.0 - outcome.tokens / budget),
+        "operator_variety": min(1.0, variety / 6),
+    }

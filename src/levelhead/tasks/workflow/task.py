@@ -16,7 +16,7 @@ from levelhead.tasks.base import Answer, SingleTurnTask, Split
 from levelhead.tasks.splits import limit_sides, split_by_group
 from levelhead.tasks.workflow import prompts, reward
 from levelhead.tasks.workflow.executor import Executor, Job, Outcome
-from levelhead.tasks.workflow.language import Extraction, Limits, extract
+from levelhead.tasks.workflow.language import Extraction, Limits, Node, extract
 from levelhead.tasks.workflow.problems import Problem, epoch, generate, load
 from levelhead.tasks.workflow.simulator import (
     SimulatedExecutor,
@@ -97,17 +97,23 @@ class WorkflowTask(SingleTurnTask):
         return list(await self._score_all(answers))
 
     async def _score_all(self, answers: Sequence[Answer]) -> list[Score]:
-        cases: list[_Case] = []
+        found = [extract(answer.text, self.limits, near_misses=self._section.near_misses) for answer in answers]
+        group = Counter(answer.prompt.id for answer in answers)
+        alike = Counter((answer.prompt.id, one.text) for answer, one in zip(answers, found, strict=True))
         seen: Counter[tuple[str, str]] = Counter()
-        for answer in answers:
-            problem = self._problems[answer.prompt.id]
-            found = extract(answer.text, self.limits, near_misses=self._section.near_misses)
-            cases.append(_Case(problem, found, seen[problem.id, found.text]))
-            seen[problem.id, found.text] += 1
+        cases: list[_Case] = []
+        for answer, one in zip(answers, found, strict=True):
+            name = answer.prompt.id
+            share = (alike[name, one.text] - 1) / max(1, group[name] - 1)
+            cases.append(_Case(self._problems[name], one, seen[name, one.text], share))
+            seen[name, one.text] += 1
         outcomes = iter(await self._executor.execute([job for case in cases for job in case.jobs()]))
-        return [self._valid(case, next(outcomes)) if case.found.tree else self._fallback(case) for case in cases]
+        return [
+            self._fallback(case) if case.found.tree is None else self._valid(case, case.found.tree, next(outcomes))
+            for case in cases
+        ]
 
-    def _valid(self, case: _Case, outcome: Outcome) -> Score:
+    def _valid(self, case: _Case, tree: Node, outcome: Outcome) -> Score:
         recipe, found = self._section.reward, case.found
         parts = reward.parts(recipe, reward.looks(found), outcome.level, outcome.tokens)
         info = {
@@ -117,9 +123,10 @@ class WorkflowTask(SingleTurnTask):
             "tokens": outcome.tokens,
             "calls": outcome.calls,
             "repairs": list(found.repairs),
+            "features": reward.features(tree, case.share_alike, outcome, recipe.token_budget),
         }
-        if found.tree is not None and not isinstance(self._section.executor, EndpointExecutor):
-            info["expected"] = expected(found.tree, case.problem.domain, case.problem.difficulty, recipe).reward
+        if not isinstance(self._section.executor, EndpointExecutor):
+            info["expected"] = expected(tree, case.problem.domain, case.problem.difficulty, recipe).reward
         if outcome.answer:
             info["answer"] = outcome.answer
         if outcome.note:
@@ -128,6 +135,7 @@ class WorkflowTask(SingleTurnTask):
 
     def _fallback(self, case: _Case) -> Score:
         info = {**case.place(), "workflow": None, "error": str(case.found.error)}
+        info["features"] = dict.fromkeys(reward.FEATURES, 0.0)
         return Score(self._section.reward.invalid, dict.fromkeys(reward.PARTS, 0.0), valid=False, info=info)
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
@@ -145,6 +153,7 @@ class _Case:
     problem: Problem
     found: Extraction
     sample: int
+    share_alike: float
 
     def jobs(self) -> list[Job]:
         if self.found.tree is None:

@@ -43,12 +43,21 @@ class Asking:
         self._problem = problem
         self._sample = sample
         self._bench = bench
+        self._drafts: dict[Path, Draft] = {}
         self.tokens = 0
         self.calls = 0
+
+    def first(self) -> Draft:
+        """Return the first draft in reading order, whichever branch was done first."""
+        return self._drafts[min(self._drafts)]
 
     async def draft(self, operator: str, path: Path, before: Draft | None) -> Draft:
         """Write a draft."""
         self.calls += 1
+        self._drafts[path] = await self._draft(operator, path, before)
+        return self._drafts[path]
+
+    async def _draft(self, operator: str, path: Path, before: Draft | None) -> Draft:
         text = before.text if before else None
         if operator == "Programmer":
             return await self._program(path, text)

@@ -79,4 +79,6 @@ class EndpointRunner:
         backend = Asking(client, self._section.temperature, job.problem, job.sample, bench)
         draft = await run(job.tree, backend)
         level, note = await grade(job.problem, draft.text, bench)
-        return Outcome(level, backend.tokens, backend.calls, draft.text, note)
+        first = backend.first()
+        first_level = level if first == draft else (await grade(job.problem, first.text, bench))[0]
+        return Outcome(level, first_level, backend.tokens, backend.calls, draft.text, note)

@@ -37,7 +37,7 @@ class SimulatedExecutor:
     async def _one(self, job: Job) -> Outcome:
         backend = _Dice(self.world(job.problem), f"{self._seed}/{job.problem.id}/{job.text}/{job.sample}")
         quality = await run(job.tree, backend)
-        return Outcome(LEVELS[quality], backend.tokens, backend.calls)
+        return Outcome(LEVELS[quality], LEVELS[backend.first()], backend.tokens, backend.calls)
 
 
 class _Dice:
@@ -46,11 +46,17 @@ class _Dice:
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self._name = name
+        self._drafts: dict[Path, Quality] = {}
         self.tokens = 0
         self.calls = 0
 
+    def first(self) -> Quality:
+        return self._drafts[min(self._drafts)]
+
     async def draft(self, operator: str, path: Path, before: Quality | None) -> Quality:
-        return _draw(self._spend(operator, path), model.draft(operator, self._world, before))
+        quality = _draw(self._spend(operator, path), model.draft(operator, self._world, before))
+        self._drafts[path] = quality
+        return quality
 
     async def judge(self, operator: str, path: Path, draft: Quality) -> Verdict:
         rng = self._spend(operator, path)
