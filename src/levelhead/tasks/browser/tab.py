@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable
 from functools import cache
 from importlib.resources import files
@@ -26,6 +27,7 @@ SETTLE_MS = 500
 
 _PARKED = (490.0, 310.0)
 _LOAD_TIMEOUT = 60.0
+_OVERSHOOT = 6.0
 _SCRIPTS = ("clock.js", "look.js", "act.js")
 
 
@@ -160,7 +162,13 @@ class Tab:
         self._mouse_moved = True
         await self._ask(mouse.move(*start))
         await self._ask(mouse.down())
-        # Draggable things start to follow only after a few pixels.
+        # Draggable things start to follow only after a few pixels, and make room only for what goes past their middle.
+        if action.to is not None:
+            length = math.dist(start, end) or 1.0
+            end = (
+                end[0] + _OVERSHOOT * (end[0] - start[0]) / length,
+                end[1] + _OVERSHOOT * (end[1] - start[1]) / length,
+            )
         await self._ask(mouse.move((start[0] + end[0]) / 2, (start[1] + end[1]) / 2, steps=3))
         await self._ask(mouse.move(*end, steps=3))
         await self._ask(mouse.up())

@@ -102,7 +102,7 @@ class View:
             room -= len(line) + 1
             kept.append(line)
         if not kept:
-            return text[:room] + "\n" + _cut_mark(len(self.lines))
+            return text[: room - 1] + "\n" + _cut_mark(len(self.lines))
         return "\n".join((*kept, _cut_mark(len(self.lines) - len(kept))))
 
 

@@ -6,6 +6,7 @@
     "DESC", "DEFS"]);
   // MiniWoB's own furniture, and the widget parts that repeat the element beside them.
   const SKIPPED = "#reward-display, #sync-task-cover, #click-canvas, #query, .hitarea, .ui-helper-hidden-accessible";
+  const DRAGGED = ".ui-sortable > *, .ui-draggable-handle, [draggable=true]";
   const ARIA = new Set(
     ("button link tab menuitem menuitemcheckbox menuitemradio option checkbox radio slider spinbutton switch textbox " +
       "searchbox combobox treeitem").split(" "),
@@ -77,7 +78,7 @@
     const style = getComputedStyle(element);
     const points = style.cursor === "pointer" && getComputedStyle(element.parentElement).cursor !== "pointer";
     const focusable = element.tabIndex >= 0 && element.hasAttribute("tabindex");
-    if (!listens(element) && !points && !focusable) return "";
+    if (!listens(element) && !points && !focusable && !element.matches(DRAGGED)) return "";
     return points && style.textDecorationLine === "underline" ? "link" : "item";
   }
 
@@ -246,8 +247,9 @@
     }
 
     visitChildren(element, clip, hint) {
+      const visible = getComputedStyle(element).visibility === "visible";
       for (const child of element.childNodes) {
-        if (child instanceof Text) this.visitText(child, clip);
+        if (child instanceof Text && visible) this.visitText(child, clip);
         else if (child instanceof Element) this.visit(child, clip, hint);
       }
     }

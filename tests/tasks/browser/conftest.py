@@ -1,0 +1,38 @@
+"""A browser for the tests that need one.
+
+Without a Chromium they are skipped, unless LEVELHEAD_REQUIRE_BROWSER=1 makes that a failure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from levelhead.errors import InputError
+from levelhead.recipe.tasks import Browser
+from levelhead.tasks.browser import BrowserTask
+from levelhead.tasks.browser.pages import page_names
+
+
+def missing(reason: str) -> None:
+    """Skip the test, or fail it where a browser is required."""
+    if os.environ.get("LEVELHEAD_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"LEVELHEAD_REQUIRE_BROWSER=1, but: {reason}")
+    pytest.skip(reason)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def task() -> AsyncIterator[BrowserTask]:
+    """A task over all pages, with one browser for all tests that leave it whole."""
+    made = BrowserTask(Browser(kind="browser", tasks=list(page_names()), items=2, pages=4, spare_pages=0))
+    episode = made.episode(made.prompt("click-test", 0))
+    try:
+        await episode.observe()
+    except InputError as error:
+        missing(str(error))
+    await episode.close()
+    yield made
+    await made.close()
