@@ -208,7 +208,7 @@ ENTRIES: tuple[Entry, ...] = (
                     "grpo.entropy.coef": 0.001,
                     "grpo.entropy.controller": {"kind": "entropy_target", "target": 0.2},
                 },
-                trl={"epsilon_high": 0.28},
+                trl={"entropy_coef": 0.001, "use_adaptive_entropy": True, "entropy_target": 0.2},
                 verl={"actor_rollout_ref.actor.entropy_coeff": 0.001},
             ),
             _LARGER_GROUPS,

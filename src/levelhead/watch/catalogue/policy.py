@@ -37,7 +37,7 @@ BONUS = Remedy(
     ),
     source="Skywork-OR1 (He et al. 2025, arXiv:2505.22312), adaptive entropy control",
     recipe={"grpo.entropy.coef": 0.001, "grpo.entropy.controller": {"kind": "entropy_target", "target": 0.2}},
-    trl={"top_entropy_quantile": 0.2},
+    trl={"entropy_coef": 0.001, "use_adaptive_entropy": True, "entropy_target": 0.2},
     verl={"actor_rollout_ref.actor.entropy_coeff": 0.001},
 )
 LEASH = Remedy(
@@ -122,7 +122,7 @@ ENTRIES: tuple[Entry, ...] = (
                 ),
                 source=_ENTROPY_PAPER,
                 recipe={"grpo.entropy.coef": 0.0},
-                trl={"temperature": 1.0},
+                trl={"entropy_coef": 0.0},
                 verl={"actor_rollout_ref.actor.entropy_coeff": 0.0},
             ),
             SLOWER,

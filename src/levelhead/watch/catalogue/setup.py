@@ -26,7 +26,7 @@ _CHECK = Remedy(
     ),
     source="levelhead check",
     recipe={"model.chat_template": "the template that the policy was tuned with"},
-    trl={"chat_template_path": "the template that the policy was tuned with"},
+    trl={"processing_class.chat_template": "the template that the policy was tuned with"},
     verl={"actor_rollout_ref.model.custom_chat_template": "the template that the policy was tuned with"},
 )
 

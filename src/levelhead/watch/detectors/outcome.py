@@ -91,7 +91,7 @@ class NoImprovement:
         if reward.n < 6:
             return
         case = Suspicion("no-improvement", first_step=series.steps[0])
-        reached = stats.ramp(reward.n * series.stride, 40, 220)
+        reached = stats.ramp(reward.n * series.stride, 40, 160)
         # Flat is proven only where a gain that matters would have stood out of the noise.
         error = stats.noise(series.values) * math.sqrt(12 / reward.n)
         proven = stats.ramp((abs(reward.late - reward.early) + 2 * error) / reward.scale, 0.5, 0.25)

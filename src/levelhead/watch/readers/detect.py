@@ -33,7 +33,7 @@ _SIGNATURES: tuple[tuple[str, str], ...] = (
         r'^"?(?:Step|_step|train/global_step|Relative Time \(Process\))"?,.*(?: - |_runtime|__MIN)|^[^\n]*"?_step"?,',
     ),
     ("trl-notebook", r"Step\W+Training Loss"),
-    ("trl-unsloth", r"Unsloth|completions/[\s\S]*'completion_length'[\s\S]*'kl'"),
+    ("trl-unsloth", r"Unsloth"),
     ("trl", r"""'(?:reward_std|completion_length|rewards/[\w./-]+)'\s*:|['"]completions/mean_length['"]\s*:"""),
     ("jsonl", r'^\s*\{"[\s\S]*\}\s*\n\s*\{"'),
     ("json", r"^\s*(?:\{\s*[\"}]|\[\s*[\[{])"),
@@ -56,9 +56,12 @@ def recognise(head: bytes) -> str:
         return "tensorboard"
     encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     text = head[:HEAD].decode(encoding, "replace").lstrip("\ufeff")
+    start = text.lstrip()
     for name, pattern in _COMPILED:
-        if pattern.match(text.lstrip()) if name in _AT_START else pattern.search(text):
-            return name
+        if pattern.match(start) if name in _AT_START else pattern.search(text):
+            # Unsloth's TRL logs a length under its old and its new name.
+            both = name == "trl" and "'completion_length'" in text and "'completions/mean_length'" in text
+            return "trl-unsloth" if both else name
     return "text"
 
 

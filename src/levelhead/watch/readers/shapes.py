@@ -48,7 +48,7 @@ def step_mark(text: str) -> tuple[str, float] | None:
 
 def _settled(key: str, value: Any) -> tuple[str, Any] | None:
     """``"global_step/max_steps": "5/3766"`` becomes a step; any other fraction is no number."""
-    if isinstance(value, str):
+    if isinstance(value, str) and "/" in value:
         fraction = _FRACTION.match(value.strip("'\""))
         if fraction:
             return ("step", float(fraction.group(1))) if "step" in key.lower() or "iter" in key.lower() else None

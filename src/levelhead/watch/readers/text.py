@@ -17,6 +17,12 @@ _INNER = re.compile(r"\{[^{}]*\}")
 _RANKED = re.compile(r"(?:perf|rollout|train|step)\s+(\d+)\s*:\s*$")
 _NUMERIC_LINE = re.compile(r"^\s*[-+\d.\]\[,'\"NnIi]")
 _CELLS = re.compile(r"</?t(?:[hdr]|head)\b")
+_STEMS = (
+    "loss", "rew", "scor", "entrop", "kl", "grad", "clip", "len", "trunc", "std", "ratio", "mismatch", "valid", "acc",
+    "corr", "pass", "success", "solve", "advant", "time", "fallback", "pg_", "奖励", "损失", "熵", "长度", "正确率",
+)  # fmt: skip
+"""A line with none of these names no signal that makes a row; most lines of a chatty log are done with that."""
+_HEADINGS = ("step", "iter", "epoch", "update", "步")
 _MAX_PENDING_LINES = 200
 _MAX_PENDING_CHARS = 1 << 20
 
@@ -35,6 +41,9 @@ class TextReader:
         self.unread = Unread()
         self._lines = Lines()
         self._translator = Translator(source, extra)
+        self._stems = (*_STEMS, *(key.lower() for key in (extra or {}).values()))
+        if value_name and source == "tensorboard-csv":
+            self._stems = (*self._stems, "value")
         self._table = Table(self._translator, value_name)
         self._html = HtmlTable(self._translator)
         self._number = 0
@@ -97,13 +106,23 @@ class TextReader:
                 return
             if text.strip():
                 self._table.close()
-        if not _DIGIT.search(text):
-            lowered = text.lower()
-            if "nan" not in lowered and "inf" not in lowered:
-                if len(text) > 3 and self._table.header(text):
-                    yield from self._flush_block()
-                return
+        lowered = text.lower()
+        if not any(stem in lowered for stem in self._stems):
+            yield from self._heading_of(text, lowered)
+            return
+        if not _DIGIT.search(text) and "nan" not in lowered and "inf" not in lowered:
+            if len(text) > 3 and self._table.header(text):
+                yield from self._flush_block()
+            return
         yield from self._pairs(text)
+
+    def _heading_of(self, text: str, lowered: str) -> Iterator[Row]:
+        """A short line that names a step (``Step 12:``) starts a new block."""
+        if len(text) < 200 and any(word in lowered for word in _HEADINGS):
+            mark = shapes.step_mark(text)
+            if mark:
+                yield from self._flush_block()
+                self._heading = mark
 
     def _cells(self, text: str) -> Iterator[Row]:
         row = self._html.feed(text, self._number)
