@@ -12,6 +12,7 @@ import pytest
 from levelhead.errors import InputError
 from levelhead.objective.advantages.groupwise import STRUCTURE_WEIGHTS
 from levelhead.recipe import Recipe
+from levelhead.recipe.load import load
 from levelhead.recipe.tasks import Workflow
 from levelhead.records import Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, Task
@@ -220,3 +221,16 @@ def test_what_a_revision_made_of_the_first_draft_is_its_improvement() -> None:
     better = [score for score in scores if score.info["features"]["improvement"] > 0]
     assert 0.1 < len(better) / len(scores) < 0.9
     assert all(score.info["calls"] > 2 for score in better)
+
+
+@pytest.mark.parametrize("name", ["workflow-tiny", "workflow-collapse", "workflow-qwen2.5-7b"])
+def test_the_ready_recipes_load_and_describe_this_task(name: str) -> None:
+    recipe = load(
+        Path(__file__).parents[3] / "recipes" / f"{name}.yaml",
+        ["tasks.0.executor.cache=null"] if "qwen" in name else (),
+    )
+    (section,) = recipe.tasks
+    assert recipe.name == name
+    assert make_task(section).name == "workflow"
+    assert recipe.grpo is not None
+    assert recipe.grpo.batch_size % recipe.grpo.group_size == 0
