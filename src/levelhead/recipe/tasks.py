@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from levelhead.recipe.base import Section
+from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.workflow import (
     ExecutorRecipe,
     RewardRecipe,
@@ -26,6 +27,8 @@ class TaskSection(Section):
     """Share of the prompts of a batch, relative to the other tasks."""
     kl: float | None = Field(None, ge=0)
     """KL coefficient of this task; ``grpo.kl.coef`` unless given."""
+    shaping: Shaping = Shaping()
+    """What is done to the rewards before they become advantages."""
     eval_fraction: float = Field(0.1, gt=0, lt=1)
     """Share of the items kept for evaluation; split by item, so that variants of one item stay together."""
     limit: int | None = Field(None, ge=1)
@@ -94,23 +97,48 @@ class Function(TaskSection):
     """A reward that raises or returns None or a non-finite value: ``stop`` the run, or ``drop`` and count it."""
 
 
-class Browser(TaskSection):
+BROWSER_TASKS = ("click-test", "click-button", "focus-text", "enter-text", "click-dialog", "navigate-tree")
+"""The MiniWoB++ pages of a browser task whose recipe names none."""
+
+
+class EnvironmentSection(TaskSection):
+    """What every task has whose episodes are played in an environment that knows several tasks."""
+
+    tasks: list[str] | dict[str, float] = Field(min_length=1)
+    """The environment's own tasks, by weight or all alike."""
+    items: int = Field(1000, ge=2)
+    """Seeds a task, both splits together; a seed fixes what an episode is about."""
+    observation_chars: int = Field(1500, ge=100)
+    """Longest page text that the policy sees; the rest is cut, with a mark."""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Task name to its share of the prompts; shares sum to one."""
+        given = self.tasks if isinstance(self.tasks, dict) else dict.fromkeys(self.tasks, 1.0)
+        total = sum(given.values())
+        return {name: weight / total for name, weight in given.items()}
+
+    @model_validator(mode="after")
+    def _weights_are_positive(self) -> Self:
+        bad = [name for name, weight in self.tasks.items() if weight <= 0] if isinstance(self.tasks, dict) else []
+        if bad:
+            raise ValueError(f"the weight of {bad[0]!r} must be above 0; leave it out instead")
+        if isinstance(self.tasks, list) and len(set(self.tasks)) < len(self.tasks):
+            raise ValueError("a task is listed twice; give weights instead, as in {click-test: 2, click-link: 1}")
+        return self
+
+
+class Browser(EnvironmentSection):
     """MiniWoB++ web pages in a real browser, one action a turn (Liu et al. 2018)."""
 
     kind: Literal["browser"]
     """``browser``."""
-    tasks: list[str] | dict[str, float] = Field(
-        default_factory=lambda: ["click-test", "click-button", "focus-text", "enter-text", "click-dialog"], min_length=1
-    )
+    tasks: list[str] | dict[str, float] = Field(default_factory=lambda: list(BROWSER_TASKS), min_length=1)
     """MiniWoB++ pages, by weight or all alike (docs/browser.md lists them)."""
-    items: int = Field(1000, ge=2)
-    """Seeds a page, both splits together; a seed fixes the goal and the page."""
     step_limit: int | None = Field(None, ge=1)
     """Most actions an episode may take; each page's own limit unless given."""
     step_limits: dict[str, int] = Field(default_factory=dict)
     """Step limits of single pages; they win over ``step_limit``."""
-    observation_chars: int = Field(1500, ge=100)
-    """Longest page text that the policy sees; the rest is cut, with a mark."""
     partial_credit: float = Field(0.0, ge=0, le=1)
     """Weight of the page's graded reward in the total: ``(1 - w) * success + w * partial``."""
     pages: int = Field(16, ge=1)
@@ -122,21 +150,43 @@ class Browser(TaskSection):
     executable: str | None = None
     """Path of a Chromium; found unless given (Playwright's own, ``chromium``, ``google-chrome``)."""
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """Page name to its share of the prompts; shares sum to one."""
-        given = self.tasks if isinstance(self.tasks, dict) else dict.fromkeys(self.tasks, 1.0)
-        total = sum(given.values())
-        return {page: weight / total for page, weight in given.items()}
 
-    @model_validator(mode="after")
-    def _weights_are_positive(self) -> Self:
-        bad = [page for page, weight in self.tasks.items() if weight <= 0] if isinstance(self.tasks, dict) else []
-        if bad:
-            raise ValueError(f"the weight of {bad[0]!r} must be above 0; leave the page out instead")
-        if isinstance(self.tasks, list) and len(set(self.tasks)) < len(self.tasks):
-            raise ValueError("a page is listed twice; give weights instead, as in {click-test: 2, click-link: 1}")
-        return self
+class OpenEnv(EnvironmentSection):
+    """An OpenEnv server: environments behind a web socket, one a connection."""
+
+    kind: Literal["openenv"]
+    """``openenv``."""
+    url: str = Field(pattern=r"^(https?|wss?)://\S+$")
+    """The server's address, ``http://host:port`` or ``ws://host:port``; ``/ws`` is added."""
+    tasks: list[str] | dict[str, float] = Field(default_factory=lambda: [""], min_length=1)
+    """Tasks by the name that ``reset`` takes as ``task_name``; an empty name sends none."""
+    system: str | None = None
+    """System message; the browser task's own unless given."""
+    observation: dict[str, str] = Field(default_factory=lambda: {"goal": "Goal", "error": "Error", "text": "Page"})
+    """Fields of an observation that the policy sees, in order, and the word before each."""
+    action: str = Field("action_str", min_length=1)
+    """Field of the action that takes what the policy wrote."""
+    step_limit: int = Field(10, ge=1)
+    """Most actions an episode may take."""
+    success_above: float = 0.0
+    """An episode whose rewards add up to more than this is a success."""
+    sessions: int = Field(8, ge=1)
+    """Episodes that may be live at once, each on a connection of its own; no more than the server allows."""
+    timeout: float = Field(60.0, gt=0)
+    """Seconds after which a server that does not answer is given up."""
+
+
+class BrowserGym(EnvironmentSection):
+    """Environments of BrowserGym, where it is installed: WebArena, WorkArena, MiniWoB and others."""
+
+    kind: Literal["browsergym"]
+    """``browsergym``."""
+    tasks: list[str] | dict[str, float] = Field(min_length=1)
+    """Gymnasium names, ``browsergym/miniwob.click-test``, by weight or all alike."""
+    packages: list[str] = Field(default_factory=list)
+    """Modules that register the names when imported (``browsergym.miniwob``); taken from the names unless given."""
+    step_limit: int = Field(10, ge=1)
+    """Most actions an episode may take."""
 
 
 class Workflow(TaskSection):
@@ -174,4 +224,6 @@ class Workflow(TaskSection):
         return value
 
 
-TaskRecipe = Annotated[Fairness | Faithfulness | Math | Function | Browser | Workflow, Field(discriminator="kind")]
+TaskRecipe = Annotated[
+    Fairness | Faithfulness | Math | Function | Browser | OpenEnv | BrowserGym | Workflow, Field(discriminator="kind")
+]

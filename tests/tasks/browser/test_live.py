@@ -35,7 +35,7 @@ async def reset(tab: Tab, page: str, seed: int) -> View:
 @pytest_asyncio.fixture(loop_scope="session")
 async def tab(task: BrowserTask) -> Tab:
     """An idle tab of the task's own pool."""
-    pool = task._running_pool()
+    pool = task.pool()
     lent = await pool.lend("click-test")
     await pool.give_back(lent, fit=True)
     return lent

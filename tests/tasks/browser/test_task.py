@@ -37,27 +37,27 @@ def test_train_and_eval_share_no_page_and_seed() -> None:
     task = make(items=200, eval_fraction=0.2)
     train, held_out = ({p.id for p in task.prompts(split, 0)} for split in ("train", "eval"))
     assert not train & held_out
-    assert len(train) + len(held_out) == 5 * 200
-    assert 0.1 < len(held_out) / 1000 < 0.3
+    assert len(train) + len(held_out) == 6 * 200
+    assert 0.1 < len(held_out) / 1200 < 0.3
     # A further seed of the run moves nothing to the other side.
     assert held_out == {p.id for p in task.prompts("eval", 1)}
 
 
 def test_every_page_has_held_out_seeds() -> None:
-    pages = Counter(p.facts["page"] for p in make(items=10).prompts("eval", 0))
+    pages = Counter(p.facts["task"] for p in make(items=10).prompts("eval", 0))
     assert set(pages) == set(Browser(kind="browser").weights)
 
 
 def test_pages_come_by_weight() -> None:
     task = make(tasks={"click-test": 3, "click-link": 1}, items=1000)
-    pages = Counter(p.facts["page"] for p in islice(task.prompts("train", 0), 400))
+    pages = Counter(p.facts["task"] for p in islice(task.prompts("train", 0), 400))
     assert 0.68 < pages["click-test"] / 400 < 0.82
 
 
 def test_a_prompt_names_page_and_seed_and_begins_as_every_turn_does() -> None:
     prompt = make().prompt("click-link", 12)
     assert prompt.id == "click-link/12"
-    assert prompt.facts == {"page": "click-link", "seed": 12}
+    assert prompt.facts == {"task": "click-link", "seed": 12}
     assert prompt.messages[0] == {"role": "system", "content": SYSTEM_PROMPT}
 
 

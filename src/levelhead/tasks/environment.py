@@ -1,0 +1,102 @@
+"""What tasks share whose episodes are played in an environment: named tasks by weight, a seed an episode."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import ClassVar
+
+from levelhead.recipe.tasks import EnvironmentSection
+from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
+from levelhead.tasks.base import Episode, Split
+from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+
+
+class EnvironmentTask(ABC):
+    """Prompts over (task, seed) pairs, their split, a summary by task, and a log of what happened.
+
+    A score's ``parts`` hold ``success`` (0 or 1) and its ``info`` the number of ``steps``.
+
+    Args:
+        section: The recipe's section.
+        system: System message that every turn begins with.
+    """
+
+    severity: ClassVar[Mapping[str, Severity]] = {}
+    """Severity of an event by its code; a warning unless named."""
+
+    def __init__(self, section: EnvironmentSection, system: str) -> None:
+        self._common = section
+        self._system = system
+        self._weights = section.weights
+        self._happened: list[tuple[str, str]] = []
+        keys = [(name, seed) for name in self._weights for seed in range(section.items)]
+        sides = split_by_group(keys, _key, section.eval_fraction, stratum=lambda key: key[0])
+        self._sides = limit_sides(sides, section.limit, section.eval_fraction, _key)
+
+    @property
+    def name(self) -> str:
+        """Name in metrics and reports."""
+        return self._common.name or str(getattr(self._common, "kind", "environment"))
+
+    @abstractmethod
+    def episode(self, prompt: Prompt) -> Episode:
+        """Start an attempt at a prompt."""
+
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        """Yield every (task, seed) of the split once; at any point the tasks seen so far follow their weights."""
+        waiting = {
+            name: in_seed_order([key for key in self._sides[split] if key[0] == name], seed, self.name, split, name)
+            for name in self._weights
+        }
+        draw = random.Random(f"{seed}/{self.name}/{split}/tasks")
+        while any(waiting.values()):
+            names = [name for name, keys in waiting.items() if keys]
+            (name,) = draw.choices(names, [self._weights[name] for name in names])
+            yield self.prompt(*waiting[name].pop())
+
+    def prompt(self, name: str, seed: int) -> Prompt:
+        """Return the prompt of one task and seed; what the policy reads each turn comes from the episode."""
+        messages: tuple[Message, ...] = (
+            {"role": "system", "content": self._system},
+            {"role": "user", "content": "The goal and the page follow when the episode starts."},
+        )
+        return Prompt(_key((name, seed)), self.name, messages, facts={"task": name, "seed": seed})
+
+    def oracle(self, prompt: Prompt) -> list[str] | None:  # noqa: ARG002
+        """Return ``None``: what to do depends on what the environment shows."""
+        return None
+
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return score parts and steps by task, the overall success, and the share without a misread action."""
+        scores: dict[str, list[Score]] = defaultdict(list)
+        for prompt, rollout in results:
+            if rollout.score is not None:
+                scores[str(prompt.facts["task"])].append(rollout.score)
+        summary: dict[str, float] = {}
+        for name, of_task in sorted(scores.items()):
+            prefix = f"{name}/" if name else ""
+            for part in of_task[0].parts:
+                summary[f"{prefix}{part}"] = fmean(score.parts[part] for score in of_task)
+            summary[f"{prefix}steps"] = fmean(float(score.info["steps"]) for score in of_task)
+        everything = [score for of_task in scores.values() for score in of_task]
+        if everything:
+            summary["success"] = fmean(score.parts["success"] for score in everything)
+            summary["valid"] = fmean(float(score.valid) for score in everything)
+        return summary
+
+    def drain_events(self, step: int) -> list[Event]:
+        """Return what happened since the last call, dated ``step``."""
+        happened, self._happened = self._happened, []
+        return [Event(step, code, self.severity.get(code, "warning"), message) for code, message in happened]
+
+    def report(self, code: str, message: str) -> None:
+        """Keep something that happened for :meth:`drain_events`."""
+        self._happened.append((code, message))
+
+
+def _key(key: tuple[str, int]) -> str:
+    return f"{key[0]}/{key[1]}"
