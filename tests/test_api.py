@@ -1,0 +1,93 @@
+"""The same without YAML."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelhead import Recipe, train
+from levelhead.api import dry_run
+from levelhead.errors import InputError, RewardError
+
+TINY = {"hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate_size": 64, "context": 128}
+ROWS = [{"prompt": f"Count to {n}."} for n in range(1, 21)]
+
+
+def recipe(**grpo: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "model": {"preset": "tiny", "tiny": TINY},
+            "tasks": [{"kind": "function", "eval_fraction": 0.5}],
+            "grpo": {"steps": 2, "batch_size": 8, "group_size": 4, "sampling": {"max_new_tokens": 8}, **grpo},
+            "eval": {"final_items": 4, "sampling": {"max_new_tokens": 8}},
+        }
+    )
+
+
+def shorter(completions: list[Any], **_: Any) -> list[float]:
+    return [-len(str(text)) / 100 for text in completions]
+
+
+def test_rows_and_functions_from_python_train_and_leave_a_whole_run(tmp_path: Path) -> None:
+    result = train(recipe(), data=ROWS, rewards=shorter, out=tmp_path / "run")
+    assert result.outcome == "done"
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert set(summary["tasks"]["function"]) == {"start", "grpo"}
+    assert (tmp_path / "run" / "report.html").stat().st_size > 100_000
+
+
+def test_model_and_tokenizer_that_are_already_loaded_are_trained_in_place(tmp_path: Path) -> None:
+    first = train(recipe(), data=ROWS, rewards=shorter, out=tmp_path / "a")
+    before = {name: p.detach().clone() for name, p in first.model.named_parameters()}
+    again = train(
+        recipe(optimizer={"learning_rate": 1e-2}),
+        data=ROWS,
+        rewards=shorter,
+        out=tmp_path / "b",
+        model=first.model,
+        tokenizer=first.tokenizer,
+    )
+    assert again.model is first.model
+    assert any(not p.equal(before[name]) for name, p in again.model.named_parameters())
+
+
+def test_reward_that_raises_stops_the_run_and_is_named(tmp_path: Path) -> None:
+    def broken(completions: list[Any], **_: Any) -> list[float]:
+        raise KeyError("answer")
+
+    with pytest.raises(RewardError, match="broken"):
+        train(recipe(), data=ROWS, rewards=broken, out=tmp_path / "run")
+
+
+def test_used_folder_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(InputError, match="--resume"):
+        train(recipe(), data=ROWS, rewards=shorter, out=tmp_path)
+
+
+def test_model_without_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="together"):
+        train(recipe(), data=ROWS, rewards=shorter, out=tmp_path / "run", model=object())
+
+
+def test_dry_run_of_a_pretrained_model_needs_its_config_and_no_weights(tmp_path: Path) -> None:
+    from transformers import LlamaConfig
+
+    from levelhead.text.tiny import train_tokenizer
+
+    config = LlamaConfig(
+        hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_key_value_heads=8, vocab_size=128256
+    )
+    config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(tmp_path)
+    train_tokenizer(["Some text to learn from."], 300).save_pretrained(tmp_path)
+    shipped = Path(__file__).parents[1] / "recipes" / "dual-llama3-8b.yaml"
+    from levelhead.recipe import load
+
+    overrides = [f"model.name={tmp_path}", "tasks.0.path=null", "tasks.1.path=null"]
+    found = dry_run(load(shipped, overrides))
+    assert found["parameters"] > 8e9
+    assert 0 < found["trained_parameters"] < 1e8
