@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from levelhead.watch.workflows import (
     STRUCTURES,
     Batch,
+    analyse,
+    batches_of_rollouts,
     census,
     collapse_after_update,
     is_workflow_log,
@@ -138,3 +140,41 @@ def test_any_order_of_lines_is_read_without_losing_a_report(lines: list[str]) ->
     batches = read_log(lines)
     assert sum(len(batch.workflows) for batch in batches) == sum("DSL质量" in line for line in lines)
     assert all(batch.workflows for batch in batches)
+
+
+def test_the_rollout_lines_of_a_run_become_batches() -> None:
+    rows = [
+        {"step": 20, "valid": True, "completion": "<workflow>Custom -> Format</workflow>"},
+        {"step": 10, "valid": True, "completion": "ignored", "info": {"workflow": "Custom"}},
+        {"step": 10, "valid": False, "completion": "### Step 1"},
+        {"step": "?", "valid": True},
+        {"reward": 1.0},
+    ]
+    assert batches_of_rollouts(rows) == [
+        Batch(10, ("Custom", None), updated=True),
+        Batch(20, ("Custom -> Format",), updated=True),
+    ]
+
+
+def test_an_analysis_says_what_was_written_and_at_which_steps_it_collapsed() -> None:
+    found = analyse(read_log(LOG.splitlines()))
+    data = found.to_json()
+    assert data["validity"] == {4: 1.0, 5: 0.0, 6: 1.0}
+    assert data["collapse"] == {"updates": 1, "collapsed": 1, "rate": 1.0, "steps": [4]}
+    assert data["overall"]["answers"] == 5
+    numbers, top, used, classes = found.tables()
+    assert dict(numbers.rows)["updates followed by a collapse"] == "1 of 1 (100.0%)"
+    assert dict(numbers.rows)["fallbacks"] == "2 (40.0%)"
+    assert len(top.rows) == 3
+    assert used.rows[0] == ("Custom", "100.0%")
+    assert [name for name, _ in classes.rows] == list(STRUCTURES)
+
+
+def test_batches_without_numbers_are_counted_and_none_is_lost() -> None:
+    batches = [
+        Batch(None, ("Custom",), updated=True),
+        Batch(None, (None,), updated=True),
+        Batch(None, (None,), updated=True),
+    ]
+    assert list(analyse(batches).batches) == [1, 2, 3]
+    assert analyse([]).overall.answers == 0

@@ -162,6 +162,7 @@ class Batch:
 _QUALITY = re.compile(r"DSL质量:\s*fallback=(?P<fallback>True|False)\b.*?\bDSL=(?P<workflow>.*)$")
 _COUNTED_STEP = re.compile(r"\b(?:step|batch|步骤)\s*[:=#]?\s*(?P<step>[0-9]+)\s*/\s*[0-9]+", re.IGNORECASE)
 _PLAIN_STEP = re.compile(r"^[^#*\w]*(?:step|batch|步骤|第)\s*[:=#]?\s*(?P<step>[0-9]+)", re.IGNORECASE)
+_TAGS = re.compile(r"</?workflow>|^```[\w-]*$", re.IGNORECASE | re.MULTILINE)
 _UPDATE = "触发梯度更新"
 _NO_UPDATE = re.compile(rf"(?:未|不|没有|跳过)\s*{_UPDATE}")
 
@@ -231,3 +232,101 @@ def _mark(line: str) -> _Report | _Update | _Step | None:
     counted = _COUNTED_STEP.search(line)
     found = counted or _PLAIN_STEP.search(line)
     return _Step(int(found["step"]), counted is not None) if found else None
+
+
+def batches_of_rollouts(rows: Iterable[Mapping[str, Any]]) -> list[Batch]:
+    """Return the batches that a run's own rollout lines (``rollouts/*.jsonl.gz``) hold, in order of step.
+
+    A line's workflow is ``info.workflow`` where the line keeps the score's info; else a valid completion itself, which
+    is its workflow where the policy writes nothing else.  Lines that are no rollouts are passed over.
+    """
+    held: dict[int, list[str | None]] = {}
+    for row in rows:
+        step, valid = row.get("step"), row.get("valid")
+        if isinstance(step, int) and isinstance(valid, bool):
+            held.setdefault(step, []).append(_workflow_of(row) if valid else None)
+    return [Batch(step, tuple(held[step]), updated=True) for step in sorted(held)]
+
+
+def _workflow_of(row: Mapping[str, Any]) -> str:
+    info = row.get("info")
+    kept = info.get("workflow") if isinstance(info, Mapping) else None
+    return kept if isinstance(kept, str) else _TAGS.sub("", str(row.get("completion", ""))).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """All that is said of a run whose policy writes workflows.
+
+    Attributes:
+        overall: Census of everything it wrote.
+        batches: Census of each batch, by its step; batches without a number are counted from 1.
+        collapse: What its updates did to its validity.
+    """
+
+    overall: Census
+    batches: Mapping[int, Census]
+    collapse: Collapse
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain values."""
+        steps = list(self.batches)
+        return {
+            "overall": self.overall.to_json(),
+            "validity": {step: 1.0 - found.fallback for step, found in self.batches.items()},
+            "collapse": {
+                "updates": self.collapse.updates,
+                "collapsed": self.collapse.collapsed,
+                "rate": self.collapse.rate,
+                "steps": [steps[i] for i in self.collapse.at if i < len(steps)],
+            },
+        }
+
+    def tables(self) -> list[Table]:
+        """Return the tables of a report: the numbers, the ten most frequent workflows, operators, structures."""
+        found, collapse = self.overall, self.collapse
+        rate = (
+            "no update"
+            if collapse.rate is None
+            else f"{collapse.collapsed} of {collapse.updates} ({collapse.rate:.1%})"
+        )
+        numbers = (
+            ("answers", str(found.answers)),
+            ("valid workflows", f"{found.valid} ({1.0 - found.fallback:.1%})"),
+            ("fallbacks", f"{found.answers - found.valid} ({found.fallback:.1%})"),
+            ("different workflows", str(found.unique)),
+            ("entropy", f"{found.entropy:.3f} nats"),
+            ("updates followed by a collapse", rate),
+        )
+        return [
+            Table("Workflows", ("what", "how many"), numbers),
+            Table(
+                "Most frequent workflows",
+                ("workflow", "count", "share"),
+                tuple((text, str(count), f"{share:.1%}") for text, count, share in found.top),
+            ),
+            Table("Operators", ("operator", "used by"), tuple((n, f"{s:.1%}") for n, s in found.operators.items())),
+            Table("Structure", ("class", "share"), tuple((n, f"{s:.1%}") for n, s in found.structures.items())),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A title, a header and rows of text."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def analyse(batches: Sequence[Batch]) -> Analysis:
+    """Analyse a run from its batches, in order."""
+    censuses: dict[int, Census] = {}
+    for place, batch in enumerate(batches, start=1):
+        step = place if batch.step is None or batch.step in censuses else batch.step
+        censuses[step] = census(batch.workflows)
+    return Analysis(
+        census(text for batch in batches for text in batch.workflows),
+        censuses,
+        collapse_after_update([batch.validity for batch in batches], [batch.updated for batch in batches]),
+    )

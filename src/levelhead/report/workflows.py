@@ -1,0 +1,71 @@
+"""Charts of a policy that writes workflows: what it writes over time, what it uses, and what updates do to it."""
+
+from __future__ import annotations
+
+from levelhead.report.charts import Chart, area_traces, bar_traces, key, line_trace, plain
+from levelhead.report.series import Series
+from levelhead.watch.workflows import STRUCTURES, Analysis
+
+_SHARE = {"tickformat": ".0%", "range": [0, 1]}
+_MOST_OPERATORS = 12
+
+
+def charts(analysis: Analysis) -> list[Chart]:
+    """Return the charts of an analysis; none for a run that wrote nothing."""
+    if not analysis.batches:
+        return []
+    found = [_structures(analysis), _validity(analysis), _variety(analysis)]
+    return [*found, _operators(analysis)] if analysis.overall.operators else found
+
+
+def _structures(analysis: Analysis) -> Chart:
+    """Answers by structure class, fallbacks included: shares of all answers."""
+    steps = list(analysis.batches)
+    layers: list[tuple[Series, str, str]] = []
+    for place, name in enumerate(STRUCTURES):
+        values: list[float | None] = [c.structures[name] * (1.0 - c.fallback) for c in analysis.batches.values()]
+        layers.append((Series(name, steps, values), name, f"$task-{place}"))
+    fallback: list[float | None] = [found.fallback for found in analysis.batches.values()]
+    layers.append((Series("fallback", steps, fallback), "fallback", "$bad"))
+    hint = "Share of answers by the most elaborate structure they show; a fallback holds no workflow."
+    legend = [key(label, colour) for _, label, colour in layers]
+    draw = area_traces if len(steps) > 1 else bar_traces
+    return Chart("workflow-structures", "Workflow structures", hint, draw(layers), {"yaxis": _SHARE}, legend, wide=True)
+
+
+def _validity(analysis: Analysis) -> Chart:
+    """Validity of each batch, the updates after which more than half of it was lost marked."""
+    steps = list(analysis.batches)
+    curve = Series("validity", steps, [1.0 - found.fallback for found in analysis.batches.values()])
+    collapse = analysis.collapse
+    said = "no update to judge" if collapse.rate is None else f"{collapse.collapsed} of {collapse.updates} updates"
+    hint = f"Dotted: an update whose next answers lost more than half of their validity ({said})."
+    traces = [line_trace(curve, "valid", "$accent", markers=len(steps) < 60)]
+    chart = Chart("workflow-validity", "Validity and updates", hint, traces, {"yaxis": _SHARE})
+    return chart.with_marks([(steps[i], "$bad") for i in collapse.at])
+
+
+def _variety(analysis: Analysis) -> Chart:
+    """Entropy of the workflows of each batch that has any."""
+    known = {step: found.entropy for step, found in analysis.batches.items() if found.valid}
+    curve = Series("workflow_entropy", list(known), list(known.values()))
+    hint = "Shannon entropy over different workflows, in nats; 0 where all are the same."
+    traces = [line_trace(curve, "entropy", "$accent", markers=len(known) < 60)]
+    return Chart("workflow-variety", "Variety of workflows", hint, traces, {"yaxis": {"rangemode": "tozero"}})
+
+
+def _operators(analysis: Analysis) -> Chart:
+    """Share of the workflows that use each operator."""
+    used = list(analysis.overall.operators.items())[:_MOST_OPERATORS][::-1]
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": [share for _, share in used],
+        "y": [plain(name) for name, _ in used],
+        "marker": {"color": "$accent", "line": {"width": 0}},
+        "hovertemplate": "%{y} %{x:.1%}<extra></extra>",
+    }
+    layout = {"xaxis": _SHARE, "yaxis": {"automargin": True}}
+    return Chart(
+        "workflow-operators", "Operators", "Share of the workflows that use each at least once.", [trace], layout
+    )
