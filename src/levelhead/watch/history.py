@@ -88,36 +88,32 @@ class Series:
             bad.leading += 1
 
     def _merge_into_last(self, value: float) -> None:
-        old, count = self.values[-1], self._pending
+        self.values[-1] = self._join(self.values[-1], value, self._pending, 1)
+
+    def _join(self, a: float, b: float, weight_a: int, weight_b: int) -> float:
+        """One entry for two neighbours of so many raw readings each."""
         if self._merge == "mean":
-            self.values[-1] = old + (value - old) / (count + 1)
-        elif self._merge == "max":
-            self.values[-1] = max(old, value)
-        elif self._merge == "min":
-            self.values[-1] = min(old, value)
-        else:
-            self.values[-1] = value
+            return (a * weight_a + b * weight_b) / (weight_a + weight_b)
+        if self._merge == "last":
+            return b
+        return max(a, b) if self._merge == "max" else min(a, b)
 
     def _coarsen(self) -> None:
-        pairs = len(self.values) // 2
-        steps, values = self.steps[: 2 * pairs : 2], []
-        for i in range(pairs):
-            a, b = self.values[2 * i], self.values[2 * i + 1]
-            if self._merge == "mean":
-                values.append((a + b) / 2)
-            elif self._merge == "last":
-                values.append(b)
-            else:
-                values.append(max(a, b) if self._merge == "max" else min(a, b))
-        # An odd entry out stays as the open one, half of its wider window still to come.
-        if len(self.values) % 2:
+        """Merge entries two by two; the newest one holds a single raw reading so far and stays open."""
+        full = self.values[:-1]
+        steps, values = self.steps[:-1][::2], []
+        for i in range(0, len(full) - 1, 2):
+            values.append(self._join(full[i], full[i + 1], self.stride, self.stride))
+        if len(full) % 2:
+            values.append(self._join(full[-1], self.values[-1], self.stride, 1))
+            self._pending = self.stride + 1
+        else:
             steps.append(self.steps[-1])
             values.append(self.values[-1])
-            self._pending = self.stride
-        else:
-            self._pending = 0
+            self._pending = 1
         self.steps, self.values = steps, values
         self.stride *= 2
+        self._pending %= self.stride
 
 
 class History:
