@@ -163,7 +163,7 @@ class OpenEnv(EnvironmentSection):
     system: str | None = None
     """System message; the browser task's own unless given."""
     observation: dict[str, str] = Field(default_factory=lambda: {"goal": "Goal", "error": "Error", "text": "Page"})
-    """Fields of an observation that the policy sees, in order, and the word before each."""
+    """Fields of an observation that the policy sees, in order, and the word before each; the last is the page."""
     action: str = Field("action_str", min_length=1)
     """Field of the action that takes what the policy wrote."""
     step_limit: int = Field(10, ge=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from levelhead.errors import InputError
 from levelhead.recipe.tasks import TaskSection
 from levelhead.tasks.base import Task
 
@@ -14,19 +15,32 @@ _TASKS = {
     "function": ("levelhead.tasks.function", "FunctionTask"),
     "workflow": ("levelhead.tasks.workflow", "WorkflowTask"),
     "browser": ("levelhead.tasks.browser", "BrowserTask"),
+    "openenv": ("levelhead.tasks.openenv", "OpenEnvTask"),
+    "browsergym": ("levelhead.tasks.browsergym", "BrowserGymTask"),
 }
+
+_EXTRAS = {"lark": "workflow", "sympy": "workflow", "httpx2": "workflow", "playwright": "browser"}
+"""Packages that only some kinds of task need, and the extra that brings them."""
 
 
 def make_task(section: TaskSection) -> Task:
     """Build the task that a recipe's section describes.
 
     Raises:
-        InputError: The task's data are missing or malformed.
+        InputError: The task's data are missing or malformed, or a package that it needs is not installed.
         ValueError: No task of the section's kind is known.
     """
     kind = str(getattr(section, "kind", ""))
     if kind not in _TASKS:
         raise ValueError(f"no task of kind {kind!r}; the kinds are {', '.join(_TASKS)}")
     module, name = _TASKS[kind]
-    task: Task = getattr(import_module(module), name)(section)
+    try:
+        task: Task = getattr(import_module(module), name)(section)
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRAS:
+            raise
+        raise InputError(
+            f"tasks[].kind {kind!r} needs {error.name}, which is not installed; "
+            f"pip install 'levelhead[{_EXTRAS[error.name]}]'"
+        ) from error
     return task

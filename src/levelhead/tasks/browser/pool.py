@@ -39,6 +39,14 @@ class Pool:
         """The browser, if one has been started."""
         return self._host
 
+    async def warm(self) -> None:
+        """Start the browser, if it is not running.
+
+        Raises:
+            InputError: It cannot be started.
+        """
+        await self._running()
+
     async def lend(self, name: str) -> Tab:
         """Lend a tab with a MiniWoB++ page loaded, until :meth:`give_back`.
 

@@ -1,0 +1,111 @@
+"""A client of an OpenEnv server; only the package ``websockets`` is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
+
+from levelhead.tasks.openenv.wire import Reply, WireError, read_data, read_reply, request
+
+MAX_MESSAGE = 100 * 1024 * 1024
+"""Bytes of a message; observations may carry screenshots."""
+
+
+class UnreachableError(ConnectionError):
+    """The server cannot be reached, or has gone."""
+
+
+def socket_url(url: str) -> str:
+    """Return the address of the web socket of a server given by its ``http`` or ``ws`` address."""
+    base = url.rstrip("/")
+    for http, ws in (("http://", "ws://"), ("https://", "wss://")):
+        if base.startswith(http):
+            base = ws + base.removeprefix(http)
+    return base if base.endswith("/ws") else f"{base}/ws"
+
+
+class OpenEnvClient:
+    """One environment on an OpenEnv server, on a connection of its own.
+
+    Args:
+        url: The server's address, ``http://host:port`` or ``ws://host:port``.
+        timeout: Seconds that the server may take to answer.
+    """
+
+    def __init__(self, url: str, timeout: float = 60.0) -> None:
+        self._url = socket_url(url)
+        self._timeout = timeout
+        self._socket: ClientConnection | None = None
+
+    async def reset(self, **parameters: Any) -> Reply:
+        """Start an episode; ``seed`` and ``episode_id`` are OpenEnv's own parameters, any other the environment's.
+
+        Raises:
+            UnreachableError: There is no connection.
+            WireError: The server refused.
+        """
+        return read_reply(await self._ask(request("reset", parameters)))
+
+    async def step(self, action: Mapping[str, Any]) -> Reply:
+        """Take an action.
+
+        Raises:
+            UnreachableError: The connection is gone.
+            WireError: The server refused.
+        """
+        return read_reply(await self._ask(request("step", action)))
+
+    async def state(self) -> dict[str, Any]:
+        """Return the environment's state: ``episode_id``, ``step_count`` and its own.
+
+        Raises:
+            UnreachableError: The connection is gone.
+            WireError: The server refused.
+        """
+        return read_data(await self._ask(request("state")), "state")
+
+    async def close(self) -> None:
+        """Say goodbye and close the connection."""
+        socket, self._socket = self._socket, None
+        if socket is None:
+            return
+        with contextlib.suppress(WebSocketException, OSError, TimeoutError):
+            await asyncio.wait_for(socket.send(request("close")), self._timeout)
+        with contextlib.suppress(WebSocketException, OSError, TimeoutError):
+            await asyncio.wait_for(socket.close(), self._timeout)
+
+    async def _connected(self) -> ClientConnection:
+        if self._socket is None:
+            try:
+                # A proxy from the environment is not for a server that the recipe names.
+                self._socket = await connect(
+                    self._url, open_timeout=self._timeout, max_size=MAX_MESSAGE, proxy=None, compression=None
+                )
+            except (OSError, TimeoutError, InvalidURI, InvalidHandshake) as error:
+                raise UnreachableError(f"no OpenEnv server answers at {self._url}: {error}") from error
+        return self._socket
+
+    async def _ask(self, message: str) -> str | bytes:
+        socket = await self._connected()
+        try:
+            await socket.send(message)
+            return await asyncio.wait_for(socket.recv(), self._timeout)
+        except TimeoutError as error:
+            await self._drop()
+            raise UnreachableError(f"{self._url} did not answer for {self._timeout:g} s") from error
+        except (WebSocketException, OSError) as error:
+            await self._drop()
+            raise UnreachableError(f"{self._url} has closed the connection: {error}") from error
+
+    async def _drop(self) -> None:
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.transport.abort()
+
+
+__all__ = ["MAX_MESSAGE", "OpenEnvClient", "Reply", "UnreachableError", "WireError", "socket_url"]

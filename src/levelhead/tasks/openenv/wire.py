@@ -1,0 +1,97 @@
+"""OpenEnv's messages: JSON objects over a web socket, one environment a connection.
+
+A client sends ``{"type": "reset", "data": {...}}``, ``{"type": "step", "data": ACTION}``, ``{"type": "state"}`` or
+``{"type": "close"}``.  A server answers ``{"type": "observation", "data": {"observation": {...}, "reward": R,
+"done": D}}``, ``{"type": "state", "data": {...}}`` or ``{"type": "error", "data": {"message": ..., "code": ...}}``.
+(The package ``openenv-core``, ``openenv/core/env_server/types.py``.)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["reset", "step", "state", "close"]
+ErrorCode = Literal[
+    "INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR", "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
+]
+
+
+class WireError(Exception):
+    """The other side sent something that is not OpenEnv, or refused what was sent.
+
+    Attributes:
+        code: OpenEnv's error code, or ``PROTOCOL`` for a message that cannot be read.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A server's answer to ``reset`` or ``step``.
+
+    Attributes:
+        observation: The environment's own fields.
+        reward: Of the last action; ``None`` where there is none.
+        done: Whether the episode is over.
+    """
+
+    observation: Mapping[str, Any]
+    reward: float | None
+    done: bool
+
+
+def request(kind: Kind, data: Mapping[str, Any] | None = None) -> str:
+    """Write a client's message."""
+    return json.dumps({"type": kind} if data is None else {"type": kind, "data": dict(data)})
+
+
+def answer(kind: Literal["observation", "state"], data: Mapping[str, Any]) -> str:
+    """Write a server's message."""
+    return json.dumps({"type": kind, "data": dict(data)})
+
+
+def refusal(code: ErrorCode, message: str) -> str:
+    """Write a server's error message."""
+    return json.dumps({"type": "error", "data": {"message": message, "code": code}})
+
+
+def read_data(raw: str | bytes, kind: Literal["observation", "state"]) -> dict[str, Any]:
+    """Read the data of a server's answer.
+
+    Raises:
+        WireError: The server refused, or the message is none of this kind.
+    """
+    try:
+        message = json.loads(raw)
+    except ValueError as error:
+        raise WireError("PROTOCOL", f"the server's answer is not JSON: {error}") from error
+    data = message.get("data") if isinstance(message, dict) else None
+    if not isinstance(data, dict):
+        raise WireError("PROTOCOL", f"the server's answer is no OpenEnv message: {str(message)[:200]}")
+    if message.get("type") == "error":
+        raise WireError(str(data.get("code", "UNKNOWN")), str(data.get("message", "no reason given"))[:500])
+    if message.get("type") != kind:
+        raise WireError("PROTOCOL", f"expected a message of type {kind}, got {str(message.get('type'))[:50]!r}")
+    return data
+
+
+def read_reply(raw: str | bytes) -> Reply:
+    """Read a server's answer to ``reset`` or ``step``.
+
+    Raises:
+        WireError: The server refused, or the message is no observation.
+    """
+    data = read_data(raw, "observation")
+    observation, reward = data.get("observation"), data.get("reward")
+    if not isinstance(observation, dict):
+        raise WireError("PROTOCOL", "the server's answer has no observation")
+    if reward is not None and not (isinstance(reward, int | float) and math.isfinite(reward)):
+        raise WireError("PROTOCOL", f"the server's reward is no finite number: {str(reward)[:50]!r}")
+    return Reply(observation, None if reward is None else float(reward), bool(data.get("done", False)))
