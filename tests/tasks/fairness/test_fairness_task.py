@@ -26,7 +26,7 @@ def task(**keys) -> FairnessTask:
 
 @pytest.fixture(scope="module")
 def built_in() -> FairnessTask:
-    return task(items=2000)
+    return task(items=1200)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_variants_of_an_item_stay_on_one_side_and_every_category_is_on_both(buil
 
 
 def test_the_same_seed_gives_the_same_prompts(built_in):
-    assert list(task(items=2000).prompts("train", 5)) == list(built_in.prompts("train", 5))
+    assert list(task(items=1200).prompts("train", 5)) == list(built_in.prompts("train", 5))
     first, second = (list(built_in.prompts("train", seed)) for seed in (5, 6))
     assert first != second
     assert sorted(prompt.id for prompt in first) == sorted(prompt.id for prompt in second)
@@ -177,7 +177,7 @@ def test_always_naming_the_stereotyped_person_pays_less_than_always_saying_unkno
 @real
 @pytest.mark.data
 def test_on_bbq_the_oracle_scores_the_maximum_and_an_empty_answer_the_minimum(bbq):
-    assert_oracle_best_empty_worst(bbq, islice(everything(bbq), 0, None, 3))
+    assert_oracle_best_empty_worst(bbq, islice(everything(bbq), 0, None, 5))
 
 
 @real
