@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from levelhead.errors import InputError
 from levelhead.recipe import Recipe, load, validate
 
 if TYPE_CHECKING:
+    from levelhead.preflight import Report
     from levelhead.records import Observer
     from levelhead.training.evaluate import TaskResult
     from levelhead.training.prepare import Setup
+    from levelhead.training.rundir import RunDir
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ def train(
     model: Any = None,
     tokenizer: Any = None,
     observers: Sequence[Observer] = (),
+    check: bool | None = None,
 ) -> Result:
     """Train as a recipe says.
 
@@ -59,9 +63,11 @@ def train(
         model: A model that is already loaded, instead of the recipe's.
         tokenizer: Its tokenizer.
         observers: Shown every record of the reinforcement stage.
+        check: Run the preflight first; as the recipe says unless given.  A run that goes on is not checked again.
 
     Raises:
         InputError: The recipe, its data or its folder do not fit; nothing has been written.
+        PreflightError: A check failed; nothing has been written but ``check.json``.
         RewardError: A reward function misbehaved.
     """
     from levelhead.policy.load import wrap
@@ -81,6 +87,8 @@ def train(
     tasks = function_tasks(recipe, data, rewards)
     seed_everything(recipe.seed)
     setup = prepare(recipe, checkpoint=checkpoint, tasks=tasks, policy=policy)
+    if checkpoint is None and (recipe.check if check is None else check):
+        _preflight(setup, folder)
     folder.claim(resume=resume)
     run = Run(setup, folder, resume=resume, observers=observers)
     try:
@@ -90,6 +98,35 @@ def train(
             write(folder.path)
     summary = folder.read_json("summary.json") or {}
     return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
+
+
+def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> Report:
+    """Make every preflight check on a recipe's real model, tokenizer and tasks; trains nothing, writes nothing.
+
+    Raises:
+        InputError: The recipe or its data do not fit.
+    """
+    from levelhead.preflight import preflight
+    from levelhead.training.prepare import prepare
+    from levelhead.training.run import seed_everything
+
+    recipe = resolve(recipe)
+    seed_everything(recipe.seed)
+    return preflight(prepare(recipe))
+
+
+def _preflight(setup: Setup, folder: RunDir) -> None:
+    """Check before the first step: warnings go to stderr, a failure ends it, everything is in ``check.json``."""
+    from levelhead.preflight import PreflightError, preflight
+
+    report = preflight(setup)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.write_json("check.json", report.to_json())
+    for found in report.checks:
+        if found.status == "warn":
+            print(f"levelhead: check: {found.name}: {found.message}", file=sys.stderr)
+    if report.failures:
+        raise PreflightError(report, str(folder.path / "check.json"))
 
 
 def evaluate(

@@ -8,7 +8,9 @@ import sys
 import typer
 
 from levelhead import __version__
+from levelhead.cli.check import check
 from levelhead.cli.demo import demo
+from levelhead.cli.doctor import doctor
 from levelhead.cli.evaluate import evaluate
 from levelhead.cli.report import report
 from levelhead.cli.simulate import simulate
@@ -23,9 +25,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("train")(train)
+app.command("check")(check)
 app.command("eval")(evaluate)
 app.command("report")(report)
 app.command("simulate")(simulate)
+app.command("doctor")(doctor)
 app.command("demo")(demo)
 
 

@@ -24,6 +24,7 @@ def train(
     dry: Annotated[
         bool, typer.Option("--dry-run", help="Everything up to the first forward: data, tokenizer, the model's shape.")
     ] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Start without the preflight.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Train a policy as a recipe says: SFT, then GRPO."""
@@ -37,14 +38,14 @@ def train(
         found = dry_run(resolved)
         typer.echo(json.dumps(found) if as_json else "\n".join(f"{k}: {v}" for k, v in found.items()))
         return
-    run(resolved, out, resume, as_json)
+    run(resolved, out, resume, as_json, check=False if no_check else None)
 
 
-def run(recipe: Any, out: Path | None, resume: bool, as_json: bool) -> None:
+def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool | None = None) -> None:
     """Train, print the summary, and leave with the outcome's exit code."""
     from levelhead.api import train as start
 
-    result = start(recipe, out=out, resume=resume)
+    result = start(recipe, out=out, resume=resume, check=check)
     if as_json:
         typer.echo(json.dumps({"outcome": result.outcome, "run": str(result.folder), **result.summary}))
     else:

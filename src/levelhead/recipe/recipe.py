@@ -21,6 +21,8 @@ class Recipe(Section):
     """Every random draw of the run comes from it."""
     threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves the choice to torch."""
+    check: bool = True
+    """Run the preflight before the first step; a check that fails keeps the run from starting."""
     model: Model
     """The policy."""
     tasks: list[TaskRecipe] = Field(min_length=1)

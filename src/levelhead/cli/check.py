@@ -1,0 +1,62 @@
+"""``levelhead check``: prove before the first step that tokens, masks, signs and rewards line up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from levelhead.recipe import load
+
+if TYPE_CHECKING:
+    from levelhead.preflight import Report
+
+_STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red"}
+
+
+def check(
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a key, as grpo.steps=20 or tasks.0.weight=2.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+    evidence: Annotated[bool, typer.Option("--evidence", help="Show the evidence of every check.")] = False,
+) -> None:
+    """Check a recipe on its real model, tokenizer and tasks, without training: exit 1 where a check fails."""
+    from levelhead.api import check as make
+
+    report = make(load(recipe, overrides or []))
+    if as_json:
+        document = {"status": report.status, "seconds": round(report.seconds, 1), "checks": report.to_json()}
+        typer.echo(json.dumps(document, ensure_ascii=False))
+    else:
+        show(report, everything=evidence)
+    if report.failures:
+        raise typer.Exit(1)
+
+
+def show(report: Report, *, everything: bool = False) -> None:
+    """Print a line a check, and below it the evidence and the fix of what did not pass."""
+    table = Table(title="Preflight", title_justify="left", show_header=False, box=None, padding=(0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for found in report.checks:
+        told = Text(found.message)
+        wrong = found.status != "pass"
+        if wrong and found.fix:
+            told.append(f"\nfix: {found.fix}", style="italic")
+        if wrong or everything:
+            for key, value in found.evidence.items():
+                told.append(f"\n  {key}: {json.dumps(value, ensure_ascii=False, default=str)}", style="dim")
+        table.add_row(Text(found.status, style=_STYLES[found.status]), found.name, told)
+    console = Console()
+    console.print(table)
+    counts = {status: sum(c.status == status for c in report.checks) for status in _STYLES}
+    summary = f"{counts['pass']} passed, {counts['warn']} warnings, {counts['fail']} failed in {report.seconds:.1f} s"
+    console.print(Text(summary, style=_STYLES[report.status]))

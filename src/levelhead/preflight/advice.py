@@ -1,0 +1,87 @@
+"""Advice: settings that lie outside what is known to hold, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from levelhead.preflight.result import Check
+from levelhead.preflight.scene import Scene
+from levelhead.recipe.training import Grpo, Sft
+
+LARGE = 100_000_000
+"""Parameters from which published learning rates for language models apply."""
+_GRPO_RATES = "DeepSeekMath (Shao et al. 2024) and DAPO (Yu et al. 2025) train all weights at 1e-6"
+_LORA_RATES = "LoRA Without Regret (Schulman et al. 2025): LoRA takes about ten times the rate of full training"
+_GROUPS = "DeepSeekMath draws 64 rollouts a prompt, DAPO 16; TRL's default is 8"
+_REUSE = "PPO-style clipping corrects small steps only; DAPO makes 16 updates a batch at 1e-6, TRL's default is 1"
+
+
+def check_advice(scene: Scene) -> Iterator[Check]:
+    """Compare learning rates, group size and reuse with published runs."""
+    size = sum(p.numel() for p in scene.policy.model.parameters())
+    lora = scene.policy.lora
+    if scene.grpo is not None:
+        yield _grpo_rate(scene.grpo, size, lora)
+        yield _groups(scene.grpo)
+        yield _reuse(scene.grpo)
+    if scene.recipe.sft is not None:
+        yield _sft_rate(scene.recipe.sft, size, lora)
+
+
+def _grpo_rate(grpo: Grpo, size: int, lora: bool) -> Check:
+    rate = grpo.optimizer.learning_rate
+    source = _LORA_RATES if lora else _GRPO_RATES
+    low, high = (1e-6, 2e-4) if lora else (1e-7, 1e-5)
+    evidence = {"learning_rate": rate, "parameters": size, "lora": lora, "source": source, "known_to_hold": [low, high]}
+    name = "advice/grpo-learning-rate"
+    if size < LARGE:
+        return Check(
+            name, "pass", f"{rate:g} for {size / 1e6:.1f}M parameters; published rates are for larger ones", evidence
+        )
+    if low <= rate <= high:
+        return Check(name, "pass", f"{rate:g} lies in what is known to hold ({low:g} to {high:g})", evidence)
+    side = "above" if rate > high else "below"
+    message = f"learning rate {rate:g} is {side} what is known to hold ({low:g} to {high:g}): {source}"
+    return Check(
+        name,
+        "warn",
+        message,
+        evidence,
+        f"set grpo.optimizer.learning_rate to {(low * high) ** 0.5:.0e} and go from there",
+    )
+
+
+def _sft_rate(sft: Sft, size: int, lora: bool) -> Check:
+    rate = sft.optimizer.learning_rate
+    high = 1e-3 if lora else 1e-4
+    evidence = {"learning_rate": rate, "parameters": size, "lora": lora, "known_to_hold_up_to": high}
+    name = "advice/sft-learning-rate"
+    if size < LARGE or rate <= high:
+        return Check(name, "pass", f"{rate:g} for {size / 1e6:.1f}M parameters", evidence)
+    fix = f"set sft.optimizer.learning_rate to {high / 10:g} and go from there"
+    return Check(
+        name, "warn", f"learning rate {rate:g} is above {high:g}; models of this size forget at it", evidence, fix
+    )
+
+
+def _groups(grpo: Grpo) -> Check:
+    groups = grpo.batch_size // grpo.group_size // grpo.updates_per_batch
+    evidence = {"group_size": grpo.group_size, "groups_an_update": groups, "source": _GROUPS}
+    name = "advice/groups"
+    if grpo.group_size < 4:
+        return Check(
+            name, "warn", f"K = {grpo.group_size} is small: {_GROUPS}", evidence, "set grpo.group_size to 8 or more"
+        )
+    if groups < 2:
+        message = "one group an update: every update follows a single prompt"
+        return Check(name, "warn", message, evidence, "raise grpo.batch_size to several groups")
+    return Check(name, "pass", f"{groups} groups of {grpo.group_size} an update", evidence)
+
+
+def _reuse(grpo: Grpo) -> Check:
+    updates = grpo.updates_per_batch * grpo.epochs
+    evidence = {"updates_a_batch": updates, "source": _REUSE}
+    if updates > 16:
+        message = f"{updates} updates a rollout batch: {_REUSE}"
+        return Check("advice/reuse", "warn", message, evidence, "lower grpo.updates_per_batch or grpo.epochs")
+    return Check("advice/reuse", "pass", f"{updates} update{'s' if updates > 1 else ''} a rollout batch", evidence)

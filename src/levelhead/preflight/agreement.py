@@ -1,0 +1,241 @@
+"""Agreement: sampler, trainer and reference compute the same policy, with this recipe's temperature and controls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import nn
+
+from levelhead.policy.packing import TokenSequence
+from levelhead.policy.policy import REFERENCE_ADAPTER
+from levelhead.preflight import plain
+from levelhead.preflight.nudge import nudged
+from levelhead.preflight.result import Check, judged
+from levelhead.preflight.scene import Scene
+from levelhead.preflight.trial import contrasted, grpo_trial
+from levelhead.records import Turn
+from levelhead.training.objective import Objective
+from levelhead.training.prepare import name_of
+
+COMPARED = 12
+"""Turns whose log-probabilities are computed again, one by one."""
+
+
+def check_agreement(scene: Scene) -> Iterator[Check]:
+    """Compare log-probabilities of the same tokens by every path."""
+    temperature = scene.controls.temperature or 1.0
+    with scene.exact():
+        turns = _redrawn(scene)
+        yield _sampler(scene, turns, temperature)
+        yield _packing(scene, turns, temperature)
+        yield _synced(scene)
+        if scene.grpo is not None:
+            yield _reference(scene)
+    if scene.grpo is not None:
+        yield _trainer(scene)
+        yield _dropout(scene)
+
+
+def _redrawn(scene: Scene) -> list[Turn]:
+    """Draw with the recipe's controls, in the present precision, and by the collector's own draws besides."""
+    controls = scene.controls.model_copy(update={"max_new_tokens": min(48, scene.controls.max_new_tokens)})
+    controls = controls.model_copy(update={"min_new_tokens": min(controls.min_new_tokens, 8)})
+    drawn = scene.sampler.sample(scene.contexts, 2, controls, scene.seed)
+    return [turn for turns in drawn for turn in turns if turn.completion_ids]
+
+
+@torch.no_grad()
+def _sampler(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
+    """What the sampler recorded is what the model says of the drawn tokens."""
+    gaps: list[float] = []
+    worst: Turn | None = None
+    for turn in turns[:COMPARED]:
+        told = plain.logprobs(scene.policy, turn.context_ids, turn.completion_ids, temperature).tolist()
+        found = [abs(a - b) for a, b in zip(told, turn.logprobs, strict=True)]
+        worst = turn if worst is None or max(found) > max(gaps, default=0.0) else worst
+        gaps += found
+    return _compared(
+        scene,
+        "agreement/sampler",
+        gaps,
+        "recorded by the sampler and computed by the model",
+        {"temperature": temperature, "turns": min(len(turns), COMPARED)},
+        "record log-probabilities at the temperature of the draw, of the tokens drawn, after the prompt as it was read",
+    )
+
+
+@torch.no_grad()
+def _packing(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
+    """Packed together, sequences have the log-probabilities they have alone."""
+    chosen = list(turns[:COMPARED])
+    sequences = [TokenSequence(t.context_ids, t.completion_ids, i // 2) for i, t in enumerate(chosen)]
+    gaps: list[float] = []
+    entropies: list[float] = []
+    for micro in scene.policy.pack(sequences, max(2048, max(len(s.input_ids) for s in sequences))):
+        stats = scene.policy.score(micro, temperature)
+        parts = torch.split(stats.logp, list(micro.lengths))
+        for index, part in zip(micro.indices, parts, strict=True):
+            turn = chosen[index]
+            told = plain.logprobs(scene.policy, turn.context_ids, turn.completion_ids, temperature)
+            if len(told) != len(part):
+                gaps.append(math.inf)
+                continue
+            gaps += (told - part).abs().tolist()
+        entropies += stats.entropy.tolist()
+    evidence = {"temperature": temperature, "sequences": len(chosen), "mean_entropy": fmean(entropies)}
+    what = "computed by the trainer in one batch and by the model alone"
+    fix = "mask padding and other sequences out of attention, and give each token its own position"
+    return _compared(scene, "agreement/packing", gaps, what, evidence, fix)
+
+
+def _compared(scene: Scene, name: str, gaps: Sequence[float], what: str, evidence: dict[str, Any], fix: str) -> Check:
+    allowed = plain.tolerance(scene.policy)
+    mean, most = (fmean(gaps), max(gaps)) if gaps else (0.0, 0.0)
+    numbers = {"tokens": len(gaps), "mean_difference": mean, "largest_difference": most}
+    limits = {"allowed_mean": allowed.mean, "allowed_largest": allowed.most}
+    wrong = None
+    if not (mean <= allowed.mean and most <= allowed.most):
+        wrong = f"log-probabilities {what} differ by {mean:.3g} nats on average and {most:.3g} at most"
+    right = f"log-probabilities {what} agree (at most {most:.1g} nats apart)"
+    return judged(name, wrong, right, evidence | numbers | limits, fix)
+
+
+def _trainer(scene: Scene) -> Check:
+    """The trainer, on the collector's own rollouts in the run's own precision, finds the ratio 1 it should find."""
+    grpo = scene.grpo
+    assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
+    groups = contrasted(scene.drawn.groups)
+    bare = grpo.model_copy(update={"kl": grpo.kl.model_copy(update={"coef": 0.0})})
+    trial = grpo_trial(scene, bare, groups)
+    scene.train_seconds = trial.seconds
+    found = trial.result.record.values
+    mean = found.get("sampling/sampling_logp_difference/mean", 0.0)
+    most = found.get("sampling/sampling_logp_difference/max", 0.0)
+    allowed = plain.tolerance(scene.policy)
+    behaviour = [
+        abs(a - b) for turn in scene.turns for a, b in zip(turn.logprobs, turn.behaviour_logprobs, strict=True)
+    ]
+    controls = fmean(behaviour) if behaviour else 0.0
+    evidence = {
+        "mean_difference": mean,
+        "largest_difference": most,
+        "allowed_mean": allowed.mean,
+        "allowed_largest": allowed.most,
+        "temperature": scene.controls.temperature,
+        "compute_dtype": str(scene.policy.compute_dtype).removeprefix("torch."),
+        "controls_mean_difference": controls,
+    }
+    name = "agreement/trainer"
+    fix = "the trainer must score the ids that the sampler read and drew, at the sampling temperature"
+    if not (mean <= allowed.mean and most <= allowed.most):
+        wrong = (
+            f"the trainer's log-probabilities of the sampled tokens differ from the sampler's by {mean:.3g} nats on "
+            f"average and {most:.3g} at most: every ratio starts away from 1"
+        )
+        return Check(name, "fail", wrong, evidence, fix)
+    if controls > 0.05:
+        message = (
+            f"penalties, truncation or a minimum length move the draws {controls:.2f} nats a token away from the "
+            "policy that is trained: the gradient is that of another policy"
+        )
+        remedy = "drop these controls from grpo.sampling, or set grpo.loss.importance"
+        return Check(name, "pass" if grpo.loss.importance else "warn", message, evidence, remedy)
+    return Check(name, "pass", f"sampler and trainer agree (mean difference {mean:.1g} nats)", evidence)
+
+
+@torch.no_grad()
+def _synced(scene: Scene) -> Check:
+    """After an update and a sync the sampler draws from the new weights, and says so."""
+    before = scene.sampler.version
+    prompts = scene.contexts[:3]
+    with nudged(scene.policy):
+        scene.sampler.sync(scene.policy, before + 1)
+        turns = [t[0] for t in scene.sampler.sample(prompts, 1, scene.greedy(), scene.seed)]
+        gaps = [
+            abs(a - b)
+            for t in turns
+            for a, b in zip(
+                plain.logprobs(scene.policy, t.context_ids, t.completion_ids).tolist(), t.logprobs, strict=True
+            )
+        ]
+        version = scene.sampler.version
+    scene.sampler.sync(scene.policy, before)
+    allowed = plain.tolerance(scene.policy).most
+    evidence = {"largest_difference": max(gaps, default=0.0), "allowed": allowed, "version": version - before}
+    wrong = None
+    if max(gaps, default=0.0) > allowed:
+        wrong = (
+            f"after an update and a sync the sampler's log-probabilities are {max(gaps):.3g} nats away from the new "
+            "weights': it still draws from old ones"
+        )
+    elif version != before + 1:
+        wrong = f"after a sync to version {before + 1} the sampler calls itself version {version}"
+    right = "after an update the sampler draws from the new weights"
+    return judged("agreement/synced", wrong, right, evidence, "sync the sampler after every update, weights included")
+
+
+@torch.no_grad()
+def _reference(scene: Scene) -> Check:
+    """The reference is the policy at step 0, and stays where it is when the policy moves."""
+    grpo = scene.grpo
+    assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
+    kl = {name_of(section): section.kl for section in scene.recipe.tasks}
+    if not Objective(grpo, scene.setup.weights, kl).needs_reference:
+        return Check("agreement/reference", "pass", "no task is on a leash, so no reference is kept")
+    policy = scene.policy
+    turns = [turn for turn in scene.turns if turn.completion_ids][:4]
+    cut = [TokenSequence(t.context_ids, t.completion_ids[:64]) for t in turns]
+    (micro, *_) = policy.pack(cut, 1 << 20)
+    policy.keep_reference(trained=scene.recipe.sft is not None)
+    try:
+        first = policy.reference_logp(micro)
+        kl_start = float((policy.score(micro).logp - first).abs().max())
+        with nudged(policy):
+            moved = float((policy.reference_logp(micro) - first).abs().max())
+            apart = float((policy.score(micro).logp - first).abs().max())
+        trained = {id(p) for p in policy.parameters}
+        reference = policy._reference if isinstance(policy._reference, nn.Module) else None
+        aliased = reference is not None and any(id(p) in trained or p.requires_grad for p in reference.parameters())
+    finally:
+        policy.drop_reference()
+        if policy.lora and REFERENCE_ADAPTER in policy.model.peft_config:
+            policy.model.delete_adapter(REFERENCE_ADAPTER)
+    allowed = plain.tolerance(policy).most
+    evidence = {"difference_at_start": kl_start, "reference_moved": moved, "policy_moved": apart, "allowed": allowed}
+    wrong = None
+    if kl_start > allowed:
+        wrong = f"at step 0 reference and policy differ by {kl_start:.3g} nats a token: the KL does not start at 0"
+    elif moved > allowed / 10 or aliased:
+        wrong = (
+            f"the reference moves with the policy ({moved:.3g} nats when the weights were nudged): it is not frozen, "
+            "and the KL will stay 0 whatever happens"
+        )
+    right = "the reference equals the policy at step 0 and stays when the policy moves"
+    return judged("agreement/reference", wrong, right, evidence, "copy the weights and freeze the copy before training")
+
+
+def _dropout(scene: Scene) -> Check:
+    """In training mode the policy is still a function of its tokens."""
+    policy = scene.policy
+    turn = min(scene.turns, key=lambda t: len(t.context_ids))
+    (micro,) = policy.pack([TokenSequence(turn.context_ids, turn.completion_ids)], 1 << 20)
+    modules = [m for m in policy.model.modules() if isinstance(m, nn.Dropout) and m.p > 0]
+    attention = [
+        m for m in policy.model.modules() if isinstance(a := getattr(m, "attention_dropout", 0), float) and a > 0
+    ]
+    with torch.no_grad(), policy.training():
+        first, second = policy.score(micro).logp, policy.score(micro).logp
+    gap = float((first - second).abs().max())
+    evidence = {"dropout_modules": len(modules), "attention_dropout": len(attention), "two_passes_differ_by": gap}
+    wrong = None
+    if modules or attention or gap > plain.tolerance(policy).most:
+        wrong = (
+            f"dropout is on while training ({len(modules)} dropout modules, {len(attention)} attention layers, two "
+            f"passes differ by {gap:.3g} nats): sampler and trainer compute different policies, and ratios are noise"
+        )
+    right = "training mode computes the sampler's policy: no dropout"
+    return judged("agreement/dropout", wrong, right, evidence, "set every dropout to 0 for the grpo stage")

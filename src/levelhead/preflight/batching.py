@@ -1,0 +1,97 @@
+"""Batching: a completion does not depend on what it was drawn with, and every greedy token is the likeliest one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from levelhead.preflight import plain
+from levelhead.preflight.result import Check, judged
+from levelhead.preflight.scene import Scene
+from levelhead.preflight.tokens import spelled
+from levelhead.records import Prompt, Turn
+
+_FIX = "left-pad with an attention mask, give positions that count real tokens only, and slice completions by position"
+
+
+def check_batching(scene: Scene) -> Iterator[Check]:
+    """Draw greedily in one batch of prompts of very different lengths, and alone."""
+    with scene.exact():
+        prompts = scene.contexts
+        together = [turns[0] for turns in scene.sampler.sample(prompts, 1, scene.greedy(), scene.seed)]
+        alone = [scene.sampler.sample([p], 1, scene.greedy(), scene.seed)[0][0] for p in prompts]
+        yield _argmax(scene, prompts, together)
+        yield _alone(scene, prompts, together, alone)
+
+
+@torch.no_grad()
+def _argmax(scene: Scene, prompts: Sequence[Prompt], turns: Sequence[Turn]) -> Check:
+    """Every token of a greedy completion is the likeliest, by the plain computation."""
+    allowed = plain.tolerance(scene.policy).most
+    worst, wrong = 0.0, None
+    for prompt, turn in zip(prompts, turns, strict=True):
+        if not turn.completion_ids:
+            wrong = f"the completion of prompt {prompt.id!r} is empty"
+            break
+        table = plain.logits(scene.policy, prompt.token_ids, turn.completion_ids).log_softmax(-1)
+        drawn = table.gather(-1, torch.tensor(turn.completion_ids, device=table.device)[:, None])[:, 0]
+        gaps = (table.max(-1).values - drawn).tolist()
+        worst = max(worst, *gaps)
+        if max(gaps) > allowed and wrong is None:
+            wrong = _explain(scene, prompt, turn, next(i for i, gap in enumerate(gaps) if gap > allowed))
+    evidence = _evidence(scene, prompts, turns) | {"largest_gap": worst, "allowed": allowed}
+    right = f"{len(prompts)} greedy completions in one batch are what the model says"
+    return judged("batching/greedy", wrong, right, evidence, _FIX)
+
+
+def _explain(scene: Scene, prompt: Prompt, turn: Turn, at: int) -> str:
+    context, completion = prompt.token_ids, turn.completion_ids
+    copied = next((n for n in range(len(completion), 1, -1) if completion[:n] == context[-n:]), 0)
+    if copied and at < copied:
+        return (
+            f"the completion of prompt {prompt.id!r} begins with the last {copied} tokens of its prompt "
+            f"({spelled(scene.codec, completion[:copied][-4:])}): it was cut out of the row at the wrong place, "
+            "as if padding stood on the other side"
+        )
+    return (
+        f"token {at + 1} of the greedy completion of prompt {prompt.id!r}, "
+        f"{spelled(scene.codec, completion[at : at + 1])}, is not the likeliest one in its context: the sampler "
+        "computes another distribution than the model (padding, positions, or other weights)"
+    )
+
+
+@torch.no_grad()
+def _alone(scene: Scene, prompts: Sequence[Prompt], together: Sequence[Turn], alone: Sequence[Turn]) -> Check:
+    """A completion and its log-probabilities are those of the prompt alone."""
+    allowed = plain.tolerance(scene.policy).most
+    wrong, worst = None, 0.0
+    for prompt, a, b in zip(prompts, together, alone, strict=True):
+        same = next((i for i, (x, y) in enumerate(zip(a.completion_ids, b.completion_ids, strict=False)) if x != y), -1)
+        shared = same if same >= 0 else min(len(a.completion_ids), len(b.completion_ids))
+        gaps = [abs(x - y) for x, y in zip(a.logprobs[:shared], b.logprobs[:shared], strict=True)]
+        worst = max([worst, *gaps])
+        tie = same >= 0 and abs(a.logprobs[same] - b.logprobs[same]) <= allowed
+        differs = (same >= 0 and not tie) or (same < 0 and len(a.completion_ids) != len(b.completion_ids))
+        if (differs or max(gaps, default=0.0) > allowed) and wrong is None:
+            what = "other tokens" if differs else f"log-probabilities up to {max(gaps):.3g} nats apart"
+            wrong = (
+                f"prompt {prompt.id!r} ({len(prompt.token_ids)} tokens) gets {what} in a batch with prompts of up to "
+                f"{max(len(p.token_ids) for p in prompts)} tokens than it gets alone"
+            )
+    evidence = _evidence(scene, prompts, together) | {"largest_logp_difference": worst, "allowed": allowed}
+    right = f"{len(prompts)} prompts get in one batch what they get alone"
+    return judged("batching/alone", wrong, right, evidence, _FIX)
+
+
+def _evidence(scene: Scene, prompts: Sequence[Prompt], turns: Sequence[Turn]) -> dict[str, Any]:
+    samples = [
+        {
+            "prompt_tokens": len(prompt.token_ids),
+            "completion": scene.codec.decode(turn.completion_ids)[:80],
+            "first_tokens": spelled(scene.codec, turn.completion_ids[:4]),
+        }
+        for prompt, turn in zip(prompts, turns, strict=True)
+    ]
+    return {"samples": samples}

@@ -1,0 +1,211 @@
+"""The loss: it comes from the completion's tokens, from each of them, and from nothing else.
+
+Measured on the run's own trainers: the gradient that reaches a hidden state of the last layer is not zero exactly
+where that state predicts a token whose label matters.  This is what changing labels one by one would show.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from levelhead.errors import InputError
+from levelhead.policy.packing import TokenSequence
+from levelhead.preflight import plain
+from levelhead.preflight.result import Check, judged
+from levelhead.preflight.scene import Scene
+from levelhead.preflight.tokens import demonstrations, spelled
+from levelhead.preflight.trial import clean, contrasted, grpo_trial, sft_trial
+from levelhead.recipe.advantage import Advantage
+
+
+class _Pair(NamedTuple):
+    """A sequence of a batch."""
+
+    context_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    bundle: int
+
+
+_FIX = "predict completion token t from the state before it; take the mask from lengths, never from token values"
+
+
+def check_loss(scene: Scene) -> Iterator[Check]:
+    """Look where the loss of each stage comes from."""
+    if scene.grpo is not None:
+        yield _grpo(scene)
+    if scene.recipe.sft is not None:
+        yield from _sft(scene)
+    yield _labels(scene)
+    yield _stop_once(scene)
+
+
+def _grpo(scene: Scene) -> Check:
+    grpo = scene.grpo
+    assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
+    bare = {
+        "kl": grpo.kl.model_copy(update={"coef": 0.0}),
+        "entropy": grpo.entropy.model_copy(update={"coef": 0.0}),
+        "advantage": Advantage(),
+        "mask_truncated": False,
+        "tokens_per_microbatch": 1 << 20,
+        "loss": grpo.loss.model_copy(update={"top_entropy": None, "importance": None}),
+    }
+    few = [replace(group, rollouts=group.rollouts[:4]) for group in scene.drawn.groups if len(group.rollouts) > 1]
+    groups = contrasted(few[:: max(1, len(few) - 1)])
+    if not groups:
+        return Check("loss/completion-only", "warn", "no group of two rollouts was drawn, so no loss was computed")
+    trial = grpo_trial(scene, grpo.model_copy(update=bare), groups)
+    expected = [
+        _Pair(t.context_ids, t.completion_ids, i) for i, g in enumerate(groups) for r in g.rollouts for t in r.turns
+    ]
+    kept = grpo.loss.kind not in ("clip_cov", "kl_cov")
+    check = _places(scene, "loss/completion-only", expected, trial.listener.rows(), spared=0.0 if kept else 0.2)
+    clean(scene.policy)
+    return check
+
+
+def _sft(scene: Scene) -> Iterator[Check]:
+    sft = scene.recipe.sft
+    assert sft is not None  # noqa: S101 - asked for with an sft stage only
+    try:
+        trainer, listener = sft_trial(scene, sft)
+    except InputError as error:
+        yield Check(
+            "loss/demonstrations", "fail", str(error), {}, "give every task an oracle, or remove the sft section"
+        )
+        return
+    trainer.stream.load_state({name: {"taken": 0, "epoch": 0, "offset": 0} for name in scene.setup.tasks})
+    size = min(sft.batch_size, 8)
+    pairs = trainer.demonstrations(trainer.stream.take(size))
+    expected = [_Pair(pair.context_ids, pair.completion_ids, i) for i, pair in enumerate(pairs)]
+    yield _places(scene, "loss/demonstrations", expected, listener.rows())
+    clean(scene.policy)
+
+
+def _places(
+    scene: Scene,
+    name: str,
+    pairs: Sequence[_Pair],
+    rows: Iterator[tuple[list[int], list[bool]]],
+    *,
+    spared: float = 0.0,
+) -> Check:
+    """Compare the places that feed the loss with the states that predict completion tokens.
+
+    Rows may hold several sequences as a tree, so places are counted by the token that stands at them.  A token that
+    the policy is certain of has no gradient, and a few losses leave out a share of the tokens (``spared``).
+    """
+    wanted = Counter(_states(pairs, shared=scene.policy.shares_prefixes))
+    found: Counter[int] = Counter()
+    for ids, marks in rows:
+        found.update(token for token, mark in zip(ids, marks, strict=True) if mark)
+    states, fed = wanted.total(), found.total()
+    surplus, missing = found - wanted, wanted - found
+    evidence = {
+        "completion_tokens": sum(len(pair.completion_ids) for pair in pairs),
+        "states_that_predict_them": states,
+        "states_in_the_loss": fed,
+        "outside": surplus.total(),
+        "missing": missing.total(),
+    }
+    wrong = None
+    if surplus:
+        wrong = (
+            f"the loss comes from {surplus.total()} states that predict no completion token (at "
+            f"{spelled(scene.codec, list(surplus)[:4])}): it falls on prompt or padding, and misses "
+            f"{missing.total()} of {states} states"
+        )
+    elif missing and missing.total() > spared * states + _certain(scene, pairs):
+        wrong = (
+            f"{missing.total()} of {states} states that predict completion tokens feed no loss (at "
+            f"{spelled(scene.codec, list(missing)[:4])}): the tokens after them are not trained"
+        )
+    right = f"the loss comes from the {evidence['completion_tokens']} completion tokens, and from nothing else"
+    return judged(name, wrong, right, evidence, _FIX)
+
+
+def _states(pairs: Sequence[_Pair], *, shared: bool) -> Iterator[int]:
+    """Yield the token at each distinct state that predicts a completion token; a bundle may share states."""
+    seen: set[tuple[int, ...]] = set()
+    for index, (context, completion, bundle) in enumerate(pairs):
+        whole = context + completion
+        for end in range(len(context), len(whole)):
+            state = (bundle if shared else index, *whole[:end])
+            if state not in seen:
+                seen.add(state)
+                yield whole[end - 1]
+
+
+@torch.no_grad()
+def _certain(scene: Scene, pairs: Sequence[_Pair]) -> int:
+    """Count the tokens that the policy is so certain of that their gradient vanishes."""
+    told = [plain.logprobs(scene.policy, pair.context_ids, pair.completion_ids) for pair in pairs]
+    return int(sum((logp > -1e-5).sum() for logp in told))
+
+
+def _labels(scene: Scene) -> Check:
+    """Changing a completion label changes the loss; there is one label a completion token, and none for the prompt."""
+    turns = [turn for turn in scene.turns if len(turn.completion_ids) > 1][:4] or scene.turns[:4]
+    sequences = [TokenSequence(t.context_ids, t.completion_ids) for t in turns]
+    policy = scene.policy
+    labels = dead = 0
+    with torch.no_grad():
+        for micro in policy.pack(sequences, 1 << 14):
+            labels += len(micro.targets)
+            before = policy.score(micro).logp
+            other = (micro.targets + 1) % scene.codec.vocab_size
+            changed = type(micro)(
+                micro.indices,
+                micro.input_ids,
+                micro.position_ids,
+                micro.attention_mask,
+                micro.gather,
+                other,
+                micro.lengths,
+            )
+            dead += int((policy.score(changed).logp == before).sum())
+            mask = float(micro.mask().sum())
+            dead += int(mask != len(micro.targets))
+    tokens = sum(len(t.completion_ids) for t in turns)
+    evidence = {"completion_tokens": tokens, "labels": labels, "labels_without_effect": dead}
+    wrong = None
+    if labels != tokens:
+        wrong = f"{tokens} completion tokens have {labels} labels: the mask does not count completions"
+    elif dead:
+        wrong = f"changing {dead} of {labels} completion labels changes nothing"
+    return judged("loss/labels", wrong, f"each of {tokens} completion tokens has one label that counts", evidence, _FIX)
+
+
+def _stop_once(scene: Scene) -> Check:
+    """A completion holds its stop token exactly once, last; one that ran out of budget holds none."""
+    codec = scene.codec
+    pairs = [p for prompts in scene.prompts.values() for p in demonstrations(scene, prompts[:2])]
+    shown = [("demonstration", p.completion_ids) for p in pairs]
+    cut = [t[0] for t in scene.sampler.sample(scene.contexts, 1, scene.greedy(temperature=1.0, max_new_tokens=4), 1)]
+    wrong = None
+    drawn = [(t, scene.controls.max_new_tokens) for t in scene.turns] + [(t, 4) for t in cut]
+    for turn, budget in drawn:
+        stops = sum(token in codec.stop_ids for token in turn.completion_ids)
+        ended = turn.completion_ids[-1] in codec.stop_ids if turn.completion_ids else False
+        if len(turn.completion_ids) > budget or (turn.finish == "length" and stops):
+            wrong = (
+                f"a completion that ran out of its {budget} tokens holds {len(turn.completion_ids)}, ending in "
+                f"{spelled(codec, turn.completion_ids[-2:])}: a stop token was put there that nobody drew"
+            )
+        elif turn.finish == "stop" and (stops != 1 or not ended):
+            wrong = f"a completion that stopped holds {stops} stop tokens: {spelled(codec, turn.completion_ids[-3:])}"
+    for what, ids in shown:
+        stops = sum(token in codec.stop_ids for token in ids)
+        if stops != 1 or ids[-1] not in codec.stop_ids:
+            wrong = (
+                f"a {what} holds {stops} stop tokens and ends with {spelled(codec, ids[-2:])}: it never learns to end"
+            )
+    finishes: dict[str, Any] = dict(Counter(turn.finish for turn in scene.turns))
+    evidence = {"demonstrations": len(shown), "completions": len(drawn), "finish": finishes}
+    right = "stop tokens stand at the end of completions that stopped, once each"
+    return judged("loss/stop-token", wrong, right, evidence, "train on the stop token that was drawn, and on no other")

@@ -1,0 +1,238 @@
+"""Rewards: finite, attached to the right answer, the oracle on top, an empty answer below, and contrast in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean, pstdev
+from typing import Any
+
+from levelhead.errors import RewardError
+from levelhead.preflight.result import Check, judged
+from levelhead.preflight.scene import Scene
+from levelhead.records import Group, Prompt
+from levelhead.tasks.base import Answer, SingleTurnTask, Task
+
+PROBED = 4
+"""Prompts of a task whose answers are scored."""
+TURNS = 12
+"""Turns that an empty episode may take."""
+GIBBERISH = "lorem ipsum 12 dolor"
+
+
+def check_rewards(scene: Scene) -> Iterator[Check]:
+    """Score known answers, and look at the rewards of sampled groups."""
+    if scene.drawn.error is not None:
+        fix = "mend the function (the message names it and the row), or set tasks[].on_reward_error: drop"
+        yield Check("rewards/finite", "fail", str(scene.drawn.error).splitlines()[0], {}, fix)
+    for name, task in scene.setup.tasks.items():
+        prompts = scene.prompts[name][:PROBED]
+        try:
+            yield from _of_task(scene, task, prompts)
+        except RewardError as error:
+            yield Check(f"rewards/finite/{name}", "fail", str(error).splitlines()[0], {}, "mend the reward function")
+    if scene.drawn.error is None:
+        yield from _contrast(scene)
+
+
+def _of_task(scene: Scene, task: Task, prompts: Sequence[Prompt]) -> Iterator[Check]:
+    if isinstance(task, SingleTurnTask):
+        oracles = [answer[0] if (answer := task.oracle(prompt)) else None for prompt in prompts]
+        others = [*oracles[1:], *oracles[:1]]
+        kinds: dict[str, Sequence[str | None]] = {
+            "oracle": oracles,
+            "empty": [""] * len(prompts),
+            "gibberish": [GIBBERISH] * len(prompts),
+            "other": others,
+        }
+        if len(prompts) < 2:
+            kinds.pop("other")
+        scores = {kind: _score(scene, task, prompts, answers) for kind, answers in kinds.items() if None not in answers}
+        yield _order(task, scores)
+        yield _attached(scene, task)
+    else:
+        scores = {"empty": [_empty_episode(scene, task, prompt) for prompt in prompts[:2]]}
+        yield _order(task, scores)
+
+
+def _score(scene: Scene, task: SingleTurnTask, prompts: Sequence[Prompt], answers: Sequence[Any]) -> list[float | None]:
+    codec = scene.codec
+    made = [
+        Answer(prompt, text, codec.demonstration(prompt.messages, text).completion_ids)
+        for prompt, text in zip(prompts, answers, strict=True)
+    ]
+    return [None if score is None else score.total for score in scene.loop.run(task.score_batch(made))]
+
+
+def _empty_episode(scene: Scene, task: Task, prompt: Prompt) -> float | None:
+    async def play() -> float | None:
+        episode = task.episode(prompt)
+        try:
+            for _ in range(TURNS):
+                await episode.observe()
+                step = await episode.act("")
+                if step.done:
+                    return None if step.score is None else step.score.total
+        finally:
+            await episode.close()
+        return None
+
+    return scene.loop.run(play())
+
+
+def _order(task: Task, scores: dict[str, list[float | None]]) -> Check:
+    """The oracle scores more than an empty answer, and nothing scores more than the oracle."""
+    name = f"rewards/order/{task.name}"
+    known = {kind: [s for s in values if s is not None] for kind, values in scores.items()}
+    means = {kind: fmean(values) for kind, values in known.items() if values}
+    dropped = {kind: len(values) - len(known[kind]) for kind, values in scores.items()}
+    evidence = {"mean_reward": means, "not_scored": dropped, "answers_of_a_kind": len(scores["empty"])}
+    fix = "score a perfect answer, an empty one and nonsense by hand and mend the reward until they differ"
+    listed = ", ".join(f"{kind} {mean:.3g}" for kind, mean in means.items())
+    every = [s for values in known.values() for s in values]
+    if not every:
+        return Check(name, "fail", "the reward scores none of the known answers", evidence, fix)
+    if "oracle" not in means:
+        flat = len(every) > 2 and pstdev(every) == 0
+        message = f"no oracle to compare with; {listed}" + ("; every answer gets the same reward" if flat else "")
+        return Check(name, "warn" if flat else "pass", message, evidence, fix if flat else "")
+    if means["oracle"] <= means.get("empty", float("-inf")):
+        wrong = (
+            f"a perfect answer scores {means['oracle']:.3g} and an empty one {means['empty']:.3g}: nothing is rewarded"
+        )
+        return Check(name, "fail", wrong, evidence, fix)
+    if means["oracle"] <= means.get("gibberish", float("-inf")):
+        wrong = f"a perfect answer scores {means['oracle']:.3g} and nonsense {means['gibberish']:.3g}"
+        return Check(name, "fail", wrong, evidence, fix)
+    above = [kind for kind in means if means[kind] > means["oracle"] + 1e-9]
+    if above:
+        wrong = f"something scores more than the oracle on average: {listed}"
+        return Check(name, "warn", wrong, evidence, "look whether the oracle is perfect by this reward")
+    below = [kind for kind in means if means[kind] < means["empty"] - 1e-9]
+    if below:
+        note = f"the oracle is on top, but an empty answer beats {', '.join(below)}: {listed}"
+        return Check(name, "warn", note, evidence, "saying nothing should never pay; give it the least reward")
+    return Check(name, "pass", f"the oracle is on top and an empty answer at the bottom: {listed}", evidence)
+
+
+def _attached(scene: Scene, task: SingleTurnTask) -> Check:
+    """The score that a rollout carries is the score of its own text."""
+    pairs = [(g.prompt, r) for g in scene.drawn.groups if g.prompt.task == task.name for r in g.rollouts if r.score]
+    name = f"rewards/attached/{task.name}"
+    if not pairs:
+        return Check(name, "pass", "no scored rollouts to compare")
+
+    def again(order: Sequence[int]) -> dict[int, float | None]:
+        answers = [Answer(pairs[i][0], pairs[i][1].text[0], pairs[i][1].turns[0].completion_ids) for i in order]
+        found = scene.loop.run(task.score_batch(answers))
+        return {i: None if score is None else score.total for i, score in zip(order, found, strict=True)}
+
+    forward, backward = again(range(len(pairs))), again(range(len(pairs) - 1, -1, -1))
+    carried = {i: rollout.reward for i, (_, rollout) in enumerate(pairs)}
+    off = [i for i in carried if carried[i] != forward[i]]
+    moved = [i for i in carried if forward[i] != backward[i]]
+    texts = [rollout.text[0] for _, rollout in pairs]
+    foreign = [i for i, (_, r) in enumerate(pairs) if scene.codec.decode(r.turns[0].completion_ids) != r.text[0]]
+    evidence = {
+        "rollouts": len(pairs),
+        "changed": len(off),
+        "changed_by_order": len(moved),
+        "distinct": len(set(texts)),
+    }
+    if foreign:
+        shown = texts[foreign[0]][:60]
+        wrong = f"{len(foreign)} of {len(pairs)} rollouts are judged by a text that is not theirs: {shown!r}"
+        return Check(name, "fail", wrong, evidence, "decode the completion's own ids, and only these")
+    if off and not moved:
+        at = off[0]
+        wrong = (
+            f"{len(off)} of {len(pairs)} rollouts carry a score that is not their answer's ({carried[at]:.3g} carried, "
+            f"{forward[at]} when scored alone): rewards and completions are out of step"
+        )
+        return Check(name, "fail", wrong, evidence, "return one reward a completion, in the order of the completions")
+    if moved:
+        note = f"{len(moved)} of {len(pairs)} answers score differently when scored again in another order"
+        return Check(name, "warn", note, evidence, "fine for a reward that samples or compares answers; else mend it")
+    return Check(name, "pass", f"{len(pairs)} rollouts carry the scores of their own answers", evidence)
+
+
+def _contrast(scene: Scene) -> Iterator[Check]:
+    """How many groups teach something, at this K and success rate."""
+    grpo = scene.grpo
+    if grpo is None:
+        return
+    yield _group_size(grpo.group_size)
+    for task in scene.setup.tasks:
+        groups = [g for g in scene.drawn.groups if g.prompt.task == task and len(g.rollouts) > 1]
+        name = f"rewards/contrast/{task}"
+        if not groups:
+            yield Check(name, "warn", "no group of two scored rollouts was drawn", {}, "see rewards/finite")
+            continue
+        yield _task_contrast(scene, name, groups, grpo.group_size)
+
+
+def _task_contrast(scene: Scene, name: str, groups: Sequence[Group], k: int) -> Check:
+    rewards = [reward for group in groups for reward in group.rewards]
+    dead = fmean(max(g.rewards) == min(g.rewards) for g in groups)
+    best = max(rewards)
+    low = min(rewards)
+    rates = [fmean(r > (best + low) / 2 for r in g.rewards) if best > low else 0.0 for g in groups]
+    expected = {str(size): expected_dead(rates, len(groups[0].rollouts), size) for size in (k, 2 * k, 4 * k)}
+    evidence = {
+        "groups": len(groups),
+        "reward": fmean(rewards),
+        "reward_std": fmean(pstdev(g.rewards) for g in groups),
+        "dead_now": dead,
+        "expected_dead_by_k": expected,
+    }
+    now = f"{dead:.0%} of {len(groups)} groups have no contrast (mean reward {fmean(rewards):.3g})"
+    if scene.recipe.sft is not None:
+        return Check(name, "pass", f"before sft {now}; judged by the run's first GRPO steps instead", evidence)
+    if dead == 1:
+        fix = "teach the format with an sft section, start from a better model, or give partial credit"
+        return Check(name, "warn", f"{now}: nothing would be learnt from these", evidence, fix)
+    if expected[str(k)] > 0.5:
+        wrong = (
+            f"{now}; about {expected[str(k)]:.0%} are expected at K = {k}, {expected[str(2 * k)]:.0%} at K = {2 * k}"
+        )
+        return Check(
+            name, "warn", wrong, evidence, f"raise grpo.group_size to {2 * k}, or mix in tasks solved half the time"
+        )
+    return Check(name, "pass", f"{now}; about {expected[str(k)]:.0%} are expected at K = {k}", evidence)
+
+
+def expected_dead(rates: Sequence[float], seen: int, k: int) -> float:
+    """Expected share of groups without contrast among K rollouts that succeed or fail.
+
+    A prompt whose s of n rollouts succeeded has, under Jeffreys' prior, a success rate p ~ Beta(s + 1/2, n - s + 1/2),
+    and its group is dead with probability E[p^K + (1 - p)^K], a ratio of Beta functions.
+
+    Args:
+        rates: Share of successes of each prompt.
+        seen: Rollouts behind each share.
+        k: Group size to predict for.
+    """
+
+    def power(a: float, b: float) -> float:
+        value = 1.0
+        for i in range(k):
+            value *= (a + i) / (a + b + i)
+        return value
+
+    shapes = [(rate * seen + 0.5, (1 - rate) * seen + 0.5) for rate in rates]
+    return fmean(power(a, b) + power(b, a) for a, b in shapes)
+
+
+def _group_size(k: int) -> Check:
+    evidence = {"group_size": k}
+    wrong = None
+    if k == 2:
+        wrong = (
+            "K = 2: after division by the group's deviation the two advantages are always plus and minus the same "
+            "number, however close the rewards; how much better one was is lost"
+        )
+    elif k < 4:
+        wrong = (
+            f"K = {k}: the group's mean and deviation are estimated from {k} rollouts, and many groups have no contrast"
+        )
+    fix = "set grpo.group_size to 8 or more, or advantage.kind to rloo, which does not divide"
+    return judged("rewards/group-size", wrong, f"K = {k}", evidence, fix, severity="warn")

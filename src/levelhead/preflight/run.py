@@ -1,0 +1,74 @@
+"""All checks, one after another, on one scene."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from levelhead.errors import InputError, RewardError
+from levelhead.preflight.advice import check_advice
+from levelhead.preflight.agreement import check_agreement
+from levelhead.preflight.batching import check_batching
+from levelhead.preflight.loss import check_loss
+from levelhead.preflight.memory import check_memory
+from levelhead.preflight.result import Check, Report
+from levelhead.preflight.rewards import check_rewards
+from levelhead.preflight.sampling import check_sampling
+from levelhead.preflight.scene import Scene, untouched
+from levelhead.preflight.signs import check_signs
+from levelhead.preflight.stops import check_stops
+from levelhead.preflight.throughput import check_throughput
+from levelhead.preflight.tokens import check_tokens
+from levelhead.training.prepare import Setup
+
+Family = Callable[[Scene], Iterator[Check]]
+FAMILIES: dict[str, Family] = {
+    "tokens": check_tokens,
+    "batching": check_batching,
+    "stops": check_stops,
+    "agreement": check_agreement,
+    "loss": check_loss,
+    "sampling": check_sampling,
+    "signs": check_signs,
+    "rewards": check_rewards,
+    "memory": check_memory,
+    "throughput": check_throughput,
+    "advice": check_advice,
+}
+"""What is checked, in this order."""
+
+
+def preflight(setup: Setup, *, tell: Callable[[Check], None] | None = None) -> Report:
+    """Make every check on the run's own policy, tokenizer, tasks and recipe.
+
+    Weights, gradients, modes and random generators are left as they were.
+
+    Args:
+        setup: As the run will use it.
+        tell: Called with each check as it is made.
+    """
+    start = time.perf_counter()
+    checks: list[Check] = []
+    scene = Scene(setup)
+    try:
+        with untouched(setup.policy):
+            for name, family in FAMILIES.items():
+                for check in _made(name, family, scene):
+                    checks.append(check)
+                    if tell is not None:
+                        tell(check)
+    finally:
+        scene.close()
+    return Report(checks, time.perf_counter() - start)
+
+
+def _made(name: str, family: Family, scene: Scene) -> Iterator[Check]:
+    """A check that cannot be made is a failure with its cause, and does not keep the others from being made."""
+    try:
+        yield from family(scene)
+    except (InputError, RewardError) as error:
+        yield Check(f"{name}/error", "fail", str(error).splitlines()[0], {}, "see the message")
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+        first = (str(error).strip() or "no message").splitlines()[0]
+        message = f"the {name} checks broke off, as training would: {type(error).__name__}: {first[:200]}"
+        yield Check(f"{name}/error", "fail", message, {"error": repr(error)[:400]}, "see the message")

@@ -1,0 +1,142 @@
+"""Sampling: penalties see the response only, and length bounds fit the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median
+
+import torch
+
+from levelhead.preflight import plain
+from levelhead.preflight.result import Check, Status, judged
+from levelhead.preflight.scene import DRAWN, Scene
+from levelhead.preflight.tokens import demonstrations, spelled
+from levelhead.recipe.sampling import Sampling
+from levelhead.records import Turn
+
+_PROBE = {"presence_penalty": 0.5, "frequency_penalty": 0.3, "repetition_penalty": 1.5}
+
+
+def check_sampling(scene: Scene) -> Iterator[Check]:
+    """Recompute penalised draws by hand; compare bounds with lengths."""
+    with scene.exact():
+        yield _penalties(scene)
+    yield _temperature(scene)
+    yield _minimum(scene)
+    yield _maximum(scene)
+
+
+@torch.no_grad()
+def _penalties(scene: Scene) -> Check:
+    """Penalties count completion tokens: the first draw is free of them whatever the prompt holds."""
+    penalties = {name: getattr(scene.controls, name) for name in _PROBE}
+    own = penalties != {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
+    controls = Sampling(max_new_tokens=8, **(penalties if own else _PROBE))
+    turns = [t[0] for t in scene.sampler.sample(scene.contexts, 1, controls, scene.seed)]
+    allowed = plain.tolerance(scene.policy).most
+    first = max(abs(t.behaviour_logprobs[0] - t.logprobs[0]) for t in turns)
+    later, example = 0.0, turns[0]
+    for turn in turns:
+        table = plain.logits(scene.policy, turn.context_ids, turn.completion_ids)
+        for at, token in enumerate(turn.completion_ids):
+            told = float(plain.penalized(table[at], turn.completion_ids[:at], controls)[token])
+            gap = abs(told - turn.behaviour_logprobs[at])
+            if gap > later:
+                later, example = gap, turn
+    evidence = {
+        "penalties": {name: getattr(controls, name) for name in _PROBE},
+        "of_the_recipe": own,
+        "first_token_moved_by": first,
+        "largest_difference": later,
+        "allowed": allowed,
+        "first_tokens": spelled(scene.codec, example.completion_ids[:4]),
+    }
+    wrong = None
+    if first > allowed:
+        wrong = (
+            f"penalties move the first token of a completion by {first:.3g} nats, before it holds anything: they count "
+            "the prompt, so tokens that no prompt holds (the stop token) win"
+        )
+    elif later > allowed:
+        wrong = f"penalised draws are {later:.3g} nats away from penalties that count the completion"
+    fix = "count completion tokens only; slice the prompt off before any penalty"
+    return judged("sampling/penalties", wrong, "penalties count the completion and nothing else", evidence, fix)
+
+
+def _temperature(scene: Scene) -> Check:
+    grpo = scene.grpo
+    if grpo is None:
+        return Check("sampling/temperature", "pass", "no rollouts are drawn")
+    evidence = {"train": grpo.sampling.temperature, "eval": scene.recipe.eval.sampling.temperature}
+    wrong = None
+    if grpo.sampling.temperature == 0:
+        wrong = "grpo.sampling.temperature is 0: all rollouts of a group are equal, and no group has contrast"
+    right = f"rollouts at temperature {grpo.sampling.temperature:g}, evaluation at {evidence['eval']:g}"
+    return judged("sampling/temperature", wrong, right, evidence, "set grpo.sampling.temperature to 1.0")
+
+
+def _lengths(scene: Scene) -> list[int]:
+    """Lengths of the supervised targets, or of the oracles' answers where there is no supervised stage."""
+    prompts = [p for chosen in scene.prompts.values() for p in chosen]
+    if scene.recipe.sft is not None:
+        return [len(pair.completion_ids) for pair in demonstrations(scene, prompts)]
+    answers = [(p, scene.setup.tasks[p.task].oracle(p)) for p in prompts]
+    return [len(scene.codec.demonstration(p.messages, a[0]).completion_ids) for p, a in answers if a and len(a) == 1]
+
+
+def _minimum(scene: Scene) -> Check:
+    name = "sampling/min-length"
+    sampling = scene.grpo.sampling if scene.grpo is not None else scene.recipe.eval.sampling
+    least, lengths = sampling.min_new_tokens, _lengths(scene)
+    if least == 0 or not lengths:
+        return Check(name, "pass", "no minimum length" if least == 0 else f"minimum {least}; no answer to compare with")
+    short = sum(length < least for length in lengths) / len(lengths)
+    evidence = {"min_new_tokens": least, "answers": len(lengths), "shorter": short, "shortest": min(lengths)}
+    wrong = None
+    if short:
+        wrong = (
+            f"{short:.0%} of the perfect answers are shorter than min_new_tokens {least} (the shortest has "
+            f"{min(lengths)} tokens): the policy is not allowed to end them"
+        )
+    severity: Status = "fail" if short > 0.5 else "warn"
+    fix = f"set min_new_tokens to at most {min(lengths)}"
+    right = f"perfect answers have {min(lengths)} tokens or more, the minimum is {least}"
+    return judged(name, wrong, right, evidence, fix, severity=severity)
+
+
+def _maximum(scene: Scene) -> Check:
+    name = "sampling/max-length"
+    budgets = {"eval.sampling": scene.recipe.eval.sampling.max_new_tokens}
+    if scene.grpo is not None:
+        budgets["grpo.sampling"] = scene.grpo.sampling.max_new_tokens
+    where, most = min(budgets.items(), key=lambda item: item[1])
+    lengths = _lengths(scene)
+    cut = sum(length > most for length in lengths) / max(len(lengths), 1)
+    clipped = _clipped(scene.turns)
+    evidence = {
+        "max_new_tokens": budgets,
+        "perfect_answers": {"n": len(lengths), "median": median(lengths), "max": max(lengths)} if lengths else {},
+        "perfect_answers_cut": cut,
+        "drawn_now": {
+            "n": len(scene.turns),
+            "cut": clipped,
+            "mean_length": fmean(len(t.completion_ids) for t in scene.turns),
+        },
+        "drawn_with_at_most": min(most, DRAWN),
+    }
+    if cut:
+        wrong = f"{cut:.0%} of the perfect answers, up to {max(lengths)} tokens, exceed {where}.max_new_tokens {most}"
+        return Check(name, "fail" if cut > 0.5 else "warn", wrong, evidence, f"set it to at least {max(lengths)}")
+    if scene.recipe.sft is None and clipped > 0.5 and scene.controls.max_new_tokens < DRAWN:
+        wrong = f"{clipped:.0%} of the completions drawn now run out of {scene.controls.max_new_tokens} tokens"
+        return Check(
+            name, "warn", wrong, evidence, "raise grpo.sampling.max_new_tokens, or teach the format with sft first"
+        )
+    fits = (
+        f"perfect answers have up to {max(lengths)} of {most} tokens" if lengths else f"{clipped:.0%} are cut at {most}"
+    )
+    return Check(name, "pass", fits, evidence)
+
+
+def _clipped(turns: Sequence[Turn]) -> float:
+    return sum(turn.finish == "length" for turn in turns) / max(len(turns), 1)

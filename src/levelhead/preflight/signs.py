@@ -1,0 +1,202 @@
+"""Signs: every term's gradient points where its sense says, by the audit and by trying it.
+
+The audit reads the terms; the trials do not.  Each trial leaves one term in force, takes the gradient of the run's own
+trainer, moves the weights against it, and measures with plain forward passes what happened: rollouts with a higher
+reward must have become likelier, entropy must have risen, the distance from the reference must have shrunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+import torch
+
+from levelhead.policy.policy import REFERENCE_ADAPTER
+from levelhead.preflight import plain
+from levelhead.preflight.nudge import nudged
+from levelhead.preflight.result import Check, Status, judged
+from levelhead.preflight.scene import Scene
+from levelhead.preflight.trial import clean, contrasted, gradient, grpo_trial, stepped
+from levelhead.recipe.advantage import Advantage
+from levelhead.recipe.training import Grpo
+from levelhead.records import Group, Turn
+from levelhead.training.objective import Objective
+from levelhead.training.prepare import name_of
+
+_FIX = "a term carries its natural value and a sense; only objective.terms turns senses into signs"
+_SIZE = 1e-3
+_OTHER_AIMS = ("gtpo", "workflow_aware", "pass_at_k", "pkpo")
+"""Estimators that do not aim at the mean reward alone; their sign is tried with ``grpo``'s."""
+
+
+def check_signs(scene: Scene) -> Iterator[Check]:
+    """Audit one real batch, then try the terms one by one."""
+    grpo = scene.grpo
+    if grpo is None:
+        return
+    groups = _few(scene)
+    if not groups:
+        yield Check("signs/audit", "warn", "no group of two rollouts was drawn, so no update could be audited")
+        return
+    with scene.exact():
+        yield _audit(scene, grpo, groups)
+        yield _policy(scene, grpo, groups)
+        if grpo.entropy.coef > 0:
+            yield _entropy(scene, grpo, groups)
+        if _leashed(scene, grpo) and grpo.kl.where == "loss":
+            yield _kl(scene, grpo, groups)
+    clean(scene.policy)
+
+
+def _few(scene: Scene) -> list[Group]:
+    """Two groups a task, cut to four rollouts of different lengths."""
+    kept: dict[str, list[Group]] = {}
+    for group in scene.drawn.groups:
+        by_length = sorted(group.rollouts, key=lambda rollout: rollout.length)
+        step = max(1, (len(by_length) - 1) // 3)
+        chosen = by_length[::step][:4]
+        if len(chosen) > 1 and len(kept.setdefault(group.prompt.task, [])) < 2:
+            kept[group.prompt.task].append(replace(group, rollouts=tuple(chosen)))
+    return [group for members in kept.values() for group in members]
+
+
+def _leashed(scene: Scene, grpo: Grpo) -> bool:
+    return Objective(grpo, scene.setup.weights, {name_of(s): s.kl for s in scene.recipe.tasks}).needs_reference
+
+
+def _audit(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
+    """Compare the coefficients with which terms really enter the gradient with their senses."""
+    leashed = _leashed(scene, grpo)
+    if leashed:
+        scene.policy.keep_reference(trained=False)
+    try:
+        with nudged(scene.policy, 0.2):
+            result = grpo_trial(scene, grpo, contrasted(groups)).result
+    finally:
+        _forget(scene)
+    values = result.record.values
+    errors = [event.message for event in result.events if event.code == "term-sign"]
+    evidence = {
+        k: v for k, v in values.items() if k.startswith("audit/") and k.endswith(("coef", "slope", "unexplained"))
+    }
+    names = sorted(k.split("/", 1)[1].removesuffix("/coef") for k in evidence if k.endswith("/coef"))
+    right = f"every term enters the update with its sense ({', '.join(names) or 'none could be told apart'})"
+    return judged("signs/audit", "; ".join(errors) or None, right, evidence, _FIX)
+
+
+def _policy(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
+    """An update on rewards alone makes rewarded rollouts likelier."""
+    told = contrasted(groups)
+    grpo_trial(scene, _only(grpo), told)
+    by_sequence = grpo.loss.aggregation == "sequence_mean"
+
+    def measure() -> float:
+        total = 0.0
+        for group in told:
+            mean = fmean(group.rewards)
+            for rollout in group.rollouts:
+                told_t = torch.cat([_told(scene, turn) for turn in rollout.turns])
+                likelihood = told_t.mean() if by_sequence else told_t.sum()
+                total += (rollout.reward - mean) * float(likelihood)
+        return total
+
+    return _tried(scene, "signs/reward", measure, "likelihood of rewarded rollouts against the others", rises=True)
+
+
+def _entropy(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
+    """An update on the bonus alone raises entropy."""
+    recipe = _only(grpo).model_copy(update={"entropy": grpo.entropy})
+    told = contrasted(groups, flat=True)
+    grpo_trial(scene, recipe, told)
+
+    def measure() -> float:
+        turns = [turn for group in told for rollout in group.rollouts for turn in rollout.turns]
+        return sum(float(_entropy_of(scene, turn)) for turn in turns) / sum(len(t.completion_ids) for t in turns)
+
+    return _tried(scene, "signs/entropy", measure, "mean token entropy", rises=True)
+
+
+def _kl(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
+    """Away from the reference, an update on the leash alone leads back to it."""
+    recipe = _only(grpo).model_copy(update={"kl": grpo.kl})
+    told = contrasted(groups, flat=True)
+    turns = [t for g in told for r in g.rollouts for t in r.turns]
+    scene.policy.keep_reference(trained=False)
+    start = [_told(scene, turn) for turn in turns]
+    squared = grpo.kl.estimator == "k2" or grpo.kl.gradient == "k2"
+    exact = squared or (grpo.kl.estimator == "k3" and grpo.kl.gradient == "plain")
+
+    def measure() -> float:
+        gaps = torch.cat([_told(scene, turn) - q for turn, q in zip(turns, start, strict=True)])
+        return float((gaps.square() / 2 if squared else torch.expm1(-gaps) + gaps).mean())
+
+    try:
+        with nudged(scene.policy, 0.3):
+            grpo_trial(scene, recipe, told)
+            severity: Status = "fail" if exact else "warn"
+            what = "divergence from the reference"
+            return _tried(scene, "signs/kl", measure, what, rises=False, severity=severity)
+    finally:
+        _forget(scene)
+
+
+def _tried(
+    scene: Scene, name: str, measure: Callable[[], float], what: str, *, rises: bool, severity: Status = "fail"
+) -> Check:
+    """Move against the gradient that the trainer left, and see which way a number goes."""
+    along = gradient(scene.policy)
+    clean(scene.policy)
+    if not any(g is not None and bool(g.abs().max() > 0) for g in along):
+        message = f"an update meant for the {what} has no gradient at all"
+        return Check(name, "fail", message, {}, "look for a detached tensor, or a mask that is empty")
+    with torch.no_grad():
+        before = measure()
+        with stepped(scene.policy, along, _SIZE):
+            after = measure()
+    evidence = {"before": before, "after": after, "step": f"{_SIZE:g} of the weights' norm"}
+    wrong = None
+    if (after > before) != rises:
+        goes, should = ("falls", "rise") if rises else ("rises", "fall")
+        wrong = f"along this term's own update the {what} {goes} from {before:.5g} to {after:.5g}, and should {should}"
+    return judged(
+        name,
+        wrong,
+        f"its own update moves the {what} from {before:.5g} to {after:.5g}",
+        evidence,
+        _FIX,
+        severity=severity,
+    )
+
+
+def _only(grpo: Grpo) -> Grpo:
+    """Return the recipe with the reward term alone."""
+    off = {
+        "kl": grpo.kl.model_copy(update={"coef": 0.0}),
+        "entropy": grpo.entropy.model_copy(update={"coef": 0.0}),
+        "loss": grpo.loss.model_copy(update={"top_entropy": None, "importance": None}),
+        "mask_truncated": False,
+    }
+    if grpo.advantage.kind in _OTHER_AIMS:
+        off["advantage"] = Advantage()
+    return grpo.model_copy(update=off)
+
+
+@torch.no_grad()
+def _told(scene: Scene, turn: Turn) -> torch.Tensor:
+    return plain.logprobs(scene.policy, turn.context_ids, turn.completion_ids, scene.controls.temperature or 1.0)
+
+
+@torch.no_grad()
+def _entropy_of(scene: Scene, turn: Turn) -> torch.Tensor:
+    """Sum of the token entropies of a turn."""
+    table = plain.logits(scene.policy, turn.context_ids, turn.completion_ids) / (scene.controls.temperature or 1.0)
+    logp = table.log_softmax(-1)
+    return -(logp.exp() * logp).sum()
+
+
+def _forget(scene: Scene) -> None:
+    scene.policy.drop_reference()
+    if scene.policy.lora and REFERENCE_ADAPTER in scene.policy.model.peft_config:
+        scene.policy.model.delete_adapter(REFERENCE_ADAPTER)

@@ -1,0 +1,192 @@
+"""A GRPO step and an SFT step by the run's own trainers, on known rollouts, with weights that stay."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from levelhead.policy.policy import Policy
+from levelhead.preflight.scene import Scene
+from levelhead.recipe.objective import Audit
+from levelhead.recipe.sampling import Sampling
+from levelhead.recipe.training import Grpo, Sft
+from levelhead.records import Group, Prompt, Rollout, Score
+from levelhead.training.collect import Collected, Collector
+from levelhead.training.grpo import GrpoTrainer, StepResult
+from levelhead.training.objective import Objective
+from levelhead.training.optim import Updater
+from levelhead.training.prepare import name_of
+from levelhead.training.sft import SftTrainer
+from levelhead.training.stream import PromptStream
+
+
+class FrozenUpdater(Updater):
+    """Does all that the updater does, except to change the weights; the gradient stays readable."""
+
+    def step(self) -> None:
+        """Count the step."""
+        self.done += 1
+
+    def clear(self) -> None:
+        """Count the step."""
+        self.done += 1
+
+
+class Replay(Collector):
+    """Hands out groups that have been drawn already."""
+
+    def __init__(self, scene: Scene, groups: Sequence[Group]) -> None:
+        super().__init__(scene.setup.tasks, scene.codec, scene.sampler, scene.loop)
+        self._groups = list(groups)
+
+    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
+        """Return the groups, whatever was asked for."""
+        return Collected(self._groups)
+
+
+@dataclass(slots=True)
+class Listener:
+    """Which places of the last hidden layer a loss came from.
+
+    Attributes:
+        passes: (input ids, gradient of the hidden states, whether at a place it is not zero) of every forward pass.
+    """
+
+    passes: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def rows(self) -> Iterator[tuple[list[int], list[bool]]]:
+        """Yield token ids and, at each, whether its hidden state feeds the loss, row by row."""
+        for ids, hidden in self.passes:
+            grad = hidden.grad
+            if grad is None:
+                continue
+            for row in range(len(ids)):
+                yield ids[row].tolist(), (grad[row].abs().amax(-1) > 0).tolist()
+
+
+@contextlib.contextmanager
+def listening(policy: Policy) -> Iterator[Listener]:
+    """Record the gradient that reaches the last hidden states of every forward pass inside."""
+    listener = Listener()
+
+    def note(module: Any, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:  # noqa: ARG001
+        hidden = output.last_hidden_state
+        if hidden.requires_grad:
+            hidden.retain_grad()
+            listener.passes.append((kwargs["input_ids"].cpu(), hidden))
+
+    handle = policy.base.get_decoder().register_forward_hook(note, with_kwargs=True)
+    try:
+        yield listener
+    finally:
+        handle.remove()
+
+
+def contrasted(groups: Sequence[Group], flat: bool = False) -> list[Group]:
+    """Return groups whose rewards are known: half 1 and half 0 by length, or all 0 where ``flat``.
+
+    Shorter rollouts win, so that the direction of the update is one that no accident of order explains.
+    """
+    made = []
+    for group in groups:
+        order = sorted(range(len(group.rollouts)), key=lambda i: (group.rollouts[i].length, i))
+        half = set(order[: len(order) // 2])
+        rollouts = [_rewarded(r, 0.0 if flat or i not in half else 1.0) for i, r in enumerate(group.rollouts)]
+        made.append(replace(group, rollouts=tuple(rollouts)))
+    return made
+
+
+def _rewarded(rollout: Rollout, reward: float) -> Rollout:
+    """Return a rollout with another reward, its parts all equal to it."""
+    score = rollout.score or Score(reward)
+    return rollout.scored(replace(score, total=reward, parts=dict.fromkeys(score.parts, reward)))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a GRPO step came to.
+
+    Attributes:
+        result: As the trainer returned it.
+        listener: Where its loss came from.
+        groups: What it trained on.
+        seconds: Packing, forward, backward.
+    """
+
+    result: StepResult
+    listener: Listener
+    groups: Sequence[Group]
+    seconds: float
+
+
+def grpo_trial(scene: Scene, recipe: Grpo, groups: Sequence[Group], updater: Updater | None = None) -> Trial:
+    """Do one GRPO step on the given groups; the gradient is left in the parameters, the weights are not changed."""
+    clean(scene.policy)
+    changes = {"updates_per_batch": 1, "epochs": 1, "audit": Audit(first=1, every=0, on_error="warn")}
+    recipe = recipe.model_copy(update=changes)
+    tasks = scene.setup.tasks
+    objective = Objective(recipe, scene.setup.weights, {name_of(s): s.kl for s in scene.recipe.tasks})
+    trainer = GrpoTrainer(
+        policy=scene.policy,
+        sampler=scene.sampler,
+        collector=Replay(scene, groups),
+        stream=PromptStream(list(tasks.values()), [scene.setup.weights[name] for name in tasks], scene.seed),
+        objective=objective,
+        updater=updater or FrozenUpdater(scene.policy.parameters, recipe.optimizer, recipe.steps),
+        recipe=recipe,
+        seed=scene.seed,
+    )
+    start = time.perf_counter()
+    with listening(scene.policy) as listener:
+        result = trainer.step(1)
+    return Trial(result, listener, groups, time.perf_counter() - start)
+
+
+def sft_trial(scene: Scene, recipe: Sft) -> tuple[SftTrainer, Listener]:
+    """Do one small SFT step; the gradient is left in the parameters, the weights are not changed."""
+    clean(scene.policy)
+    small = recipe.model_copy(update={"batch_size": min(recipe.batch_size, 8)})
+    tasks = scene.setup.tasks
+    weights = [scene.setup.weights[name] for name in tasks]
+    stream = PromptStream(list(tasks.values()), weights, scene.seed)
+    updater = FrozenUpdater(scene.policy.parameters, small.optimizer, small.steps)
+    trainer = SftTrainer(scene.policy, tasks, stream, updater, small, scene.seed, scene.loop)
+    with listening(scene.policy) as listener:
+        trainer.step(1)
+    return trainer, listener
+
+
+def clean(policy: Policy) -> None:
+    """Drop every gradient."""
+    for parameter in policy.model.parameters():
+        parameter.grad = None
+
+
+def gradient(policy: Policy) -> list[Tensor | None]:
+    """Return a copy of the gradient in the parameters."""
+    return [None if p.grad is None else p.grad.detach().clone() for p in policy.parameters]
+
+
+@contextlib.contextmanager
+def stepped(policy: Policy, along: Sequence[Tensor | None], size: float) -> Iterator[None]:
+    """Move the weights against a gradient by a fraction of their own norm inside, and restore them exactly."""
+    moved = [(p, g) for p, g in zip(policy.parameters, along, strict=True) if g is not None]
+    before = [p.detach().clone() for p, _ in moved]
+    norm = torch.stack([g.float().norm() for _, g in moved]).norm() if moved else torch.ones(())
+    weight = torch.stack([p.detach().float().norm() for p, _ in moved]).norm() if moved else torch.ones(())
+    scale = float(size * weight.clamp(min=1.0) / norm.clamp(min=1e-30))
+    try:
+        with torch.no_grad():
+            for parameter, grad in moved:
+                parameter.sub_(scale * grad)
+        yield
+    finally:
+        with torch.no_grad():
+            for (parameter, _), old in zip(moved, before, strict=True):
+                parameter.copy_(old)
