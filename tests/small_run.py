@@ -72,6 +72,7 @@ def recipe(folder: Path, **changes: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": "small",
         "seed": 3,
+        "check": False,
         "threads": 1,
         "model": {"preset": "tiny", "tiny": dict(TINY), "dtype": "float32"},
         "tasks": [task("one", "parity"), task("two", "spread")],
