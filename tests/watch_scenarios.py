@@ -299,7 +299,7 @@ def _breaks(rng: random.Random, t: float, i: int, row: Row) -> None:
 
 
 def _invalid(rng: random.Random, t: float, i: int, row: Row) -> None:
-    row["completions/valid_ratio"] = _reward(rng, 0.9, 0.05) if t < 0.5 else _reward(rng, 0.03, 0.02)
+    row["validity"] = _reward(rng, 0.9, 0.05) if t < 0.5 else _reward(rng, 0.03, 0.02)
 
 
 SICK: dict[str, tuple[Scenario, tuple[str, ...]]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +17,10 @@ from levelhead.watch.history import History, Series
 from levelhead.watch.signals import REWARD_PART, part_kind
 
 _SHORT = 6
-_EVAL_SCORE = ("reward", "acc", "score", "pass", "em", "f1", "success", "correct", "solve", "win")
+_EVAL_SCORE = re.compile(
+    r"(?:^|[/_@ -])(?:rewards?|acc\w*|scores?|pass\w*|em|f1|success\w*|correct\w*|solve\w*|win\w*)(?:$|[/_@ -])",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class Course:
         positive = [v for v in stds if v > 0]
         scale = stats.median(positive) if self.source == "reward" and positive else None
         self.reward = trend(series, scale)
-        self.held_out = [trend(s) for s in self._held_out()]
+        self.held_out = {s.name: trend(s) for s in self._held_out()}
 
     def _pick(self) -> str:
         if len(self._history.series("reward")):
@@ -137,8 +141,9 @@ class Course:
         return max(best, key=len).name if best else "reward"
 
     def _held_out(self) -> list[Series]:
-        found = [s for s in self._history.matching("eval/") if any(word in s.name.lower() for word in _EVAL_SCORE)]
-        return [s for s in found if len(s) >= 2][:20]
+        found = [s for s in self._history.matching("eval/") if len(s) >= 2 and _EVAL_SCORE.search(s.name)]
+        # A task's score sums up its other metrics.
+        return [s for s in found if s.name.endswith("/score")] or found[:20]
 
     @property
     def known(self) -> bool:
@@ -160,15 +165,15 @@ class Course:
         """0 to 1: the reward (or the held-out score, which wins) rose and stayed up."""
         inner = self.reward.rise * (1 - self.reward.crash) * (0.2 if self.leapt else 1.0)
         if self.held_out:
-            rise = stats.mean([t.rise * (1 - t.crash) for t in self.held_out])
-            fall = stats.mean([max(t.fall, t.crash) for t in self.held_out])
+            rise = stats.mean([t.rise * (1 - t.crash) for t in self.held_out.values()])
+            fall = stats.mean([max(t.fall, t.crash) for t in self.held_out.values()])
             return max(0.0, min(1.0, max(inner, rise) * (1 - fall)))
         return inner
 
     @property
     def lost(self) -> float:
         """0 to 1: the reward ended far below where it began or had been."""
-        outer = stats.mean([max(t.fall, t.crash) for t in self.held_out]) if self.held_out else 0.0
+        outer = stats.mean([max(t.fall, t.crash) for t in self.held_out.values()]) if self.held_out else 0.0
         return max(self.reward.fall, self.reward.crash, outer)
 
     @property

@@ -101,9 +101,8 @@ class Series:
     def _coarsen(self) -> None:
         """Merge entries two by two; the newest one holds a single raw reading so far and stays open."""
         full = self.values[:-1]
-        steps, values = self.steps[:-1][::2], []
-        for i in range(0, len(full) - 1, 2):
-            values.append(self._join(full[i], full[i + 1], self.stride, self.stride))
+        steps = self.steps[:-1][::2]
+        values = [self._join(a, b, self.stride, self.stride) for a, b in zip(full[::2], full[1::2], strict=False)]
         if len(full) % 2:
             values.append(self._join(full[-1], self.values[-1], self.stride, 1))
             self._pending = self.stride + 1

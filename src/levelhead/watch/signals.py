@@ -1,6 +1,6 @@
 """Canonical signals: what each metric means, and how two readings of it merge into one.
 
-Canonical names are TRL's; a few that TRL lacks follow its style (``dead_groups/failed``).  Readers map their
+Canonical names are TRL's; a few that TRL lacks follow its style (``dead_groups/all_failed``).  Readers map their
 source's keys to these names and never to a signal that means something else.
 """
 
@@ -37,8 +37,8 @@ _ALL = (
     Signal("reward/max", "largest reward of the batch", "max"),
     Signal("reward/min", "smallest reward of the batch", "min"),
     Signal("frac_reward_zero_std", "share of groups whose rewards are all equal: they teach nothing"),
-    Signal("dead_groups/failed", "share of groups in which every rollout failed"),
-    Signal("dead_groups/solved", "share of groups in which every rollout succeeded"),
+    Signal("dead_groups/all_failed", "share of groups in which every rollout failed"),
+    Signal("dead_groups/all_solved", "share of groups in which every rollout succeeded"),
     Signal("advantages/mean", "mean advantage"),
     Signal("advantages/max", "largest advantage of the batch", "max"),
     Signal("advantages/min", "smallest advantage of the batch", "min"),
@@ -55,7 +55,7 @@ _ALL = (
     Signal("completions/max_length", "longest completion, tokens", "max"),
     Signal("completions/mean_terminated_length", "mean length of the completions that ended by themselves"),
     Signal("completions/clipped_ratio", "share of completions cut at the length limit"),
-    Signal("completions/valid_ratio", "share of completions that parsed"),
+    Signal("validity", "share of completions that parsed"),
     Signal("step_time", "seconds a step"),
     Signal("num_tokens", "tokens seen so far", "last"),
     Signal("epoch", "passes over the data", "last"),

@@ -146,7 +146,7 @@ class View:
         measured = self.history.series("frac_reward_zero_std")
         if len(measured):
             return measured
-        failed, solved = self.history.series("dead_groups/failed"), self.history.series("dead_groups/solved")
+        failed, solved = self.history.series("dead_groups/all_failed"), self.history.series("dead_groups/all_solved")
         if len(failed) and len(failed) == len(solved):
             values = [a + b for a, b in zip(failed.values, solved.values, strict=True)]
             return Series("frac_reward_zero_std", failed.steps, values)

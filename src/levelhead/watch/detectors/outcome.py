@@ -10,6 +10,7 @@ from levelhead.watch import stats
 from levelhead.watch.course import Trend, trend
 from levelhead.watch.detectors.base import Suspicion, View, ends, index_at, shift_at
 from levelhead.watch.history import Series
+from levelhead.watch.signals import SIGNALS
 
 
 class RewardHacking:
@@ -21,7 +22,7 @@ class RewardHacking:
         """Compare the total and the form rewards with outcome, held-out score, validity and length."""
         case = Suspicion("reward-hacking")
         gain, winner = self._gain(view)
-        for series in [*view.parts("outcome"), view.series("completions/valid_ratio")]:
+        for series in [*view.parts("outcome"), view.series("validity")]:
             if len(series) >= 3 and series.name != (winner.name if winner else ""):
                 self._loser(case, series, gain, winner)
         self._held_out(case, view)
@@ -54,7 +55,7 @@ class RewardHacking:
 
     def _held_out(self, case: Suspicion, view: View) -> None:
         rise = view.course.reward.rise
-        for name, held in [(s.name, trend(s)) for s in view.history.matching("eval/") if len(s) >= 3]:
+        for name, held in view.course.held_out.items():
             down = max(held.fall, held.crash)
             weight = 5.0 * rise * down
             if weight > 1:
@@ -193,7 +194,7 @@ class TaskBalance:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Compare the tasks' own rewards, and the cosine of their gradients where it is logged."""
-        tasks = [s for s in view.history.matching("tasks/") if s.name.endswith("/reward") and len(s) >= 8]
+        tasks = [s for s in view.history.matching("reward/") if s.name not in SIGNALS and len(s) >= 8]
         if len(tasks) >= 2:
             yield self._imbalance(tasks)
         cosines = [

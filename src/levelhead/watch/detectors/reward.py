@@ -47,7 +47,7 @@ class DeadGroups:
         elif is_floor and low >= 0 and n >= 10 and stats.mean(reward.values) < 0.02 and alive is not None:
             case.add(4.0 * stats.ramp(1 - alive, 0.8, 0.95), "reward-almost-always", value=stats.mean(reward.values))
             case.add(-4.0 * view.course.learned, "reward-rises")
-        failed = view.series("dead_groups/failed")
+        failed = view.series("dead_groups/all_failed")
         if len(failed):
             late = stats.mean(failed.values[-stats.edge(len(failed)) :])
             case.add(3.5 * stats.ramp(late, 0.8, 0.97), "groups-failed", share=late)

@@ -158,7 +158,7 @@ class TemplateMismatch:
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Look for a form reward or validity at zero throughout while outcomes are right or lengths look normal."""
         case = Suspicion("template-mismatch", setup=True)
-        valid = view.series("completions/valid_ratio")
+        valid = view.series("validity")
         if len(valid) >= 2 and max(valid.values) <= 0.02:
             case.add(3.6 if len(valid) >= 4 else 2.4, "never-valid", rows=len(valid))
             case.first_step = valid.steps[0]

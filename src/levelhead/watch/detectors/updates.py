@@ -76,7 +76,7 @@ class UpdateCollapse:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Count updates whose next rollouts lost more than half of the validity that they had."""
-        valid = view.series("completions/valid_ratio")
+        valid = view.series("validity")
         n = len(valid)
         if n < 2:
             return

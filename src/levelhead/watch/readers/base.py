@@ -24,7 +24,7 @@ CORE = frozenset(
         "clip_ratio/region_mean",
         "completions/mean_length",
         "completions/clipped_ratio",
-        "completions/valid_ratio",
+        "validity",
         "mismatch/kl",
         "mismatch/prob_diff_mean",
         "mismatch/mult_prob_error",
@@ -35,7 +35,7 @@ CORE = frozenset(
 """Signals that make a row of training metrics a row."""
 
 _SUMMARY = frozenset({"train_runtime", "train_samples_per_second", "total_flos", "train_steps_per_second"})
-_FRACTIONS = ("frac_reward_zero_std", "dead_groups/", "completions/clipped_ratio", "completions/valid_ratio")
+_FRACTIONS = ("frac_reward_zero_std", "dead_groups/", "completions/clipped_ratio", "validity")
 _NULL_IS_NAN = frozenset({"loss", "policy_loss", "grad_norm", "kl", "ppo_kl", "entropy"})
 """Where these are null, sources that cannot write NaN (verl's JSON lines) or drop it (TRL's windows) mean NaN."""
 _MAX_UNREAD = 20

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from levelhead.errors import InputError
 from levelhead.watch.readers.base import Reader
 from levelhead.watch.readers.binary import TensorBoardReader, WandbReader
+from levelhead.watch.readers.own import OwnRunReader
 from levelhead.watch.readers.text import TextReader
 from levelhead.watch.readers.workflow import WorkflowReader
 
@@ -90,6 +91,8 @@ def make_reader(name: str, extra: Mapping[str, str] | None = None, value_name: s
         return TensorBoardReader(extra)
     if name == "wandb":
         return WandbReader(extra)
+    if name == "levelhead":
+        return OwnRunReader()
     if name == "workflow":
         return WorkflowReader(extra)
     return TextReader(name, extra, value_name)

@@ -43,9 +43,9 @@ _COMMON: dict[str, str] = {
     "zero std, zero-std, zero_std_groups, frac_zero_advantage, zero_advantage_frac, uniform_groups, "
     "1-dynamic_filtering_pass_rate, 1-baseline_reward/pct_mixed, 1-train/agg/all/solved_some, 1-solved_some, "
     "1-effective_group_ratio, 1-frac_mixed, 1-frac_informative",
-    "dead_groups/failed": "dead_groups/failed, baseline_reward/pct_0, train/agg/all/solved_none, solved_none, "
+    "dead_groups/all_failed": "dead_groups/all_failed, baseline_reward/pct_0, train/agg/all/solved_none, solved_none, "
     "all_failed, frac_all_failed, batch/solve_none, all_fail_frac, frac_all_zero, all_wrong, frac_all_wrong",
-    "dead_groups/solved": "dead_groups/solved, baseline_reward/pct_1, train/agg/all/solved_all, solved_all, "
+    "dead_groups/all_solved": "dead_groups/all_solved, baseline_reward/pct_1, train/agg/all/solved_all, solved_all, "
     "all_solved, frac_all_solved, batch/solve_all, all_pass_frac, frac_all_one, all_correct, frac_all_correct",
     "advantages/mean": "advantages/mean, critic/advantages/mean, advantage_mean, adv_mean, mean_advantage",
     "advantages/max": "advantages/max, critic/advantages/max, advantage_max, adv_max, max_advantage",
@@ -94,7 +94,7 @@ _COMMON: dict[str, str] = {
     "generation_truncated, stop_condition/generation_truncated, trunc_frac, trunc_ratio, truncated_fraction, "
     "hit_max_len, max_len_ratio, 1-natural_termination_rate, 1-eos_rate, 1-finished_ratio, "
     "1-val/stop_rate, length_cap_rate, clip%",
-    "completions/valid_ratio": "completions/valid_ratio, valid, validity, valid_ratio, valid_rate, valid_fraction, "
+    "validity": "validity, valid, validity, valid_ratio, valid_rate, valid_fraction, "
     "parse_rate, parse_success, frac_valid, format_ok_rate, valid%, parsed, 1-fallback, 1-fallback_rate, "
     "1-invalid_rate, "
     "1-parse_error_rate, 1-parse_fail_rate, 1-invalid, 1-parse_failures, 1-invalid_ratio",
@@ -138,11 +138,10 @@ _BY_FORMAT: dict[str, dict[str, str]] = {
 
 # A word that a stripped prefix must not turn into the policy's own metric.
 _NOT_THE_POLICY = re.compile(
-    r"^(critic/(?!score|rewards?|advantages|kl)|value|vf_|ref/|timing|perf/|system|memory|gpu|val_|optimizer/|prompt_length|"
+    r"^(critic/(?!\w*scores?/|\w*rewards?/|advantages|kl)|value|vf_|ref/|timing|perf/|system|memory|gpu|val_|optimizer/|prompt_length|"
     r"grad_norm_critic|num_turns|turns|tools/|num_)"
 )
 _PREFIXES = ("train/", "training/", "metrics/", "actor/", "policy/", "rollout/", "optim/", "stats/", "env/")
-_OURS = ("merge/cosine/", "audit/", "tasks/")
 _EVAL = re.compile(
     r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held_out|held-out)[/_ -]+(?P<rest>.+)$"
 )
@@ -247,8 +246,6 @@ class KeyMap:
         plain = key.replace(" ", "_").replace("-", "_")
         if plain in _TABLE:
             return _TABLE[plain]
-        if key.startswith(_OURS):
-            return Target(key)
         evaluation = _EVAL.match(key)
         if evaluation:
             rest = evaluation.group("rest")

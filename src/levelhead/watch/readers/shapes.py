@@ -12,7 +12,7 @@ from levelhead.watch.readers.values import NUMBER, flatten
 Pairs = list[tuple[str, Any]]
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-BAR = re.compile(r"(?:^|\s)\d{1,3}%\|[^|]*\|\s*(\d+)/(\d+)\s*\[")
+BAR = re.compile(r"^\s*\d{1,3}%\|[^|]*\|\s*(\d+)/(\d+)\s*\[")
 """A bare tqdm bar (one with a description belongs to something else): count and total."""
 
 _DICT_PAIR = re.compile(

@@ -26,7 +26,7 @@ _ROLLOUTS_WITHOUT_UPDATES = 64
 class WorkflowReader:
     """Counts rollouts between updates.
 
-    Rows carry ``completions/valid_ratio`` (one minus the fallback share), ``reward`` and ``reward_std`` over the
+    Rows carry ``validity`` (one minus the fallback share), ``reward`` and ``reward_std`` over the
     rollouts when the log prints rewards, ``updates`` (updates done before these rollouts) and any other signal that
     the lines name.  The step is the number of updates done plus one.
     """
@@ -84,7 +84,7 @@ class WorkflowReader:
     def _flush(self) -> Iterator[Row]:
         values = dict(self._others)
         if self._valid:
-            values["completions/valid_ratio"] = sum(self._valid) / len(self._valid)
+            values["validity"] = sum(self._valid) / len(self._valid)
         finite = [r for r in self._rewards if abs(r) < 1e12]
         if finite:
             average = sum(finite) / len(finite)

@@ -1,0 +1,298 @@
+"""One small example of every format, with its traps; written by hand after the trainers' logging code."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from levelhead.watch.history import History
+from levelhead.watch.readers.sources import Log, read
+
+
+def load(tmp_path: Path, text: str, name: str = "log.txt", **options: object) -> Log:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return read(path, **options)  # type: ignore[arg-type]
+
+
+def column(history: History, name: str) -> list[tuple[float, float]]:
+    series = history.series(name)
+    return list(zip(series.steps, series.values, strict=True))
+
+
+def test_trl_stdout_behind_progress_bars_with_quoted_values(tmp_path: Path) -> None:
+    text = (
+        "  5%|▌   | 10/200 [01:00<20:00,  6.0s/it]\r      \r{'loss': '-0.08838', 'grad_norm': '1.5e+04', "
+        "'completions/mean_length': '200.1', 'reward': '0.5', 'reward_std': '0.1', 'kl': nan, 'epoch': '0.01'}\n"
+        " 10%|█   | 20/200 [02:00<18:00,  6.0s/it]\r{'loss': '0.01', 'grad_norm': inf, 'reward': 0.6, 'epoch': '0.02'}\n"
+        "{'train_runtime': '50', 'train_loss': '0.03', 'epoch': '1'}\n"
+    )
+    log = load(tmp_path, text)
+    assert log.format == "trl"
+    assert column(log.history, "reward") == [(10, 0.5), (20, 0.6)]
+    assert column(log.history, "grad_norm") == [(10, 15000.0)]
+    assert log.history.series("grad_norm").bad.count == 1
+    assert log.history.series("kl").bad.first == 10
+    assert log.history.rows == 2
+
+
+def test_a_described_progress_bar_is_not_the_training_bar(tmp_path: Path) -> None:
+    text = "Loading shards: 100%|██| 2/2 [00:01<00:00]\n{'loss': 0.1, 'reward': 0.5, 'reward_std': 0.1}\n"
+    assert column(load(tmp_path, text).history, "reward") == [(1, 0.5)]
+
+
+def test_a_dict_wrapped_by_a_terminal_inside_a_key_and_inside_a_number(tmp_path: Path) -> None:
+    text = "{'loss': 0.0123, 'grad_no\nrm': 0.51, 'reward': 0.4\n31, 'reward_std': 0.2}\n"
+    history = load(tmp_path, text).history
+    assert column(history, "reward") == [(1, 0.431)]
+    assert column(history, "grad_norm") == [(1, 0.51)]
+
+
+def test_a_number_cut_at_the_end_is_left_out_and_reported(tmp_path: Path) -> None:
+    log = load(tmp_path, "{'loss': 0.02, 'reward': 0.5}\n{'loss': 0.03, 'reward': 0.6, 'completion_length': 190.5")
+    assert column(log.history, "reward") == [(1, 0.5), (2, 0.6)]
+    assert column(log.history, "completions/mean_length") == []
+    assert "middle of a number" in log.unread.to_json()[0]["why"]
+
+
+def test_trainer_state_with_evaluations_and_bare_nan(tmp_path: Path) -> None:
+    rows = [
+        {"step": 5, "loss": 0.1, "reward": 0.2, "grad_norm": math.nan},
+        {"step": 5, "eval_reward": 0.3, "eval_loss": 1.0},
+        {"step": 10, "loss": 0.1, "reward": 0.25, "grad_norm": 0.5},
+        {"step": 10, "train_runtime": 9.0, "total_flos": 0.0},
+    ]
+    state = {"best_metric": None, "global_step": 10, "log_history": rows, "stateful_callbacks": {"a": {"args": {}}}}
+    for name, indent in (("flat.json", None), ("pretty.json", 2)):
+        log = load(tmp_path, json.dumps(state, indent=indent), name)
+        assert log.format == "trl-state"
+        assert column(log.history, "reward") == [(5, 0.2), (10, 0.25)]
+        assert column(log.history, "eval/reward") == [(5, 0.3)]
+        assert log.history.series("grad_norm").bad.count == 1
+
+
+def test_a_bare_list_of_rows(tmp_path: Path) -> None:
+    text = json.dumps([{"step": 1, "loss": 0.1, "reward": 0.2}, {"step": 2, "loss": 0.1, "reward": 0.3}])
+    assert column(load(tmp_path, text, "x.json").history, "reward") == [(1, 0.2), (2, 0.3)]
+
+
+def test_columns_of_equal_length(tmp_path: Path) -> None:
+    text = json.dumps({"step": [1, 2, 3], "reward": [0.1, 0.2, 0.3], "loss": [0, 0, 0]}, indent=1)
+    assert column(load(tmp_path, text, "x.json").history, "reward") == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+def test_notebook_tables_have_cells_without_a_log_and_placeholders(tmp_path: Path) -> None:
+    text = (
+        "Step | Training Loss | reward | kl | entropy\n-- | -- | -- | -- | --\n"
+        "1 | -0.283600 | 13.437500 | nan | 0\n2 | -0.149100 | 6.931818 | 0.1 | No Log\n"
+    )
+    log = load(tmp_path, text)
+    assert log.format == "trl-notebook"
+    assert column(log.history, "reward") == [(1, 13.4375), (2, 6.931818)]
+    assert "entropy" not in log.history
+
+
+@pytest.mark.parametrize("separator", ["\t", "   "])
+def test_pasted_tables(tmp_path: Path, separator: str) -> None:
+    rows = [["Step", "Training Loss", "reward", "reward_std"], ["10", "-0.02", "1.4", "2.8"], ["20", "-0.01", "1.9", "1.5"]]
+    log = load(tmp_path, "\n".join(separator.join(row) for row in rows))
+    assert column(log.history, "reward_std") == [(10, 2.8), (20, 1.5)]
+
+
+def test_saved_notebooks_with_text_and_html_output(tmp_path: Path) -> None:
+    html = ["<table>", "<thead>", "<tr>", "<th>Step</th>", "<th>Training Loss</th>", "<th>reward</th>", "</tr>", "</thead>",
+            "<tr>", "<td>1</td>", "<td>0.1</td>", "<td>0.2</td>", "</tr>", "<tr><td>2</td><td>0.1</td><td>0.3</td>", "</tr>"]  # fmt: skip
+    cell = {"outputs": [{"data": {"text/html": [line + "\n" for line in html]}}]}
+    log = load(tmp_path, json.dumps({"cells": [cell]}, indent=1), "nb.ipynb")
+    assert column(log.history, "reward") == [(1, 0.2), (2, 0.3)]
+    printed = {"outputs": [{"text": ["{'loss': 0.1, 'reward': 0.5, 'kl': 0.2}\n", "{'loss': 0.1, 'reward': 0.6, 'kl': 0.2}\n"]}]}
+    log = load(tmp_path, json.dumps({"cells": [printed]}, indent=1), "nb2.ipynb")
+    assert column(log.history, "reward") == [(1, 0.5), (2, 0.6)]
+
+
+def test_verl_console_with_colours_prefixes_numpy_and_validation(tmp_path: Path) -> None:
+    text = (
+        "\x1b[36m(TaskRunner pid=9)\x1b[0m step:0 - val-core/openai/gsm8k/reward/mean@1:np.float64(0.31)\n"
+        "\x1b[36m(TaskRunner pid=9)\x1b[0m step:1 - actor/entropy:np.float64(0.41) - actor/pg_loss:-0.001 - actor/ppo_kl:-1e-05 - "
+        "actor/grad_norm:nan - critic/grad_norm:55.0 - critic/score/mean:0.41 - critic/score/max:1.0 - critic/rewards/mean:0.40 - "
+        "response_length/mean:200.1 - response_length/clip_ratio:0.02 - timing_s/step:45.2\n"
+        "Training Progress:   0%| | 1/435 [00:45<5:30:00]\x1b[36m(TaskRunner pid=9)\x1b[0m step:2 - actor/entropy:0.4 - "
+        "critic/score/mean:0.42 - actor/grad_norm:0.2\n"
+    )
+    log = load(tmp_path, text)
+    assert log.format == "verl"
+    assert column(log.history, "reward") == [(1, 0.41), (2, 0.42)]
+    assert column(log.history, "completions/clipped_ratio") == [(1, 0.02)]
+    assert column(log.history, "grad_norm") == [(2, 0.2)]
+    assert column(log.history, "eval/openai/gsm8k/reward/mean@1") == [(0, 0.31)]
+    assert column(log.history, "step_time") == [(1, 45.2)]
+
+
+def test_verl_file_logger_writes_null_for_nan(tmp_path: Path) -> None:
+    lines = [{"step": i, "data": {"critic/score/mean": 0.1 * i, "actor/grad_norm": None if i == 2 else 0.3}} for i in (1, 2, 3)]
+    log = load(tmp_path, "\n".join(map(json.dumps, lines)), "x.jsonl")
+    assert log.format == "verl-file"
+    assert column(log.history, "grad_norm") == [(1, 0.3), (3, 0.3)]
+    assert log.history.series("grad_norm").bad.first == 2
+
+
+def test_openrlhf_console_wrapped_and_elided(tmp_path: Path) -> None:
+    text = (
+        "✨ Global step 1: {'policy_loss': 0.01, 'actor_lr': 5e-07, 'kl': 0.001, 'entropy_loss': 0.9, 'reward': 0.2, "
+        "'response_length': 300.0, 'group_reward_std': 0.2, 'timing/step_total': 30.1}\n"
+        "Global step 2: {'policy_loss': 0.02, 'kl': 0.002,\n'reward': 0.3, 'actor_grad_norm': 0.1,\n"
+        "'rollout/truncated_rate': 1.0, ...}\n"
+    )
+    log = load(tmp_path, text)
+    assert log.format == "openrlhf"
+    assert column(log.history, "reward") == [(1, 0.2), (2, 0.3)]
+    assert column(log.history, "entropy") == [(1, 0.9)]
+    assert column(log.history, "completions/clipped_ratio") == [(2, 1.0)]
+
+
+@pytest.mark.parametrize("colon", [":", ""])
+def test_prime_rl_joins_orchestrator_and_trainer_on_the_step(tmp_path: Path, colon: str) -> None:
+    text = "".join(
+        f"12:00:01 SUCCESS Step {i} | 98.02s | Reward{colon} 0.4{i} | Trainable 96/128 (75.0%) | Truncation{colon} 12.5%\n"
+        f"12:00:05 SUCCESS Step {i} | 20.1s | Loss{colon} 0.001 | Entropy{colon} 0.83 | Mismatch KL{colon} 0.0012 | "
+        f"Grad. Norm{colon} 0.13 | LR{colon} 1.00e-06\n"
+        for i in (0, 1)
+    )
+    log = load(tmp_path, text)
+    assert log.format == "prime-rl"
+    assert log.history.rows == 2
+    assert column(log.history, "reward") == [(0, 0.40), (1, 0.41)]
+    assert column(log.history, "mismatch/kl") == [(0, 0.0012), (1, 0.0012)]
+    assert column(log.history, "frac_reward_zero_std") == [(0, 0.25), (1, 0.25)]
+    assert column(log.history, "completions/clipped_ratio") == [(0, 0.125), (1, 0.125)]
+
+
+def test_nemo_rl_blocks_with_and_without_headings(tmp_path: Path) -> None:
+    block = (
+        "📊 Training Results:\n  • Loss: 0.0123\n  • Generation KL Error: 0.0009\n  • Avg Reward: 0.24{i}\n"
+        "  • Mean Generation Length: 312.5\n\n⏱️  Timing:\n  • Total step time: 35.62s\n  • generation: 4.95s (13.9%)\n"
+    )
+    headed = "".join(f"========== Step {i}/150 ==========\n" + block.replace("{i}", str(i)) for i in (3, 4))
+    bare = "".join(block.replace("{i}", str(i)) for i in (3, 4))
+    assert column(load(tmp_path, headed).history, "reward") == [(3, 0.243), (4, 0.244)]
+    log = load(tmp_path, bare)
+    assert log.format == "nemo-rl"
+    assert column(log.history, "reward") == [(1, 0.243), (2, 0.244)]
+    assert column(log.history, "step_time") == [(1, 35.62), (2, 35.62)]
+
+
+def test_ms_swift_steps_stand_in_a_fraction(tmp_path: Path) -> None:
+    rows = [
+        {"loss": 0.0, "reward": 0.1 * i, "frac_reward_zero_std": 0.5, "global_step/max_steps": f"{5 * i}/3766",
+         "elapsed_time": "1m 3s", "train_speed(s/it)": 12.5, "kl": math.nan if i == 2 else 0.01}
+        for i in (1, 2, 3)
+    ]  # fmt: skip
+    log = load(tmp_path, "\n".join(map(json.dumps, rows)), "logging.jsonl")
+    assert log.format == "ms-swift"
+    assert [step for step, _ in column(log.history, "reward")] == [5, 10, 15]
+    assert log.history.series("kl").bad.first == 10
+    assert column(log.history, "step_time")[0] == (5, 12.5)
+
+
+def test_slime_prefixes_carry_the_step(tmp_path: Path) -> None:
+    text = "".join(
+        f"(RolloutManager pid=1) rollout {i}: {{'rollout/response_len/mean': 512.2, 'rollout/raw_reward': 0.3{i}}}\n"
+        f"(Actor pid=5) step {i}: {{'train/loss': 0.01, 'train/entropy_loss': 0.3, 'train/grad_norm': 0.2, 'train/step': {i}}}\n"
+        for i in (0, 1)
+    )
+    log = load(tmp_path, text)
+    assert log.format == "slime"
+    assert column(log.history, "reward") == [(0, 0.30), (1, 0.31)]
+    assert column(log.history, "entropy") == [(0, 0.3), (1, 0.3)]
+
+
+def test_wandb_panel_exports_keep_one_run_and_name_the_others(tmp_path: Path) -> None:
+    head = '"Step","run-a - train/reward","run-a - train/reward__MIN","run-a - train/reward__MAX","run-b - train/reward"\n'
+    log = load(tmp_path, head + '"1","0.1","0.0","0.2","0.9"\n"2","0.2","0.1","0.3","0.8"\n', "x.csv")
+    assert log.format == "wandb-csv"
+    assert column(log.history, "reward") == [(1, 0.1), (2, 0.2)]
+    assert "run-b" in log.unread.to_json()[0]["why"]
+
+
+def test_wandb_history_exports_prefer_the_training_step(tmp_path: Path) -> None:
+    text = "_step,_runtime,train/reward,train/global_step,train/kl\n0,1,0.1,10,\n1,2,0.2,20,0.1\n2,3,NaN,30,0.2\n"
+    log = load(tmp_path, text, "x.csv")
+    assert column(log.history, "reward") == [(10, 0.1), (20, 0.2)]
+    assert log.history.series("reward").bad.count == 1
+    assert column(log.history, "kl") == [(20, 0.1), (30, 0.2)]
+
+
+def test_tensorboard_csvs_are_named_by_their_file_and_joined(tmp_path: Path) -> None:
+    for tag, values in (("train_reward", (0.5, 0.6)), ("train_kl", (0.01, 0.02))):
+        text = "Wall time,Step,Value\n" + "".join(f"1.7e9,{10 * (i + 1)},{v}\n" for i, v in enumerate(values))
+        (tmp_path / f"run_{tag}.csv").write_text(text, encoding="utf-8")
+    log = read(tmp_path)
+    assert log.format == "tensorboard-csv"
+    assert column(log.history, "reward") == [(10, 0.5), (20, 0.6)]
+    assert column(log.history, "kl") == [(10, 0.01), (20, 0.02)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2025-01-01 12:00:00 INFO step=10 loss=0.12 reward=0.5 kl=0.01\n2025-01-01 12:00:10 INFO step=20 loss=0.11 reward=0.6 kl=0.02\n",
+        "[12:00:00] Step 10/100 | loss: 0.12 | mean reward: 0.5 | kl: 0.01\n[12:01:00] Step 20/100 | loss: 0.1 | mean reward: 0.6 | kl: 0.02\n",
+        "iter 10 loss 0.53 reward 0.5 kl 0.01\niter 20 loss 0.50 reward 0.6 kl 0.02\n",
+        "Step 10:\n  loss: 0.1, reward: 0.5, kl: 0.01\nStep 20:\n  loss: 0.1, reward: 0.6, kl: 0.02\n",
+        "Step 10:\n  loss: 0.1\n  reward: 0.5\n  kl: 0.01\nStep 20:\n  loss: 0.1\n  reward: 0.6\n  kl: 0.02\n",
+        "Epoch 1, Step 10: Loss = 0.5, Avg Reward = 0.5 ± 0.1, KL: 0.01\nEpoch 1, Step 20: Loss = 0.4, Avg Reward = 0.6 ± 0.1, KL: 0.02\n",
+        "| Step | Reward | KL |\n|---|---|---|\n| 1–10 | 0.5 | 0.01 |\n| 11–20 | **0.6** | 0.02 |\n",
+        "step,mean_reward,kl\n10,0.5,0.01\n20,0.6,0.02\n",
+        '{"step": 10, "reward_mean": 0.5, "kl": 0.01}\n{"step": 10, "eval": true, "reward_mean": 0.9}\n{"step": 20, "reward_mean": 0.6, "kl": 0.02}\n',
+        "步骤: 10, 损失: 0.1, 奖励: 0.5, kl: 0.01\n步骤: 20, 损失: 0.1, 奖励: 0.6, kl: 0.02\n",
+    ],
+)  # fmt: skip
+def test_hand_written_logs(tmp_path: Path, text: str) -> None:
+    history = load(tmp_path, text).history
+    assert column(history, "reward") == [(10, 0.5), (20, 0.6)]
+    assert column(history, "kl") == [(10, 0.01), (20, 0.02)]
+
+
+def test_interleaved_evaluations_are_kept_apart(tmp_path: Path) -> None:
+    text = '{"step": 1, "reward_mean": 0.1, "kl": 0.0}\n{"step": 1, "eval": true, "reward_mean": 0.3}\n'
+    assert column(load(tmp_path, text, "x.jsonl").history, "eval/reward") == [(1, 0.3)]
+
+
+def test_our_own_runs_leave_the_supervised_stage_out(tmp_path: Path) -> None:
+    lines = [{"step": i, "stage": "sft", "loss": 2.0} for i in (1, 2)]
+    lines += [{"step": i, "stage": "grpo", "loss": 0.0, "reward": 0.3, "reward/a": 0.2} for i in (1, 2, 3)]
+    lines += [{"step": 3, "stage": "eval", "eval_stage": "grpo", "eval/a/score": 0.7}]
+    lines.insert(2, {"step": 2, "stage": "eval", "eval_stage": "sft", "eval/a/score": 0.5})
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    event = {"step": 2, "code": "gradient-spike", "severity": "warning", "message": "m", "action": "skip", "evidence": {}}
+    (tmp_path / "events.jsonl").write_text(json.dumps(event) + "\nbroken\n", encoding="utf-8")
+    log = read(tmp_path)
+    assert log.format == "levelhead"
+    assert column(log.history, "loss") == [(1, 0.0), (2, 0.0), (3, 0.0)]
+    assert column(log.history, "eval/a/score") == [(0, 0.5), (3, 0.7)]
+    assert column(log.history, "reward/a")[0] == (1, 0.2)
+    assert [e["action"] for e in log.events] == ["skip"]
+
+
+def test_workflow_logs_give_validity_between_updates(tmp_path: Path) -> None:
+    good = "DSL质量: fallback=False, ops=3, chain=True, DSL=Custom -> Programmer -> Review\n奖励: 0.2\n"
+    bad = "DSL质量: fallback=True, ops=0, chain=False, DSL=### Step 1: think\n奖励: 0.0\n"
+    log = load(tmp_path, good * 4 + "触发梯度更新\n" + good + bad + "触发梯度更新\n" + bad * 3)
+    assert log.format == "workflow"
+    assert column(log.history, "validity") == [(1, 1.0), (2, 0.5), (3, 0.0)]
+    assert column(log.history, "reward") == [(1, pytest.approx(0.2)), (2, pytest.approx(0.1)), (3, 0.0)]
+
+
+def test_a_key_map_reads_what_no_table_knows(tmp_path: Path) -> None:
+    text = "step,gluecksgrad,verlust\n1,0.5,0.1\n2,0.6,0.1\n"
+    log = load(tmp_path, text, "x.csv", extra={"reward": "gluecksgrad", "loss": "verlust"})
+    assert column(log.history, "reward") == [(1, 0.5), (2, 0.6)]
+
+
+def test_utf16_logs_of_a_redirected_windows_shell(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text("{'loss': 0.1, 'reward': 0.5}\n{'loss': 0.1, 'reward': 0.6}\n", encoding="utf-16")
+    assert column(read(path).history, "reward") == [(1, 0.5), (2, 0.6)]
