@@ -19,6 +19,7 @@ ROWS = [{"prompt": f"Count to {n}."} for n in range(1, 21)]
 def recipe(**grpo: Any) -> Recipe:
     return Recipe.model_validate(
         {
+            "check": False,
             "model": {"preset": "tiny", "tiny": TINY},
             "tasks": [{"kind": "function", "eval_fraction": 0.5}],
             "grpo": {"steps": 2, "batch_size": 8, "group_size": 4, "sampling": {"max_new_tokens": 8}, **grpo},

@@ -24,6 +24,7 @@ def check_batching(scene: Scene) -> Iterator[Check]:
         alone = [scene.sampler.sample([p], 1, scene.greedy(), scene.seed)[0][0] for p in prompts]
         yield _argmax(scene, prompts, together)
         yield _alone(scene, prompts, together, alone)
+        yield _seeded(scene, prompts)
 
 
 @torch.no_grad()
@@ -83,6 +84,20 @@ def _alone(scene: Scene, prompts: Sequence[Prompt], together: Sequence[Turn], al
     evidence = _evidence(scene, prompts, together) | {"largest_logp_difference": worst, "allowed": allowed}
     right = f"{len(prompts)} prompts get in one batch what they get alone"
     return judged("batching/alone", wrong, right, evidence, _FIX)
+
+
+def _seeded(scene: Scene, prompts: Sequence[Prompt]) -> Check:
+    """A seeded draw depends on the prompt, and not on its neighbours or on how often it is asked for."""
+    controls = scene.greedy(temperature=1.0)
+    together = [turns[0] for turns in scene.sampler.sample(prompts, 1, controls, scene.seed)]
+    alone = [scene.sampler.sample([p], 1, controls, scene.seed)[0][0] for p in prompts]
+    differ = sum(a.completion_ids != b.completion_ids for a, b in zip(together, alone, strict=True))
+    evidence = {"prompts": len(prompts), "differ": differ}
+    wrong = None
+    if differ > len(prompts) // 3:  # a number that falls between two tokens may tip either way by rounding
+        wrong = f"{differ} of {len(prompts)} seeded draws depend on what else is in the batch: no run can be repeated"
+    fix = "draw each completion from a generator of its own, seeded by prompt and index"
+    return judged("batching/seeded", wrong, "seeded draws are the same alone and in a batch", evidence, fix)
 
 
 def _evidence(scene: Scene, prompts: Sequence[Prompt], turns: Sequence[Turn]) -> dict[str, Any]:

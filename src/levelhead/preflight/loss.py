@@ -151,7 +151,9 @@ def _certain(scene: Scene, pairs: Sequence[_Pair]) -> int:
 def _labels(scene: Scene) -> Check:
     """Changing a completion label changes the loss; there is one label a completion token, and none for the prompt."""
     turns = [turn for turn in scene.turns if len(turn.completion_ids) > 1][:4] or scene.turns[:4]
-    sequences = [TokenSequence(t.context_ids, t.completion_ids) for t in turns]
+    shown = [pair for prompts in scene.prompts.values() for pair in demonstrations(scene, prompts[:1])]
+    drawn = [TokenSequence(t.context_ids, t.completion_ids) for t in turns]
+    sequences = [TokenSequence(s.context_ids, s.completion_ids, i) for i, s in enumerate([*drawn, *shown])]
     policy = scene.policy
     labels = dead = 0
     with torch.no_grad():
@@ -171,7 +173,7 @@ def _labels(scene: Scene) -> Check:
             dead += int((policy.score(changed).logp == before).sum())
             mask = float(micro.mask().sum())
             dead += int(mask != len(micro.targets))
-    tokens = sum(len(t.completion_ids) for t in turns)
+    tokens = sum(len(s.completion_ids) for s in sequences)
     evidence = {"completion_tokens": tokens, "labels": labels, "labels_without_effect": dead}
     wrong = None
     if labels != tokens:

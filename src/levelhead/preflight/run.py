@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from levelhead.errors import InputError, RewardError
 from levelhead.preflight.advice import check_advice
@@ -38,13 +38,16 @@ FAMILIES: dict[str, Family] = {
 """What is checked, in this order."""
 
 
-def preflight(setup: Setup, *, tell: Callable[[Check], None] | None = None) -> Report:
+def preflight(
+    setup: Setup, *, families: Collection[str] = FAMILIES, tell: Callable[[Check], None] | None = None
+) -> Report:
     """Make every check on the run's own policy, tokenizer, tasks and recipe.
 
     Weights, gradients, modes and random generators are left as they were.
 
     Args:
         setup: As the run will use it.
+        families: Which to make; all unless given.
         tell: Called with each check as it is made.
     """
     start = time.perf_counter()
@@ -53,6 +56,8 @@ def preflight(setup: Setup, *, tell: Callable[[Check], None] | None = None) -> R
     try:
         with untouched(setup.policy):
             for name, family in FAMILIES.items():
+                if name not in families:
+                    continue
                 for check in _made(name, family, scene):
                     checks.append(check)
                     if tell is not None:

@@ -1,0 +1,76 @@
+"""Every known bug is caught by the check that is meant for it, and nothing is caught where there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from levelhead.lab.faults import FAULTS, inject
+from levelhead.preflight import preflight
+from preflight_setup import setup_of
+
+CAUGHT_BY = {
+    "sft-joins-strings": "tokens/same-prompt",
+    "prompt-in-the-targets": "tokens/same-prompt",
+    "template-without-last-newline": "tokens/generation-prompt",
+    "truncation-cuts-the-generation-prompt": "tokens/context",
+    "incomplete-stop-set": "stops/complete",
+    "targets-without-stop-token": "loss/stop-token",
+    "response-cut-by-padding-count": "batching/greedy",
+    "positions-count-padding": "batching/greedy",
+    "attention-to-padding": "batching/alone",
+    "draws-depend-on-the-batch": "batching/seeded",
+    "stale-sampler-weights": "agreement/synced",
+    "penalties-count-the-prompt": "sampling/penalties",
+    "logprobs-after-controls": "agreement/sampler",
+    "retokenized-from-text": "tokens/made-once",
+    "appended-end-of-turn": "tokens/made-once",
+    "judge-reads-the-prompt": "rewards/attached/echo",
+    "rewards-out-of-step": "rewards/attached/echo",
+    "mask-for-right-padding": "loss/completion-only",
+    "labels-off-by-one": "agreement/packing",
+    "pad-is-end-of-turn": "loss/labels",
+    "logprobs-of-the-raw-prompt": "agreement/trainer",
+    "temperature-in-sampling-only": "agreement/trainer",
+    "reference-not-frozen": "agreement/reference",
+    "dropout-left-on": "agreement/dropout",
+    "entropy-penalised": "signs/entropy",
+    "entropy-negated-twice": "signs/audit",
+    "kl-rewarded": "signs/kl",
+    "advantages-negated": "signs/reward",
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_is_caught(name: str) -> None:
+    check = CAUGHT_BY[name]
+    with inject(name):
+        report = preflight(setup_of(*FAULTS[name].settings), families=[check.split("/")[0]])
+    assert check in [found.name for found in report.failures], {c.name: (c.status, c.message) for c in report.checks}
+
+
+@pytest.mark.parametrize("settings", sorted({fault.settings for fault in FAULTS.values()}))
+def test_clean_run_passes_with_the_same_settings(settings: tuple[str, ...]) -> None:
+    report = preflight(setup_of(*settings))
+    assert not report.failures, report.failures
+
+
+def test_every_fault_has_its_check() -> None:
+    assert set(CAUGHT_BY) == set(FAULTS)
+
+
+def test_faults_are_gone_once_left() -> None:
+    with inject("labels-off-by-one"):
+        pass
+    assert not preflight(setup_of(), families=["agreement"]).failures
+
+
+def test_preflight_leaves_weights_gradients_and_random_numbers_alone() -> None:
+    setup = setup_of("grpo.kl.coef=0.05", "grpo.entropy.coef=0.01")
+    before = {name: p.detach().clone() for name, p in setup.policy.model.named_parameters()}
+    state = torch.get_rng_state()
+    preflight(setup)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(p, before[n]) and p.grad is None for n, p in setup.policy.model.named_parameters())
+    assert not setup.policy.keeps_reference
+    assert not setup.policy.model.training

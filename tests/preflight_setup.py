@@ -1,0 +1,51 @@
+"""A recipe that preflight tests can afford: a policy of a few thousand weights, two tasks, rewards with contrast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from levelhead.api import function_tasks
+from levelhead.recipe import Recipe
+from levelhead.recipe.load import parse
+from levelhead.training.prepare import Setup, prepare
+
+TEXT = """
+name: probe
+model:
+  preset: tiny
+  dtype: float32
+  tiny: {hidden_size: 32, layers: 2, heads: 2, kv_heads: 1, intermediate_size: 48, vocab_size: 320, context: 512}
+tasks:
+  - {kind: function, name: echo, oracle: answer}
+  - {kind: math, items: 12}
+sft: {steps: 2, batch_size: 4}
+grpo:
+  steps: 2
+  batch_size: 16
+  group_size: 4
+  sampling: {max_new_tokens: 24}
+  optimizer: {learning_rate: 1.0e-3}
+eval: {sampling: {max_new_tokens: 64}}
+"""
+ROWS = tuple(
+    {"prompt": f"Say the number {n}." + " Take your time." * (n % 5), "answer": f"It is {n}."} for n in range(16)
+)
+
+
+def closeness(prompts: Sequence[Any], completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
+    """1 for the answer, less for each character that is missing, too much or wrong."""
+    texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
+    return [
+        1.0 - sum(x != y for x, y in zip(t.ljust(80), a.ljust(80), strict=False)) / 40 - abs(len(t) - len(a)) / 100
+        for t, a in zip(texts, answer, strict=True)
+    ]
+
+
+def recipe_of(*settings: str) -> Recipe:
+    return parse(TEXT, settings, source="probe")
+
+
+def setup_of(*settings: str, reward: Any = closeness, rows: Sequence[Mapping[str, Any]] = ROWS) -> Setup:
+    recipe = recipe_of(*settings)
+    return prepare(recipe, tasks=function_tasks(recipe, list(rows), reward))
