@@ -1,0 +1,71 @@
+"""Write the fault table of docs/preflight.md: each known bug, the checks that catch it, and what they say.
+
+python bench/fault_table.py            print the table
+python bench/fault_table.py --write    put it into docs/preflight.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from levelhead.lab.faults import FAULTS, Fault, inject  # noqa: E402
+from levelhead.preflight import Check, preflight  # noqa: E402
+from preflight_setup import setup_of  # noqa: E402
+
+PAGE = ROOT / "docs" / "preflight.md"
+START, END = "<!-- fault table -->", "<!-- end of fault table -->"
+FAMILIES = ("tokens", "batching", "stops", "agreement", "loss", "sampling", "signs", "rewards")
+
+
+def row(fault: Fault) -> str:
+    """One line of the table."""
+    with inject(fault.name):
+        failures = preflight(setup_of(*fault.settings), families=FAMILIES).failures
+    if not failures:
+        return f"| `{fault.name}` | {fault.story} | **not caught** | |"
+    nearest = max(failures, key=lambda check: (telling(check), -failures.index(check)))
+    others = [check.name for check in failures if check is not nearest]
+    names = f"**{nearest.name}**" + (", " + ", ".join(others) if others else "")
+    message = nearest.message.replace("|", "\\|").replace("\n", " ")
+    return f"| `{fault.name}` | {fault.story} | {names} | {message} |"
+
+
+def telling(check: Check) -> int:
+    """A check that broke off says less than one that found something."""
+    return 0 if check.name.endswith("/error") else 1
+
+
+def table() -> tuple[str, int]:
+    """The whole table, and how many faults nothing caught."""
+    lines = ["| fault | what goes wrong | caught by | what the first check says |", "|---|---|---|---|"]
+    for fault in FAULTS.values():
+        lines.append(row(fault))
+        print(lines[-1], file=sys.stderr, flush=True)
+    clean = preflight(setup_of(), families=FAMILIES).failures
+    lines.append(f"| none | a clean run | {', '.join(c.name for c in clean) or 'nothing fails'} | |")
+    return "\n".join(lines), sum("**not caught**" in line for line in lines) + len(clean)
+
+
+def main() -> None:
+    """Make the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="put it into docs/preflight.md")
+    arguments = parser.parse_args()
+    text, missed = table()
+    if arguments.write:
+        page = PAGE.read_text(encoding="utf-8")
+        before, _, rest = page.partition(START)
+        _, _, after = rest.partition(END)
+        PAGE.write_text(f"{before}{START}\n{text}\n{END}{after}", encoding="utf-8")
+    else:
+        print(text)
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
