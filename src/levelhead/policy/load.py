@@ -64,8 +64,9 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
         raise InputError(f"{folder}: no model here (neither config.json nor adapter_config.json)")
     codec = Codec(_quiet(lambda: AutoTokenizer.from_pretrained(str(folder))))
     if adapter:
-        base = _pretrained(section, compute, True).to(device)  # type: ignore[arg-type]
-        return Policy(_adapter(base, section.lora, seed, folder), codec, compute)
+        torch.manual_seed(seed)
+        base = _tiny(section, codec) if section.preset == "tiny" else _pretrained(section, compute, True)
+        return _finish(section, base.to(device), codec, compute, seed, folder)  # type: ignore[arg-type]
     model = _quiet(
         lambda: AutoModelForCausalLM.from_pretrained(
             str(folder), dtype=torch.float32, attn_implementation=section.attention
@@ -136,15 +137,20 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def fingerprint(policy: Policy) -> str:
     """Short hash of the architecture and vocabulary, to tell a checkpoint of another model."""
-    shapes = [f"{name}:{tuple(p.shape)}" for name, p in policy.base.named_parameters() if "lora_" not in name]
+    added = ("lora_", f".{REFERENCE_ADAPTER}.")
+    parameters = policy.base.named_parameters()
+    shapes = [f"{name}:{tuple(p.shape)}" for name, p in parameters if not any(part in name for part in added)]
     return hashlib.sha256("\n".join([*shapes, str(policy.codec.vocab_size)]).encode()).hexdigest()[:16]
 
 
-def _finish(section: Model, model: PreTrainedModel, codec: Codec, compute: torch.dtype, seed: int) -> Policy:
+def _finish(
+    section: Model, model: PreTrainedModel, codec: Codec, compute: torch.dtype, seed: int, adapter: Path | None = None
+) -> Policy:
+    """Set up gradient checkpointing and LoRA; ``adapter`` is the folder of one that has been trained."""
     if section.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.config.use_cache = False
-    wrapped: Any = model if section.lora is None else _adapter(model, section.lora, seed, None)
+    wrapped: Any = model if section.lora is None else _adapter(model, section.lora, seed, adapter)
     policy = Policy(wrapped, codec, compute)
     policy.model.eval()
     return policy
@@ -190,16 +196,13 @@ def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrained
     return model
 
 
-def _adapter(model: PreTrainedModel, lora: Lora | None, seed: int, folder: Path | None) -> Any:
-    from peft import LoraConfig, PeftModel, get_peft_model
+def _adapter(model: PreTrainedModel, lora: Lora, seed: int, folder: Path | None) -> Any:
+    from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(seed)
     if folder is not None:
-        wrapped = PeftModel.from_pretrained(model, str(folder), is_trainable=True)
-        if (folder / REFERENCE_ADAPTER / "adapter_config.json").is_file():
-            wrapped.load_adapter(str(folder / REFERENCE_ADAPTER), adapter_name=REFERENCE_ADAPTER, is_trainable=False)
+        wrapped = _trained_adapter(model, folder)
     else:
-        assert lora is not None  # noqa: S101 - load_checkpoint has compared the recipe with the folder
         config = LoraConfig(
             r=lora.r,
             lora_alpha=lora.alpha,
@@ -215,6 +218,24 @@ def _adapter(model: PreTrainedModel, lora: Lora | None, seed: int, folder: Path 
     return wrapped
 
 
+def _trained_adapter(model: PreTrainedModel, folder: Path) -> Any:
+    """Put a checkpoint's adapter on a model, and the reference's where there is one.
+
+    Raises:
+        InputError: The adapter was trained on another model.
+    """
+    from peft import PeftModel
+
+    try:
+        wrapped = PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+        if (folder / REFERENCE_ADAPTER / "adapter_config.json").is_file():
+            wrapped.load_adapter(str(folder / REFERENCE_ADAPTER), adapter_name=REFERENCE_ADAPTER, is_trainable=False)
+    except (RuntimeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
+        raise InputError(f"{folder}: the adapter of another model: {reason}") from None
+    return wrapped
+
+
 def _generation_eos(section: Model) -> list[int]:
     from transformers import GenerationConfig
 
@@ -227,14 +248,26 @@ def _generation_eos(section: Model) -> list[int]:
 
 
 def _same_shape(section: Model, model: PreTrainedModel, folder: Path) -> None:
-    if section.preset != "tiny":
-        return
-    config = model.config
-    for key, wanted in (("hidden_size", section.tiny.hidden_size), ("num_hidden_layers", section.tiny.layers)):
-        found = getattr(config, key, None)
-        if found != wanted:
+    """Refuse a checkpoint of a model other than the recipe's."""
+    if section.preset == "tiny":
+        wanted: dict[str, Any] = {"hidden_size": section.tiny.hidden_size, "num_hidden_layers": section.tiny.layers}
+        source = "model.tiny"
+    else:
+        name = str(section.name)
+        try:
+            config = AutoConfig.from_pretrained(
+                name, revision=section.revision, trust_remote_code=section.trust_remote_code
+            )
+        except (OSError, ValueError):
+            return  # the checkpoint holds all that is needed; its fingerprint has been written with it
+        keys = ("model_type", "hidden_size", "num_hidden_layers", "vocab_size")
+        wanted = {key: getattr(config, key, None) for key in keys}
+        source = f"model.name {name}"
+    for key, value in wanted.items():
+        found = getattr(model.config, key, None)
+        if found != value:
             raise InputError(
-                f"{folder}: a checkpoint of another model: {key} is {found}, the recipe's model.tiny gives {wanted}"
+                f"{folder}: a checkpoint of another model: {key} is {found}, the recipe's {source} gives {value}"
             )
 
 

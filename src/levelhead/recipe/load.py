@@ -131,11 +131,13 @@ def _apply(data: dict[str, Any], override: str) -> None:
 
 
 def _explain(error: ErrorDetails, source: str) -> str:
-    parts = [part for part in error["loc"] if not _is_tag(part)]
-    key = ".".join(str(part) for part in parts) or "(top level)"
+    *above, last = _walk(error["loc"]) or [("(top level)", frozenset())]
+    parts = [part for part, _ in (*above, last)]
+    key = ".".join(parts)
     if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(parts[-1]), _known_keys(error["loc"][:-1]), n=1, cutoff=0.5)
-        hint = f"; did you mean {'.'.join([*map(str, parts[:-1]), near[0]])!r}?" if near else ""
+        known = sorted({name for model in last[1] for name in model.model_fields})
+        near = difflib.get_close_matches(parts[-1], known, n=1, cutoff=0.5)
+        hint = f"; did you mean {'.'.join([*parts[:-1], near[0]])!r}?" if near else ""
         return f"{source}: unknown key {key!r}{hint}"
     if error["type"] == "missing":
         return f"{source}: {key}: missing"
@@ -145,49 +147,28 @@ def _explain(error: ErrorDetails, source: str) -> str:
     return f"{source}: {key}: {message}{shown}"
 
 
-def _is_tag(part: int | str) -> bool:
-    """Whether a location part is a union tag (the ``kind`` of a task) and no key of the file."""
-    return isinstance(part, str) and part in _kinds()
+def _walk(location: Iterable[int | str]) -> list[tuple[str, frozenset[type[BaseModel]]]]:
+    """Keys of the file on the way to a location, each with the sections that it may be a key of.
 
-
-def _kinds() -> set[str]:
-    tags: set[str] = set()
-    for model in _models(Recipe, set()):
-        kind = model.model_fields.get("kind")
-        if kind is not None:
-            tags.update(value for value in get_args(kind.annotation) if isinstance(value, str))
-    return tags
-
-
-def _models(annotation: Any, seen: set[type[BaseModel]]) -> set[type[BaseModel]]:
-    """Every section reachable from an annotation."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        if annotation not in seen:
-            seen.add(annotation)
-            for info in annotation.model_fields.values():
-                _models(info.annotation, seen)
-    else:
-        for argument in get_args(annotation):
-            _models(argument, seen)
-    return seen
-
-
-def _known_keys(location: Iterable[int | str]) -> list[str]:
-    """Keys of the section at a location."""
-    models: set[type[BaseModel]] = {Recipe}
+    Where a key may hold several kinds of section, the part after it is the ``kind`` and no key of the file.
+    """
+    found: list[tuple[str, frozenset[type[BaseModel]]]] = []
+    models: frozenset[type[BaseModel]] = frozenset({Recipe})
     for part in location:
-        if isinstance(part, int):
+        chosen = frozenset(model for model in models if part in _kinds(model))
+        if isinstance(part, str) and len(models) > 1 and chosen:
+            models = chosen
             continue
-        if _is_tag(part):
-            models = {m for m in models if part in get_args(m.model_fields["kind"].annotation)} or models
-            continue
-        models = {
-            section
-            for model in models
-            if part in model.model_fields
-            for section in _direct(model.model_fields[part].annotation)
-        }
-    return sorted({name for model in models for name in model.model_fields})
+        found.append((str(part), models))
+        if isinstance(part, str):
+            fields = (model.model_fields[part] for model in models if part in model.model_fields)
+            models = frozenset(section for field in fields for section in _direct(field.annotation))
+    return found
+
+
+def _kinds(model: type[BaseModel]) -> tuple[Any, ...]:
+    kind = model.model_fields.get("kind")
+    return () if kind is None else get_args(kind.annotation)
 
 
 def _direct(annotation: Any) -> set[type[BaseModel]]:

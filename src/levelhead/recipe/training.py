@@ -91,6 +91,20 @@ class Grpo(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _advantage_fits(self) -> Self:
+        advantage = self.advantage
+        k = advantage.k or 4
+        least = {"pass_at_k": k + 1, "pkpo": k}.get(advantage.kind, 2)
+        if self.group_size < least:
+            raise ValueError(
+                f"advantage.kind: {advantage.kind} with k={k} needs a group_size of at least {least}, "
+                f"got {self.group_size}; set advantage.k lower or group_size higher"
+            )
+        if advantage.kind == "gdpo" and self.kl.where == "reward":
+            raise ValueError("kl.where: reward charges the total reward, which advantage.kind: gdpo does not look at")
+        return self
+
 
 class Evaluation(Section):
     """Scoring on held-out items."""

@@ -1,4 +1,4 @@
-"""From scored groups to training samples: advantages by task, dead groups set aside, reward metrics."""
+"""From scored groups to training samples, and what is reported of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
+import torch
 
-from levelhead.objective import advantages
+from levelhead.objective.masks import entropy_threshold
 from levelhead.policy.packing import TokenSequence
-from levelhead.recipe.objective import Advantage
 from levelhead.records import Group, Rollout
+from levelhead.training.credit import Credit
+from levelhead.training.rescore import Rescored, Scores
 
 SOLVED_AT = 0.5
 """A group whose rewards are all equal counts as solved from this reward on, else as failed."""
@@ -29,6 +30,10 @@ class Sample:
         weight: 1 / turns of its rollout: a long episode weighs what a short one does.
         live: Whether its group carries signal.
         truncated: Whether its rollout ran out of budget.
+        behaviour: Log-probabilities of the draws, after every sampling control.
+        advantages: Of each token, where the estimator tells them apart.
+        old: Log-probabilities that the trainer computed before the first update, where it did.
+        keep: 1 for tokens to learn from and 0 for others, where not all count.
     """
 
     sequence: TokenSequence
@@ -38,6 +43,10 @@ class Sample:
     weight: float
     live: bool
     truncated: bool
+    behaviour: tuple[float, ...] = ()
+    advantages: tuple[float, ...] | None = None
+    old: tuple[float, ...] | None = None
+    keep: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,66 +64,79 @@ class Batch:
     advantages: list[list[float]]
 
 
-def make_batch(groups: Sequence[Group], recipe: Advantage) -> Batch:
-    """Compute advantages within each task and flatten rollouts into samples.
+def make_batch(
+    groups: Sequence[Group],
+    credited: Sequence[Credit],
+    scores: Scores | None = None,
+    top_entropy: float | None = None,
+) -> Batch:
+    """Flatten rollouts into samples.
 
-    Groups of one size are taken together; a group that lost all but one of its rollouts teaches nothing.
+    Args:
+        groups: Scored.
+        credited: Of each group.
+        scores: Of their tokens, where they have been scored.
+        top_entropy: Share of the batch's tokens to learn from, those of highest entropy; all unless given.
     """
-    found: dict[int, tuple[list[float], bool]] = {}
-    buckets: dict[tuple[str, int], list[int]] = {}
-    for index, group in enumerate(groups):
-        buckets.setdefault((group.prompt.task, len(group.rollouts)), []).append(index)
-    for (_, size), members in buckets.items():
-        if size < 2:
-            found.update((i, ([0.0] * size, False)) for i in members)
-            continue
-        result = _advantages([groups[i] for i in members], recipe)
-        for row, i in enumerate(members):
-            found[i] = (result.values_gk[row].tolist(), bool(result.live_g[row]))
-    samples = [_samples(i, group, *found[i]) for i, group in enumerate(groups)]
-    values = _metrics(groups, [found[i][1] for i in range(len(groups))])
-    return Batch(samples, values, [found[i][0] for i in range(len(groups))])
-
-
-def _advantages(groups: Sequence[Group], recipe: Advantage) -> advantages.Advantages:
-    rewards_gk = np.array([group.rewards for group in groups], dtype=np.float64)
-    extras = dict(recipe.options())
-    needed = advantages.inputs(recipe.kind)
-    if "lengths_gk" in needed or recipe.statistics == "tokens":
-        extras["lengths_gk"] = np.array([[float(r.length) for r in group.rollouts] for group in groups])
-    return advantages.compute(recipe.kind, rewards_gk, ddof=recipe.ddof, eps=recipe.eps, clip=recipe.clip, **extras)
-
-
-def _samples(bundle: int, group: Group, values: Sequence[float], live: bool) -> list[Sample]:
-    return [
-        Sample(
-            TokenSequence(turn.context_ids, turn.completion_ids, bundle),
-            group.prompt.task,
-            value,
-            turn.logprobs,
-            1.0 / len(rollout.turns),
-            live,
-            rollout.truncated,
-        )
-        for rollout, value in zip(group.rollouts, values, strict=True)
-        for turn in rollout.turns
+    threshold = None
+    if top_entropy is not None and scores is not None:
+        threshold = _threshold(scores, top_entropy)
+    samples = [
+        _samples(i, group, credit, None if scores is None else scores[i], threshold)
+        for i, (group, credit) in enumerate(zip(groups, credited, strict=True))
     ]
+    return Batch(samples, _metrics(groups, credited), [credit.values for credit in credited])
 
 
-def _metrics(groups: Sequence[Group], live: Sequence[bool]) -> dict[str, float]:
+def _samples(
+    bundle: int, group: Group, credit: Credit, scores: list[list[Rescored]] | None, threshold: float | None
+) -> list[Sample]:
+    found: list[Sample] = []
+    for k, rollout in enumerate(group.rollouts):
+        tokens = None if credit.tokens is None else iter(credit.tokens[k])
+        for t, turn in enumerate(rollout.turns):
+            known = None if scores is None else scores[k][t]
+            found.append(
+                Sample(
+                    TokenSequence(turn.context_ids, turn.completion_ids, bundle),
+                    group.prompt.task,
+                    credit.values[k],
+                    turn.logprobs,
+                    1.0 / len(rollout.turns),
+                    credit.live,
+                    rollout.truncated,
+                    turn.behaviour_logprobs,
+                    None if tokens is None else tuple(next(tokens) for _ in turn.completion_ids),
+                    None if known is None else known.logprobs,
+                    None if known is None or threshold is None else _kept(known.entropies, threshold),
+                )
+            )
+    return found
+
+
+def _threshold(scores: Scores, fraction: float) -> float | None:
+    entropies = [h for group in scores for turns in group for turn in turns for h in turn.entropies]
+    if not entropies:
+        return None
+    row = torch.tensor([entropies], dtype=torch.float64)
+    return entropy_threshold(row, torch.ones_like(row), fraction)
+
+
+def _kept(entropies: Sequence[float], threshold: float) -> tuple[float, ...]:
+    return tuple(float(entropy >= threshold) for entropy in entropies)
+
+
+def _metrics(groups: Sequence[Group], credited: Sequence[Credit]) -> dict[str, float]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     if not rollouts:
         return {}
     values = {
         "reward": statistics.fmean(r.reward for r in rollouts),
         "reward_std": statistics.fmean(statistics.pstdev(g.rewards) for g in groups if g.rollouts),
-        "frac_reward_zero_std": 1 - statistics.fmean(live),
         "validity": _validity(rollouts),
+        "live_groups": statistics.fmean(credit.live for credit in credited),
     }
-    dead = [group for group, alive in zip(groups, live, strict=True) if not alive and group.rollouts]
-    solved = sum(group.rewards[0] >= SOLVED_AT for group in dead)
-    values["dead_groups/all_solved"] = solved / len(groups)
-    values["dead_groups/all_failed"] = (len(dead) - solved) / len(groups)
+    values |= _without_contrast(groups, credited)
     by_task: dict[str, list[Rollout]] = {}
     for group in groups:
         by_task.setdefault(group.prompt.task, []).extend(group.rollouts)
@@ -123,7 +145,23 @@ def _metrics(groups: Sequence[Group], live: Sequence[bool]) -> dict[str, float]:
             values[f"reward/{task}"] = statistics.fmean(r.reward for r in members)
             values[f"validity/{task}"] = _validity(members)
             values |= _parts(members, f"rewards/{task}/" if len(by_task) > 1 else "rewards/")
+            shaped = [x for g, c in zip(groups, credited, strict=True) if g.prompt.task == task for x in c.shaped]
+            if shaped != [r.reward for r in members]:
+                values[f"reward_shaped/{task}"] = statistics.fmean(shaped)
     return values | _lengths(rollouts)
+
+
+def _without_contrast(groups: Sequence[Group], credited: Sequence[Credit]) -> dict[str, float]:
+    """Groups whose rewards are all equal once shaped, by side; one with nothing left in it has no side."""
+    pairs = zip(groups, credited, strict=True)
+    flat = [group for group, credit in pairs if not credit.shaped or max(credit.shaped) == min(credit.shaped)]
+    solved = sum(bool(group.rollouts) and statistics.fmean(group.rewards) >= SOLVED_AT for group in flat)
+    failed = sum(bool(group.rollouts) for group in flat) - solved
+    return {
+        "frac_reward_zero_std": len(flat) / len(groups),
+        "dead_groups/all_solved": solved / len(groups),
+        "dead_groups/all_failed": failed / len(groups),
+    }
 
 
 def _validity(rollouts: Sequence[Rollout]) -> float:

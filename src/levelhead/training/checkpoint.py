@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -35,7 +36,8 @@ class State:
         best: Best evaluation score so far.
         seconds: Spent so far, over all sittings.
         stream: Position in the prompts.
-        objective: State of the controllers.
+        trainer: Coefficients and running statistics of the reinforcement stage.
+        lost: Updates without a finite gradient, in a row.
     """
 
     stage: str
@@ -47,7 +49,8 @@ class State:
     best: float | None = None
     seconds: float = 0.0
     stream: dict[str, Any] = field(default_factory=dict)
-    objective: dict[str, Any] = field(default_factory=dict)
+    trainer: dict[str, Any] = field(default_factory=dict)
+    lost: int = 0
 
 
 class Checkpoints:
@@ -116,7 +119,8 @@ class Checkpoints:
         with _full_disk(draft, f"checkpoint {name}"):
             policy.save(draft)
             if optimizer is not None:
-                torch.save(dict(optimizer), draft / "training.pt")
+                with (draft / "training.pt").open("wb") as file:
+                    torch.save(dict(optimizer), file)
             (draft / "state.json").write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
             publish(draft, self._root / name)
         return self._root / name
@@ -149,6 +153,20 @@ def read_training(folder: Path, device: torch.device) -> dict[str, Any]:
     return state
 
 
+def _out_of_space(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, says that nothing more can be written."""
+    while error is not None:
+        number = getattr(error, "errno", None)
+        if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or _NO_SPACE.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+_NO_SPACE = re.compile(r"No space left|File too large|os error (27|28|122)\b")
+"""How libraries put it that raise no OSError."""
+
+
 class _full_disk:  # noqa: N801 - reads as a statement
     """Turns a full disk into an error that says what survives."""
 
@@ -162,8 +180,7 @@ class _full_disk:  # noqa: N801 - reads as a statement
         if error is None:
             return
         shutil.rmtree(self._draft, ignore_errors=True)
-        number = getattr(error, "errno", None)
-        if number in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
+        if _out_of_space(error):
             raise InputError(
                 f"{self._draft.parent}: no space left while saving {self._what}; the checkpoints before it are whole: "
                 "free some space and continue with --resume"

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -18,8 +19,10 @@ from levelhead.rollout.base import Sampler
 from levelhead.rollout.draws import derive
 from levelhead.training.batch import Batch, Sample, make_batch
 from levelhead.training.collect import Collected, Collector, rollout_seed
-from levelhead.training.objective import ON_POLICY, Objective
-from levelhead.training.optim import Updater
+from levelhead.training.credit import Creditor
+from levelhead.training.objective import NonFiniteError, Objective, Plan
+from levelhead.training.optim import Updater, lost_gradient
+from levelhead.training.rescore import Scores, rescore, wanted
 from levelhead.training.stream import PromptStream
 
 
@@ -55,6 +58,7 @@ class GrpoTrainer:
         recipe: The ``grpo`` section.
         seed: Of every draw.
         observers: Shown every record; the guard is one.
+        creditor: Rewards to advantages; without shaping unless given.
     """
 
     def __init__(
@@ -68,10 +72,12 @@ class GrpoTrainer:
         recipe: Grpo,
         seed: int,
         observers: Sequence[Observer] = (),
+        creditor: Creditor | None = None,
     ) -> None:
         self.policy, self.sampler, self.collector = policy, sampler, collector
         self.stream, self.objective, self.updater = stream, objective, updater
         self.recipe, self.seed, self.observers = recipe, seed, observers
+        self.creditor = creditor or Creditor(recipe, {})
         self.merger = make_merger(policy, recipe, seed)
 
     def step(self, step: int) -> StepResult:
@@ -80,16 +86,37 @@ class GrpoTrainer:
         prompts = self.stream.take(self.recipe.batch_size // self.recipe.group_size)
         controls = self.recipe.sampling.at(step - 1, self.recipe.steps)
         rollouts = self.collector.collect(prompts, self.recipe.group_size, controls, rollout_seed(self.seed, step))
-        batch = make_batch(rollouts.groups, self.recipe.advantage)
-        trained = time.perf_counter()
-        updates = [self._update(step, samples, i) for i, samples in enumerate(self._minibatches(batch, step))]
+        collected = time.perf_counter()
+        scores = self._rescore(rollouts.groups, controls.temperature or 1.0)
+        credited, measured = self.creditor.assign(rollouts.groups, scores, self.objective.kl_coefs)
+        batch = make_batch(rollouts.groups, credited, scores, self.recipe.loss.top_entropy)
+        updates = [
+            self._update(step, samples, i, controls.temperature)
+            for i, samples in enumerate(self._minibatches(batch, step))
+        ]
         self.sampler.sync(self.policy, self.updater.done)
-        values = {**batch.values, **_mean([u.values for u in updates]), **self.objective.coefficients()}
+        values = {**batch.values, **measured, **_mean([u.values for u in updates]), **self.objective.coefficients()}
         values["dropped_rollouts"] = float(rollouts.dropped)
         self.objective.control(values)
-        record = StepRecord(step, "grpo", values, _timings(rollouts, trained - start, time.perf_counter() - start))
+        record = StepRecord(step, "grpo", values, _timings(rollouts, collected - start, time.perf_counter() - start))
         result = StepResult(record, rollouts.groups, batch.advantages, [e for u in updates for e in u.events])
         return self._observe(result, stop=any(u.stop for u in updates))
+
+    def state(self) -> dict[str, Any]:
+        """Coefficients and running statistics, as JSON."""
+        return {"coefficients": self.objective.state(), "moments": self.creditor.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state`."""
+        self.objective.load_state(state["coefficients"])
+        self.creditor.load_state(state["moments"])
+
+    def _rescore(self, groups: Sequence[Group], temperature: float) -> Scores | None:
+        """Score the batch's tokens beforehand, where an estimator or a mask must see all of them first."""
+        if not wanted(self.recipe):
+            return None
+        reference = self.recipe.kl.where == "reward" and self.policy.keeps_reference
+        return rescore(self.policy, groups, temperature, self.recipe.tokens_per_microbatch, reference=reference)
 
     def _minibatches(self, batch: Batch, step: int) -> list[list[Sample]]:
         """Deal the groups into one hand an update; later epochs in a new order."""
@@ -104,30 +131,23 @@ class GrpoTrainer:
                 hands.append([sample for i in chosen for sample in batch.groups[i]])
         return hands
 
-    def _update(self, step: int, samples: Sequence[Sample], index: int) -> _Update:
+    def _update(self, step: int, samples: Sequence[Sample], index: int, temperature: float) -> _Update:
         """One optimizer step: terms, gradient, observers, weights."""
-        computed = [s for s in samples if self.objective.computes(s)]
-        shares = self.objective.shares(samples)
+        seed = derive(self.seed, "update", step, index)
+        plan = self.objective.plan(samples, temperature=temperature, on_policy=index == 0, seed=seed)
         values: dict[str, float] = {"loss": 0.0, "grad_norm": 0.0, "learning_rate": self.updater.learning_rate}
-        if not computed:
-            self.updater.clear()
-            return _Update(values)
-        old = ON_POLICY if index == 0 else "sampler"
-        auditor = Auditor(self.policy.parameters) if self._audits() else None
-        with self.policy.training():
-            for task in shares:  # a task at a time: its own backward pass then never runs through another's rows
-                members = [s for s in computed if s.task == task]
-                for micro in self.policy.pack([s.sequence for s in members], self.recipe.tokens_per_microbatch):
-                    terms = self.objective.terms(self.policy, micro, members, shares, old)
-                    if auditor is not None:
-                        auditor.add(terms)
-                    self.merger.add(terms)
-        merged = self.merger.finish()
-        values |= self.objective.values(shares) | dict(merged.metrics)
-        values["grad_norm"] = self.updater.clip()
         update = _Update(values)
+        if not plan.samples:
+            self.updater.clear()
+            return update
+        auditor = Auditor(self.policy.parameters) if self._audits() else None
+        broken = self._accumulate(plan, auditor)
+        merged = self.merger.finish()
+        values |= self.objective.values(plan.shares) | dict(merged.metrics)
+        values["grad_norm"] = math.nan if broken else self.updater.clip()
         if not math.isfinite(values["grad_norm"]):
-            update.skip(step, "nonfinite", "the gradient is not finite; the update was skipped", values)
+            update.events.append(lost_gradient(step, values))
+            update.skipped = True
         elif auditor is not None:
             report = auditor.finish(self.updater.optimizer)
             values |= report.metrics
@@ -144,6 +164,21 @@ class GrpoTrainer:
         else:
             self.updater.step()
         return update
+
+    def _accumulate(self, plan: Plan, auditor: Auditor | None) -> bool:
+        """Run the forward and backward passes of an update; returns whether one broke."""
+        with self.policy.training():
+            for task, members in plan.samples.items():  # a task at a time: no backward runs through another's rows
+                for micro in self.policy.pack([s.sequence for s in members], self.recipe.tokens_per_microbatch):
+                    try:
+                        terms = self.objective.terms(self.policy, micro, task, plan)
+                    except NonFiniteError:
+                        self.merger.start()
+                        return True
+                    if auditor is not None:
+                        auditor.add(terms)
+                    self.merger.add(terms)
+        return False
 
     def _audits(self) -> bool:
         audit, done = self.recipe.audit, self.updater.done
@@ -166,11 +201,6 @@ class _Update:
     events: list[Event] = field(default_factory=list)
     skipped: bool = False
     stop: bool = False
-
-    def skip(self, step: int, code: str, message: str, evidence: Mapping[str, float]) -> None:
-        self.skipped = True
-        norm = str(evidence["grad_norm"])
-        self.events.append(Event(step, code, "warning", message, "skip", {"grad_norm": norm, "loss": evidence["loss"]}))
 
 
 def make_merger(policy: Policy, recipe: Grpo, seed: int) -> GradientMerger:

@@ -1,7 +1,8 @@
-"""The terms of a micro-batch: surrogate, leash and bonus of each task, normalised over the whole update."""
+"""The terms of a micro-batch: surrogate, leash and bonus of a task, normalised over the whole update."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,13 +12,16 @@ from torch import Tensor
 from levelhead.objective import kl as kl_estimators
 from levelhead.objective import losses
 from levelhead.objective.controllers import ControllerState, make
+from levelhead.objective.masks import combine_weights
 from levelhead.objective.terms import Term, scalar_loss
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Grpo
 from levelhead.training.batch import Sample
 
-ON_POLICY = "on_policy"
+
+class NonFiniteError(ArithmeticError):
+    """A log-probability is not finite: the forward pass broke, and there is no gradient to be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,25 @@ class Share:
     tokens: float
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the micro-batches of one update have in common.
+
+    Attributes:
+        samples: Those worth a forward pass, by task.
+        shares: Of each task that is present.
+        temperature: At which the samples were drawn; positive.
+        on_policy: Whether the weights are those that drew the samples: the old log-probabilities are the new ones.
+        generator: For losses that draw.
+    """
+
+    samples: Mapping[str, list[Sample]]
+    shares: Mapping[str, Share]
+    temperature: float
+    on_policy: bool
+    generator: torch.Generator
+
+
 class Objective:
     """Builds terms, and holds the coefficients that move while training.
 
@@ -42,13 +65,18 @@ class Objective:
         recipe: The ``grpo`` section.
         weights: Weight of each task.
         kl: KL coefficient of each task, ``None`` for the recipe's.
+
+    Raises:
+        ValueError: Settings of a controller do not fit each other.
     """
 
     def __init__(self, recipe: Grpo, weights: Mapping[str, float], kl: Mapping[str, float | None]) -> None:
         self.recipe = recipe
         total = sum(weights.values())
         self._weights = {task: weight / total for task, weight in weights.items()}
-        self._kl = {task: make(**recipe.kl.settings(coef)) for task, coef in kl.items()}
+        settings = {task: recipe.kl.settings(coef) for task, coef in kl.items()}
+        self._moves = {task: found["kind"] != "fixed" for task, found in settings.items()}
+        self._kl = {task: make(**found) for task, found in settings.items()}
         self._entropy = make(**recipe.entropy.settings())
         self._kl_states = {task: controller.begin() for task, controller in self._kl.items()}
         self._entropy_state = self._entropy.begin()
@@ -57,12 +85,20 @@ class Objective:
     @property
     def needs_reference(self) -> bool:
         """Whether any task is, or can come to be, on a leash."""
-        moves = self.recipe.kl.controller.kind != "fixed"
-        return any(state.coef > 0 for state in self._kl_states.values()) or (moves and self.recipe.kl.coef > 0)
+        return any(self._leashed(task) for task in self._kl)
+
+    def _leashed(self, task: str) -> bool:
+        """Whether a task's KL must be known: it costs something, or a controller watches it."""
+        return self._kl_states[task].coef > 0 or self._moves[task]
+
+    @property
+    def kl_coefs(self) -> dict[str, float]:
+        """KL coefficient of each task in force."""
+        return {task: state.coef for task, state in self._kl_states.items()}
 
     def coefficients(self) -> dict[str, float]:
         """The coefficients in force, as metrics."""
-        values = {f"kl_coef/{task}": s.coef for task, s in self._kl_states.items() if self.needs_reference}
+        values = {f"kl_coef/{task}": coef for task, coef in self.kl_coefs.items() if self.needs_reference}
         return values | {"entropy_coef": self._entropy_state.coef}
 
     def state(self) -> dict[str, dict[str, float]]:
@@ -76,74 +112,82 @@ class Objective:
         self._entropy_state = ControllerState.from_json(state["entropy"])
 
     def control(self, values: Mapping[str, float]) -> None:
-        """Let the controllers see what was measured."""
+        """Let the controllers see what was measured; what is not finite tells them nothing."""
+        seen = {name: value for name, value in values.items() if math.isfinite(value)}
         for task, controller in self._kl.items():
-            if f"kl/{task}" in values:
-                self._kl_states[task] = controller.step(self._kl_states[task], values[f"kl/{task}"])
-        if "entropy" in values:
-            self._entropy_state = self._entropy.step(self._entropy_state, values["entropy"])
+            if f"kl/{task}" in seen:
+                self._kl_states[task] = controller.step(self._kl_states[task], seen[f"kl/{task}"])
+        if "entropy" in seen:
+            self._entropy_state = self._entropy.step(self._entropy_state, seen["entropy"])
 
     def computes(self, sample: Sample) -> bool:
         """Whether a sample is worth a forward pass: its group has contrast, or a leash or bonus needs its tokens."""
-        return sample.live or self._kl_states[sample.task].coef > 0 or self._entropy_state.coef > 0
+        return sample.live or self._kl_term_of(sample.task) or self._entropy_state.coef > 0
 
-    def shares(self, samples: Sequence[Sample]) -> dict[str, Share]:
-        """What each task is divided by in this update; groups without contrast count, though they are not computed."""
+    def _kl_term_of(self, task: str) -> bool:
+        return self.recipe.kl.where == "loss" and self._leashed(task)
+
+    def plan(self, samples: Sequence[Sample], *, temperature: float, on_policy: bool, seed: int) -> Plan:
+        """Lay out an update; groups without contrast count in the means, though they are not computed.
+
+        Args:
+            samples: All samples of the update.
+            temperature: At which they were drawn; 0 is scored at 1.
+            on_policy: Whether the weights are those that drew them.
+            seed: For losses that draw.
+        """
         self.sums = {}
-        mode = self.recipe.loss.aggregation
         shares: dict[str, Share] = {}
+        computed: dict[str, list[Sample]] = {}
         for task, weight in self._weights.items():
             members = [s for s in samples if s.task == task]
             counted = [s for s in members if not (self.recipe.mask_truncated and s.truncated)]
             tokens = sum(s.weight * len(s.logprobs) for s in counted)
             sequences = sum(s.weight for s in counted)
-            denominator = tokens if mode == "token_mean" else sequences
-            computed = sum(s.weight * len(s.logprobs) for s in members if self.computes(s))
+            denominator = tokens if self.recipe.loss.aggregation == "token_mean" else sequences
+            chosen = [s for s in members if self.computes(s)]
+            seen = sum(s.weight * len(s.logprobs) for s in chosen)
             if members:
-                shares[task] = Share(weight, max(denominator, 1e-9), max(computed, 1e-9))
+                shares[task] = Share(weight, max(denominator, 1e-9), max(seen, 1e-9))
+            if chosen:
+                computed[task] = chosen
         present = sum(share.weight for share in shares.values())
-        return {t: Share(s.weight / present, s.denominator, s.tokens) for t, s in shares.items()}
+        shares = {t: Share(s.weight / present, s.denominator, s.tokens) for t, s in shares.items()}
+        return Plan(computed, shares, temperature or 1.0, on_policy, torch.Generator().manual_seed(seed))
 
-    def terms(
-        self, policy: Policy, micro: MicroBatch, samples: Sequence[Sample], shares: Mapping[str, Share], old: str
-    ) -> list[Term]:
-        """Score a micro-batch and return its terms.
+    def terms(self, policy: Policy, micro: MicroBatch, task: str, plan: Plan) -> list[Term]:
+        """Score a micro-batch of one task and return its terms.
 
         Args:
             policy: With gradient.
-            micro: Packed from ``samples``.
-            samples: All samples of the update.
-            shares: From :meth:`shares`.
-            old: ``on_policy`` where the weights are those that drew the samples (the old log-probabilities are then
-                the new ones), else ``sampler``: what the sampler recorded.
+            micro: Packed from ``plan.samples[task]``.
+            task: Its task.
+            plan: Of the update.
+
+        Raises:
+            NonFiniteError: The policy gives a token a log-probability that is not finite.
         """
-        members = [samples[i] for i in micro.indices]
-        temperature = self.recipe.sampling.temperature or 1.0
-        stats = policy.score(micro, temperature)
+        members = [plan.samples[task][i] for i in micro.indices]
+        share = plan.shares[task]
+        stats = policy.score(micro, plan.temperature)
         logp_nt, entropy_nt = micro.pad(stats.logp), micro.pad(stats.entropy)
+        if not bool(torch.isfinite(stats.logp).all()):
+            raise NonFiniteError("a log-probability is not finite")
         mask_nt = micro.mask().to(logp_nt.device)
-        drawn_nt = _pad([s.logprobs for s in members]).to(logp_nt.device)
-        old_nt = logp_nt.detach() if old == ON_POLICY else drawn_nt
+        drawn_nt = _pad([s.logprobs for s in members], logp_nt)
         self._note_mismatch(logp_nt, drawn_nt, mask_nt)
-        reference_nt = None
-        if any(self._kl_states[s.task].coef > 0 for s in members) and policy.keeps_reference:
-            reference_nt = micro.pad(policy.reference_logp(micro, temperature))
-        terms: list[Term] = []
-        for task, share in shares.items():
-            rows = [r for r, s in enumerate(members) if s.task == task]
-            if not rows:
-                continue
-            pick = torch.tensor(rows, device=logp_nt.device)
-            weight_n1 = torch.tensor([[members[r].weight] for r in rows], device=logp_nt.device)
-            chosen = [members[r] for r in rows]
-            picked = (logp_nt[pick], old_nt[pick], mask_nt[pick])
-            terms += self._policy_term(chosen, *picked, weight_n1, share, task)
-            mean_nt = mask_nt[pick] * weight_n1 / share.tokens
-            if reference_nt is not None:
-                terms.append(self._kl_term(logp_nt[pick], reference_nt[pick], old_nt[pick], mean_nt, share, task))
-            entropy = (entropy_nt[pick] * mean_nt).sum()
-            self._add(f"entropy/{task}", float(entropy.detach()))
-            terms.append(Term("entropy", entropy, "maximize", self._entropy_state.coef * share.weight, task))
+        old_nt = logp_nt.detach()
+        if not plan.on_policy:
+            old_nt = _pad([s.logprobs if s.old is None else s.old for s in members], logp_nt)
+        weight_n1 = torch.tensor([[s.weight] for s in members], device=logp_nt.device)
+        mean_nt = mask_nt * weight_n1 / share.tokens
+        terms = self._policy_term(members, logp_nt, old_nt, mask_nt, weight_n1, task, plan)
+        if self._kl_term_of(task) and policy.keeps_reference:
+            reference_nt = micro.pad(policy.reference_logp(micro, plan.temperature))
+            terms.append(self._kl_term(logp_nt, reference_nt, old_nt, mean_nt, share, task))
+        entropy = (entropy_nt * mean_nt).sum()
+        self._add(f"entropy/{task}", float(entropy.detach()))
+        terms.append(Term("entropy", entropy, "maximize", self._entropy_state.coef * share.weight, task))
         self._add("loss", float(scalar_loss(terms).detach()))
         return terms
 
@@ -154,32 +198,31 @@ class Objective:
         old_nt: Tensor,
         mask_nt: Tensor,
         weight_n1: Tensor,
-        share: Share,
         task: str,
+        plan: Plan,
     ) -> list[Term]:
-        recipe = self.recipe.loss
-        kept_n = torch.tensor(
-            [s.live and not (self.recipe.mask_truncated and s.truncated) for s in samples], device=logp_nt.device
-        )
-        mask_nt = mask_nt * kept_n[:, None]
-        if not bool(kept_n.any()):
+        recipe, share = self.recipe.loss, plan.shares[task]
+        kept = [s.live and not (self.recipe.mask_truncated and s.truncated) for s in samples]
+        if not any(kept):
             return []
+        mask_nt = mask_nt * torch.tensor(kept, device=logp_nt.device)[:, None]
         loss = losses.policy_loss(
             recipe.kind,
             logp_nt,
             old_nt,
-            torch.tensor([s.advantage for s in samples], device=logp_nt.device, dtype=logp_nt.dtype),
+            _advantages(samples, logp_nt),
             mask_nt,
             clip_low=recipe.clip_low,
             clip_high=recipe.clip_high,
             dual_clip=recipe.dual_clip,
-            weight_nt=weight_n1.expand_as(logp_nt),
+            weight_nt=self._weights_of_tokens(samples, old_nt, mask_nt, weight_n1),
             tau_pos=recipe.tau_pos,
             tau_neg=recipe.tau_neg,
             cov_fraction=recipe.cov_fraction,
             cov_low=recipe.cov_low,
             cov_high=recipe.cov_high,
             cov_kl=recipe.cov_kl,
+            generator=plan.generator,
         )
         value = losses.aggregate(
             recipe.aggregation,
@@ -188,12 +231,32 @@ class Objective:
             fixed_length=recipe.fixed_length or self.recipe.sampling.max_new_tokens,
             denominator=share.denominator,
         )
-        tokens = float(mask_nt.sum())
-        for name, stat in loss.stats.items():
-            if name.endswith("mean"):
-                self._add(f"{name}|sum", float(stat) * tokens)
-                self._add(f"{name}|count", tokens)
+        self._note(loss.stats, mask_nt)
         return [Term("policy", value, "maximize", share.weight, task)]
+
+    def _weights_of_tokens(
+        self, samples: Sequence[Sample], old_nt: Tensor, mask_nt: Tensor, weight_n1: Tensor
+    ) -> Tensor:
+        """Factor of each token's surrogate: its episode's, the sampler's correction, the choice of uncertain tokens."""
+        recipe = self.recipe.loss
+        weight_nt = weight_n1.expand_as(old_nt)
+        correction_nt = keep_nt = None
+        if recipe.importance is not None:
+            behaviour_nt = _pad([s.behaviour for s in samples], old_nt)
+            correction = losses.importance_weights(
+                recipe.importance,
+                old_nt,
+                behaviour_nt,
+                mask_nt,
+                low=recipe.importance_low,
+                high=recipe.importance_high,
+            )
+            correction_nt = correction.weight_nt
+            self._note(correction.stats, mask_nt)
+        if any(s.keep is not None for s in samples):
+            keep_nt = _pad([s.keep or () for s in samples], old_nt)
+        combined = combine_weights(weight_nt, correction_nt, keep_nt)
+        return weight_nt if combined is None else combined
 
     def _kl_term(
         self, logp_nt: Tensor, reference_nt: Tensor, old_nt: Tensor, mean_nt: Tensor, share: Share, task: str
@@ -227,6 +290,14 @@ class Objective:
         values["loss"] = found.get("loss", 0.0)
         return values
 
+    def _note(self, stats: Mapping[str, Tensor], mask_nt: Tensor) -> None:
+        """Gather statistics that are means over tokens."""
+        tokens = float(mask_nt.sum())
+        for name, stat in stats.items():
+            if name.endswith("mean"):
+                self._add(f"{name}|sum", float(stat) * tokens)
+                self._add(f"{name}|count", tokens)
+
     def _note_mismatch(self, logp_nt: Tensor, drawn_nt: Tensor, mask_nt: Tensor) -> None:
         gap_nt = (logp_nt.detach() - drawn_nt).abs() * mask_nt
         self._add("sampling/sampling_logp_difference/mean|sum", float(gap_nt.sum()))
@@ -237,5 +308,14 @@ class Objective:
         self.sums[name] = self.sums.get(name, 0.0) + value
 
 
-def _pad(rows: Sequence[Sequence[float]]) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+def _pad(rows: Sequence[Sequence[float]], like: Tensor) -> Tensor:
+    """Rows of numbers as (n, t), zero where a row is shorter than the longest."""
+    padded = torch.nn.utils.rnn.pad_sequence([torch.tensor(row, dtype=like.dtype) for row in rows], batch_first=True)
+    return padded.to(like.device)
+
+
+def _advantages(samples: Sequence[Sample], like: Tensor) -> Tensor:
+    """One a sequence, or one a token where an estimator tells tokens apart."""
+    if all(s.advantages is None for s in samples):
+        return torch.tensor([s.advantage for s in samples], device=like.device, dtype=like.dtype)
+    return _pad([s.advantages or (s.advantage,) * len(s.logprobs) for s in samples], like)

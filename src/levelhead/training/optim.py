@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
 
 from levelhead.recipe.training import Optimizer
+from levelhead.records import Event
+
+NONFINITE = "nonfinite"
+"""Code of the event of an update without a finite gradient."""
 
 
 class Updater:
@@ -54,6 +58,12 @@ class Updater:
         """Count the step and drop its gradient, whether or not the weights were changed."""
         self.optimizer.zero_grad(set_to_none=True)
         self.done += 1
+
+
+def lost_gradient(step: int, values: Mapping[str, float]) -> Event:
+    """The event of an update that was skipped because its gradient is not finite."""
+    evidence = {name: str(values[name]) for name in ("grad_norm", "loss") if name in values}
+    return Event(step, NONFINITE, "warning", "the gradient is not finite; the update was skipped", "skip", evidence)
 
 
 def schedule(recipe: Optimizer, done: int, steps: int) -> float:

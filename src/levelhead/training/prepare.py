@@ -6,7 +6,7 @@ import itertools
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,8 +18,15 @@ from levelhead.policy.load import load_checkpoint, load_policy
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import TaskSection
-from levelhead.tasks.base import Task
+from levelhead.recipe.training import Grpo
+from levelhead.records import Prompt
+from levelhead.tasks.base import Demonstrator, Split, Task
 from levelhead.tasks.registry import make_task
+from levelhead.training.credit import Creditor, make_shapers
+from levelhead.training.objective import Objective
+from levelhead.training.sinks import check_sinks
+
+SPLITS: tuple[Split, ...] = ("train", "eval")
 
 TOKENIZER_ITEMS = 4000
 """Training items of a task whose text the tiny preset's tokenizer learns from."""
@@ -74,6 +81,8 @@ def prepare(
     """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
+    check_sinks(recipe)
+    check_objective(recipe)
     made = make_tasks(recipe, tasks)
     if policy is None:
         if checkpoint is not None:
@@ -86,6 +95,26 @@ def prepare(
     _check_lengths(recipe, made, policy)
     shares = {name_of(section): section.weight for section in recipe.tasks}
     return Setup(recipe, made, shares, policy)
+
+
+def make_objective(recipe: Recipe, section: Grpo) -> tuple[Objective, Creditor]:
+    """What the reinforcement stage maximises: terms with their coefficients, and rewards with their shaping."""
+    weights = {name_of(task): task.weight for task in recipe.tasks}
+    objective = Objective(section, weights, {name_of(task): task.kl for task in recipe.tasks})
+    return objective, Creditor(section, make_shapers({name_of(task): task.shaping for task in recipe.tasks}, section))
+
+
+def check_objective(recipe: Recipe) -> None:
+    """Check that settings of the objective fit each other.
+
+    Raises:
+        InputError: They do not.
+    """
+    if recipe.grpo is not None:
+        try:
+            make_objective(recipe, recipe.grpo)
+        except ValueError as error:
+            raise InputError(f"grpo: {error}") from None
 
 
 def environment() -> dict[str, object]:
@@ -119,22 +148,38 @@ def _texts(tasks: Iterable[Task]) -> Iterator[str]:
 
 
 def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) -> None:
-    """Refuse prompts that leave no room for a completion, before anything is written."""
+    """Refuse prompts and demonstrations that do not fit the context, before anything is written."""
     budgets = [recipe.eval.sampling.max_new_tokens]
     if recipe.grpo is not None:
         budgets.append(recipe.grpo.sampling.max_new_tokens)
     room = policy.context - max(budgets)
     for name, task in tasks.items():
-        for split in ("train", "eval"):
-            prompts = list(task.prompts(split, 0))
-            for prompt, length in zip(prompts, _lengths(policy, [p.messages for p in prompts]), strict=True):
+        for split in SPLITS:
+            for prompt in task.prompts(split, 0):
+                length = len(policy.codec.render(prompt.messages))
                 if length > room:
                     raise InputError(
                         f"tasks: {name}: prompt {prompt.id!r} has {length} tokens; with max_new_tokens "
-                        f"{max(budgets)} the model's context of {policy.context} leaves room for {room}: shorten the "
-                        "item, leave it out, or choose a model with a longer context"
+                        f"{max(budgets)} the model's context of {policy.context} leaves room for {room}: {_WAY_OUT}"
                     )
+                if recipe.sft is not None and split == "train":
+                    _check_demonstration(task, prompt, length, policy)
 
 
-def _lengths(policy: Policy, chats: Sequence[Sequence[Mapping[str, object]]]) -> list[int]:
-    return [len(policy.codec.render(messages)) for messages in chats]
+def _check_demonstration(task: Task, prompt: Prompt, length: int, policy: Policy) -> None:
+    """Refuse a demonstration that does not fit the context; ``length`` is that of its prompt."""
+    if isinstance(task, Demonstrator) or not (answers := task.oracle(prompt)):
+        return
+    # No answer has more tokens than bytes, so that few have to be tokenized to know that they fit.
+    if length + len(answers[0].encode()) < policy.context:
+        return
+    pair = policy.codec.demonstration(prompt.messages, answers[0])
+    length = len(pair.context_ids) + len(pair.completion_ids)
+    if length > policy.context:
+        raise InputError(
+            f"tasks: {task.name}: the demonstration for prompt {prompt.id!r} has {length} tokens, more than the "
+            f"model's context of {policy.context}: {_WAY_OUT}"
+        )
+
+
+_WAY_OUT = "shorten the item, leave it out, or choose a model with a longer context"

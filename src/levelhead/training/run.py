@@ -27,9 +27,8 @@ from levelhead.training.collect import Collector
 from levelhead.training.evaluate import TaskResult, evaluate
 from levelhead.training.grpo import GrpoTrainer, StepResult
 from levelhead.training.loop import EventLoop
-from levelhead.training.objective import Objective
-from levelhead.training.optim import Updater
-from levelhead.training.prepare import Setup, environment, name_of
+from levelhead.training.optim import NONFINITE, Updater
+from levelhead.training.prepare import Setup, environment, make_objective
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
 from levelhead.training.sinks import ProgressSink, Sink, make_sinks
@@ -37,8 +36,8 @@ from levelhead.training.stream import PromptStream
 
 Outcome = Literal["done", "interrupted", "stopped"]
 Stage = Literal["sft", "grpo"]
-MAX_SKIPPED = 5
-"""Updates in a row without a finite gradient after which the run stops."""
+MAX_LOST = 5
+"""Steps in a row without a finite gradient after which the run stops."""
 
 
 class Run:
@@ -67,7 +66,6 @@ class Run:
         self._resumed = self._resume() if resume else None
         self._sinks: list[Sink] = []
         self._interrupted = False
-        self._skipped = 0
         self._began = time.perf_counter()
 
     def execute(self) -> Outcome:
@@ -110,8 +108,11 @@ class Run:
         )
         with self._progress("sft", recipe.steps) as bar:
             while self.state.step < recipe.steps:
-                record = trainer.step(self.state.step + 1)
-                self._record(record, (), bar)
+                record, events = trainer.step(self.state.step + 1)
+                self._record(record, events, bar)
+                if self._gradient_is_lost(events):
+                    self._save("sft", stream, updater, {})
+                    return "stopped"
                 if self._pause("sft", recipe.steps, stream, updater, {}):
                     return "interrupted"
         return self._finish("sft", stream, updater, {})
@@ -119,8 +120,7 @@ class Run:
     def _grpo(self) -> Outcome:
         recipe = self.recipe.grpo
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
-        kl = {name_of(section): section.kl for section in self.recipe.tasks}
-        objective = Objective(recipe, self.setup.weights, kl)
+        objective, creditor = make_objective(self.recipe, recipe)
         stream, updater = self._begin("grpo", recipe)
         if objective.needs_reference:
             self._reference()
@@ -134,9 +134,10 @@ class Run:
             recipe,
             derive(self.recipe.seed, "grpo"),
             self.observers,
+            creditor,
         )
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
-            objective.load_state(self.state.objective)
+            trainer.load_state(self.state.trainer)
             trainer.merger.load_state_dict(self._resumed["merger"])
         self.sampler.sync(self.policy, updater.done)
         with self._progress("grpo", recipe.steps) as bar:
@@ -144,11 +145,11 @@ class Run:
                 result = trainer.step(self.state.step + 1)
                 self._record(result.record, [*result.events, *self._environment_events()], bar)
                 self._sample(result)
-                self.state.objective = objective.state()
-                self._watch_skips(result)
+                self.state.trainer = trainer.state()
+                lost = self._gradient_is_lost(result.events)
                 self._evaluate_on_the_way(recipe)
                 extra = {"merger": trainer.merger.state_dict()}
-                if result.stop:
+                if result.stop or lost:
                     self._save("grpo", stream, updater, extra)
                     return "stopped"
                 if self._pause("grpo", recipe.steps, stream, updater, extra):
@@ -193,14 +194,15 @@ class Run:
             name = f"grpo-{step:06d}"
             self.folder.save_rollouts(name, "grpo", step, kept, advantages=result.advantages)
 
-    def _watch_skips(self, result: StepResult) -> None:
-        """Stop a run whose gradient is lost for good, rather than burn the rest of its time."""
-        lost = any(event.code == "nonfinite" for event in result.events)
-        self._skipped = self._skipped + 1 if lost else 0
-        if self._skipped >= MAX_SKIPPED:
-            message = f"{MAX_SKIPPED} updates in a row had no finite gradient; the run was stopped"
-            self.folder.append("events.jsonl", [Event(self.state.step, "nonfinite", "critical", message, "stop")])
-            result.stop = True
+    def _gradient_is_lost(self, events: Sequence[Event]) -> bool:
+        """Whether to stop a run whose gradient is lost for good, rather than burn the rest of its time."""
+        lost = any(event.code == NONFINITE for event in events)
+        self.state.lost = self.state.lost + 1 if lost else 0
+        if self.state.lost < MAX_LOST:
+            return False
+        message = f"{MAX_LOST} steps in a row had no finite gradient; the run was stopped"
+        self.folder.append("events.jsonl", [Event(self.state.step, NONFINITE, "critical", message, "stop")])
+        return True
 
     def _environment_events(self) -> list[Event]:
         return [

@@ -13,11 +13,11 @@ from levelhead.objective.terms import Term, scalar_loss
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Sft
-from levelhead.records import Prompt, StepRecord
+from levelhead.records import Event, Prompt, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Demonstrator, Task
 from levelhead.training.loop import EventLoop
-from levelhead.training.optim import Updater
+from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.stream import PromptStream
 
 
@@ -48,8 +48,8 @@ class SftTrainer:
         self.updater, self.recipe, self.seed = updater, recipe, seed
         self._loop = loop
 
-    def step(self, step: int) -> StepRecord:
-        """Do step ``step``, counted from 1."""
+    def step(self, step: int) -> tuple[StepRecord, list[Event]]:
+        """Do step ``step``, counted from 1; returns its numbers and what happened."""
         start = time.perf_counter()
         torch.manual_seed(derive(self.seed, "dropout", step))
         sequences = self.demonstrations(self.stream.take(self.recipe.batch_size))
@@ -65,10 +65,6 @@ class SftTrainer:
                 entropy += float(stats.entropy.detach().sum()) / tokens
         rate = self.updater.learning_rate
         norm = self.updater.clip()
-        if math.isfinite(norm):
-            self.updater.step()
-        else:
-            self.updater.clear()
         values = {
             "loss": total,
             "entropy": entropy,
@@ -77,7 +73,13 @@ class SftTrainer:
             "num_tokens": float(tokens),
             "completions/mean_length": tokens / len(sequences),
         }
-        return StepRecord(step, "sft", values, {"step_time": time.perf_counter() - start})
+        events: list[Event] = []
+        if math.isfinite(norm):
+            self.updater.step()
+        else:
+            self.updater.clear()
+            events.append(lost_gradient(step, values))
+        return StepRecord(step, "sft", values, {"step_time": time.perf_counter() - start}), events
 
     def demonstrations(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
         """Return one (context, completion) pair a turn of each prompt's demonstration.

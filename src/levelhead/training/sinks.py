@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,10 +35,8 @@ class TensorBoardSink:
     """Event files in ``tensorboard/`` of the run."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError("log.tensorboard: tensorboard is not installed; pip install tensorboard") from None
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer = SummaryWriter(str(folder))
 
     def write(self, record: StepRecord, offset: int) -> None:
@@ -54,10 +53,8 @@ class WandbSink:
     """A Weights & Biases run."""
 
     def __init__(self, project: str, recipe: Recipe) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise InputError("log.wandb: wandb is not installed; pip install wandb") from None
+        import wandb
+
         self._run = wandb.init(project=project, name=recipe.name, config=recipe.model_dump(mode="json"))
 
     def write(self, record: StepRecord, offset: int) -> None:
@@ -112,12 +109,19 @@ def _note(record: StepRecord) -> str:
     return "  ".join(f"{label} {form(values[key])}" for key, label, form in _SHOWN if key in values)
 
 
-def make_sinks(recipe: Recipe, folder: Path) -> list[Sink]:
-    """The optional sinks that a recipe asks for.
+def check_sinks(recipe: Recipe) -> None:
+    """Check that what the optional sinks need is there, before anything is written.
 
     Raises:
         InputError: The package of one is not installed.
     """
+    for package, asked in (("tensorboard", recipe.log.tensorboard), ("wandb", recipe.log.wandb)):
+        if asked and importlib.util.find_spec(package) is None:
+            raise InputError(f"log.{package}: {package} is not installed; pip install {package}, or remove the key")
+
+
+def make_sinks(recipe: Recipe, folder: Path) -> list[Sink]:
+    """The optional sinks that a recipe asks for; see :func:`check_sinks`."""
     sinks: list[Sink] = []
     if recipe.log.tensorboard:
         sinks.append(TensorBoardSink(folder / "tensorboard"))

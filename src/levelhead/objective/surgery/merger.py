@@ -111,10 +111,7 @@ class GradientMerger:
         """
         if not terms:
             raise ValueError("a micro-batch needs at least one term")
-        if not self._started:
-            write(self.params, [None] * len(self.params))
-            self._tasks = {}
-            self._started = True
+        self.start()
         live = [term for term in terms if term.weight > 0]
         if not self._apart:
             if live:
@@ -130,6 +127,13 @@ class GradientMerger:
                 continue
             with lent(self.params, self._tasks.setdefault(task, [None] * len(self.params))):
                 scalar_loss(group).backward(retain_graph=retain)
+
+    def start(self) -> None:
+        """Begin a step, unless it has begun: a step that breaks before its first micro-batch can then be finished."""
+        if not self._started:
+            write(self.params, [None] * len(self.params))
+            self._tasks = {}
+            self._started = True
 
     def _key(self, term: Term) -> str | None:
         """Task under which a term is merged; ``None`` where it goes straight through."""

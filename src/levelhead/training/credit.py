@@ -1,0 +1,241 @@
+"""From rewards to advantages, task by task: shaping, the charge for leaving the reference, the estimator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from levelhead.errors import InputError
+from levelhead.objective import advantages, shaping
+from levelhead.objective.terms import as_reward
+from levelhead.recipe.advantage import Advantage
+from levelhead.recipe.shaping import Shaping
+from levelhead.recipe.training import Grpo
+from levelhead.records import Group, Rollout
+from levelhead.training.rescore import Scores
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What a group's rollouts are worth.
+
+    Attributes:
+        values: Advantage of each rollout.
+        live: Whether the group teaches anything.
+        shaped: Reward of each rollout after shaping.
+        tokens: Advantage of each token of each rollout, turns one after another; ``None`` where all are alike.
+    """
+
+    values: list[float]
+    live: bool
+    shaped: list[float]
+    tokens: list[list[float]] | None = None
+
+
+@dataclass(slots=True)
+class Creditor:
+    """Turns scored groups into credit, and keeps the statistics that shaping runs on.
+
+    Attributes:
+        recipe: The ``grpo`` section.
+        shapers: What is done to the rewards of each task.
+        moments: Running statistics of each task.
+    """
+
+    recipe: Grpo
+    shapers: Mapping[str, shaping.Shaper]
+    moments: dict[str, shaping.RunningMoments] = field(default_factory=dict)
+
+    def assign(
+        self, groups: Sequence[Group], scores: Scores | None, kl_coefs: Mapping[str, float]
+    ) -> tuple[list[Credit], dict[str, float]]:
+        """Return the credit of every group, and what was measured on the way.
+
+        Groups of one task and size are taken together.  A group that lost all but one of its rollouts has nothing to
+        be compared with and teaches nothing.
+
+        Args:
+            groups: Scored.
+            scores: Of their tokens, where :func:`levelhead.training.rescore.wanted`.
+            kl_coefs: Coefficient of each task, for ``kl.where: reward``.
+
+        Raises:
+            InputError: The estimator needs what a task does not report.
+        """
+        buckets: dict[tuple[str, int], list[int]] = {}
+        for index, group in enumerate(groups):
+            buckets.setdefault((group.prompt.task, len(group.rollouts)), []).append(index)
+        self._check_weights(groups)
+        found: dict[int, Credit] = {}
+        drift: dict[str, list[float]] = {}
+        for (task, size), members in buckets.items():
+            chosen = [groups[i] for i in members]
+            if size < 2:
+                found |= {i: Credit([0.0] * size, False, list(groups[i].rewards)) for i in members}
+                continue
+            known = None if scores is None else [scores[i] for i in members]
+            rewards_gk = self._shape(task, chosen)
+            charged_gk = rewards_gk
+            if self.recipe.kl.where == "reward" and known is not None:
+                charged_gk = rewards_gk + _charge(known, kl_coefs[task], drift.setdefault(task, []))
+            credited = self._estimate(task, chosen, known, rewards_gk, charged_gk)
+            found.update(zip(members, credited, strict=True))
+        means = {f"kl/{task}": math.fsum(gaps) / len(gaps) for task, gaps in drift.items() if gaps}
+        values = means | ({"kl": math.fsum(means.values()) / len(means)} if means else {})
+        return [found[i] for i in range(len(groups))], values
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """The running statistics, as JSON."""
+        return {task: moments.to_json() for task, moments in self.moments.items()}
+
+    def load_state(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        """Restore :meth:`state`."""
+        self.moments = {task: shaping.RunningMoments.from_json(record) for task, record in state.items()}
+
+    def _shape(self, task: str, groups: Sequence[Group]) -> Floats:
+        rewards_gk = np.array([group.rewards for group in groups], dtype=np.float64)
+        if task not in self.shapers:
+            return rewards_gk
+        before = self.moments.get(task, shaping.RunningMoments())
+        shaped_gk, self.moments[task] = self.shapers[task](rewards_gk, before, lengths_gk=_lengths(groups))
+        return np.asarray(shaped_gk)
+
+    def _estimate(
+        self, task: str, groups: Sequence[Group], scores: Scores | None, shaped_gk: Floats, rewards_gk: Floats
+    ) -> list[Credit]:
+        recipe = self.recipe.advantage
+        if len(groups[0].rollouts) < _least(recipe):
+            return [Credit([0.0] * len(row), False, row.tolist()) for row in shaped_gk]
+        result = advantages.compute(
+            recipe.kind,
+            rewards_gk,
+            ddof=recipe.ddof,
+            eps=recipe.eps,
+            clip=recipe.clip,
+            **self._extras(task, groups, scores),
+        )
+        tokens: list[list[list[float]] | None] = [None] * len(groups)
+        if result.tokens_gkt is not None:
+            tokens = [
+                [result.tokens_gkt[g, k, : rollout.length].tolist() for k, rollout in enumerate(group.rollouts)]
+                for g, group in enumerate(groups)
+            ]
+        return [
+            Credit(result.values_gk[g].tolist(), bool(result.live_g[g]), shaped_gk[g].tolist(), tokens[g])
+            for g in range(len(groups))
+        ]
+
+    def _extras(self, task: str, groups: Sequence[Group], scores: Scores | None) -> dict[str, Any]:
+        """The arrays that the estimator takes besides the rewards."""
+        recipe = self.recipe.advantage
+        extras = dict(recipe.options())
+        needed = advantages.inputs(recipe.kind)
+        if "lengths_gk" in needed or recipe.statistics == "tokens":
+            extras["lengths_gk"] = _lengths(groups)
+        if "parts" in needed:
+            names = list(dict.fromkeys(n for g in groups for r in g.rollouts for n in _parts(r)))
+            extras["parts"] = _columns(recipe.kind, task, groups, names, _parts)
+            if recipe.weights is not None:
+                extras["weights"] = {name: weight for name, weight in recipe.weights.items() if name in names}
+        if "features" in needed:
+            names = list(recipe.feature_weights or advantages.STRUCTURE_WEIGHTS)
+            extras["features"] = _columns(recipe.kind, task, groups, names, _features)
+        if "entropies_gkt" in needed and scores is not None:
+            extras["entropies_gkt"], extras["mask_gkt"] = _entropies(scores)
+        return extras
+
+    def _check_weights(self, groups: Sequence[Group]) -> None:
+        """A weight for a reward that no task of a batch names is a slip of the pen."""
+        named = self.recipe.advantage.weights or {}
+        known = sorted({name for g in groups for r in g.rollouts for name in _parts(r)})
+        complete = {group.prompt.task for group in groups} >= self.shapers.keys()
+        if known and complete and (unknown := sorted(named.keys() - set(known))):
+            raise InputError(
+                f"grpo.advantage.weights: no task has a reward called {unknown[0]!r}; there are {', '.join(known)}"
+            )
+
+
+def make_shapers(sections: Mapping[str, Shaping], recipe: Grpo) -> dict[str, shaping.Shaper]:
+    """The shaper of each task.
+
+    Raises:
+        InputError: Settings that do not fit each other, the completion budget or the estimator.
+    """
+    shapers: dict[str, shaping.Shaper] = {}
+    for task, section in sections.items():
+        if section != Shaping() and recipe.advantage.kind == "gdpo":
+            raise InputError(
+                f"tasks: {task}: shaping changes the total reward, which grpo.advantage.kind: gdpo does not look at; "
+                "remove one of them"
+            )
+        try:
+            shapers[task] = shaping.make(**section.model_dump(), budget=recipe.sampling.max_new_tokens)
+        except ValueError as error:
+            raise InputError(f"tasks: {task}: shaping: {error}") from None
+    return shapers
+
+
+def _least(recipe: Advantage) -> int:
+    """Rollouts that a group must have kept for the estimator to compare them."""
+    return {"pass_at_k": (recipe.k or 4) + 1, "pkpo": recipe.k or 4}.get(recipe.kind, 2)
+
+
+def _lengths(groups: Sequence[Group]) -> Floats:
+    return np.array([[float(rollout.length) for rollout in group.rollouts] for group in groups])
+
+
+def _parts(rollout: Rollout) -> Mapping[str, float]:
+    return rollout.score.parts if rollout.score else {}
+
+
+def _features(rollout: Rollout) -> Mapping[str, float]:
+    """Structural features of an answer: what the task calls so, else its parts."""
+    score = rollout.score
+    features = score.info.get("features") if score else None
+    return features if isinstance(features, Mapping) else _parts(rollout)
+
+
+def _columns(kind: str, task: str, groups: Sequence[Group], names: Sequence[str], of: Any) -> dict[str, Floats]:
+    """One array a name, shape (groups, K)."""
+    rows = [[of(rollout) for rollout in group.rollouts] for group in groups]
+    if not names:
+        raise InputError(f"grpo.advantage.kind: {kind}: task {task!r} names no rewards; choose another estimator")
+    for name in names:
+        lacking = next((row for group in rows for row in group if name not in row), None)
+        if lacking is not None:
+            raise InputError(
+                f"grpo.advantage.kind: {kind}: task {task!r} reports no {name!r} with every answer "
+                f"(one has {', '.join(lacking) or 'nothing'}); choose others, or another estimator"
+            )
+    return {name: np.array([[float(row[name]) for row in group] for group in rows]) for name in names}
+
+
+def _entropies(scores: Scores) -> tuple[Floats, Floats]:
+    """Entropies and mask of all turns of each rollout, one after another, shape (groups, K, tokens)."""
+    flat = [[[h for turn in turns for h in turn.entropies] for turns in group] for group in scores]
+    longest = max(len(row) for group in flat for row in group)
+    entropies = np.array([[[max(h, 0.0) for h in row] + [0.0] * (longest - len(row)) for row in g] for g in flat])
+    mask = np.array([[[1.0] * len(row) + [0.0] * (longest - len(row)) for row in group] for group in flat])
+    return entropies, mask
+
+
+def _charge(scores: Scores, coef: float, gaps: list[float]) -> Floats:
+    """What k1 adds to each reward, shape (groups, K): the log-ratio to the reference over all tokens of a rollout."""
+    sums = []
+    for group in scores:
+        row = []
+        for turns in group:
+            drift = [a - b for turn in turns for a, b in zip(turn.logprobs, turn.reference or (), strict=True)]
+            gaps.extend(drift)
+            row.append(math.fsum(drift))
+        sums.append(row)
+    kl_gk = torch.tensor(sums, dtype=torch.float64)
+    return np.asarray((coef * as_reward(kl_gk, "minimize")).numpy())

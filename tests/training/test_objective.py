@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from levelhead.objective.terms import scalar_loss
+from levelhead.policy.packing import TokenSequence
+from levelhead.policy.policy import Policy
+from levelhead.recipe.training import Grpo
+from levelhead.training.batch import Sample
+from levelhead.training.grpo import make_merger
+from levelhead.training.objective import NonFiniteError, Objective, Plan
+from small_run import alone, codec_ids, tiny_policy
+
+WEIGHTS = {"one": 3.0, "two": 1.0}
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    policy = tiny_policy()
+    policy.keep_reference(trained=False)
+    with torch.no_grad():
+        for index, parameter in enumerate(policy.parameters):
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
+    return policy
+
+
+def samples(policy: Policy) -> list[Sample]:
+    """Four groups of three, two a task; the last one has no contrast; one rollout has two turns, one is truncated."""
+    ids = codec_ids()
+    found: list[Sample] = []
+    for g, task in enumerate(("one", "two", "one", "two")):
+        prompt = ids[12 * g : 12 * g + 6 + g]
+        for k in range(3):
+            completion = ids[50 + 7 * k + g : 53 + 9 * k + g]
+            with torch.no_grad():
+                logp = alone(policy, prompt, completion)[0]
+            drift = 0.3 * torch.sin(torch.arange(len(completion)) + g + k)
+            live = g != 3
+            found.append(
+                Sample(
+                    TokenSequence(prompt, completion, g),
+                    task,
+                    (k - 1.0) * (1 + g) if live else 0.0,
+                    tuple((logp + drift).tolist()),
+                    0.5 if (g, k) == (2, 1) else 1.0,
+                    live,
+                    (g, k) == (0, 2),
+                    tuple((logp + 0.9 * drift).tolist()),
+                )
+            )
+    return found
+
+
+def grpo(**changes: Any) -> Grpo:
+    return Grpo.model_validate({"group_size": 3, "batch_size": 12, **changes})
+
+
+def make(recipe: Grpo, kl: Mapping[str, float | None] | None = None) -> Objective:
+    return Objective(recipe, WEIGHTS, kl or dict.fromkeys(WEIGHTS))
+
+
+def update(
+    policy: Policy, found: Sequence[Sample], recipe: Grpo, tokens: int = 10_000, *, on_policy: bool = False
+) -> tuple[dict[str, float], list[torch.Tensor]]:
+    """Metrics and gradient of one optimizer step."""
+    objective, merger = make(recipe), make_merger(policy, recipe, 0)
+    plan = objective.plan(found, temperature=1.0, on_policy=on_policy, seed=0)
+    for task, members in plan.samples.items():
+        for micro in policy.pack([s.sequence for s in members], tokens):
+            merger.add(objective.terms(policy, micro, task, plan))
+    merger.finish()
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in policy.parameters]
+    return objective.values(plan.shares), grads
+
+
+def same(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
+    scale = max(float(g.abs().max()) for g in wanted)
+    assert scale > 0
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "fixed_length"])
+@pytest.mark.parametrize("kind", ["ppo_clip", "gspo", "cispo"])
+def test_splitting_an_update_into_micro_batches_changes_nothing(policy: Policy, kind: str, aggregation: str) -> None:
+    recipe = grpo(
+        loss={"kind": kind, "aggregation": aggregation, "importance": "token_truncate"},
+        kl={"coef": 0.1},
+        entropy={"coef": 0.05},
+    )
+    found = samples(policy)
+    values, grads = update(policy, found, recipe)
+    small_values, small_grads = update(policy, found, recipe, 30)
+    same(small_grads, grads)
+    assert small_values.keys() == values.keys()
+    for name, value in values.items():
+        assert small_values[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+
+
+def test_groups_without_contrast_are_not_computed_unless_a_leash_or_bonus_needs_them(policy: Policy) -> None:
+    found = samples(policy)
+
+    def computed(recipe: Grpo, kl: Mapping[str, float | None] | None = None) -> int:
+        plan = make(recipe, kl).plan(found, temperature=1.0, on_policy=True, seed=0)
+        return sum(len(members) for members in plan.samples.values())
+
+    assert computed(grpo()) == 9
+    assert computed(grpo(kl={"coef": 0.1})) == 12
+    assert computed(grpo(), {"one": 0.1, "two": 0.0}) == 9
+    assert computed(grpo(), {"one": 0.0, "two": 0.1}) == 12
+    assert computed(grpo(entropy={"coef": 0.1})) == 12
+    assert computed(grpo(kl={"coef": 0.1, "where": "reward", "estimator": "k1"})) == 9
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "fixed_length"])
+def test_leaving_groups_without_contrast_out_changes_no_gradient(policy: Policy, aggregation: str) -> None:
+    recipe = grpo(loss={"aggregation": aggregation})
+    found = samples(policy)
+    _, grads = update(policy, found, recipe)
+    _, paid_for = update(policy, [replace(s, live=True) for s in found], recipe)
+    same(grads, paid_for)
+
+
+@pytest.mark.parametrize("merge", [{"kind": "sum", "monitor_every": 1}, {"kind": "mean", "scale": "sum"}])
+@pytest.mark.parametrize("memory", ["full", "low"])
+def test_gradients_of_tasks_merged_by_a_sum_are_the_gradient_of_the_single_loss(
+    policy: Policy, merge: dict[str, Any], memory: str
+) -> None:
+    shared: dict[str, Any] = {"kl": {"coef": 0.1}, "entropy": {"coef": 0.05}}
+    found = samples(policy)
+    values, single = update(policy, found, grpo(**shared))
+    apart_values, apart = update(policy, found, grpo(**shared, merge={**merge, "memory": memory}), 40)
+    same(apart, single)
+    assert apart_values["loss"] == pytest.approx(values["loss"], rel=1e-4)
+
+
+def test_the_loss_of_an_update_is_its_formula(policy: Policy) -> None:
+    """PPO's surrogate, k3 and entropy of each task from plain forward passes, by hand."""
+    recipe = grpo(kl={"coef": 0.1}, entropy={"coef": 0.05})
+    found = samples(policy)
+    loss = torch.zeros(())
+    for task, share in (("one", 0.75), ("two", 0.25)):
+        surrogate = kl = entropy = torch.zeros(())
+        tokens = sum(s.weight * len(s.logprobs) for s in found if s.task == task)
+        for s in (s for s in found if s.task == task):
+            logp, h = alone(policy, s.sequence.context_ids, s.sequence.completion_ids)
+            ratio = (logp - torch.tensor(s.logprobs)).exp()
+            surrogate = (
+                surrogate + s.weight * torch.minimum(ratio * s.advantage, ratio.clamp(0.8, 1.2) * s.advantage).sum()
+            )
+            micro = policy.pack([s.sequence], 1000)[0]
+            gap = policy.reference_logp(micro) - logp
+            kl = kl + s.weight * (gap.exp() - 1 - gap).sum()
+            entropy = entropy + s.weight * h.sum()
+        loss = loss + share * (-surrogate + 0.1 * kl - 0.05 * entropy) / tokens
+    wanted = torch.autograd.grad(loss, policy.parameters)
+    values, grads = update(policy, found, recipe)
+    assert values["loss"] == pytest.approx(float(loss), rel=1e-4)
+    same(grads, wanted)
+
+
+def test_only_completion_tokens_are_targets(policy: Policy) -> None:
+    found = samples(policy)
+    for micro in policy.pack([s.sequence for s in found], 60):
+        wanted = [t for i in micro.indices for t in found[i].sequence.completion_ids]
+        assert micro.targets.tolist() == wanted
+
+
+def test_masked_truncated_completions_teach_as_if_they_were_not_there(policy: Policy) -> None:
+    found = samples(policy)
+    _, masked = update(policy, found, grpo(mask_truncated=True))
+    _, gone = update(policy, [s for s in found if not s.truncated], grpo())
+    _, kept = update(policy, found, grpo())
+    same(masked, gone)
+    with pytest.raises(AssertionError):
+        same(masked, kept)
+
+
+def test_on_policy_the_ratio_is_one_and_nothing_is_clipped(policy: Policy) -> None:
+    values, _ = update(policy, samples(policy), grpo(), on_policy=True)
+    assert values["ratio/mean"] == 1.0
+    assert values["clip_ratio/region_mean"] == 0.0
+    assert update(policy, samples(policy), grpo())[0]["clip_ratio/region_mean"] > 0
+
+
+def test_an_advantage_a_token_equal_to_the_rollouts_changes_nothing(policy: Policy) -> None:
+    found = samples(policy)
+    spelled = [replace(s, advantages=(s.advantage,) * len(s.logprobs)) for s in found]
+    same(update(policy, spelled, grpo())[1], update(policy, found, grpo())[1])
+
+
+def test_tokens_that_are_not_kept_teach_nothing(policy: Policy) -> None:
+    found = samples(policy)
+    all_kept = [replace(s, keep=(1.0,) * len(s.logprobs)) for s in found]
+    same(update(policy, all_kept, grpo())[1], update(policy, found, grpo())[1])
+    none_kept = [replace(s, keep=(0.0,) * len(s.logprobs)) for s in found]
+    assert all(float(g.abs().max()) == 0 for g in update(policy, none_kept, grpo())[1])
+
+
+def test_scored_old_log_probabilities_take_the_place_of_the_samplers(policy: Policy) -> None:
+    found = samples(policy)
+    moved = [replace(s, logprobs=tuple(x - 0.5 for x in s.logprobs), old=s.logprobs) for s in found]
+    same(update(policy, moved, grpo())[1], update(policy, found, grpo())[1])
+
+
+def test_clip_cov_draws_from_its_own_seed(policy: Policy) -> None:
+    loss = {"kind": "clip_cov", "cov_fraction": 0.3, "cov_low": -100.0, "cov_high": 100.0}
+    first, second = (update(policy, samples(policy), grpo(loss=loss))[1] for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kl", "needed"),
+    [
+        ({}, False),
+        ({"coef": 0.1}, True),
+        ({"controller": {"kind": "lagrangian", "target": 0.1}}, True),
+        ({"coef": 0.1, "controller": {"kind": "band", "low": 0.01, "high": 0.1}}, True),
+    ],
+)
+def test_a_reference_is_kept_where_a_leash_is_or_can_come_to_be(kl: dict[str, Any], needed: bool) -> None:
+    assert make(grpo(kl=kl)).needs_reference is needed
+    assert make(grpo(kl=kl), {"one": 0.0, "two": 0.0}).needs_reference is ("controller" in kl and "coef" not in kl)
+
+
+def test_a_lagrangian_tightens_the_leash_from_nothing(policy: Policy) -> None:
+    objective = make(grpo(kl={"controller": {"kind": "lagrangian", "target": 0.0, "eta": 1.0}}))
+    plan = objective.plan(samples(policy), temperature=1.0, on_policy=True, seed=0)
+    for task, members in plan.samples.items():
+        for micro in policy.pack([s.sequence for s in members], 10_000):
+            objective.terms(policy, micro, task, plan)
+    objective.control(objective.values(plan.shares))
+    assert all(coef > 0 for coef in objective.kl_coefs.values())
+    again = make(objective.recipe)
+    again.load_state(objective.state())
+    assert again.kl_coefs == objective.kl_coefs
+
+
+def test_what_is_not_finite_moves_no_coefficient() -> None:
+    objective = make(grpo(kl={"coef": 0.1, "controller": {"kind": "band", "low": 0.1, "high": 0.2}}))
+    before = objective.state()
+    objective.control({"kl/one": float("nan"), "kl/two": float("inf"), "entropy": float("nan")})
+    assert objective.state() == before
+
+
+def test_a_log_probability_that_is_not_finite_is_no_loss(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = make(grpo())
+    plan: Plan = objective.plan(samples(policy), temperature=1.0, on_policy=True, seed=0)
+    micro = policy.pack([s.sequence for s in plan.samples["one"]], 10_000)[0]
+    real = policy.score(micro)
+    monkeypatch.setattr(policy, "score", lambda *_: replace(real, logp=real.logp * float("nan")))
+    with pytest.raises(NonFiniteError):
+        objective.terms(policy, micro, "one", plan)
+
+
+def test_the_loss_reported_is_the_loss_descended(policy: Policy) -> None:
+    objective = make(grpo(kl={"coef": 0.1}))
+    plan = objective.plan(samples(policy), temperature=1.0, on_policy=True, seed=0)
+    total = 0.0
+    for task, members in plan.samples.items():
+        for micro in policy.pack([s.sequence for s in members], 30):
+            total += float(scalar_loss(objective.terms(policy, micro, task, plan)).detach())
+    assert objective.values(plan.shares)["loss"] == pytest.approx(total)
