@@ -43,7 +43,7 @@ def measure(root: Path, kinds: list[str], seeds: list[int], sft: int, steps: int
     found = []
     for seed in seeds:
         base = root / f"sft-{seed}"
-        common = [f"seed={seed}", f"sft.steps={sft}", "eval.every=0", "checkpoint.every=0"]
+        common = [f"seed={seed}", f"sft.steps={sft}", "eval.every=0", "checkpoint.every=0", "threads=1"]
         if not (base / "summary.json").exists():
             train(base, *common, "grpo=null")
         for kind in kinds:

@@ -17,6 +17,12 @@ DEFAULT_CLIP = {
 """Low and high clip range where none is given, from each method's paper (CISPO's cap of 5 from Khatri et al. 2025)."""
 
 
+def default_clip(name: str, low: float | None, high: float | None) -> tuple[float, float]:
+    """Return the clip range of a method, its own default where ``None`` is given."""
+    default_low, default_high = DEFAULT_CLIP.get(name, (0.0, 0.0))
+    return default_low if low is None else low, default_high if high is None else high
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Knobs of all surrogates; each reads the ones it knows.

@@ -11,7 +11,7 @@ from torch import Tensor
 from levelhead.objective.losses.clipped import cispo, ppo_clip, reinforce, sapo
 from levelhead.objective.losses.covariance import clip_cov, kl_cov
 from levelhead.objective.losses.inputs import Inputs, Surrogate, check
-from levelhead.objective.losses.options import DEFAULT_CLIP, Options
+from levelhead.objective.losses.options import Options, default_clip
 from levelhead.objective.losses.sequence import gmpo, gspo, gspo_token
 from levelhead.objective.terms import as_loss
 
@@ -90,22 +90,11 @@ def policy_loss(
     """
     if name not in LOSSES:
         raise ValueError(f"unknown policy loss {name!r}; choose one of {', '.join(LOSSES)}")
+    low, high = default_clip(name, clip_low, clip_high)
+    options = Options(low, high, dual_clip, tau_pos, tau_neg, cov_fraction, cov_low, cov_high, cov_kl, generator)
     if dual_clip is not None and name not in ("ppo_clip", "clip_cov"):
         raise ValueError(f"dual_clip applies to ppo_clip and clip_cov, not to {name}")
     inputs = check(logp_nt, old_logp_nt, advantages, mask_nt)
-    low, high = DEFAULT_CLIP.get(name, (0.0, 0.0))
-    options = Options(
-        clip_low=low if clip_low is None else clip_low,
-        clip_high=high if clip_high is None else clip_high,
-        dual_clip=dual_clip,
-        tau_pos=tau_pos,
-        tau_neg=tau_neg,
-        cov_fraction=cov_fraction,
-        cov_low=cov_low,
-        cov_high=cov_high,
-        cov_kl=cov_kl,
-        generator=generator,
-    )
     result = LOSSES[name](inputs, options)
     value_nt = result.value_nt if weight_nt is None else result.value_nt * _checked_weight(weight_nt, logp_nt)
     surrogate_nt = torch.where(inputs.mask_nt, value_nt, torch.zeros_like(value_nt))
