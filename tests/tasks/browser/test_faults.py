@@ -189,7 +189,7 @@ async def test_a_popup_is_closed_and_the_episode_goes_on(own: BrowserTask) -> No
 async def test_a_page_whose_script_fails_at_the_start_is_lost(own: BrowserTask) -> None:
     assert own._pool is not None
     for tab in own._pool._idle:
-        await tab.page.evaluate("window.genProblem = () => { throw new Error('boom') }")
+        await tab.page.evaluate("void (window.genProblem = () => { throw new Error('boom') })")
     assert await solve(own) == 1  # the oracle's player draws again
     assert "page-broken" in codes(own)
 

@@ -94,7 +94,8 @@ class BrowserEpisode:
             return Step(done=False)
         if self.view.stray:
             self._report("page-left", f"{self._what}, step {taken}: the policy's action led away from the page")
-        await self.close()
+        self._over = True
+        await self._let_go(fit=not self.view.stray)
         return Step(done=True, score=self._score(taken))
 
     async def close(self) -> None:

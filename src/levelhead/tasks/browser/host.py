@@ -15,7 +15,7 @@ from playwright.async_api import async_playwright
 from levelhead.errors import InputError
 from levelhead.tasks.browser.chromium import HOW_TO_INSTALL, SWITCHES, find_chromium
 from levelhead.tasks.browser.leftovers import BrowserRecord, Process, end_leftovers, parent_of, records_folder
-from levelhead.tasks.browser.lost import Report
+from levelhead.tasks.browser.lost import Report, TabLostError
 from levelhead.tasks.browser.tab import Tab, init_script
 
 if TYPE_CHECKING:
@@ -72,23 +72,30 @@ class Host:
 
     @property
     def connected(self) -> bool:
-        """Whether the browser is still there."""
-        return self._browser.is_connected()
+        """Whether the browser and the driver are still there; Playwright tells of the first, not of the second."""
+        driver = self.record.driver
+        return self._browser.is_connected() and (driver is None or driver.alive)
 
     async def new_tab(self, timeout: float) -> Tab:
         """Open an empty page, in a context of its own.
 
         A context is a window: the pages of one window hide each other, and a hidden page is slow to take the mouse.
+
+        Raises:
+            TabLostError: The browser does not answer.
         """
-        context = await self._browser.new_context(
-            viewport={"width": VIEWPORT[0], "height": VIEWPORT[1]},
-            timezone_id="UTC",
-            locale="en-US",
-            accept_downloads=False,
-            service_workers="block",
-        )
-        await context.add_init_script(script=init_script())
-        return Tab(await context.new_page(), timeout)
+        try:
+            context = await self._browser.new_context(
+                viewport={"width": VIEWPORT[0], "height": VIEWPORT[1]},
+                timezone_id="UTC",
+                locale="en-US",
+                accept_downloads=False,
+                service_workers="block",
+            )
+            await context.add_init_script(script=init_script())
+            return Tab(await context.new_page(), timeout)
+        except PlaywrightError as error:
+            raise TabLostError("page-lost", f"no page can be opened: {str(error).partition(chr(10))[0]}") from error
 
     async def close(self) -> None:
         """Close the browser and the driver; what does not close in time is killed."""

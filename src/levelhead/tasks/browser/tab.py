@@ -65,8 +65,11 @@ class Tab:
         if self.loaded == name and not self._astray and name not in CARRIES_STATE:
             return
         self.loaded = None
-        await self._ask(self._page.goto(page_url(name)), max(self._timeout, _LOAD_TIMEOUT))
-        await self._evaluate("images => __levelhead.prepare(images)", list(page_images(name)))
+        try:
+            await self._ask(self._page.goto(page_url(name)), max(self._timeout, _LOAD_TIMEOUT))
+            await self._evaluate("images => __levelhead.prepare(images)", list(page_images(name)))
+        except PlaywrightError as error:
+            raise TabLostError("page-broken", f"{name} does not load: {_first_line(error)}") from error
         self._astray = False
         self.loaded = name
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, WebSocketException
 
-from levelhead.tasks.openenv.wire import Reply, WireError, read_data, read_reply, request
+from levelhead.tasks.openenv.wire import Reply, read_data, read_reply, request
 
 MAX_MESSAGE = 100 * 1024 * 1024
 """Bytes of a message; observations may carry screenshots."""
@@ -18,6 +18,10 @@ MAX_MESSAGE = 100 * 1024 * 1024
 
 class UnreachableError(ConnectionError):
     """The server cannot be reached, or has gone."""
+
+
+class ClosedError(UnreachableError):
+    """The server has closed the connection."""
 
 
 def socket_url(url: str) -> str:
@@ -49,7 +53,15 @@ class OpenEnvClient:
             UnreachableError: There is no connection.
             WireError: The server refused.
         """
-        return read_reply(await self._ask(request("reset", parameters)))
+        message = request("reset", parameters)
+        kept = self._socket is not None
+        try:
+            return read_reply(await self._ask(message))
+        except ClosedError:
+            # A connection kept from an earlier episode may have been closed by the server in the meantime.
+            if not kept:
+                raise
+        return read_reply(await self._ask(message))
 
     async def step(self, action: Mapping[str, Any]) -> Reply:
         """Take an action.
@@ -93,19 +105,18 @@ class OpenEnvClient:
     async def _ask(self, message: str) -> str | bytes:
         socket = await self._connected()
         try:
-            await socket.send(message)
+            # A server that takes nobody in says why and hangs up; its reason can be read when nothing can be sent.
+            with contextlib.suppress(ConnectionClosed):
+                await socket.send(message)
             return await asyncio.wait_for(socket.recv(), self._timeout)
         except TimeoutError as error:
             await self._drop()
             raise UnreachableError(f"{self._url} did not answer for {self._timeout:g} s") from error
         except (WebSocketException, OSError) as error:
             await self._drop()
-            raise UnreachableError(f"{self._url} has closed the connection: {error}") from error
+            raise ClosedError(f"{self._url} has closed the connection: {error}") from error
 
     async def _drop(self) -> None:
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.transport.abort()
-
-
-__all__ = ["MAX_MESSAGE", "OpenEnvClient", "Reply", "UnreachableError", "WireError", "socket_url"]

@@ -24,6 +24,11 @@ def missing(reason: str) -> None:
     pytest.skip(reason)
 
 
+@pytest.fixture(scope="session")
+def require_browser(task: BrowserTask) -> None:
+    """Skip the test, or fail it, where no browser can be started."""
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def task() -> AsyncIterator[BrowserTask]:
     """A task over all pages, with one browser for all tests that leave it whole."""

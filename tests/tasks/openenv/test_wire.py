@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from levelhead.tasks.openenv.wire import Reply, WireError, answer, read_data, read_reply, refusal, request
+
+
+def test_requests_are_openenvs() -> None:
+    assert json.loads(request("reset", {"seed": 3})) == {"type": "reset", "data": {"seed": 3}}
+    assert json.loads(request("state")) == {"type": "state"}
+
+
+def test_an_observation_reads_as_it_was_written() -> None:
+    raw = answer("observation", {"observation": {"text": "a"}, "reward": 1, "done": True})
+    assert read_reply(raw) == Reply({"text": "a"}, 1.0, done=True)
+    assert read_reply(answer("observation", {"observation": {}, "reward": None})) == Reply({}, None, done=False)
+
+
+def test_a_refusal_keeps_code_and_message() -> None:
+    with pytest.raises(WireError, match="no such page") as caught:
+        read_reply(refusal("VALIDATION_ERROR", "no such page"))
+    assert caught.value.code == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "",
+        "{",
+        "[]",
+        "3",
+        '{"type": "observation"}',
+        '{"type": "state", "data": {}}',
+        '{"type": "observation", "data": {"reward": 1}}',
+        '{"type": "observation", "data": {"observation": [], "reward": 1}}',
+        '{"type": "observation", "data": {"observation": {}, "reward": "1"}}',
+        '{"type": "observation", "data": {"observation": {}, "reward": NaN}}',
+        b"\xff",
+    ],
+)
+def test_anything_else_is_a_protocol_error(raw: str | bytes) -> None:
+    with pytest.raises(WireError) as caught:
+        read_reply(raw)
+    assert caught.value.code == "PROTOCOL"
+
+
+def test_a_state_is_not_an_observation() -> None:
+    assert read_data(answer("state", {"step_count": 2}), "state") == {"step_count": 2}
