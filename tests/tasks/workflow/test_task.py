@@ -15,7 +15,7 @@ from levelhead.recipe import Recipe
 from levelhead.recipe.load import load
 from levelhead.recipe.tasks import Workflow
 from levelhead.records import Prompt, Rollout, Score
-from levelhead.tasks.base import Answer, Task
+from levelhead.tasks.base import Answer, Demonstrator, Task
 from levelhead.tasks.registry import make_task
 from levelhead.tasks.workflow import WorkflowTask
 from levelhead.tasks.workflow.language import extract
@@ -102,19 +102,30 @@ async def test_scoring_one_answer_works_inside_an_event_loop() -> None:
     assert step.score == one.score(prompt, "Programmer")
 
 
-def test_varied_demonstrations_are_valid_many_and_worse_than_the_best() -> None:
-    best, varied = task(), task(demonstrations="varied")
-    prompts = list(varied.prompts("train", 0))
-    shown = [(varied.oracle(prompt) or [""])[0] for prompt in prompts]
-    assert len(set(shown)) > 15
-    assert all(extract(text).tree is not None for text in shown)
-    assert shown == [(varied.oracle(prompt) or [""])[0] for prompt in prompts]
-    rewards = [score.info["expected"] for score in score_all(varied, list(map(Answer, prompts, shown)))]
-    highest = [
-        score.info["expected"]
-        for score in score_all(best, [Answer(prompt, (best.oracle(prompt) or [""])[0]) for prompt in prompts])
-    ]
+def shown(one: WorkflowTask, prompt: Prompt) -> str:
+    ((messages, text),) = asyncio.run(one.demonstrate(prompt))
+    assert messages == list(prompt.messages)
+    return text
+
+
+def test_varied_demonstrations_are_valid_many_and_worse_than_the_oracle() -> None:
+    one = task(demonstrations="varied")
+    assert isinstance(one, Demonstrator)
+    prompts = list(one.prompts("train", 0))
+    texts = [shown(one, prompt) for prompt in prompts]
+    assert len(set(texts)) > 15
+    assert all(extract(text).tree is not None for text in texts)
+    assert texts == [shown(one, prompt) for prompt in prompts]
+    rewards = [score.info["expected"] for score in score_all(one, list(map(Answer, prompts, texts)))]
+    oracle = [Answer(prompt, (one.oracle(prompt) or [""])[0]) for prompt in prompts]
+    highest = [score.info["expected"] for score in score_all(one, oracle)]
     assert statistics.fmean(highest) > statistics.fmean(rewards) + 0.1
+
+
+def test_the_best_demonstration_is_the_oracle() -> None:
+    one = task()
+    for prompt in list(one.prompts("train", 0))[:20]:
+        assert [shown(one, prompt)] == one.oracle(prompt)
 
 
 def test_the_full_prompt_teaches_the_language_and_its_oracle_uses_tags() -> None:

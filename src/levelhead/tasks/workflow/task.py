@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import EndpointExecutor
-from levelhead.records import Prompt, Rollout, Score
+from levelhead.records import Message, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
 from levelhead.tasks.splits import limit_sides, split_by_group
 from levelhead.tasks.workflow import prompts, reward
@@ -68,17 +68,25 @@ class WorkflowTask(SingleTurnTask):
             yield Prompt(problem.id, self.name, prompts.messages(problem.question, self.limits, full=full), facts=facts)
 
     def oracle(self, prompt: Prompt) -> list[str] | None:
-        """Return the workflow of the highest expected reward in the simulator, or one of a mix if the recipe says so.
+        """Return the workflow of the highest expected reward, by the problem's domain and difficulty.
 
-        The best is chosen by the problem's domain and difficulty; for an ``endpoint`` it is the simulator's guess.
-        Which of the mix a problem gets depends on its id alone.
+        Expected in the simulator; for an ``endpoint`` it is the simulator's guess.
         """
         problem = self._problems[prompt.id]
-        if self._section.demonstrations == "varied":
-            text = random.Random(f"demonstration/{problem.id}").choice(varied_workflows(self.limits))
-        else:
-            text = best_workflow(problem.domain, problem.difficulty, self._section.reward, self.limits)
-        return [f"<workflow>{text}</workflow>" if self._section.prompt == "full" else text]
+        return [self._written(best_workflow(problem.domain, problem.difficulty, self._section.reward, self.limits))]
+
+    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:
+        """Return what supervised fine-tuning shows: the oracle, or one of a mix where the recipe says ``varied``.
+
+        Which of the mix a problem gets depends on its id alone.
+        """
+        if self._section.demonstrations == "best":
+            return [(list(prompt.messages), answer) for answer in self.oracle(prompt) or ()]
+        text = random.Random(f"demonstration/{prompt.id}").choice(varied_workflows(self.limits))
+        return [(list(prompt.messages), self._written(text))]
+
+    def _written(self, workflow: str) -> str:
+        return f"<workflow>{workflow}</workflow>" if self._section.prompt == "full" else workflow
 
     def score(self, prompt: Prompt, text: str) -> Score:
         """Score one answer; for many, :meth:`score_batch` runs them at once."""
