@@ -49,3 +49,36 @@ def recipe_of(*settings: str) -> Recipe:
 def setup_of(*settings: str, reward: Any = closeness, rows: Sequence[Mapping[str, Any]] = ROWS) -> Setup:
     recipe = recipe_of(*settings)
     return prepare(recipe, tasks=function_tasks(recipe, list(rows), reward))
+
+
+CAUGHT_BY = {
+    "sft-joins-strings": "tokens/same-prompt",
+    "prompt-in-the-targets": "tokens/same-prompt",
+    "template-without-last-newline": "tokens/generation-prompt",
+    "truncation-cuts-the-generation-prompt": "tokens/context",
+    "incomplete-stop-set": "stops/complete",
+    "targets-without-stop-token": "loss/stop-token",
+    "response-cut-by-padding-count": "batching/greedy",
+    "positions-count-padding": "batching/greedy",
+    "attention-to-padding": "batching/alone",
+    "draws-depend-on-the-batch": "batching/seeded",
+    "stale-sampler-weights": "agreement/synced",
+    "penalties-count-the-prompt": "sampling/penalties",
+    "logprobs-after-controls": "agreement/sampler",
+    "retokenized-from-text": "tokens/made-once",
+    "appended-end-of-turn": "tokens/made-once",
+    "judge-reads-the-prompt": "rewards/attached/echo",
+    "rewards-out-of-step": "rewards/attached/echo",
+    "mask-for-right-padding": "loss/completion-only",
+    "labels-off-by-one": "agreement/packing",
+    "pad-is-end-of-turn": "loss/labels",
+    "logprobs-of-the-raw-prompt": "agreement/trainer",
+    "temperature-in-sampling-only": "agreement/trainer",
+    "reference-not-frozen": "agreement/reference",
+    "dropout-left-on": "agreement/dropout",
+    "entropy-penalised": "signs/entropy",
+    "entropy-negated-twice": "signs/audit",
+    "kl-rewarded": "signs/kl",
+    "advantages-negated": "signs/reward",
+}
+"""The check that is meant for each known bug; others may see it too."""

@@ -10,6 +10,7 @@ from typing import Any
 from levelhead.errors import InputError
 from levelhead.report import cards, notes, samples
 from levelhead.report.charts import Chart, Key
+from levelhead.report.firststeps import first_steps
 from levelhead.report.markup import duration, esc, json_for_script, tag
 from levelhead.report.panels import PANELS, event_strip
 from levelhead.report.reading import Run, read_run, step_of
@@ -74,6 +75,7 @@ def render(run: Run) -> str:
     add("While training", samples.while_training(run))
     add("Events", _grid([strip]) if strip else "", notes.events(run))
     add("Preflight", notes.checks(run))
+    add("First steps", first_steps(run))
     add("More metrics", notes.further_metrics(run))
     add("Recipe", notes.recipe(run))
     add("Environment", notes.environment(run))

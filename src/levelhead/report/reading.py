@@ -38,6 +38,7 @@ class Run:
         events: Lines of ``events.jsonl``.
         summary: ``summary.json``.
         checks: Entries of ``check.json``.
+        diagnostics: Entries of ``diagnostics.json``, one a first step.
         samples: Held-out rollouts by evaluation stage (``start``, ``sft``, ``grpo``).
         rollouts: Training rollouts by file name, in order of step.
         notes: What was missing or broken, one line each.
@@ -51,6 +52,7 @@ class Run:
     events: list[Row] = field(default_factory=list)
     summary: Row = field(default_factory=dict)
     checks: list[Row] = field(default_factory=list)
+    diagnostics: list[Row] = field(default_factory=list)
     samples: dict[str, list[Row]] = field(default_factory=dict)
     rollouts: dict[str, list[Row]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -99,6 +101,8 @@ def read_run(folder: Path) -> Run:
     if isinstance(checks, dict):
         checks = checks.get("checks")
     run.checks = [entry for entry in checks if isinstance(entry, dict)] if isinstance(checks, list) else []
+    diagnostics = _json(folder / "diagnostics.json", run.notes, needed=False)
+    run.diagnostics = [row for row in diagnostics if isinstance(row, dict)] if isinstance(diagnostics, list) else []
     for file in sorted((folder / "rollouts").glob("*.jsonl.gz")):
         name = file.name.removesuffix(".jsonl.gz")
         rows = _json_lines(file, run.notes)

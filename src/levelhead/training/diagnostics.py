@@ -11,7 +11,9 @@ import torch
 from levelhead.policy.policy import Policy
 from levelhead.records import Group, Rollout, Turn
 from levelhead.text.evidence import boundary, count
+from levelhead.training.rundir import RunDir
 
+NAME = "diagnostics.json"
 STEPS = 3
 """First GRPO steps that are looked at."""
 SAMPLES = 2
@@ -37,6 +39,13 @@ def diagnose(policy: Policy, groups: Sequence[Group], step: int, temperature: fl
         by_task.setdefault(group.prompt.task, []).extend(group.rollouts)
     tasks = {task: _of_task(policy, rollouts, temperature) for task, rollouts in by_task.items() if rollouts}
     return {"step": step, "temperature": temperature, "tasks": tasks}
+
+
+def note_first_steps(folder: RunDir, policy: Policy, groups: Sequence[Group], step: int, temperature: float) -> None:
+    """Add a step to ``diagnostics.json`` of a run, if it is one of the first; a step done again replaces itself."""
+    if step <= STEPS:
+        before = [entry for entry in folder.read_json(NAME) or [] if entry["step"] < step]
+        folder.write_json(NAME, [*before, diagnose(policy, groups, step, temperature)])
 
 
 def _of_task(policy: Policy, rollouts: Sequence[Rollout], temperature: float) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""What the preflight says of good and of broken recipes, and how a run heeds it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from levelhead.api import train
+from levelhead.cli.main import app
+from levelhead.policy.policy import Policy
+from levelhead.preflight import Check, PreflightError, Report, preflight
+from levelhead.preflight.rewards import expected_dead
+from levelhead.preflight.scene import Scene
+from levelhead.preflight.stops import check_stops
+from levelhead.preflight.tokens import check_tokens
+from preflight_setup import ROWS, TEXT, closeness, recipe_of, setup_of
+from text.families import FAMILIES, codec_of
+
+
+def found(report: Report) -> dict[str, Check]:
+    return {check.name: check for check in report.checks}
+
+
+def constant(completions: Sequence[Any], **_: Any) -> list[float]:
+    return [1.0 for _ in completions]
+
+
+def upside_down(**columns: Any) -> list[float]:
+    return [-value for value in closeness(**columns)]
+
+
+def short_list(completions: Sequence[Any], **_: Any) -> list[float]:
+    return [0.0]
+
+
+def not_finite(completions: Sequence[Any], **_: Any) -> list[float]:
+    return [math.nan for _ in completions]
+
+
+def raises(completions: Sequence[Any], **_: Any) -> list[float]:
+    raise KeyError("label")
+
+
+@pytest.mark.parametrize(
+    ("reward", "check"),
+    [
+        (constant, "rewards/order/echo"),
+        (upside_down, "rewards/order/echo"),
+        (short_list, "rewards/finite"),
+        (not_finite, "rewards/finite"),
+        (raises, "rewards/finite"),
+    ],
+)
+def test_broken_reward_of_the_user_fails(reward: Any, check: str) -> None:
+    report = preflight(setup_of(reward=reward), families=["rewards"])
+    assert found(report)[check].status == "fail"
+    if check == "rewards/finite":
+        assert reward.__name__ in found(report)[check].message
+
+
+def test_bounds_that_no_perfect_answer_fits_fail() -> None:
+    report = found(preflight(setup_of("grpo.sampling.max_new_tokens=3"), families=["sampling"]))
+    assert report["sampling/max-length"].status == "fail"
+    report = found(preflight(setup_of("grpo.sampling.min_new_tokens=20"), families=["sampling"]))
+    assert report["sampling/min-length"].status == "fail"
+
+
+def test_greedy_rollouts_fail_and_two_rollouts_are_named() -> None:
+    setup = setup_of("grpo.sampling.temperature=0", "grpo.group_size=2")
+    report = found(preflight(setup, families=["sampling", "rewards"]))
+    assert report["sampling/temperature"].status == "fail"
+    assert report["rewards/group-size"].status == "warn"
+    assert "plus and minus the same number" in report["rewards/group-size"].message
+
+
+def test_expected_dead_groups_shrink_with_k_and_are_certain_for_one_rollout() -> None:
+    assert expected_dead([0.5], 8, 1) == pytest.approx(1.0)
+    few, many = expected_dead([0.25, 0.5], 8, 4), expected_dead([0.25, 0.5], 8, 16)
+    assert 0 < many < few < 1
+    # One success in two, K = 2: p ~ Beta(1.5, 1.5), E[p^2 + (1-p)^2] = 2 (1.5 * 2.5) / (3 * 4).
+    assert expected_dead([0.5], 2, 2) == pytest.approx(0.625)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_templates_of_the_usual_families_pass(family: str) -> None:
+    from dataclasses import replace
+
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    setup = setup_of("tasks.1.kind=math", "sft.steps=1")
+    codec = codec_of(family)
+    config = Qwen2Config(
+        vocab_size=codec.vocab_size,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+    )
+    scene = Scene(replace(setup, policy=Policy(Qwen2ForCausalLM(config).eval(), codec)))
+    try:
+        failures = [check for check in (*check_tokens(scene), *check_stops(scene)) if check.status == "fail"]
+    finally:
+        scene.close()
+    assert not failures
+
+
+def test_failed_check_keeps_a_run_from_starting_and_leaves_the_reason(tmp_path: Path) -> None:
+    recipe = recipe_of("tasks.1.items=12")
+    with pytest.raises(PreflightError, match="--no-check"):
+        train(recipe, data=list(ROWS), rewards=constant, out=tmp_path / "run")
+    checks = json.loads((tmp_path / "run" / "check.json").read_text(encoding="utf-8"))
+    assert {tuple(check) for check in checks} == {("name", "status", "message", "evidence", "fix")}
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["check.json"]
+
+
+def test_command_exits_1_on_failure_0_otherwise_and_prints_one_document(tmp_path: Path) -> None:
+    data = yaml.safe_load(TEXT)
+    data["tasks"] = [data["tasks"][1]]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    good = CliRunner().invoke(app, ["check", str(path), "--json"])
+    assert good.exit_code == 0, good.output
+    assert json.loads(good.stdout)["status"] in ("pass", "warn")
+    bad = CliRunner().invoke(app, ["check", str(path), "--set", "grpo.sampling.max_new_tokens=2"])
+    assert bad.exit_code == 1
+    assert "fix:" in bad.stdout
