@@ -24,6 +24,7 @@ from levelhead.rollout.inprocess import InProcessSampler
 from levelhead.tasks.base import Environment
 from levelhead.training.checkpoint import Checkpoints, State, read_state, read_training
 from levelhead.training.collect import Collector
+from levelhead.training.diagnostics import note_first_steps
 from levelhead.training.evaluate import TaskResult, evaluate
 from levelhead.training.grpo import GrpoTrainer, StepResult
 from levelhead.training.loop import EventLoop
@@ -145,6 +146,8 @@ class Run:
                 result = trainer.step(self.state.step + 1)
                 self._record(result.record, [*result.events, *self._environment_events()], bar)
                 self._sample(result)
+                warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
+                note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
                 self.state.trainer = trainer.state()
                 lost = self._gradient_is_lost(result.events)
                 self._evaluate_on_the_way(recipe)
