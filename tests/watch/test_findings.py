@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import watch_scenarios as scenarios
 
+import watch_scenarios as scenarios
 from levelhead.recipe import Recipe
 from levelhead.watch import pages
 from levelhead.watch.catalogue.wording import CLUES, clue
@@ -17,13 +17,41 @@ from levelhead.watch.findings import CATALOGUE, Scaled, family_of
 from levelhead.watch.history import History
 
 ROOT = Path(__file__).parents[2]
-PROMISED = """
-reward-dead-groups no-learning-signal-all-zero-reward saturated-all-one-reward deadlock entropy-collapse
-entropy-explosion kl-blowup gradient-spike catastrophic-update update-collapse nonfinite length-truncation
-length-collapse length-runaway length-fixed eos-never lr-too-high group-size-too-small advantage-two-valued
-zero-gradient-despite-signal logprob-mismatch stale-policy template-mismatch prompt-in-loss entropy-sign reward-hacking
-no-improvement task-imbalance gradient-conflict judge-failure step-time-collapse reference-drift healthy
-""".split()
+PROMISED = [
+    "reward-dead-groups",
+    "no-learning-signal-all-zero-reward",
+    "saturated-all-one-reward",
+    "deadlock",
+    "entropy-collapse",
+    "entropy-explosion",
+    "kl-blowup",
+    "gradient-spike",
+    "catastrophic-update",
+    "update-collapse",
+    "nonfinite",
+    "length-truncation",
+    "length-collapse",
+    "length-runaway",
+    "length-fixed",
+    "eos-never",
+    "lr-too-high",
+    "group-size-too-small",
+    "advantage-two-valued",
+    "zero-gradient-despite-signal",
+    "logprob-mismatch",
+    "stale-policy",
+    "template-mismatch",
+    "prompt-in-loss",
+    "entropy-sign",
+    "reward-hacking",
+    "no-improvement",
+    "task-imbalance",
+    "gradient-conflict",
+    "judge-failure",
+    "step-time-collapse",
+    "reference-drift",
+    "healthy",
+]
 
 
 def test_every_promised_finding_is_in_the_catalogue() -> None:
@@ -89,7 +117,12 @@ def test_a_scaled_setting_uses_what_the_log_shows() -> None:
 
 
 def test_settings_are_in_the_words_of_the_trainer() -> None:
-    assert [family_of(f) for f in ("trl-state", "ms-swift", "verl-file", "openrlhf")] == ["trl", "trl", "verl", "recipe"]
+    assert [family_of(f) for f in ("trl-state", "ms-swift", "verl-file", "openrlhf")] == [
+        "trl",
+        "trl",
+        "verl",
+        "recipe",
+    ]
     remedy = CATALOGUE["kl-blowup"].remedies[0]
     assert "beta" in remedy.settings("trl")
     assert "grpo.kl.coef" in remedy.settings("recipe")

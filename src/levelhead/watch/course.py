@@ -158,7 +158,7 @@ class Course:
         if frozen < 4:
             return False
         moving = [v for v in values[: len(values) - frozen] if v != values[0]]
-        return len(moving) < 20
+        return len(moving) < min(20, 0.3 * len(values))
 
     @property
     def learned(self) -> float:

@@ -97,9 +97,13 @@ def too_fast(suspicions: Iterable[Suspicion], view: View) -> list[Suspicion]:
     rate, gradient = view.series("learning_rate"), view.series("grad_norm")
     peak = max(rate.values, default=0.0)
     case = Suspicion("lr-too-high")
-    if len(shaky) >= 2:
+    onsets = [s.first_step for s in shaky if s.first_step is not None]
+    span = view.history.last_step - view.history.first_step
+    if len(shaky) >= 2 and onsets:
         weight = sum(min(1.0, stats.sigmoid(s.log_odds) + 0.2) for s in shaky)
-        case.add(0.9 * min(weight, 3.0), "several-instabilities", count=len(shaky))
+        # All at one step is one broken update; a rate that is too high breaks one thing after another.
+        at_once = max(onsets) - min(onsets) <= max(3.0, 0.03 * span)
+        case.add((0.4 if at_once else 0.9) * min(weight, 3.0), "several-instabilities", count=len(shaky))
     if shaky and peak:
         case.add(1.8 * stats.ramp(math.log10(peak), -5, -3.7), "rate-high", rate=peak)
     n = len(gradient)
@@ -107,11 +111,9 @@ def too_fast(suspicions: Iterable[Suspicion], view: View) -> list[Suspicion]:
         early = stats.median(gradient.values[: max(2, n // 5)])
         top = max(stats.smooth(gradient.values, 3))
         case.add(0.8 * stats.ramp(top / max(early, 1e-9), 4, 15), "gradient-grew", early=early, late=top)
-    onsets = [s.first_step for s in shaky if s.first_step is not None]
     if not case.clues or not onsets:
         return []
     case.first_step = min(onsets)
-    span = view.history.last_step - view.history.first_step
     if span > 0 and (case.first_step - view.history.first_step) / span < 0.35:
         case.add(0.4, "early-in-the-run", step=case.first_step)
     case.add(-2.5 * view.course.learned, "reward-rises")

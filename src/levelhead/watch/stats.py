@@ -36,15 +36,19 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Robust standard deviation: the scaled median absolute deviation, or the plain one where that is 0."""
+    """Robust standard deviation: the scaled median absolute deviation (MAD).
+
+    The plain deviation stands in where the MAD is next to nothing beside it (most readings are equal), and bounds it
+    from below for fewer than a dozen readings, of which a MAD says little.
+    """
     if len(values) < 2:
         return 0.0
-    centre = median(values)
+    centre, average = median(values), mean(values)
     robust = MAD_TO_SIGMA * median([abs(v - centre) for v in values])
-    if robust > 0:
-        return robust
-    average = mean(values)
-    return math.sqrt(math.fsum((v - average) ** 2 for v in values) / (len(values) - 1))
+    plain = math.sqrt(math.fsum((v - average) ** 2 for v in values) / (len(values) - 1))
+    if len(values) < 12:
+        return max(robust, 0.6 * plain)
+    return robust if robust > 1e-6 * plain else plain
 
 
 def noise(values: Sequence[float]) -> float:

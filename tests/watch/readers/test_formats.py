@@ -11,6 +11,9 @@ import pytest
 from levelhead.watch.history import History
 from levelhead.watch.readers.sources import Log, read
 
+TWO_ROWS = ((10, 0.5, 0.01), (20, 0.6, 0.02))
+"""Step, reward and KL."""
+
 
 def load(tmp_path: Path, text: str, name: str = "log.txt", **options: object) -> Log:
     path = tmp_path / name
@@ -27,7 +30,8 @@ def test_trl_stdout_behind_progress_bars_with_quoted_values(tmp_path: Path) -> N
     text = (
         "  5%|▌   | 10/200 [01:00<20:00,  6.0s/it]\r      \r{'loss': '-0.08838', 'grad_norm': '1.5e+04', "
         "'completions/mean_length': '200.1', 'reward': '0.5', 'reward_std': '0.1', 'kl': nan, 'epoch': '0.01'}\n"
-        " 10%|█   | 20/200 [02:00<18:00,  6.0s/it]\r{'loss': '0.01', 'grad_norm': inf, 'reward': 0.6, 'epoch': '0.02'}\n"
+        " 10%|█   | 20/200 [02:00<18:00,  6.0s/it]\r{'loss': '0.01', 'grad_norm': inf, 'reward': 0.6, 'epoch': "
+        "'0.02'}\n"
         "{'train_runtime': '50', 'train_loss': '0.03', 'epoch': '1'}\n"
     )
     log = load(tmp_path, text)
@@ -97,18 +101,27 @@ def test_notebook_tables_have_cells_without_a_log_and_placeholders(tmp_path: Pat
 
 @pytest.mark.parametrize("separator", ["\t", "   "])
 def test_pasted_tables(tmp_path: Path, separator: str) -> None:
-    rows = [["Step", "Training Loss", "reward", "reward_std"], ["10", "-0.02", "1.4", "2.8"], ["20", "-0.01", "1.9", "1.5"]]
+    rows = [
+        ["Step", "Training Loss", "reward", "reward_std"],
+        ["10", "-0.02", "1.4", "2.8"],
+        ["20", "-0.01", "1.9", "1.5"],
+    ]
     log = load(tmp_path, "\n".join(separator.join(row) for row in rows))
     assert column(log.history, "reward_std") == [(10, 2.8), (20, 1.5)]
 
 
 def test_saved_notebooks_with_text_and_html_output(tmp_path: Path) -> None:
-    html = ["<table>", "<thead>", "<tr>", "<th>Step</th>", "<th>Training Loss</th>", "<th>reward</th>", "</tr>", "</thead>",
-            "<tr>", "<td>1</td>", "<td>0.1</td>", "<td>0.2</td>", "</tr>", "<tr><td>2</td><td>0.1</td><td>0.3</td>", "</tr>"]  # fmt: skip
+    head = "<table> <thead> <tr> <th>Step</th> <th>Training_Loss</th> <th>reward</th> </tr> </thead>"
+    body = "<tr> <td>1</td> <td>0.1</td> <td>0.2</td> </tr> <tr><td>2</td><td>0.1</td><td>0.3</td> </tr>"
+    html = f"{head} {body}".split()
     cell = {"outputs": [{"data": {"text/html": [line + "\n" for line in html]}}]}
     log = load(tmp_path, json.dumps({"cells": [cell]}, indent=1), "nb.ipynb")
     assert column(log.history, "reward") == [(1, 0.2), (2, 0.3)]
-    printed = {"outputs": [{"text": ["{'loss': 0.1, 'reward': 0.5, 'kl': 0.2}\n", "{'loss': 0.1, 'reward': 0.6, 'kl': 0.2}\n"]}]}
+    printed = {
+        "outputs": [
+            {"text": ["{'loss': 0.1, 'reward': 0.5, 'kl': 0.2}\n", "{'loss': 0.1, 'reward': 0.6, 'kl': 0.2}\n"]}
+        ]
+    }
     log = load(tmp_path, json.dumps({"cells": [printed]}, indent=1), "nb2.ipynb")
     assert column(log.history, "reward") == [(1, 0.5), (2, 0.6)]
 
@@ -116,10 +129,13 @@ def test_saved_notebooks_with_text_and_html_output(tmp_path: Path) -> None:
 def test_verl_console_with_colours_prefixes_numpy_and_validation(tmp_path: Path) -> None:
     text = (
         "\x1b[36m(TaskRunner pid=9)\x1b[0m step:0 - val-core/openai/gsm8k/reward/mean@1:np.float64(0.31)\n"
-        "\x1b[36m(TaskRunner pid=9)\x1b[0m step:1 - actor/entropy:np.float64(0.41) - actor/pg_loss:-0.001 - actor/ppo_kl:-1e-05 - "
-        "actor/grad_norm:nan - critic/grad_norm:55.0 - critic/score/mean:0.41 - critic/score/max:1.0 - critic/rewards/mean:0.40 - "
+        "\x1b[36m(TaskRunner pid=9)\x1b[0m step:1 - actor/entropy:np.float64(0.41) - actor/pg_loss:-0.001 - "
+        "actor/ppo_kl:-1e-05 - "
+        "actor/grad_norm:nan - critic/grad_norm:55.0 - critic/score/mean:0.41 - critic/score/max:1.0 - "
+        "critic/rewards/mean:0.40 - "
         "response_length/mean:200.1 - response_length/clip_ratio:0.02 - timing_s/step:45.2\n"
-        "Training Progress:   0%| | 1/435 [00:45<5:30:00]\x1b[36m(TaskRunner pid=9)\x1b[0m step:2 - actor/entropy:0.4 - "
+        "Training Progress:   0%| | 1/435 [00:45<5:30:00]\x1b[36m(TaskRunner pid=9)\x1b[0m step:2 - "
+        "actor/entropy:0.4 - "
         "critic/score/mean:0.42 - actor/grad_norm:0.2\n"
     )
     log = load(tmp_path, text)
@@ -132,7 +148,10 @@ def test_verl_console_with_colours_prefixes_numpy_and_validation(tmp_path: Path)
 
 
 def test_verl_file_logger_writes_null_for_nan(tmp_path: Path) -> None:
-    lines = [{"step": i, "data": {"critic/score/mean": 0.1 * i, "actor/grad_norm": None if i == 2 else 0.3}} for i in (1, 2, 3)]
+    lines = [
+        {"step": i, "data": {"critic/score/mean": 0.1 * i, "actor/grad_norm": None if i == 2 else 0.3}}
+        for i in (1, 2, 3)
+    ]
     log = load(tmp_path, "\n".join(map(json.dumps, lines)), "x.jsonl")
     assert log.format == "verl-file"
     assert column(log.history, "grad_norm") == [(1, 0.3), (3, 0.3)]
@@ -156,7 +175,8 @@ def test_openrlhf_console_wrapped_and_elided(tmp_path: Path) -> None:
 @pytest.mark.parametrize("colon", [":", ""])
 def test_prime_rl_joins_orchestrator_and_trainer_on_the_step(tmp_path: Path, colon: str) -> None:
     text = "".join(
-        f"12:00:01 SUCCESS Step {i} | 98.02s | Reward{colon} 0.4{i} | Trainable 96/128 (75.0%) | Truncation{colon} 12.5%\n"
+        f"12:00:01 SUCCESS Step {i} | 98.02s | Reward{colon} 0.4{i} | Trainable 96/128 (75.0%) | Truncation{colon} "
+        f"12.5%\n"
         f"12:00:05 SUCCESS Step {i} | 20.1s | Loss{colon} 0.001 | Entropy{colon} 0.83 | Mismatch KL{colon} 0.0012 | "
         f"Grad. Norm{colon} 0.13 | LR{colon} 1.00e-06\n"
         for i in (0, 1)
@@ -173,7 +193,8 @@ def test_prime_rl_joins_orchestrator_and_trainer_on_the_step(tmp_path: Path, col
 def test_nemo_rl_blocks_with_and_without_headings(tmp_path: Path) -> None:
     block = (
         "📊 Training Results:\n  • Loss: 0.0123\n  • Generation KL Error: 0.0009\n  • Avg Reward: 0.24{i}\n"
-        "  • Mean Generation Length: 312.5\n\n⏱️  Timing:\n  • Total step time: 35.62s\n  • generation: 4.95s (13.9%)\n"
+        "  • Mean Generation Length: 312.5\n\n⏱️  Timing:\n  • Total step time: 35.62s\n  • generation: 4.95s "
+        "(13.9%)\n"
     )
     headed = "".join(f"========== Step {i}/150 ==========\n" + block.replace("{i}", str(i)) for i in (3, 4))
     bare = "".join(block.replace("{i}", str(i)) for i in (3, 4))
@@ -200,7 +221,8 @@ def test_ms_swift_steps_stand_in_a_fraction(tmp_path: Path) -> None:
 def test_slime_prefixes_carry_the_step(tmp_path: Path) -> None:
     text = "".join(
         f"(RolloutManager pid=1) rollout {i}: {{'rollout/response_len/mean': 512.2, 'rollout/raw_reward': 0.3{i}}}\n"
-        f"(Actor pid=5) step {i}: {{'train/loss': 0.01, 'train/entropy_loss': 0.3, 'train/grad_norm': 0.2, 'train/step': {i}}}\n"
+        f"(Actor pid=5) step {i}: {{'train/loss': 0.01, 'train/entropy_loss': 0.3, 'train/grad_norm': 0.2, "
+        f"'train/step': {i}}}\n"
         for i in (0, 1)
     )
     log = load(tmp_path, text)
@@ -210,7 +232,9 @@ def test_slime_prefixes_carry_the_step(tmp_path: Path) -> None:
 
 
 def test_wandb_panel_exports_keep_one_run_and_name_the_others(tmp_path: Path) -> None:
-    head = '"Step","run-a - train/reward","run-a - train/reward__MIN","run-a - train/reward__MAX","run-b - train/reward"\n'
+    head = (
+        '"Step","run-a - train/reward","run-a - train/reward__MIN","run-a - train/reward__MAX","run-b - train/reward"\n'
+    )
     log = load(tmp_path, head + '"1","0.1","0.0","0.2","0.9"\n"2","0.2","0.1","0.3","0.8"\n', "x.csv")
     assert log.format == "wandb-csv"
     assert column(log.history, "reward") == [(1, 0.1), (2, 0.2)]
@@ -236,22 +260,22 @@ def test_tensorboard_csvs_are_named_by_their_file_and_joined(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "text",
+    "lines",
     [
-        "2025-01-01 12:00:00 INFO step=10 loss=0.12 reward=0.5 kl=0.01\n2025-01-01 12:00:10 INFO step=20 loss=0.11 reward=0.6 kl=0.02\n",
-        "[12:00:00] Step 10/100 | loss: 0.12 | mean reward: 0.5 | kl: 0.01\n[12:01:00] Step 20/100 | loss: 0.1 | mean reward: 0.6 | kl: 0.02\n",
-        "iter 10 loss 0.53 reward 0.5 kl 0.01\niter 20 loss 0.50 reward 0.6 kl 0.02\n",
-        "Step 10:\n  loss: 0.1, reward: 0.5, kl: 0.01\nStep 20:\n  loss: 0.1, reward: 0.6, kl: 0.02\n",
-        "Step 10:\n  loss: 0.1\n  reward: 0.5\n  kl: 0.01\nStep 20:\n  loss: 0.1\n  reward: 0.6\n  kl: 0.02\n",
-        "Epoch 1, Step 10: Loss = 0.5, Avg Reward = 0.5 ± 0.1, KL: 0.01\nEpoch 1, Step 20: Loss = 0.4, Avg Reward = 0.6 ± 0.1, KL: 0.02\n",
-        "| Step | Reward | KL |\n|---|---|---|\n| 1–10 | 0.5 | 0.01 |\n| 11–20 | **0.6** | 0.02 |\n",
-        "step,mean_reward,kl\n10,0.5,0.01\n20,0.6,0.02\n",
-        '{"step": 10, "reward_mean": 0.5, "kl": 0.01}\n{"step": 10, "eval": true, "reward_mean": 0.9}\n{"step": 20, "reward_mean": 0.6, "kl": 0.02}\n',
-        "步骤: 10, 损失: 0.1, 奖励: 0.5, kl: 0.01\n步骤: 20, 损失: 0.1, 奖励: 0.6, kl: 0.02\n",
+        [f"2025-01-01 12:00:{s} INFO step={s} loss=0.12 reward={r} kl={k}" for s, r, k in TWO_ROWS],
+        [f"[12:00:00] Step {s}/100 | loss: 0.12 | mean reward: {r} | kl: {k}" for s, r, k in TWO_ROWS],
+        [f"iter {s} loss 0.53 reward {r} kl {k}" for s, r, k in TWO_ROWS],
+        [f"Step {s}:\n  loss: 0.1, reward: {r}, kl: {k}" for s, r, k in TWO_ROWS],
+        [f"Step {s}:\n  loss: 0.1\n  reward: {r}\n  kl: {k}" for s, r, k in TWO_ROWS],
+        [f"Epoch 1, Step {s}: Loss = 0.5, Avg Reward = {r} ± 0.1, KL: {k}" for s, r, k in TWO_ROWS],
+        ["| Step | Reward | KL |", "|---|---|---|", "| 1\u201310 | 0.5 | 0.01 |", "| 11\u201320 | **0.6** | 0.02 |"],
+        ["step,mean_reward,kl", *(f"{s},{r},{k}" for s, r, k in TWO_ROWS)],
+        [f'{{"step": {s}, "reward_mean": {r}, "kl": {k}}}' for s, r, k in TWO_ROWS],
+        [f"步骤: {s}, 损失: 0.1, 奖励: {r}, kl: {k}" for s, r, k in TWO_ROWS],
     ],
-)  # fmt: skip
-def test_hand_written_logs(tmp_path: Path, text: str) -> None:
-    history = load(tmp_path, text).history
+)
+def test_hand_written_logs(tmp_path: Path, lines: list[str]) -> None:
+    history = load(tmp_path, "\n".join(lines)).history
     assert column(history, "reward") == [(10, 0.5), (20, 0.6)]
     assert column(history, "kl") == [(10, 0.01), (20, 0.02)]
 
@@ -267,7 +291,14 @@ def test_our_own_runs_leave_the_supervised_stage_out(tmp_path: Path) -> None:
     lines += [{"step": 3, "stage": "eval", "eval_stage": "grpo", "eval/a/score": 0.7}]
     lines.insert(2, {"step": 2, "stage": "eval", "eval_stage": "sft", "eval/a/score": 0.5})
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    event = {"step": 2, "code": "gradient-spike", "severity": "warning", "message": "m", "action": "skip", "evidence": {}}
+    event = {
+        "step": 2,
+        "code": "gradient-spike",
+        "severity": "warning",
+        "message": "m",
+        "action": "skip",
+        "evidence": {},
+    }
     (tmp_path / "events.jsonl").write_text(json.dumps(event) + "\nbroken\n", encoding="utf-8")
     log = read(tmp_path)
     assert log.format == "levelhead"

@@ -41,9 +41,20 @@ def test_raw_keys_lead_to_their_signal(raw: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", ["critic/grad_norm", "critic/lr", "critic/vf_loss", "eval_loss", "eval_runtime", "timing_s/gen", "reward_scale",
-            "prompt_length/mean", "optimizer/lr_scale", "a" * 500]
-)  # fmt: skip
+    "raw",
+    [
+        "critic/grad_norm",
+        "critic/lr",
+        "critic/vf_loss",
+        "eval_loss",
+        "eval_runtime",
+        "timing_s/gen",
+        "reward_scale",
+        "prompt_length/mean",
+        "optimizer/lr_scale",
+        "a" * 500,
+    ],
+)
 def test_what_is_not_the_policys_is_left_out(raw: str) -> None:
     assert name_of(raw) is None
 

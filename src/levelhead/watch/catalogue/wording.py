@@ -48,6 +48,7 @@ CLUES: dict[str, Text] = {
     "entropy-fell-fast": Text("it fell {factor:.1f}-fold within a few rows", "几行之内降了 {factor:.1f} 倍"),
     "entropy-high": Text("entropy stands at {late:.3g} nats", "熵为 {late:.3g} 纳特"),
     "entropy-low": Text("entropy stands at {late:.3g} nats", "熵为 {late:.3g} 纳特"),
+    "entropy-kept": Text("entropy is still at {late:.3g}", "熵仍有 {late:.3g}"),
     "entropy-rose": Text("entropy rose from {early:.3g} to {late:.3g}", "熵从 {early:.3g} 升到 {late:.3g}"),
     "entropy-rose-by": Text("that is {nats:.2g} nats more", "即多了 {nats:.2g} 纳特"),
     "few-rows": Text("only {rows:.0f} rows show it", "只有 {rows:.0f} 行显示"),

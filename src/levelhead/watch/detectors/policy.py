@@ -43,7 +43,8 @@ class EntropyCollapse:
                 "entropy-low",
                 late=late,
             )
-        self._company(case, view)
+        if case.clues:
+            self._company(case, view)
         case.add(-4.2 * course.learned, "reward-rises")
         case.add(-1.5 * course.near_top, "reward-near-top", value=course.reward.late)
         self._stalled(case, view, late)
@@ -197,6 +198,8 @@ class KlDivergence:
             case.add(0.8 * stats.ramp(tail, 5, 12), "gradients-heavy-tailed", factor=tail)
         if late > 0.2:
             case.add(1.6 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
+        if late > 1 and course.known and course.learned < 0.2:
+            case.add(0.6, "reward-flat")
         case.add(-2.8 * course.learned * (1 - stats.ramp(late, 1, 5)), "reward-rises")
         peak = max(kl.values)
         if view.from_start and kl.values[0] >= 0.5 * max(late, stats.quantile(kl.values, 0.9)) and kl.values[0] > 0.05:

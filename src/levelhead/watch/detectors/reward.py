@@ -153,7 +153,7 @@ class Deadlock:
         case.add(7.5 * stats.ramp(frozen, 1, max(6, 0.1 * len(dead))), "stands-still", rows=frozen, step=begin)
         if frozen < 5:
             case.add(-2.0, "few-rows", rows=frozen)
-        case.add(-6.0 * self._by_chance(dead, begin, frozen), "dead-rows-are-usual", rows=frozen)
+        case.add(-6.0 * self._by_chance(view, dead, begin, frozen), "dead-rows-are-usual", rows=frozen)
         course = view.course
         alive = sum(1 for step, v in zip(dead.steps, dead.values, strict=True) if step < begin and v < _DEAD)
         entropy = view.entropy
@@ -161,6 +161,10 @@ class Deadlock:
         if course.near_top and alive >= 20 and open_minded:
             case.add(-4.0, "reward-rose-slowly-to-top", rows=alive)
             case.severity = "warning"
+        if len(entropy) >= 4 and not constant(view.series("reward", course.source).values[-frozen:]):
+            early = stats.median(entropy.values[: max(2, len(entropy) // 3)])
+            kept = stats.ratio(entropy.values[-1], early)
+            case.add(-3.0 * stats.ramp(kept, 0.2, 0.6), "entropy-kept", late=entropy.values[-1])
         case.first_step = begin
         for name in ("reward", "entropy", "grad_norm", "loss"):
             series = view.series(name)
@@ -170,13 +174,15 @@ class Deadlock:
             case.show(series, begin)
         yield case
 
-    def _by_chance(self, dead: Series, begin: float, frozen: int) -> float:
+    def _by_chance(self, view: View, dead: Series, begin: float, frozen: int) -> float:
         """0 to 1: how well a run that is dead in most rows anyway explains a dead stretch at its end.
 
-        A stretch of dead rows at the very beginning is a hard start, and says nothing about later rows.
+        Dead rows of one and the same reward at the very beginning are a hard start, and say nothing about later rows.
         """
         before = [v >= _DEAD for step, v in zip(dead.steps, dead.values, strict=True) if step < begin]
         first = before.index(False) if False in before else len(before)
+        if not constant(view.series("reward", view.course.source).values[:first]):
+            first = 0
         usual = (sum(before[first:]) + 0.5) / (len(before) - first + 1)
         return stats.ramp(-frozen * math.log(min(usual, 0.999)), 8, 3)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import gzip
-import io
 import zlib
 from collections.abc import Iterator
 
@@ -46,34 +44,18 @@ def _encoding(head: bytes) -> str:
 
 
 def gunzip(chunks: Iterator[bytes], size: int = 1 << 18) -> Iterator[bytes]:
-    """Decompress a gzip stream in bounded memory; a damaged tail ends it quietly."""
-    raw = io.BufferedReader(_Chunks(chunks))
-    with gzip.GzipFile(fileobj=raw) as stream:
-        while True:
+    """Decompress a gzip stream in bounded memory; a damaged or missing tail ends it quietly."""
+    member = zlib.decompressobj(wbits=31)
+    for chunk in chunks:
+        rest = chunk
+        while rest:
             try:
-                piece = stream.read(size)
-            except (OSError, EOFError, zlib.error):
+                piece = member.decompress(rest, size)
+            except zlib.error:
                 return
-            if not piece:
-                return
-            yield piece
-
-
-class _Chunks(io.RawIOBase):
-    """A raw stream over an iterator of byte chunks."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        super().__init__()
-        self._chunks = chunks
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        if not self._rest:
-            self._rest = next(self._chunks, b"")
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
+            if piece:
+                yield piece
+            rest = member.unconsumed_tail
+            if member.eof:
+                rest = member.unused_data
+                member = zlib.decompressobj(wbits=31)

@@ -1,0 +1,210 @@
+"""What each detector must see, and must not, in the fewest rows that say it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from levelhead.watch.diagnosis import Diagnosis, Finding, diagnose
+from levelhead.watch.history import History
+
+LENGTH, CUT, DEAD = "completions/mean_length", "completions/clipped_ratio", "frac_reward_zero_std"
+
+
+def diagnosed(rows: list[dict[str, float]], start: int = 1) -> Diagnosis:
+    history = History()
+    for i, row in enumerate(rows):
+        history.append(start + i, row)
+    return diagnose(history)
+
+
+def finding(diagnosis: Diagnosis, code: str) -> Finding | None:
+    return next((f for f in diagnosis.findings if f.code == code), None)
+
+
+def first(rows: list[dict[str, float]], start: int = 1) -> str:
+    return diagnosed(rows, start).findings[0].code
+
+
+def test_one_ordinary_row_is_healthy_and_not_very_sure() -> None:
+    diagnosis = diagnosed([{"reward": 0.4, "loss": 0.0, "grad_norm": 0.3, "entropy": 0.4, "kl": 0.0005}])
+    assert diagnosis.verdict == "healthy"
+    assert diagnosis.findings[0].confidence < 0.7
+
+
+def test_a_loss_of_zero_is_cosmetic() -> None:
+    rows = [
+        {"loss": 0.0, "grad_norm": 0.1 + 0.01 * i, "reward": 1.7 + 0.02 * (i % 3), "reward_std": 0.6} for i in range(8)
+    ]
+    assert diagnosed(rows).verdict == "healthy"
+
+
+def test_a_whole_batch_deviation_does_not_hide_dead_groups() -> None:
+    row = {
+        "reward": 3.0,
+        "reward_std": 0.0,
+        DEAD: 1.0,
+        "rewards/judge/mean": -3.0,
+        "rewards/judge/std": 5.1,
+        "grad_norm": 0.0,
+    }
+    assert first([row]) == "reward-dead-groups"
+
+
+def test_zero_rewards_at_the_start_are_no_verdict_once_they_end() -> None:
+    rows = [{"reward": 0.0, "reward_std": 0.0} for _ in range(10)]
+    rows += [{"reward": 0.1 + 0.02 * i, "reward_std": 0.3} for i in range(20)]
+    assert diagnosed(rows).verdict == "healthy"
+
+
+def test_all_failed_and_all_solved_are_told_apart() -> None:
+    failed = [{"reward": -1.0, "reward_std": 0.0, "grad_norm": 0.0} for _ in range(5)]
+    solved = [{"reward": 1.0, "reward_std": 0.0, "grad_norm": 0.0} for _ in range(5)]
+    assert first(failed) == "no-learning-signal-all-zero-reward"
+    assert first(solved) == "saturated-all-one-reward"
+
+
+def test_zero_gradients_under_dead_groups_are_not_a_lost_signal() -> None:
+    rows = [{"reward": 0.5, DEAD: 1.0, "reward_std": 0.0, "grad_norm": 0.0} for _ in range(8)]
+    assert finding(diagnosed(rows), "zero-gradient-despite-signal") is None
+
+
+def test_kl_that_is_highest_at_the_first_row_is_a_mismatch_and_not_drift() -> None:
+    rows = [{"kl": 2.0 - 0.01 * i, "reward": 0.4 + 0.01 * (i % 3), "grad_norm": 0.5} for i in range(20)]
+    drift = [{"kl": 0.001 * 1.5**i, "reward": 0.4 + 0.01 * (i % 3), "grad_norm": 0.5} for i in range(20)]
+    assert first(rows) == "logprob-mismatch"
+    assert first(drift) == "kl-blowup"
+
+
+def test_an_excerpt_from_late_in_a_run_has_no_first_row() -> None:
+    rows = [{"kl": 2.5, "reward": 0.4 + 0.01 * (i % 3), "grad_norm": 0.5} for i in range(20)]
+    assert first(rows, start=4000) == "kl-blowup"
+
+
+def test_importance_ratios_near_zero_are_a_mismatch() -> None:
+    row = {"sampling/sampling_logp_difference/mean": 0.8, "sampling/importance_sampling_ratio/mean": 3e-7}
+    row |= {"reward": 0.1, "reward_std": 0.1, "grad_norm": 5e-6}
+    diagnosis = diagnosed([row])
+    assert diagnosis.findings[0].code == "logprob-mismatch"
+    assert diagnosis.verdict == "critical"
+
+
+def test_small_differences_between_engines_are_normal() -> None:
+    rows = [
+        {"sampling/sampling_logp_difference/mean": 0.015, "mismatch/prob_diff_mean": 0.006, "reward": 0.4}
+        for _ in range(9)
+    ]
+    assert diagnosed(rows).verdict == "healthy"
+
+
+def test_one_skipped_step_is_a_note() -> None:
+    rows = [{"grad_norm": math.nan if i == 20 else 0.3, "reward": 0.3 + 0.005 * i} for i in range(60)]
+    diagnosis = diagnosed(rows)
+    assert diagnosis.verdict == "healthy"
+
+
+def test_nan_to_the_end_is_critical_from_its_first_row() -> None:
+    rows = [{"loss": 0.1 if i < 12 else math.nan, "reward": 0.3} for i in range(20)]
+    found = diagnosed(rows).findings[0]
+    assert (found.code, found.severity, found.first_step) == ("nonfinite", "critical", 13)
+
+
+def test_a_kl_column_of_nan_alone_is_nonfinite() -> None:
+    rows = [{"kl": math.nan, "reward": 6.0 + i, "reward_std": 15.0, "loss": -0.1} for i in range(4)]
+    assert first(rows) == "nonfinite"
+
+
+def test_a_gradient_of_millions_needs_no_history() -> None:
+    assert first([{"grad_norm": 111.0}, {"grad_norm": 5.4e7}]) == "gradient-spike"
+
+
+def test_format_up_and_accuracy_down_is_hacking_in_three_rows() -> None:
+    rows = [
+        {"rewards/accuracy/mean": a, "rewards/format/mean": f, "reward": a + f}
+        for a, f in ((0.16, 0.48), (0.12, 0.55), (0.06, 0.86))
+    ]
+    assert first(rows) == "reward-hacking"
+
+
+def test_a_negative_or_constant_zero_entropy_is_no_entropy() -> None:
+    for value in (-0.4, 0.0):
+        rows = [{"entropy": value * (1 + 0.1 * i), "reward": 0.4, "reward_std": 0.3} for i in range(10)]
+        assert finding(diagnosed(rows), "entropy-collapse") is None
+
+
+def test_an_entropy_bonus_that_lowers_entropy_is_named() -> None:
+    entropy, rows = 2.0, []
+    for i in range(48):
+        coef = 0.001 if i < 24 else 0.02
+        entropy -= 0.002 if i < 24 else 0.05
+        rows.append({"entropy": entropy, "entropy_coef": coef, "reward": 0.4 + 0.01 * (i % 3)})
+    assert finding(diagnosed(rows), "entropy-sign") is not None
+    audited = [{"audit/entropy/coef": -0.01, "entropy": 1.0, "reward": 0.4} for _ in range(3)]
+    assert first(audited) == "entropy-sign"
+
+
+def test_tasks_that_part_ways_are_an_imbalance() -> None:
+    rows = [
+        {
+            "reward/a": 0.2 + 0.01 * i,
+            "reward/b": 0.8 - 0.012 * i + 0.01 * (i % 2),
+            "reward": 0.5,
+            "merge/cosine/a/b": -0.4,
+        }
+        for i in range(50)
+    ]
+    codes = {f.code for f in diagnosed(rows).findings}
+    assert {"task-imbalance", "gradient-conflict"} <= codes
+
+
+def test_advantages_pinned_by_groups_of_two() -> None:
+    rows = [{"advantages/max": 0.7071, "advantages/min": -0.7071, "reward": 0.3, DEAD: 0.6} for _ in range(8)]
+    codes = {f.code for f in diagnosed(rows).findings}
+    assert {"advantage-two-valued", "group-size-too-small"} <= codes
+
+
+def test_validity_lost_after_an_update_is_update_collapse() -> None:
+    rows = [{"validity": v, "reward": 0.2 * v} for v in (0.95, 0.9, 0.3, 0.05, 0.02, 0.0)]
+    found = diagnosed(rows).findings[0]
+    assert (found.code, found.first_step) == ("update-collapse", 3)
+
+
+def test_a_format_reward_of_zero_beside_right_answers_is_a_template_mismatch() -> None:
+    rows = [{"rewards/accuracy/mean": 0.4, "rewards/format/mean": 0.0, "reward": 0.4} for _ in range(8)]
+    assert finding(diagnosed(rows), "template-mismatch") is not None
+
+
+def test_a_reward_function_that_fails_is_the_judge() -> None:
+    rows = [{"reward": 0.4 + 0.01 * (i % 4), "reward/errors": 0.0 if i < 10 else 0.6} for i in range(20)]
+    found = diagnosed(rows).findings[0]
+    assert (found.code, found.first_step) == ("judge-failure", 11)
+
+
+def test_rollouts_many_updates_old_are_stale() -> None:
+    rows = [{"off_policy/mean": 20.0, "reward": 0.4 - 0.01 * i, "entropy": 0.5} for i in range(15)]
+    assert finding(diagnosed(rows), "stale-policy") is not None
+
+
+def test_growth_comes_before_the_cutting_that_follows_from_it() -> None:
+    rows = [
+        {LENGTH: 200 * 1.12**i, CUT: min(0.9, max(0.0, 0.06 * (i - 14))), "reward": 0.3 + 0.01 * (i % 3)}
+        for i in range(26)
+    ]
+    diagnosis = diagnosed(rows)
+    codes = [f.code for f in diagnosis.findings]
+    assert codes[0] == "length-runaway"
+    assert "length-truncation" in codes
+    assert "length-truncation" in diagnosis.findings[0].explains
+
+
+def test_answers_that_are_all_cut_from_the_first_row_never_end() -> None:
+    rows = [{LENGTH: 1024.0, "completions/min_length": 1024.0, "completions/max_length": 1024.0, CUT: 1.0,
+             "completions/mean_terminated_length": 0.0, "reward": 0.1 + 0.01 * (i % 3)} for i in range(6)]  # fmt: skip
+    assert first(rows) == "eos-never"
+
+
+@pytest.mark.parametrize("factor", [1.5, 2.0])
+def test_faster_steps_by_caching_are_fine(factor: float) -> None:
+    rows = [{"step_time": 30.0 if i < 5 else 30.0 / factor, "reward": 0.3 + 0.01 * (i % 3)} for i in range(15)]
+    assert finding(diagnosed(rows), "step-time-collapse") is None
