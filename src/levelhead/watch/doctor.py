@@ -56,6 +56,20 @@ class Report:
         }
         return {**document, **self.extras}
 
+    def remedies(self, finding: Finding, language: Language = "en") -> list[dict[str, Any]]:
+        """The changes to make for a finding, in the words of the trainer that wrote the log."""
+        family = family_of(self.log.format)
+        present = {f.code for f in self.diagnosis.findings}
+        return [
+            {
+                "set": resolve(remedy.settings(family), self.history),
+                "why": remedy.why.get(language),
+                "source": remedy.source,
+            }
+            for remedy in CATALOGUE[finding.code].remedies
+            if not present.intersection(remedy.unless)
+        ]
+
     def _finding(self, finding: Finding, language: Language) -> dict[str, Any]:
         return {
             "code": finding.code,
@@ -65,7 +79,7 @@ class Report:
             "evidence": [
                 {"metric": r.metric, "step": number(r.step), "value": number(r.value)} for r in finding.readings
             ],
-            "remedies": remedies(finding.code, self.log, language),
+            "remedies": self.remedies(finding, language),
         }
 
 
@@ -76,19 +90,6 @@ def number(value: float | None) -> float | int | str | None:
     if value != value or value in (float("inf"), float("-inf")):
         return str(value)
     return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.6g}")
-
-
-def remedies(code: str, log: Log, language: Language = "en") -> list[dict[str, Any]]:
-    """The changes to make for a finding, in the words of the trainer that wrote the log."""
-    family = family_of(log.format)
-    return [
-        {
-            "set": resolve(remedy.settings(family), log.history),
-            "why": remedy.why.get(language),
-            "source": remedy.source,
-        }
-        for remedy in CATALOGUE[code].remedies
-    ]
 
 
 def resolve(settings: Settings, history: History) -> dict[str, Any]:

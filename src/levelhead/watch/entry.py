@@ -57,6 +57,7 @@ class Remedy:
         recipe: Keys of a Levelhead recipe.
         trl: Fields of TRL's ``GRPOConfig``.
         verl: Keys of verl's configuration.
+        unless: Codes of findings beside which it would do harm; it is left out of a report that has one of them.
     """
 
     why: Text
@@ -64,6 +65,7 @@ class Remedy:
     recipe: Settings
     trl: Settings
     verl: Settings
+    unless: tuple[str, ...] = ()
 
     def settings(self, family: Family) -> Settings:
         """The change in the trainer's own words; the recipe's where the trainer has no such setting."""

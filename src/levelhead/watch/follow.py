@@ -11,10 +11,11 @@ from levelhead.watch.diagnosis import Diagnosis, diagnose
 from levelhead.watch.doctor import Report
 from levelhead.watch.readers.base import Reader, Unread
 from levelhead.watch.readers.collect import Collector
-from levelhead.watch.readers.detect import HEAD
-from levelhead.watch.readers.sources import CHUNK, Log, open_reader
+from levelhead.watch.readers.detect import HEAD, recognise
+from levelhead.watch.readers.sources import CHUNK, Log, open_reader, read_files
 
 _FILES = ("metrics.jsonl", "logging.jsonl")
+_DOCUMENTS = ("trl-state", "json")
 _MIN_ROWS_BETWEEN = 0.02
 
 
@@ -67,9 +68,10 @@ class _Tail:
 
     def _begin(self) -> None:
         self._offset = 0
-        self._identity: tuple[int, int] | None = None
+        self._seen: tuple[int, int] | None = None
         self._reader: Reader | None = None
         self._collector = Collector(Unread())
+        self._whole: Log | None = None
         self._judged = 0
 
     def _file(self) -> Path | None:
@@ -86,10 +88,30 @@ class _Tail:
         if file is None:
             return None
         state = file.stat()
-        identity = (state.st_dev, state.st_ino)
-        if state.st_size < self._offset or (self._identity is not None and identity != self._identity):
+        if state.st_size < self._offset or (self._seen is not None and state.st_ino != self._seen[0]):
             self._begin()
-        self._identity = identity
+        stamp = (state.st_ino, state.st_mtime_ns)
+        if self._whole is not None or (self._offset == 0 and self._is_document(file)):
+            if stamp == self._seen:
+                return None
+            self._whole = read_files([file], self._given, self._keys)
+            self._seen, self._offset = stamp, state.st_size
+            return diagnose(self._whole.history) if self._whole.history.rows else None
+        self._seen = stamp
+        self._read_on(file)
+        rows = self._collector.run.rows
+        # Judging a long history for every single row would cost more than it tells.
+        if rows - self._judged < max(1, _MIN_ROWS_BETWEEN * self._judged):
+            return None
+        self._judged = rows
+        return diagnose(self._collector.run)
+
+    def _is_document(self, file: Path) -> bool:
+        """Whether the file is one JSON document, which is rewritten as a whole and not appended to."""
+        with file.open("rb") as stream:
+            return (self._given or recognise(stream.read(HEAD))) in _DOCUMENTS
+
+    def _read_on(self, file: Path) -> None:
         try:
             with file.open("rb") as stream:
                 stream.seek(self._offset)
@@ -101,15 +123,11 @@ class _Tail:
                         self._collector.add(row)
         except OSError as error:
             raise InputError(f"{file}: cannot be read ({error.strerror or error})") from error
-        rows = self._collector.run.rows
-        # Judging a long history for every single row would cost more than it tells.
-        if rows - self._judged < max(1, _MIN_ROWS_BETWEEN * self._judged):
-            return None
-        self._judged = rows
-        return diagnose(self._collector.run)
 
     def report(self, diagnosis: Diagnosis) -> Report:
         """The report for a diagnosis of what was read so far."""
+        if self._whole is not None:
+            return Report(self._whole, diagnosis, str(self._path))
         reader = self._reader
         log = Log(reader.format if reader else "text", self._collector.run, reader.unread if reader else Unread())
         return Report(log, diagnosis, str(self._path))

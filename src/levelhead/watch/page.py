@@ -8,7 +8,7 @@ from html import escape
 
 from levelhead.watch.catalogue.wording import clue, label
 from levelhead.watch.diagnosis import Finding
-from levelhead.watch.doctor import Report, number, remedies
+from levelhead.watch.doctor import Report, number
 from levelhead.watch.findings import CATALOGUE, Language
 from levelhead.watch.history import Series
 
@@ -23,7 +23,7 @@ _ALWAYS = (
     "grad_norm",
     "completions/mean_length",
     "completions/clipped_ratio",
-    "completions/valid_ratio",
+    "validity",
     "step_time",
     "learning_rate",
 )
@@ -106,7 +106,7 @@ def _texts(finding: Finding, language: Language) -> Iterator[str]:
 
 
 def _remedies(finding: Finding, report: Report, language: Language) -> Iterator[str]:
-    for remedy in remedies(finding.code, report.log, language):
+    for remedy in report.remedies(finding, language):
         settings = ", ".join(f"{key}: {value}" for key, value in remedy["set"].items())
         yield (
             f"<p><b>{label('remedies', language)}</b> <code>{escape(settings)}</code><br>{escape(remedy['why'])} "

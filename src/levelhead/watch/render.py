@@ -7,7 +7,7 @@ from typing import Any
 
 from levelhead.watch.catalogue.wording import clue, label
 from levelhead.watch.diagnosis import Diagnosis, Finding
-from levelhead.watch.doctor import Report, number, remedies
+from levelhead.watch.doctor import Report, number
 from levelhead.watch.findings import CATALOGUE, Language
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "info": "2"}
@@ -87,7 +87,7 @@ def _finding(finding: Finding, report: Report, language: Language, colour: bool)
     if finding.code == "healthy":
         return
     yield from _wrap(f"{label('confirm', language)}: {entry.confirm.get(language)}")
-    for remedy in remedies(finding.code, report.log, language)[:3]:
+    for remedy in report.remedies(finding, language)[:3]:
         settings = ", ".join(f"{key}={_setting(value)}" for key, value in remedy["set"].items())
         yield from _wrap(f"{label('remedies', language)}: {settings}")
         yield from _wrap(f"{remedy['why']} [{remedy['source']}]", indent=4)

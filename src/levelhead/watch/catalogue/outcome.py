@@ -97,6 +97,17 @@ ENTRIES: tuple[Entry, ...] = (
                 recipe={"grpo.optimizer.learning_rate": Scaled(3, "learning_rate"), "eval.every": 25},
                 trl={"learning_rate": Scaled(3, "learning_rate"), "eval_strategy": "steps"},
                 verl={"actor_rollout_ref.actor.optim.lr": Scaled(3, "learning_rate"), "trainer.test_freq": 25},
+                unless=(
+                    "lr-too-high",
+                    "kl-blowup",
+                    "reference-drift",
+                    "gradient-spike",
+                    "catastrophic-update",
+                    "entropy-collapse",
+                    "entropy-explosion",
+                    "deadlock",
+                    "nonfinite",
+                ),
             ),
             Remedy(
                 why=Text(

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+import watch_scenarios as scenarios
+from levelhead.cli.doctor import doctor
+from levelhead.errors import InputError
+
+app = typer.Typer()
+app.command("doctor")(doctor)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def sick(tmp_path: Path) -> Path:
+    path = tmp_path / "sick.txt"
+    path.write_text("".join(f"{row}\n" for row in scenarios.rows(scenarios.SICK["kl-runs"][0], 0, 60)))
+    return path
+
+
+@pytest.fixture
+def healthy(tmp_path: Path) -> Path:
+    path = tmp_path / "healthy.txt"
+    path.write_text("".join(f"{row}\n" for row in scenarios.rows(scenarios.HEALTHY["learning"], 0, 60)))
+    return path
+
+
+def test_json_is_the_only_thing_on_stdout(sick: Path) -> None:
+    result = run(sick, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["verdict"] == "critical"
+
+
+def test_fail_on_sets_the_exit_code(sick: Path, healthy: Path) -> None:
+    assert run(sick, "--fail-on", "critical").exit_code == 1
+    assert run(sick, "--fail-on", "warning").exit_code == 1
+    assert run(healthy, "--fail-on", "warning").exit_code == 0
+    assert run(sick).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["nothing.log"], "no such file"),
+        (["{sick}", "--format", "trlx"], "unknown format"),
+        (["{sick}", "--lang", "fr"], "--lang"),
+        (["{sick}", "--fail-on", "fatal"], "--fail-on"),
+        (["{sick}", "--map", "reward"], "SIGNAL=KEY"),
+        (["{sick}", "--html", "no/such/folder/x.html"], "--html"),
+    ],
+)
+def test_bad_input_is_named(sick: Path, arguments: list[str], word: str) -> None:
+    result = run(*(a.replace("{sick}", str(sick)) for a in arguments))
+    assert isinstance(result.exception, InputError)
+    assert word in str(result.exception)
+    assert len(str(result.exception).splitlines()) <= 2
+
+
+def test_a_page_is_written(sick: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    assert run(sick, "--html", target).exit_code == 0
+    assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_users_map_and_language(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("step,punkte\n" + "".join(f"{i},0.0\n" for i in range(1, 12)))
+    result = run(path, "--map", "reward=punkte", "--lang", "zh")
+    assert result.exit_code == 0
+    assert "行" in result.stdout
+
+
+def test_following_prints_and_ends_with_an_interrupt(sick: Path) -> None:
+    code = f"import typer; from levelhead.cli.doctor import doctor; typer.run(doctor)  # {sick.name}"
+    command = [sys.executable, "-c", code, str(sick), "--follow", "--json", "--every", "0.05"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["verdict"] == "critical"
+        process.send_signal(2)
+        assert process.wait(60) == 0
+
+
+def test_the_doctor_needs_no_torch_and_no_numpy(sick: Path) -> None:
+    """The light install: the command runs with the training stack and numpy barred from import."""
+    barred = ["torch", "transformers", "numpy", "plotly", "wandb", "tensorboard", "levelhead.recipe"]
+    bar = f"import sys; sys.modules.update(dict.fromkeys({barred}))"
+    code = f"{bar}; import typer; from levelhead.cli.doctor import doctor; typer.run(doctor)"
+    command = [sys.executable, "-c", code, str(sick), "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["verdict"] == "critical"
+
+
+def test_two_thousand_rows_take_little_processor_time(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text("".join(f"{row}\n" for row in scenarios.rows(scenarios.HEALTHY["learning"], 0, 2000)))
+    start = time.process_time()
+    assert run(path, "--json").exit_code == 0
+    assert time.process_time() - start < 2.0
