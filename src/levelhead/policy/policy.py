@@ -250,7 +250,7 @@ def _can_branch(model: PreTrainedModel) -> bool:
     uses_window = window is not None and getattr(model.config, "use_sliding_window", True)
     implementation = getattr(model.config, "_attn_implementation", "sdpa")
     recurrent = bool(getattr(model, "_is_stateful", False))
-    return kinds == {"full_attention"} and not uses_window and not recurrent and implementation in ("sdpa", "eager")
+    return kinds == {"full_attention"} and not uses_window and not recurrent and implementation == "sdpa"
 
 
 def _frozen_copy(model: PreTrainedModel) -> nn.Module:
