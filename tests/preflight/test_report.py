@@ -88,6 +88,28 @@ def test_expected_dead_groups_shrink_with_k_and_are_certain_for_one_rollout() ->
     assert expected_dead([0.5], 2, 2) == pytest.approx(0.625)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("model.lora.r=4", "model.lora.dropout=0.1", "grpo.kl.coef=0.05"),
+        ("model.dtype=bfloat16", "grpo.kl.coef=0.05"),
+        ("model.gradient_checkpointing=true",),
+        ("model.attention=eager", "grpo.sampling.temperature=0.7", "grpo.sampling.presence_penalty=0.5"),
+        ("sft=null", "grpo.updates_per_batch=2", "grpo.epochs=2", "grpo.advantage.kind=rloo"),
+        ("grpo=null",),
+        ("grpo.loss.kind=gspo", "grpo.loss.aggregation=sequence_mean", "grpo.kl.coef=0.05", "grpo.kl.gradient=k2"),
+        ("grpo.advantage.kind=gdpo", "grpo.merge.kind=cagrad", "grpo.mask_truncated=true"),
+        ("grpo.advantage.kind=dr_grpo", "grpo.loss.aggregation=fixed_length", "grpo.entropy.coef=0.01"),
+        ("grpo.kl.coef=0.05", "grpo.kl.where=reward", "grpo.kl.estimator=k1"),
+        ("grpo.loss.top_entropy=0.2", "grpo.loss.importance=token_truncate", "grpo.sampling.top_p=0.9"),
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_sound_recipe_passes_whatever_it_asks_for(settings: tuple[str, ...]) -> None:
+    report = preflight(setup_of(*settings))
+    assert not report.failures, [(check.name, check.message) for check in report.failures]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_templates_of_the_usual_families_pass(family: str) -> None:
     from dataclasses import replace

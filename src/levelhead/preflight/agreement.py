@@ -17,6 +17,7 @@ from levelhead.preflight.nudge import nudged
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.trial import contrasted, grpo_trial
+from levelhead.recipe.objective import Kl
 from levelhead.records import Turn
 from levelhead.training.objective import Objective
 from levelhead.training.prepare import name_of
@@ -109,7 +110,7 @@ def _trainer(scene: Scene) -> Check:
     grpo = scene.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
     groups = contrasted(scene.drawn.groups)
-    bare = grpo.model_copy(update={"kl": grpo.kl.model_copy(update={"coef": 0.0})})
+    bare = grpo.model_copy(update={"kl": Kl()})
     trial = grpo_trial(scene, bare, groups)
     scene.train_seconds = trial.seconds
     found = trial.result.record.values

@@ -21,6 +21,7 @@ from levelhead.preflight.scene import Scene
 from levelhead.preflight.tokens import demonstrations, spelled
 from levelhead.preflight.trial import clean, contrasted, grpo_trial, sft_trial
 from levelhead.recipe.advantage import Advantage
+from levelhead.recipe.objective import Kl
 
 
 class _Pair(NamedTuple):
@@ -48,7 +49,7 @@ def _grpo(scene: Scene) -> Check:
     grpo = scene.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
     bare = {
-        "kl": grpo.kl.model_copy(update={"coef": 0.0}),
+        "kl": Kl(),
         "entropy": grpo.entropy.model_copy(update={"coef": 0.0}),
         "advantage": Advantage(),
         "mask_truncated": False,

@@ -17,6 +17,8 @@ PROBED = 4
 TURNS = 12
 """Turns that an empty episode may take."""
 GIBBERISH = "lorem ipsum 12 dolor"
+_DIVIDING = ("grpo", "gdpo", "gtpo", "workflow_aware")
+"""Estimators that divide by the deviation of a group."""
 
 
 def check_rewards(scene: Scene) -> Iterator[Check]:
@@ -160,7 +162,7 @@ def _contrast(scene: Scene) -> Iterator[Check]:
     grpo = scene.grpo
     if grpo is None:
         return
-    yield _group_size(grpo.group_size)
+    yield _group_size(grpo.group_size, divides=grpo.advantage.kind in _DIVIDING)
     for task in scene.setup.tasks:
         groups = [g for g in scene.drawn.groups if g.prompt.task == task and len(g.rollouts) > 1]
         name = f"rewards/contrast/{task}"
@@ -222,10 +224,10 @@ def expected_dead(rates: Sequence[float], seen: int, k: int) -> float:
     return fmean(power(a, b) + power(b, a) for a, b in shapes)
 
 
-def _group_size(k: int) -> Check:
+def _group_size(k: int, *, divides: bool) -> Check:
     evidence = {"group_size": k}
     wrong = None
-    if k == 2:
+    if k == 2 and divides:
         wrong = (
             "K = 2: after division by the group's deviation the two advantages are always plus and minus the same "
             "number, however close the rewards; how much better one was is lost"

@@ -20,6 +20,7 @@ from levelhead.preflight.result import Check, Status, judged
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.trial import clean, contrasted, gradient, grpo_trial, stepped
 from levelhead.recipe.advantage import Advantage
+from levelhead.recipe.objective import Kl
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Turn
 from levelhead.training.objective import Objective
@@ -173,7 +174,7 @@ def _tried(
 def _only(grpo: Grpo) -> Grpo:
     """Return the recipe with the reward term alone."""
     off = {
-        "kl": grpo.kl.model_copy(update={"coef": 0.0}),
+        "kl": Kl(),
         "entropy": grpo.entropy.model_copy(update={"coef": 0.0}),
         "loss": grpo.loss.model_copy(update={"top_entropy": None, "importance": None}),
         "mask_truncated": False,
