@@ -25,6 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lora": {"model__lora": {"r": 2, "modules_to_save": []}},
     "everything": {
         "tasks__0__shaping": {"zscore": {"decay": 0.5}, "length": {"kind": "per_token", "coef": 0.1}},
+        "grpo__advantage__kind": "dr_grpo",
         "grpo__epochs": 2,
         "grpo__loss": {"kind": "clip_cov", "top_entropy": 0.5, "importance": "token_truncate", "cov_low": -9.0},
         "grpo__kl": {"where": "reward", "estimator": "k1", "controller": {"kind": "lagrangian", "target": 0.01}},
@@ -34,7 +35,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "grpo__sampling__temperature_final": 0.7,
     },
 }
-MOMENTS = {"sft": ("sft", 2), "first-grpo": ("grpo", 1), "grpo": ("grpo", 6)}
+MOMENTS = {"sft": ("sft", 3), "first-grpo": ("grpo", 1), "grpo": ("grpo", 4)}
+"""Stage and step in which a run dies; checkpoints come every two steps."""
 
 
 class Killed(BaseException):
@@ -65,17 +67,18 @@ def made(folder: Path, variant: str, **changes: Any) -> dict[str, Any]:
     return recipe(folder, **VARIANTS[variant], checkpoint__every=2, **changes)
 
 
-def die_at(monkeypatch: pytest.MonkeyPatch, stage: str, update: int) -> None:
-    """Die in the middle of a step: gradients are there, weights of earlier updates have moved."""
+def die_at(monkeypatch: pytest.MonkeyPatch, stage: str, step: int) -> None:
+    """Die at the end of a step: gradients are there, weights have moved in its earlier updates."""
     real = Updater.step
 
-    def step(self: Updater) -> None:
-        # SFT has three steps; the stages are told apart by the length of their schedules.
-        if self.done + 1 == update and (self.steps == 3) == (stage == "sft"):
+    def update(self: Updater) -> None:
+        # SFT has three updates in all; GRPO has four steps of several.
+        each = 1 if self.steps == 3 else self.steps // 4
+        if self.done + 1 == step * each and (self.steps == 3) == (stage == "sft"):
             raise Killed
         real(self)
 
-    monkeypatch.setattr(Updater, "step", step)
+    monkeypatch.setattr(Updater, "step", update)
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
