@@ -172,6 +172,17 @@ def test_openrlhf_console_wrapped_and_elided(tmp_path: Path) -> None:
     assert column(log.history, "completions/clipped_ratio") == [(2, 1.0)]
 
 
+def test_numbers_behind_a_progress_bar_are_read_where_nothing_else_is_printed(tmp_path: Path) -> None:
+    bar = "Train epoch: {n}0%|█| {n}/10 [00:30<05:00, act_loss=0.01, reward=0.{n}, gen_len=300, kl=0.001]\r"
+    bars = "".join(bar.replace("{n}", str(n)) for n in (1, 2, 2, 3))
+    assert column(load(tmp_path, bars).history, "reward") == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    printed = "".join(
+        f"Global step {n}: {{'policy_loss': 0.01, 'reward': 0.{n}5}}\n" + bar.replace("{n}", str(n))
+        for n in (1, 2, 3, 4)
+    )
+    assert [v for _, v in column(load(tmp_path, printed).history, "reward")] == [0.15, 0.25, 0.35, 0.45]
+
+
 @pytest.mark.parametrize("colon", [":", ""])
 def test_prime_rl_joins_orchestrator_and_trainer_on_the_step(tmp_path: Path, colon: str) -> None:
     text = "".join(

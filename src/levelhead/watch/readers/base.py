@@ -35,7 +35,16 @@ CORE = frozenset(
 """Signals that make a row of training metrics a row."""
 
 _SUMMARY = frozenset({"train_runtime", "train_samples_per_second", "total_flos", "train_steps_per_second"})
-_FRACTIONS = ("frac_reward_zero_std", "dead_groups/", "completions/clipped_ratio", "validity")
+_FRACTIONS = frozenset(
+    {
+        "frac_reward_zero_std",
+        "dead_groups/all_failed",
+        "dead_groups/all_solved",
+        "completions/clipped_ratio",
+        "validity",
+    }
+)
+_EVALUATION = ("eval", "is_eval", "validation")
 _NULL_IS_NAN = frozenset({"loss", "policy_loss", "grad_norm", "kl", "ppo_kl", "entropy"})
 """Where these are null, sources that cannot write NaN (verl's JSON lines) or drop it (TRL's windows) mean NaN."""
 _MAX_UNREAD = 20
@@ -124,34 +133,42 @@ class Translator:
         values: dict[str, float] = {}
         ranks: dict[str, int] = {}
         evaluation = False
+        lookup = self.keys.lookup
         for raw, value in pairs:
-            if raw in _SUMMARY:
-                return None
-            if value is True and raw.lower() in ("eval", "is_eval", "validation"):
-                evaluation = True
-            target = self.keys.lookup(raw)
+            target = lookup(raw)
             if target is None:
+                if raw in _SUMMARY:
+                    return None
+                evaluation |= value is True and raw.lower() in _EVALUATION
                 continue
-            number, deviation = self._number(value)
-            if number is None and self._null_is_nan and target.name in _NULL_IS_NAN and value in (None, "None"):
-                number = math.nan
-            if number is None:
+            name = target.name
+            if name in ranks and ranks[name] <= target.rank:
                 continue
-            if ranks.get(target.name, 1 << 30) <= target.rank:
+            try:
+                number: float | None = float(value)
+                deviation = None
+            except (TypeError, ValueError, OverflowError):
+                number, deviation = self._number(value, name)
+            if number is None or value is True or value is False:
                 continue
-            ranks[target.name] = target.rank
-            values[target.name] = target.apply(number)
-            if deviation is not None and target.name == "reward" and "reward_std" not in values:
+            ranks[name] = target.rank
+            values[name] = target.apply(number) if target.turns else number
+            if deviation is not None and name == "reward" and "reward_std" not in values:
                 values["reward_std"] = deviation
         return _finish(values, line, least, evaluation)
 
-    def _number(self, value: Any) -> tuple[float | None, float | None]:
+    def _number(self, value: Any, name: str) -> tuple[float | None, float | None]:
+        """A number in some dress, with its deviation where it carries one; ``None`` where there is none."""
         if isinstance(value, str):
             try:
-                return parse_pair(value)
+                number, deviation = parse_pair(value)
             except NotANumberError:
                 return None, None
-        return number_of(value), None
+        else:
+            number, deviation = number_of(value), None
+        if number is None and self._null_is_nan and name in _NULL_IS_NAN and value in (None, "None"):
+            return math.nan, None
+        return number, deviation
 
 
 def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -> Row | None:
@@ -160,14 +177,15 @@ def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -
         step = None
     if abs(values.get("step_time", 0.0)) > _UNIX_TIME:
         del values["step_time"]
-    for name in list(values):
-        if name.startswith(_FRACTIONS) and not -1e-6 <= values[name] <= 1.0 + 1e-6 and math.isfinite(values[name]):
+    for name in _FRACTIONS & values.keys():
+        if not -1e-6 <= values[name] <= 1.0 + 1e-6 and math.isfinite(values[name]):
             # A count under a fraction's name: its scale is unknown, and a reader never invents one.
             del values[name]
     if evaluation:
         values = {f"eval/{name}": v for name, v in values.items() if name == "reward" or name.startswith("rewards/")}
-    held_out = sum(name.startswith("eval/") for name in values)
-    core = held_out + sum(name in CORE or name.startswith("rewards/") for name in values)
+    core = len(CORE & values.keys())
+    if core < least:
+        core += sum(name.startswith(("eval/", "rewards/")) for name in values)
     if core < least:
         return None
     return Row(step, values, epoch, line)

@@ -185,6 +185,11 @@ class Target:
     transform: str = ""
     percent: bool = False
 
+    @property
+    def turns(self) -> bool:
+        """Whether a raw reading is changed on its way."""
+        return self.percent or bool(self.transform)
+
     def apply(self, value: float) -> float:
         """The canonical reading for a raw one."""
         if self.percent and abs(value) > 1:

@@ -15,6 +15,9 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BAR = re.compile(r"^\s*\d{1,3}%\|[^|]*\|\s*(\d+)/(\d+)\s*\[")
 """A bare tqdm bar (one with a description belongs to something else): count and total."""
 
+ANY_BAR = re.compile(r"\d{1,3}%\|[^|]*\|\s*(\d+)/\d+\s*\[")
+"""Any tqdm bar: its count."""
+
 _DICT_PAIR = re.compile(
     r"""['"](?P<key>[^'"\n]{1,120})['"]\s*:\s*(?P<value>'[^']*'|"[^"]*"|[^,'"{}\[\]]+|\[[^\[\]]{0,64}\])"""
 )

@@ -48,6 +48,7 @@ class TextReader:
         self._html = HtmlTable(self._translator)
         self._number = 0
         self._bar: float | None = None
+        self._printed = False
         self._heading: tuple[str, float] | None = None
         self._block: shapes.Pairs = []
         self._pending: list[str] | None = None
@@ -92,6 +93,9 @@ class TextReader:
             bars = shapes.BAR.findall(text)
             if bars:
                 self._bar = float(bars[-1][0])
+            if "{" not in text and self._pending is None and "step:" not in text:
+                yield from self._postfix(text)
+                return
         if self._pending is not None:
             yield from self._continue(text)
             return
@@ -115,6 +119,15 @@ class TextReader:
                 yield from self._flush_block()
             return
         yield from self._pairs(text)
+
+    def _postfix(self, text: str) -> Iterator[Row]:
+        """Numbers behind a progress bar: a trainer's only log, or a rounded copy of the rows it prints beside it."""
+        bar = shapes.ANY_BAR.search(text)
+        if bar is None or self._printed:
+            return
+        row = self._translator.row(shapes.loose_pairs(text[bar.end() :]), self._number, least=2)
+        if row:
+            yield Row(float(bar.group(1)), row.values, row.epoch, row.line)
 
     def _heading_of(self, text: str, lowered: str) -> Iterator[Row]:
         """A short line that names a step (``Step 12:``) starts a new block."""
@@ -270,6 +283,7 @@ class TextReader:
         row = self._translator.row(pairs, self._number)
         if row is None:
             return None
+        self._printed = True
         if cut:
             self.unread.add(
                 self._number, "the line ends in the middle of a number; that number was left out", body[-80:]
