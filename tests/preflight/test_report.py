@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner
 
@@ -21,6 +22,7 @@ from levelhead.preflight.scene import Scene
 from levelhead.preflight.stops import check_stops
 from levelhead.preflight.tokens import check_tokens
 from preflight_setup import ROWS, TEXT, closeness, recipe_of, setup_of
+from small_run import metrics
 from text.families import FAMILIES, codec_of
 
 
@@ -141,6 +143,18 @@ def test_failed_check_keeps_a_run_from_starting_and_leaves_the_reason(tmp_path: 
     checks = json.loads((tmp_path / "run" / "check.json").read_text(encoding="utf-8"))
     assert {tuple(check) for check in checks} == {("name", "status", "message", "evidence", "fix")}
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["check.json"]
+
+
+def test_run_is_the_same_with_the_preflight_and_without_it(tmp_path: Path) -> None:
+    recipe = recipe_of("grpo.kl.coef=0.05", "grpo.entropy.coef=0.01", "eval.items=2", "eval.final_items=2")
+    runs = {}
+    for check in (True, False):
+        out = tmp_path / str(check)
+        result = train(recipe, data=list(ROWS), rewards=closeness, out=out, check=check)
+        runs[check] = (metrics(out), {name: p.detach().clone() for name, p in result.model.named_parameters()})
+        assert (out / "check.json").exists() == check
+    assert runs[True][0] == runs[False][0]
+    assert all(torch.equal(p, runs[False][1][name]) for name, p in runs[True][1].items())
 
 
 def test_command_exits_1_on_failure_0_otherwise_and_prints_one_document(tmp_path: Path) -> None:
