@@ -187,6 +187,8 @@ class BrowserGym(EnvironmentSection):
     """Modules that register the names when imported (``browsergym.miniwob``); taken from the names unless given."""
     step_limit: int = Field(10, ge=1)
     """Most actions an episode may take."""
+    sessions: int = Field(1, ge=1)
+    """Episodes that may be live at once; they share a thread."""
 
 
 class Workflow(TaskSection):
