@@ -82,6 +82,37 @@ def test_an_excerpt_from_late_in_a_run_has_no_first_row() -> None:
     assert first(rows, start=4000) == "kl-blowup"
 
 
+def test_an_excerpt_is_known_by_its_epochs_too() -> None:
+    history = History()
+    for i in range(20):
+        history.append(i + 1, {"kl": 2.5, "reward": 0.4 + 0.01 * (i % 3), "grad_norm": 0.5})
+    assert diagnose(history).findings[0].code == "logprob-mismatch"
+    history.epochs = (0.31, 0.35)
+    assert diagnose(history).findings[0].code == "kl-blowup"
+
+
+@pytest.mark.parametrize(("after", "verdict"), [(0.4, "healthy"), (0.1, "critical")])
+def test_a_spike_is_judged_by_what_came_after_it(after: float, verdict: str) -> None:
+    rows = []
+    for i in range(40):
+        reward = (0.4 if i <= 20 else after) + 0.01 * (i % 3)
+        gradient = 12.0 if i == 20 else 0.4 + 0.02 * (i % 4)
+        rows.append(
+            {
+                "reward": reward,
+                "reward_std": 0.3,
+                "grad_norm": gradient,
+                "entropy": 0.5 if i <= 20 else 0.5 + 2 * (0.4 - after),
+            }
+        )
+    diagnosis = diagnosed(rows)
+    spike = finding(diagnosis, "gradient-spike")
+    assert diagnosis.verdict == verdict
+    if verdict == "critical":
+        assert spike is not None
+        assert (spike.severity, spike.first_step) == ("critical", 21)
+
+
 def test_importance_ratios_near_zero_are_a_mismatch() -> None:
     row = {"sampling/sampling_logp_difference/mean": 0.8, "sampling/importance_sampling_ratio/mean": 3e-7}
     row |= {"reward": 0.1, "reward_std": 0.1, "grad_norm": 5e-6}

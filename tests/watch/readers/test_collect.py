@@ -23,6 +23,7 @@ def test_copies_that_other_ranks_print_are_dropped() -> None:
     rows = [Row(step, {"reward": 0.1 * step, "kl": math.nan}) for step in (1.0, 1.0, 1.0, 1.0, 2.0, 2.0)]
     collector, _ = collected(*rows)
     assert collector.run.series("reward").steps == [1, 2]
+    assert collector.run.series("kl").bad.count == 2
 
 
 def test_parts_of_a_step_come_together_whatever_comes_first() -> None:

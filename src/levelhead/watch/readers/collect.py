@@ -93,7 +93,9 @@ class Collector:
     def _read_at(self, name: str, step: float) -> bool:
         """Whether the run has a reading of ``name`` at ``step`` or later."""
         column = self.history.columns.get(name)
-        return column is not None and bool(column.steps) and column.steps[-1] >= step
+        if column is None:
+            return False
+        return (bool(column.steps) and column.steps[-1] >= step) or column.bad.last >= step
 
     def _again(self, row: Row) -> float | None:
         """A second row for the step: a copy (several ranks print it), or a step that does not count."""
