@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
 from levelhead.errors import InputError
-from levelhead.recipe.tasks import Browser
-from levelhead.tasks.browser import BrowserTask
-from levelhead.tasks.browser.pages import page_names
+
+if TYPE_CHECKING:
+    from levelhead.tasks.browser import BrowserTask
 
 
 def missing(reason: str) -> None:
@@ -24,20 +25,22 @@ def missing(reason: str) -> None:
     pytest.skip(reason)
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def task() -> AsyncIterator[BrowserTask]:
+    """A browser task over all pages, with one browser for all tests that leave it whole."""
+    from levelhead.recipe.tasks import Browser
+    from levelhead.tasks.browser import BrowserTask
+    from levelhead.tasks.browser.pages import page_names
+
+    try:
+        made = BrowserTask(Browser(kind="browser", tasks=list(page_names()), items=2, pages=4, spare_pages=0))
+        await made.pool().warm()
+    except InputError as error:
+        missing(str(error))
+    yield made
+    await made.close()
+
+
 @pytest.fixture(scope="session")
 def require_browser(task: BrowserTask) -> None:
     """Skip the test, or fail it, where no browser can be started."""
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def task() -> AsyncIterator[BrowserTask]:
-    """A task over all pages, with one browser for all tests that leave it whole."""
-    made = BrowserTask(Browser(kind="browser", tasks=list(page_names()), items=2, pages=4, spare_pages=0))
-    episode = made.episode(made.prompt("click-test", 0))
-    try:
-        await episode.observe()
-    except InputError as error:
-        missing(str(error))
-    await episode.close()
-    yield made
-    await made.close()

@@ -1,0 +1,1 @@
+"""Our tasks in other trainers."""
