@@ -202,6 +202,19 @@ def test_tokens_that_are_not_kept_teach_nothing(policy: Policy) -> None:
     assert all(float(g.abs().max()) == 0 for g in update(policy, none_kept, grpo())[1])
 
 
+def test_the_correction_for_the_sampler_is_the_truncated_ratio_of_old_to_behaviour(policy: Policy) -> None:
+    found = samples(policy)
+    recipe = grpo(loss={"importance": "token_truncate", "importance_high": 1.01})
+    spelled = []
+    for s in found:
+        ratio = (torch.tensor(s.logprobs) - torch.tensor(s.behaviour)).exp().clamp(max=1.01)
+        spelled.append(replace(s, advantages=tuple((s.advantage * ratio).tolist())))
+    corrected = update(policy, found, recipe)[1]
+    same(corrected, update(policy, spelled, grpo())[1])
+    with pytest.raises(AssertionError):
+        same(corrected, update(policy, found, grpo())[1])
+
+
 def test_scored_old_log_probabilities_take_the_place_of_the_samplers(policy: Policy) -> None:
     found = samples(policy)
     moved = [replace(s, logprobs=tuple(x - 0.5 for x in s.logprobs), old=s.logprobs) for s in found]
