@@ -70,6 +70,13 @@ def test_zero_gradients_under_dead_groups_are_not_a_lost_signal() -> None:
     assert finding(diagnosed(rows), "zero-gradient-despite-signal") is None
 
 
+def test_differences_over_a_batch_do_not_prove_contrast_within_groups() -> None:
+    rows = [{"reward": 0.5, "reward/max": 1.0, "reward/min": 0.0, "grad_norm": 0.0} for _ in range(8)]
+    assert finding(diagnosed(rows), "zero-gradient-despite-signal") is None
+    rows = [{"reward": 0.5, "reward_std": 0.4, "grad_norm": 0.0} for _ in range(8)]
+    assert first(rows) == "zero-gradient-despite-signal"
+
+
 def test_kl_that_is_highest_at_the_first_row_is_a_mismatch_and_not_drift() -> None:
     rows = [{"kl": 2.0 - 0.01 * i, "reward": 0.4 + 0.01 * (i % 3), "grad_norm": 0.5} for i in range(20)]
     drift = [{"kl": 0.001 * 1.5**i, "reward": 0.4 + 0.01 * (i % 3), "grad_norm": 0.5} for i in range(20)]

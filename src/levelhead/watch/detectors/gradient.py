@@ -141,7 +141,9 @@ class ZeroGradient:
         gradient, dead, std = view.series("grad_norm"), view.dead, view.series("reward_std")
         if not len(gradient):
             return
-        contrast = {step: v < 0.5 for step, v in zip(dead.steps, dead.values, strict=True)}
+        # Differences over a whole batch say nothing of differences within its groups.
+        within = dead.name in ("frac_reward_zero_std", "reward_std")
+        contrast = {step: v < 0.5 for step, v in zip(dead.steps, dead.values, strict=True) if within}
         spread = {step: v > 1e-6 for step, v in zip(std.steps, std.values, strict=True)}
         if not contrast and not spread:
             return
