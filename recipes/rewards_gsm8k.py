@@ -20,9 +20,7 @@ def _number(text: str) -> str | None:
 def accuracy(completions: list[Any], answer: list[str], **columns: Any) -> list[float]:  # noqa: ARG001
     """1 where the final number is the data set's, else 0."""
     wanted = [_number(text) for text in answer]
-    return [
-        float(_number(_text(completion)) == want) for completion, want in zip(completions, wanted, strict=True)
-    ]
+    return [float(_number(_text(completion)) == want) for completion, want in zip(completions, wanted, strict=True)]
 
 
 def brevity(completions: list[Any], **columns: Any) -> list[float]:  # noqa: ARG001

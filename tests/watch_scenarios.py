@@ -98,7 +98,9 @@ def _spike_in_flat_run(rng: random.Random, t: float, i: int, row: Row) -> None:
 
 def _cut_but_learning(rng: random.Random, t: float, i: int, row: Row) -> None:
     row["reward"] = _reward(rng, _ramp(t, 0.1, 0.5))
-    row.update({"completions/clipped_ratio": min(1.0, rng.gauss(0.97, 0.02)), "completions/mean_length": rng.gauss(505, 3)})
+    row.update(
+        {"completions/clipped_ratio": min(1.0, rng.gauss(0.97, 0.02)), "completions/mean_length": rng.gauss(505, 3)}
+    )
 
 
 def _low_entropy(rng: random.Random, t: float, i: int, row: Row) -> None:
@@ -273,7 +275,9 @@ def _deadlock(rng: random.Random, t: float, i: int, row: Row) -> None:
 
 
 def _never_ends(rng: random.Random, t: float, i: int, row: Row) -> None:
-    row.update({"completions/clipped_ratio": 1.0, "completions/mean_length": 1024.0, "completions/mean_terminated_length": 0.0})
+    row.update(
+        {"completions/clipped_ratio": 1.0, "completions/mean_length": 1024.0, "completions/mean_terminated_length": 0.0}
+    )
     row.update({"completions/min_length": 1024.0, "completions/max_length": 1024.0, "reward": _reward(rng, 0.05, 0.02)})
 
 

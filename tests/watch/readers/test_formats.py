@@ -183,6 +183,19 @@ def test_numbers_behind_a_progress_bar_are_read_where_nothing_else_is_printed(tm
     assert [v for _, v in column(load(tmp_path, printed).history, "reward")] == [0.15, 0.25, 0.35, 0.45]
 
 
+def test_printed_configurations_and_samples_are_no_rows(tmp_path: Path) -> None:
+    text = (
+        "{'actor': {'clip_ratio': 0.2, 'entropy_coeff': 0, 'kl_loss_coef': 0.001},\n"
+        " 'rollout': {'response_length': 1024}}\n"
+        "┃ Prompt ┃ Completion ┃ accuracy_reward ┃ format_reward ┃ Advantage ┃\n│ What? │ 42 │ 1.00 │ 0.00 │ 0.70 │\n"
+        '{"step": 4, "prompt": "what?", "completion": "42", "reward": 1.0, "accuracy_reward": 1.0}\n'
+        "{'loss': 0.1, 'reward': 0.5, 'reward_std': 0.2}\n"
+    )
+    history = load(tmp_path, text).history
+    assert history.rows == 1
+    assert column(history, "reward") == [(1, 0.5)]
+
+
 @pytest.mark.parametrize("colon", [":", ""])
 def test_prime_rl_joins_orchestrator_and_trainer_on_the_step(tmp_path: Path, colon: str) -> None:
     text = "".join(

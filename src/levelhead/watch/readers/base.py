@@ -34,6 +34,13 @@ CORE = frozenset(
 )
 """Signals that make a row of training metrics a row."""
 
+
+_WEAK = frozenset({"clip_ratio/region_mean", "completions/mean_length"})
+"""Core signals whose keys stand in configurations too, and make no row alone."""
+
+SAMPLE = frozenset({"prompt", "completion", "response", "question", "answer", "text", "messages", "output"})
+"""Keys of a printed sample: its rewards are one rollout's and not a step's."""
+
 _SUMMARY = frozenset({"train_runtime", "train_samples_per_second", "total_flos", "train_steps_per_second"})
 _FRACTIONS = frozenset(
     {
@@ -128,7 +135,7 @@ class Translator:
         Args:
             pairs: Raw key and value: a number, or text that spells one.
             line: Where it stands in the source.
-            least: Core signals wanted.
+            least: Core signals wanted; 0 where the source logs nothing else.
         """
         values: dict[str, float] = {}
         ranks: dict[str, int] = {}
@@ -137,7 +144,7 @@ class Translator:
         for raw, value in pairs:
             target = lookup(raw)
             if target is None:
-                if raw in _SUMMARY:
+                if raw in _SUMMARY or (raw.lower() in SAMPLE and isinstance(value, (str, list))):
                     return None
                 evaluation |= value is True and raw.lower() in _EVALUATION
                 continue
@@ -183,9 +190,13 @@ def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -
             del values[name]
     if evaluation:
         values = {f"eval/{name}": v for name, v in values.items() if name == "reward" or name.startswith("rewards/")}
-    core = len(CORE & values.keys())
-    if core < least:
-        core += sum(name.startswith(("eval/", "rewards/")) for name in values)
-    if core < least:
-        return None
-    return Row(step, values, epoch, line)
+    return Row(step, values, epoch, line) if values and _enough(values, least) else None
+
+
+def _enough(values: Mapping[str, float], least: int) -> bool:
+    """Whether ``least`` core signals are among the values, not all of them weak; named rewards and scores count."""
+    core = CORE & values.keys()
+    if least == 0 or (len(core) >= least and not core <= _WEAK):
+        return True
+    named = sum(name.startswith(("eval/", "rewards/")) for name in values)
+    return len(core) + named >= least and (named > 0 or not core <= _WEAK)

@@ -122,7 +122,7 @@ class TensorBoardReader:
     def _flush(self) -> Iterator[Row]:
         pairs, self._pairs = self._pairs, []
         row = self._translator.row(pairs, self._number, least=0)
-        if row and row.values and self._step is not None:
+        if row and self._step is not None:
             yield Row(float(self._step), row.values, row.epoch, self._number)
 
 
@@ -246,7 +246,7 @@ class WandbReader:
                         pairs += _history_item(v)
                     elif n == 2 and w == 2:
                         pairs += [("_step", float(_signed(s))) for m, t, s in fields(v) if m == 1 and t == 0]
-                return self._translator.row(pairs, self._number)
+                return self._translator.row(pairs, self._number, least=0)
         return None
 
 

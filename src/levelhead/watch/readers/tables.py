@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Sequence
 
-from levelhead.watch.readers.base import CORE, Row, Translator
+from levelhead.watch.readers.base import CORE, SAMPLE, Row, Translator
 from levelhead.watch.readers.values import NotANumberError, parse_pair
 
 _RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
@@ -77,6 +77,8 @@ class Table:
         names = self._names(cells)
         known = [self._translator.keys.lookup(name) for name in names if name]
         targets = {target.name for target in known if target}
+        if any(cell.strip("*` ").lower() in SAMPLE for cell in cells):
+            return False
         useful = targets & CORE or any(t.startswith(("rewards/", "eval/")) for t in targets)
         if not useful or (len(targets) < 2 and len(cells) > 2) or any(_is_number(cell) for cell in cells):
             return False
@@ -132,7 +134,7 @@ class Table:
             elif not (self._notebook and cell == "0" and name.lower() == "entropy"):
                 # There an integer 0 is the placeholder for an entropy that was not logged.
                 pairs.append((name, cell))
-        return self._translator.row(pairs, number)
+        return self._translator.row(pairs, number, least=0)
 
 
 def _is_number(cell: str) -> bool:
