@@ -13,6 +13,7 @@ from levelhead.cli.demo import demo
 from levelhead.cli.doctor import doctor
 from levelhead.cli.evaluate import evaluate
 from levelhead.cli.report import report
+from levelhead.cli.serve import serve
 from levelhead.cli.simulate import simulate
 from levelhead.cli.train import train
 from levelhead.errors import InputError, RewardError
@@ -31,6 +32,7 @@ app.command("report")(report)
 app.command("simulate")(simulate)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
+app.add_typer(serve, name="serve")
 
 
 @app.callback(invoke_without_command=True)
@@ -75,8 +77,8 @@ def _explain(error: Exception) -> int:
     if isinstance(error, RewardError):
         print(f"levelhead: {error}", file=sys.stderr)
         return 3
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in _TRAINING:
-        print(f"levelhead: {error.name} is not installed; pip install 'levelhead[train]'", file=sys.stderr)
+    if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):
+        print(f"levelhead: {error.name} is not installed; pip install 'levelhead[{extra}]'", file=sys.stderr)
         return 2
     first = (str(error).strip() or "no message").splitlines()[0]
     print(f"levelhead: failed: {type(error).__name__}: {first} (--debug shows where)", file=sys.stderr)
@@ -85,4 +87,10 @@ def _explain(error: Exception) -> int:
 
 # typer carries its own copy of click from 0.29 on, so that the class has no name that every version can import.
 _USAGE = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
-_TRAINING = ("torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "jinja2", "torchjd")
+_EXTRAS = {
+    **dict.fromkeys(
+        ("torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "jinja2", "torchjd"), "train"
+    ),
+    **dict.fromkeys(("playwright", "miniwob", "websockets"), "browser"),
+    **dict.fromkeys(("lark", "sympy", "httpx2"), "workflow"),
+}
