@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from levelhead.report import page as page_module
+from levelhead.report.page import render
+from levelhead.report.reading import Run
 from levelhead.report.workflows import charts
 from levelhead.watch.workflows import Batch, analyse
 
@@ -39,3 +42,23 @@ def test_operators_are_drawn_with_their_shares() -> None:
 def test_a_run_without_a_single_workflow_still_has_charts_and_an_empty_one_none() -> None:
     assert len(charts(analyse([Batch(1, (None, None), updated=True)]))) == 3
     assert charts(analyse([])) == []
+
+
+def run_of(kind: str) -> Run:
+    info = {"domain": "qa", "difficulty": "hard", "workflow": "Custom <b>", "tokens": 300, "calls": 1}
+    row = {"task": kind, "step": 5, "valid": True, "reward": 0.5, "parts": {"correctness": 1.0}, "info": info}
+    run = Run("flows", recipe={"tasks": [{"kind": kind}]}, rollouts={"grpo-000005": [row]})
+    run.samples = {"sft": [], "grpo": [{**row, "prompt_id": "p"}]}
+    run.metrics = [{"step": step, "stage": "grpo", "reward": 0.5, f"validity/{kind}": 1.0} for step in (1, 2)]
+    return run
+
+
+def test_the_page_of_a_workflow_run_has_its_tables_and_charts_and_others_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page_module, "_plotly", lambda: "")
+    page = render(run_of("workflow"))
+    assert "<h2>Workflows</h2>" in page
+    assert "<td>qa, hard</td><td>1</td><td>Custom &lt;b&gt;</td><td>100%</td><td>0.500</td>" in page
+    assert 'id="plot-workflow-structures"' in page
+    assert "<h2>Workflows</h2>" not in render(run_of("math"))

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from levelhead.watch.doctor import examine
+from levelhead.watch.page import page
+from levelhead.watch.render import text
 from levelhead.watch.workflows import (
     STRUCTURES,
     Batch,
     analyse,
+    analyse_path,
+    analyse_run,
     batches_of_rollouts,
     census,
+    choices,
     collapse_after_update,
     is_workflow_log,
     operators,
     read_log,
     structure,
+    tasks_of,
+    written,
 )
 
 
@@ -178,3 +189,104 @@ def test_batches_without_numbers_are_counted_and_none_is_lost() -> None:
     ]
     assert list(analyse(batches).batches) == [1, 2, 3]
     assert analyse([]).overall.answers == 0
+
+
+def rollout(step: int, workflow: str | None, **more: object) -> dict[str, object]:
+    info = {"domain": "math", "difficulty": "easy", "workflow": workflow, "tokens": 300, "calls": 1}
+    row = {"step": step, "task": "workflow", "valid": workflow is not None, "reward": 0.9, "info": info}
+    return {**row, "parts": {"correctness": 1.0}, **more}
+
+
+def metric(step: int, validity: float, **more: object) -> dict[str, object]:
+    return {"step": step, "stage": "grpo", "validity/workflow": validity, "grad_norm": 0.5, **more}
+
+
+def test_the_collapse_rate_of_a_run_comes_from_every_step_and_not_from_the_sampled_ones() -> None:
+    metrics = [metric(1, 1.0), metric(2, 0.9), metric(3, 0.3), metric(4, 0.8), metric(5, 0.9)]
+    rollouts = [rollout(1, "Custom"), rollout(5, "Custom")]
+    found = analyse_run(["workflow"], rollouts, metrics)
+    assert found is not None
+    assert list(found.batches) == [1, 5]
+    assert found.validity == {1: 1.0, 2: 0.9, 3: 0.3, 4: 0.8, 5: 0.9}
+    assert (found.collapse.collapsed, found.collapse.updates, found.collapsed_at) == (1, 4, [2])
+
+
+def test_a_step_without_an_update_is_not_blamed_for_what_follows() -> None:
+    metrics = [metric(1, 1.0, grad_norm="nan"), metric(2, 0.3), metric(3, 0.1, grad_norm=0.0), metric(4, 0.01)]
+    found = analyse_run(["workflow"], [], metrics)
+    assert found is not None
+    assert (found.collapse.collapsed, found.collapse.updates, found.collapsed_at) == (1, 1, [2])
+
+
+def test_choices_are_told_class_by_class_with_their_cost() -> None:
+    rows = [
+        rollout(9, "Custom"),
+        rollout(9, "Custom", reward=0.5, parts={"correctness": 0.2}),
+        rollout(9, None, reward=-0.1, parts={"correctness": 0.0}, info={"domain": "math", "difficulty": "easy"}),
+        rollout(9, "Test", info={"domain": "code", "difficulty": "hard", "workflow": "Test", "tokens": 50, "calls": 2}),
+        rollout(9, "Custom", info={"domain": "law", "difficulty": "hard", "workflow": "Custom"}),
+        {"task": "workflow", "reward": 1.0},
+    ]
+    found = choices(answer for row in rows if (answer := written(row)) is not None)
+    assert [(choice.domain, choice.answers.answers) for choice in found] == [("math", 3), ("code", 1), ("law", 1)]
+    first = found[0]
+    assert (first.tokens, first.calls) == (300.0, 1.0)
+    assert first.reward == pytest.approx((0.9 + 0.5 - 0.1) / 3)
+    assert first.accuracy == pytest.approx(1 / 3)
+    assert first.row() == ("math, easy", "3", "Custom", "67%", "0.433", "33%", "300", "1.0")
+    assert found[2].tokens is None
+
+
+def test_rows_of_other_tasks_are_passed_over_and_a_run_without_workflows_has_no_analysis() -> None:
+    rows = [rollout(1, "Custom"), rollout(1, None, task="other")]
+    found = analyse_run(["workflow"], rows, [], [rollout(2, "Custom", task="other")])
+    assert found is not None
+    assert (found.overall.answers, found.choices) == (1, ())
+    assert analyse_run(["workflow"], [], [{"step": 1, "stage": "sft", "loss": 1.0}]) is None
+    assert tasks_of({"tasks": [{"kind": "workflow", "name": "flows"}, {"kind": "math"}, {"kind": "workflow"}]}) == [
+        "flows",
+        "workflow",
+    ]
+    assert tasks_of(None) == tasks_of({"tasks": None}) == []
+
+
+def write_folder(folder: Path) -> Path:
+    (folder / "rollouts").mkdir(parents=True)
+    (folder / "recipe.yaml").write_text("tasks: [{kind: workflow}]\n", encoding="utf-8")
+    lines = [metric(step, 1.0 - 0.6 * (step == 3), reward=0.5) for step in range(1, 13)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    files = {
+        "grpo-000010": rollout(10, "Custom -> Review"),
+        "eval-sft": rollout(0, "Test"),
+        "eval-grpo": rollout(12, "Custom"),
+    }
+    for name, row in files.items():
+        with gzip.open(folder / "rollouts" / f"{name}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\nno json\n")
+    return folder
+
+
+def test_the_doctor_reads_a_run_folder_with_its_last_held_out_choices(tmp_path: Path) -> None:
+    report = examine(write_folder(tmp_path / "run"))
+    found = report.to_json()["workflows"]
+    assert found["overall"]["top"][0]["workflow"] == "Custom -> Review"
+    assert found["collapse"]["steps"] == [2]
+    assert [choice["answers"]["top"][0]["workflow"] for choice in found["choices"]] == ["Custom"]
+    said = text(report)
+    assert "math, easy  1        Custom" in said
+    assert "1 of 11 (9.1%)" in said
+    assert "<td>math, easy</td><td>1</td><td>Custom</td>" in page(report)
+
+
+def test_the_doctor_analyses_a_text_log_and_nothing_else(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    lines = [
+        f"Step {step}/40\nDSL质量: fallback={step == 7}, ops=1, chain=False, DSL=Custom\n触发梯度更新\n"
+        for step in range(1, 41)
+    ]
+    log.write_text("".join(lines), encoding="utf-8")
+    assert examine(log).to_json()["workflows"]["collapse"]["steps"] == [6]
+    other = tmp_path / "metrics.jsonl"
+    other.write_text("".join(json.dumps({"step": n, "reward": 0.1 * n}) + "\n" for n in range(1, 9)), encoding="utf-8")
+    assert "workflows" not in examine(other).to_json()
+    assert analyse_path(tmp_path / "nothing") is None

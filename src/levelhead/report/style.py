@@ -150,6 +150,10 @@ pre.prompt { font-family: inherit; line-height: 1.5; }
   background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px;
   margin-top: 8px;
 }
+.scroll { overflow-x: auto; margin: 4px 0 14px; }
+.scroll table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
+.scroll th, .scroll td { text-align: left; padding: 4px 18px 4px 0; border-bottom: 1px solid var(--line); }
+.scroll th { color: var(--muted); font-weight: 500; white-space: nowrap; }
 footer { color: var(--muted); font-size: 13px; padding-top: 30px; padding-bottom: 40px; }
 @media (max-width: 860px) { .grid { grid-template-columns: minmax(0, 1fr); } }
 @media (max-width: 560px) {

@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 from levelhead.report.charts import Chart, area_traces, bar_traces, key, line_trace, plain
+from levelhead.report.markup import esc, tag
+from levelhead.report.reading import EVAL_STAGES, Run
 from levelhead.report.series import Series
-from levelhead.watch.workflows import STRUCTURES, Analysis
+from levelhead.watch.workflows import STRUCTURES, Analysis, Table, analyse_run, tasks_of
 
 _SHARE = {"tickformat": ".0%", "range": [0, 1]}
 _MOST_OPERATORS = 12
+MOST_MARKS = 100
+"""Collapses marked on the chart; more than that would hide the curve."""
+
+
+def analysis_of(run: Run) -> Analysis | None:
+    """Return the analysis of a run whose policy writes workflows; ``None`` for any other run."""
+    tasks = tasks_of(run.recipe)
+    if not tasks:
+        return None
+    drawn = (row for name, rows in run.rollouts.items() if name.startswith("grpo-") for row in rows)
+    held_out = next((run.samples[stage] for stage in reversed(EVAL_STAGES) if run.samples.get(stage)), [])
+    return analyse_run(tasks, drawn, run.metrics, held_out)
+
+
+def tables(analysis: Analysis) -> str:
+    """Return the tables of an analysis as markup; those that have no row are left out."""
+    return "".join(_table(table) for table in analysis.tables() if table.rows)
+
+
+def _table(table: Table) -> str:
+    head = tag("tr", *[tag("th", esc(cell)) for cell in table.header])
+    rows = [tag("tr", *[tag("td", esc(cell)) for cell in row]) for row in table.rows]
+    return tag("h3", esc(table.title), cls="sub") + tag("div", tag("table", head, *rows), cls="scroll")
 
 
 def charts(analysis: Analysis) -> list[Chart]:
@@ -35,14 +60,14 @@ def _structures(analysis: Analysis) -> Chart:
 
 def _validity(analysis: Analysis) -> Chart:
     """Validity of each batch, the updates after which more than half of it was lost marked."""
-    steps = list(analysis.batches)
-    curve = Series("validity", steps, [1.0 - found.fallback for found in analysis.batches.values()])
+    steps = list(analysis.validity)
+    curve = Series("validity", steps, list(analysis.validity.values()))
     collapse = analysis.collapse
     said = "no update to judge" if collapse.rate is None else f"{collapse.collapsed} of {collapse.updates} updates"
     hint = f"Dotted: an update whose next answers lost more than half of their validity ({said})."
     traces = [line_trace(curve, "valid", "$accent", markers=len(steps) < 60)]
     chart = Chart("workflow-validity", "Validity and updates", hint, traces, {"yaxis": _SHARE})
-    return chart.with_marks([(steps[i], "$bad") for i in collapse.at])
+    return chart.with_marks([(step, "$bad") for step in analysis.collapsed_at][:MOST_MARKS])
 
 
 def _variety(analysis: Analysis) -> Chart:

@@ -134,6 +134,8 @@ def _rollout(group: Group, i: int, j: int, stage: str, step: int, advantages: An
     }
     if advantages is not None:
         row["advantage"] = advantages[i][j]
+    if score is not None and score.info:
+        row["info"] = dict(score.info)
     return row
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from levelhead.watch.diagnosis import Diagnosis, Finding, diagnose
 from levelhead.watch.findings import CATALOGUE, Language, Scaled, Settings, family_of
 from levelhead.watch.history import DEFAULT_CAPACITY, History
 from levelhead.watch.readers.sources import Log, read
+from levelhead.watch.workflows import Table, analyse_path
 
 SEVERITIES = ("info", "warning", "critical")
 """From harmless to grave."""
@@ -25,12 +26,14 @@ class Report:
         diagnosis: What is the matter.
         source: Name of what was read, for headings.
         extras: Further sections that another part of Levelhead has to say about this log; plain JSON.
+        tables: The same for a reader.
     """
 
     log: Log
     diagnosis: Diagnosis
     source: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
 
     @property
     def history(self) -> History:
@@ -122,7 +125,11 @@ def examine(
         InputError: If it cannot be read or holds no metrics.
     """
     log = read(path, given, keys, capacity)
-    return Report(log, diagnose(log.history), str(path))
+    report = Report(log, diagnose(log.history), str(path))
+    workflows = analyse_path(Path(path))
+    if workflows is None:
+        return report
+    return replace(report, extras={"workflows": workflows.to_json()}, tables=workflows.tables())
 
 
 def examine_rows(rows: Iterable[Mapping[str, float]], source: str = "rows") -> Report:

@@ -11,6 +11,7 @@ from levelhead.watch.diagnosis import Finding
 from levelhead.watch.doctor import Report, number
 from levelhead.watch.findings import CATALOGUE, Language
 from levelhead.watch.history import Series
+from levelhead.watch.workflows import Table
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 170, 58, 22, 10
 _POINTS = 400
@@ -56,6 +57,7 @@ def page(report: Report, language: Language = "en") -> str:
         "<div class='curves'>",
         *_curves(report),
         "</div>",
+        *map(_table, report.tables),
         *_unread(report, language),
     ]
     return (
@@ -112,6 +114,12 @@ def _remedies(finding: Finding, report: Report, language: Language) -> Iterator[
             f"<p><b>{label('remedies', language)}</b> <code>{escape(settings)}</code><br>{escape(remedy['why'])} "
             f"<span class='soft'>[{escape(remedy['source'])}]</span></p>"
         )
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.header)
+    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
+    return f"<section class='card'><h2>{escape(table.title)}</h2><table><tr>{head}</tr>{rows}</table></section>"
 
 
 def _curves(report: Report) -> Iterator[str]:

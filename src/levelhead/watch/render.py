@@ -50,6 +50,9 @@ def _lines(report: Report, language: Language, colour: bool) -> Iterator[str]:
             title = CATALOGUE[finding.code].title.get(language)
             yield f"  {finding.code}: {title} ({finding.confidence:.0%}){_since(finding, language)}"
     yield from _events(report, language)
+    for table in report.tables:
+        yield ""
+        yield from table.lines()
     unread = report.log.unread
     if unread.count:
         yield ""

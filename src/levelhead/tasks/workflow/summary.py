@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from levelhead.records import Score
-from levelhead.tasks.workflow.problems.base import DIFFICULTIES, DOMAINS
-from levelhead.watch.workflows import Census, census
+from levelhead.tasks.workflow.problems.base import DOMAINS
+from levelhead.watch.workflows import Choice, Written, census
+from levelhead.watch.workflows import choices as _choices
 
 
 def summarize(scores: Sequence[Score]) -> Mapping[str, float]:
@@ -42,49 +41,19 @@ def summarize(scores: Sequence[Score]) -> Mapping[str, float]:
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What a policy chooses for one class of problems.
-
-    Attributes:
-        domain: The class's domain.
-        difficulty: The class's difficulty.
-        answers: Census of its answers there.
-        reward: Mean reward.
-        accuracy: Share of right answers.
-        tokens: Mean tokens of valid workflows; ``None`` where there is none.
-    """
-
-    domain: str
-    difficulty: str
-    answers: Census
-    reward: float
-    accuracy: float
-    tokens: float | None
-
-
 def choices(scores: Sequence[Score]) -> list[Choice]:
     """Return the table of what a policy chooses per domain and difficulty, and what that costs."""
-    groups: dict[tuple[str, str], list[Score]] = defaultdict(list)
-    for score in scores:
-        groups[score.info["domain"], score.info["difficulty"]].append(score)
-    places = [(domain, difficulty) for domain in DOMAINS for difficulty in DIFFICULTIES]
-    return [
-        _choice(domain, difficulty, groups[domain, difficulty])
-        for domain, difficulty in places
-        if (domain, difficulty) in groups
-    ]
-
-
-def _choice(domain: str, difficulty: str, scores: Sequence[Score]) -> Choice:
-    used = [score.info["tokens"] for score in scores if score.valid]
-    return Choice(
-        domain,
-        difficulty,
-        census(score.info["workflow"] for score in scores),
-        fmean(score.total for score in scores),
-        fmean(map(_right, scores)),
-        fmean(used) if used else None,
+    return _choices(
+        Written(
+            score.info["domain"],
+            score.info["difficulty"],
+            score.info["workflow"],
+            score.total,
+            bool(_right(score)),
+            score.info.get("tokens"),
+            score.info.get("calls"),
+        )
+        for score in scores
     )
 
 
