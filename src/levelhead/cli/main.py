@@ -92,5 +92,6 @@ _EXTRAS = {
         ("torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "jinja2", "torchjd"), "train"
     ),
     **dict.fromkeys(("playwright", "miniwob", "websockets"), "browser"),
-    **dict.fromkeys(("lark", "sympy", "httpx2"), "workflow"),
+    **dict.fromkeys(("lark", "sympy"), "workflow"),
+    "httpx2": "judge",
 }

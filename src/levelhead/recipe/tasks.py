@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from levelhead.recipe.base import Section
+from levelhead.recipe.judge import Judge
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.workflow import (
     ExecutorRecipe,
@@ -44,6 +45,8 @@ class Fairness(TaskSection):
     """BBQ JSONL file, files, or folder of ``*.jsonl``; a built-in generator in the same schema unless given."""
     items: int = Field(2000, ge=10, le=13200)
     """Items that the built-in generator makes."""
+    judge: Judge | None = None
+    """A language model that grades the reasons of right answers; rules alone unless given."""
 
 
 class Faithfulness(TaskSection):
@@ -57,6 +60,8 @@ class Faithfulness(TaskSection):
     """Items that the built-in generator makes."""
     unanswerable: float = Field(0.2, ge=0, le=0.9)
     """Share of the questions whose supporting sentences are withheld, so that abstaining is right; 0 withholds none."""
+    judge: Judge | None = None
+    """A language model that grades whether the text supports the answer; rules alone unless given."""
     max_prompt_chars: int | None = Field(None, ge=100)
     """Leave out rows whose prompt is longer than this many characters; nothing is left out unless given."""
 

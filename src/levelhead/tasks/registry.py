@@ -19,7 +19,7 @@ _TASKS = {
     "browsergym": ("levelhead.tasks.browsergym", "BrowserGymTask"),
 }
 
-_EXTRAS = {"lark": "workflow", "sympy": "workflow", "httpx2": "workflow", "playwright": "browser"}
+_EXTRAS = {"lark": "workflow", "sympy": "workflow", "httpx2": "judge", "playwright": "browser"}
 """Packages that only some kinds of task need, and the extra that brings them."""
 
 
@@ -36,11 +36,14 @@ def make_task(section: TaskSection) -> Task:
     module, name = _TASKS[kind]
     try:
         task: Task = getattr(import_module(module), name)(section)
+        judge = getattr(section, "judge", None)
+        if judge is not None:
+            task = import_module("levelhead.tasks.judge").JudgedTask(task, kind, judge)
     except ModuleNotFoundError as error:
         if error.name not in _EXTRAS:
             raise
         raise InputError(
             f"tasks[].kind {kind!r} needs {error.name}, which is not installed; "
-            f"pip install 'levelhead[{_EXTRAS[error.name]}]'"
+            f"pip install 'levelhead[{kind if kind == 'workflow' else _EXTRAS[error.name]}]'"
         ) from error
     return task

@@ -18,7 +18,8 @@ import httpx2
 import pytest
 
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
-from levelhead.tasks.workflow.endpoint import EndpointRunner, ReplyCache
+from levelhead.tasks.endpoint import ReplyCache
+from levelhead.tasks.workflow.endpoint import EndpointRunner
 from levelhead.tasks.workflow.executor import Job
 from levelhead.tasks.workflow.language import check, parse, to_text
 from levelhead.tasks.workflow.problems import generate

@@ -28,6 +28,7 @@ SETTLE_MS = 500
 _PARKED = (490.0, 310.0)
 _LOAD_TIMEOUT = 60.0
 _OVERSHOOT = 6.0
+_DRAG_STRIDE = 9.0
 _SCRIPTS = ("clock.js", "look.js", "act.js")
 
 
@@ -165,15 +166,20 @@ class Tab:
         self._mouse_moved = True
         await self._ask(mouse.move(*start))
         await self._ask(mouse.down())
-        # Draggable things start to follow only after a few pixels, and make room only for what goes past their middle.
+        # Draggable things start to follow only after a few pixels, make room only for what goes past their middle, and
+        # see no half of a row that a stride leaps over.
         if action.to is not None:
             length = math.dist(start, end) or 1.0
             end = (
                 end[0] + _OVERSHOOT * (end[0] - start[0]) / length,
                 end[1] + _OVERSHOOT * (end[1] - start[1]) / length,
             )
-        await self._ask(mouse.move((start[0] + end[0]) / 2, (start[1] + end[1]) / 2, steps=3))
-        await self._ask(mouse.move(*end, steps=3))
+        steps = max(6, math.ceil(math.dist(start, end) / _DRAG_STRIDE))
+        for part in range(1, steps + 1):
+            share = part / steps
+            await self._ask(mouse.move(*(a + share * (b - a) for a, b in zip(start, end, strict=True))))
+            # The browser merges the moves of one frame, and the page would see a leap over what lies between.
+            await self._evaluate("() => __levelhead.painted()")
         await self._ask(mouse.up())
 
     async def _point(self, ref: int | None) -> tuple[float, float]:

@@ -33,9 +33,39 @@
     return page.settle(settle);
   };
 
+  // What can be seen depends on how big pictures are, and that on whether they have come: those of the page, and those
+  // that a style puts in an element's place.
+  const known = new Set();
+  let styled = null;
+
+  function drawsByStyle(sheet) {
+    try {
+      return [...sheet.cssRules].some((rule) => /content:[^;]*url\(/.test(rule.cssText));
+    } catch {
+      return true;
+    }
+  }
+
+  function picturesOnTheirWay() {
+    const waited = [...document.images].filter((image) => !image.complete);
+    styled ??= [...document.styleSheets].some(drawsByStyle);
+    if (!styled) return waited;
+    for (const element of document.body.querySelectorAll("*")) {
+      const [, url] = /url\("(.+?)"\)/.exec(getComputedStyle(element).content) ?? [];
+      if (!url || known.has(url)) continue;
+      known.add(url);
+      const image = new Image();
+      image.src = url;
+      waited.push(image);
+    }
+    return waited;
+  }
+
   page.settle = (ms) => {
     page.advance(ms);
-    return page.look();
+    const waited = picturesOnTheirWay();
+    if (!waited.length) return page.look();
+    return page.arrived(waited).then(page.painted).then(() => page.look());
   };
 
   function target(ref) {

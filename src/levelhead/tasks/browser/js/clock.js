@@ -6,6 +6,8 @@
   const FRAME = 16;
   const MOST_CALLS = 5000;
   const RealDate = Date;
+  const realFrame = window.requestAnimationFrame.bind(window);
+  const realTimeout = window.setTimeout.bind(window);
   const timers = new Map();
   let now = EPOCH;
   let order = 0;
@@ -80,5 +82,17 @@
     get: (target, key) => (key === "now" ? dateNow : Reflect.get(target, key)),
   });
 
-  Object.defineProperty(window, "__levelhead", { value: { advance, rewind } });
+  // The browser's own next frame, by which it has handed on what the mouse did; no page time passes.
+  const painted = () =>
+    new Promise((resolve) => {
+      realTimeout(resolve, 100);
+      realFrame(() => realTimeout(resolve, 0));
+    });
+
+  const arrived = (images) => {
+    const all = Promise.all(images.map((image) => image.decode().catch(() => null)));
+    return Promise.race([all, new Promise((resolve) => realTimeout(resolve, 2000))]);
+  };
+
+  Object.defineProperty(window, "__levelhead", { value: { advance, rewind, painted, arrived } });
 })();

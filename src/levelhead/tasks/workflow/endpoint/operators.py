@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from levelhead.records import Message
+from levelhead.tasks.endpoint.client import ChatClient
 from levelhead.tasks.math.numbers import final_answer
 from levelhead.tasks.text_match import normalize_answer
 from levelhead.tasks.workflow.answers import extract_program, run_tests
 from levelhead.tasks.workflow.answers.quantity import read_quantity, same_value
 from levelhead.tasks.workflow.endpoint import templates
-from levelhead.tasks.workflow.endpoint.client import ChatClient
 from levelhead.tasks.workflow.interpret import Path, Verdict
 from levelhead.tasks.workflow.operators import OPERATORS
 from levelhead.tasks.workflow.problems.base import Problem

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import httpx2
 
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
+from levelhead.tasks.endpoint.cache import ReplyCache
+from levelhead.tasks.endpoint.client import BudgetError, ChatClient, Usage
 from levelhead.tasks.workflow.answers import grade
-from levelhead.tasks.workflow.endpoint.cache import ReplyCache
-from levelhead.tasks.workflow.endpoint.client import BudgetError, ChatClient, Usage
 from levelhead.tasks.workflow.endpoint.operators import Asking
 from levelhead.tasks.workflow.executor import Job, Outcome
 from levelhead.tasks.workflow.interpret import run

@@ -15,9 +15,9 @@ from typing import Any, Self
 import httpx2
 
 from levelhead.errors import InputError, RewardError
-from levelhead.recipe.workflow import EndpointExecutor
+from levelhead.recipe.endpoint import Endpoint
 from levelhead.records import Message
-from levelhead.tasks.workflow.endpoint.cache import Reply, ReplyCache, content_key
+from levelhead.tasks.endpoint.cache import Reply, ReplyCache, content_key
 
 log = logging.getLogger(__name__)
 
@@ -72,23 +72,26 @@ class ChatClient:
 
     def __init__(
         self,
-        section: EndpointExecutor,
+        section: Endpoint,
         usage: Usage,
         cache: ReplyCache | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
+        where: str = "tasks[].executor",
     ) -> None:
         """Set up a client that adds to ``usage``.
 
         Args:
-            section: The recipe's ``executor`` section.
+            section: How the endpoint is reached.
             usage: Counts on, over the batches of a run.
             cache: Where replies are kept, if anywhere.
             transport: Another way to the endpoint than the network, for tests.
+            where: The section's place in a recipe, for messages.
 
         Raises:
             InputError: The environment variable that should hold the key is not set.
         """
         self._section = section
+        self._where = where
         self._usage = usage
         self._cache = cache
         self._slots = asyncio.Semaphore(section.concurrency)
@@ -96,7 +99,7 @@ class ChatClient:
         self._down_since: float | None = None
         self._http = httpx2.AsyncClient(
             base_url=section.base_url.rstrip("/") + "/",
-            headers=_headers(section),
+            headers=_headers(section, where),
             timeout=section.timeout_s,
             transport=transport,
             limits=httpx2.Limits(max_connections=section.concurrency),
@@ -162,12 +165,12 @@ class ChatClient:
         section, usage = self._section, self._usage
         if section.max_calls is not None and usage.calls + usage.in_flight >= section.max_calls:
             raise BudgetError(
-                f"tasks[].executor.max_calls is {section.max_calls}, and as many calls are made; "
+                f"{self._where}.max_calls is {section.max_calls}, and as many calls are made; "
                 "raise it and resume the run"
             )
         if section.max_total_tokens is not None and usage.tokens >= section.max_total_tokens:
             raise BudgetError(
-                f"tasks[].executor.max_total_tokens is {section.max_total_tokens}, and {usage.tokens} tokens are used "
+                f"{self._where}.max_total_tokens is {section.max_total_tokens}, and {usage.tokens} tokens are used "
                 f"in {usage.calls} calls; raise it and resume the run"
             )
 
@@ -190,7 +193,7 @@ class ChatClient:
                 if silent_s >= self._section.patience_s:
                     raise EndpointError(
                         f"{self._section.base_url} has given no reply for {silent_s:.0f} s ({error}); "
-                        "start it again and resume the run, or raise tasks[].executor.patience_s"
+                        f"start it again and resume the run, or raise {self._where}.patience_s"
                     ) from error
                 # Jitter, so that calls that failed together do not come back together.
                 pause = error.after_s if error.after_s is not None else wait * random.uniform(0.5, 1.0)
@@ -232,14 +235,12 @@ class ChatClient:
             log.warning("%s answers again after %.0f s; going on where it stopped", self._section.base_url, seconds)
 
 
-def _headers(section: EndpointExecutor) -> dict[str, str]:
+def _headers(section: Endpoint, where: str) -> dict[str, str]:
     if section.api_key_env is None:
         return {}
     key = os.environ.get(section.api_key_env)
     if not key:
-        raise InputError(
-            f"tasks[].executor.api_key_env names {section.api_key_env}, and that environment variable is not set"
-        )
+        raise InputError(f"{where}.api_key_env names {section.api_key_env}, and that environment variable is not set")
     return {"Authorization": f"Bearer {key}"}
 
 

@@ -45,8 +45,12 @@ def content_key(body: Mapping[str, Any], sample: str) -> str:
 class ReplyCache:
     """An SQLite file of replies, safe to be shared by runs; each reply is on disk before it is used."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, where: str = "tasks[].executor") -> None:
         """Open the file, or make it.
+
+        Args:
+            path: The file.
+            where: The section's place in a recipe, for messages.
 
         Raises:
             InputError: The path cannot be written, or holds something else.
@@ -61,7 +65,7 @@ class ReplyCache:
                 "prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, counted INTEGER NOT NULL)"
             )
         except (OSError, sqlite3.Error) as error:
-            raise InputError(f"{place}: cannot be used as tasks[].executor.cache ({error})") from error
+            raise InputError(f"{place}: cannot be used as {where}.cache ({error})") from error
         self._lock = threading.Lock()
 
     def get(self, key: str) -> Reply | None:

@@ -1,0 +1,6 @@
+"""An OpenAI-compatible chat endpoint: the client of the workflow operators and of the LLM judges."""
+
+from levelhead.tasks.endpoint.cache import Reply, ReplyCache
+from levelhead.tasks.endpoint.client import BudgetError, ChatClient, EndpointError, Usage
+
+__all__ = ["BudgetError", "ChatClient", "EndpointError", "Reply", "ReplyCache", "Usage"]
