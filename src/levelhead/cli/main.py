@@ -75,7 +75,7 @@ def _explain(error: Exception) -> int:
         print(f"levelhead: {error}", file=sys.stderr)
         return 2
     if isinstance(error, RewardError):
-        print(f"levelhead: {error}", file=sys.stderr)
+        print("\n".join([f"levelhead: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         return 3
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):
         print(f"levelhead: {error.name} is not installed; pip install 'levelhead[{extra}]'", file=sys.stderr)

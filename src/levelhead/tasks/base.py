@@ -90,6 +90,15 @@ class Demonstrator(Protocol):
 
 
 @runtime_checkable
+class Eventful(Protocol):
+    """A task that has something to tell besides scores."""
+
+    def drain_events(self, step: int) -> list[Event]:
+        """Return what happened since the last call (a lost page, a silent endpoint), dated ``step``."""
+        ...
+
+
+@runtime_checkable
 class Environment(Protocol):
     """A task whose episodes live in something outside: a browser, a server.
 

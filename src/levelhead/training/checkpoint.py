@@ -38,6 +38,7 @@ class State:
         stream: Position in the prompts.
         trainer: Coefficients and running statistics of the reinforcement stage.
         lost: Updates without a finite gradient, in a row.
+        unevaluated: Whether the evaluation that follows this step is still to be made.
     """
 
     stage: str
@@ -51,6 +52,7 @@ class State:
     stream: dict[str, Any] = field(default_factory=dict)
     trainer: dict[str, Any] = field(default_factory=dict)
     lost: int = 0
+    unevaluated: bool = False
 
 
 class Checkpoints:

@@ -14,14 +14,14 @@ from typing import Any, Literal
 
 import torch
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, RewardError
 from levelhead.policy.load import fingerprint
 from levelhead.recipe import dump
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.rollout.inprocess import InProcessSampler
-from levelhead.tasks.base import Environment
+from levelhead.tasks.base import Environment, Eventful
 from levelhead.training.checkpoint import Checkpoints, State, read_state, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.diagnostics import note_first_steps
@@ -141,14 +141,16 @@ class Run:
             trainer.load_state(self.state.trainer)
             trainer.merger.load_state_dict(self._resumed["merger"])
         self.sampler.sync(self.policy, updater.done)
-        with self._progress("grpo", recipe.steps) as bar:
+        with self._progress("grpo", recipe.steps) as bar, self._kept(stream, updater, trainer):
+            if self.state.unevaluated:
+                self._evaluate_on_the_way(recipe)
             while self.state.step < recipe.steps:
                 result = trainer.step(self.state.step + 1)
                 self._record(result.record, [*result.events, *self._environment_events()], bar)
                 self._sample(result)
                 warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
-                self.state.trainer = trainer.state()
+                self.state.trainer, self.state.stream = trainer.state(), stream.state()
                 lost = self._gradient_is_lost(result.events)
                 self._evaluate_on_the_way(recipe)
                 extra = {"merger": trainer.merger.state_dict()}
@@ -157,7 +159,22 @@ class Run:
                     return "stopped"
                 if self._pause("grpo", recipe.steps, stream, updater, extra):
                     return "interrupted"
-        return self._finish("grpo", stream, updater, {"merger": trainer.merger.state_dict()})
+            return self._finish("grpo", stream, updater, {"merger": trainer.merger.state_dict()})
+
+    @contextlib.contextmanager
+    def _kept(self, stream: PromptStream, updater: Updater, trainer: GrpoTrainer) -> Iterator[None]:
+        """Save the last whole step where rewards cannot go on (a budget used up, a silent endpoint)."""
+        try:
+            yield
+        except RewardError as error:
+            self.folder.append("events.jsonl", self._environment_events())
+            if self.state.step:
+                stream.load_state(self.state.stream)
+                self._save("grpo", stream, updater, {"merger": trainer.merger.state_dict()})
+                error.add_note(f"saved after step {self.state.step}; continue with --resume --out {self.folder.path}")
+            # After the save: a run that goes on forgets that it stopped.
+            self.folder.append("events.jsonl", [Event(self.state.step, "rewards", "critical", str(error), "stop")])
+            raise
 
     def _begin(self, stage: Stage, recipe: Sft | Grpo) -> tuple[PromptStream, Updater]:
         """Stream and optimizer of a stage, fresh or as the checkpoint left them."""
@@ -211,7 +228,7 @@ class Run:
         return [
             event
             for task in self.setup.tasks.values()
-            if isinstance(task, Environment)
+            if isinstance(task, Eventful)
             for event in task.drain_events(self.state.step + 1)
         ]
 
@@ -219,7 +236,9 @@ class Run:
         every, step = self.recipe.eval.every, self.state.step
         if not every or step % every or step == recipe.steps:
             return
+        self.state.unevaluated = True
         results = self._score(self.recipe.eval.items)
+        self.state.unevaluated = False
         self._write_evaluation(results, step, {})
         mean = sum(r.score for r in results.values()) / len(results)
         if self.recipe.checkpoint.best and (self.state.best is None or mean > self.state.best):

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import pytest
 
+from chat_server import Server, needs_server, tiny_model
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.tasks.endpoint import ReplyCache
 from levelhead.tasks.workflow.endpoint import EndpointRunner
@@ -25,13 +18,10 @@ from levelhead.tasks.workflow.language import check, parse, to_text
 from levelhead.tasks.workflow.problems import generate
 from levelhead.tasks.workflow.sandbox import run_program
 
-COMMAND = Path(sys.executable).with_name("transformers")
-MISSING = [name for name in ("fastapi", "uvicorn", "openai") if importlib.util.find_spec(name) is None]
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not COMMAND.exists() or bool(MISSING), reason=f"transformers serve needs {', '.join(MISSING)}"),
+    needs_server,
     pytest.mark.skipif(run_program("").status == "refused", reason="programs cannot run here"),
 ]
 
@@ -43,68 +33,9 @@ WORKFLOWS = (
 )
 
 
-class Server:
-    """``transformers serve`` on a port of its own, with a tiny random model."""
-
-    def __init__(self, model: Path, log: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.model = model
-        self.log = log
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self, wait_s: float = 180) -> None:
-        command = [str(COMMAND), "serve", str(self.model), "--device", "cpu", "--host", "127.0.0.1"]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--port", str(self.port)],
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-            )
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                pytest.fail(f"the server ended by itself:\n{self.log.read_text()[-2000:]}")
-            try:
-                if httpx2.get(f"http://127.0.0.1:{self.port}/health", timeout=2).status_code == 200:
-                    return
-            except httpx2.TransportError:
-                pass
-            time.sleep(0.3)
-        pytest.fail(f"the server did not come up:\n{self.log.read_text()[-2000:]}")
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
-            self.process = None
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from levelhead.text.tiny import train_tokenizer
-
-    tokenizer = train_tokenizer([problem.question for problem in generate(120)], 600)
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=2048,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    folder = tmp_path_factory.mktemp("model")
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return tiny_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture

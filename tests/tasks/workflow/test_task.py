@@ -199,6 +199,18 @@ def test_the_best_fixed_workflow_is_one_that_the_task_can_run() -> None:
     assert expected(tree, problem.domain, problem.difficulty, one._section.reward).reward > 0.5
 
 
+def test_expected_reward_stands_beside_the_bars_that_it_is_held_against() -> None:
+    one = task()
+    prompts = list(one.prompts("eval", 0))
+    fixed = one.best_fixed_workflow("eval")
+    oracle = [(one.oracle(prompt) or [""])[0] for prompt in prompts]
+    for texts, bar in (([fixed] * len(prompts), "best_fixed"), (oracle, "best_by_class")):
+        scores = score_all(one, list(map(Answer, prompts, texts)))
+        values = one.summarize([(p, Rollout(p.id, (), s)) for p, s in zip(prompts, scores, strict=True)])
+        assert values["expected_reward"] == pytest.approx(values[f"expected_reward/{bar}"])
+        assert values["expected_reward/best_fixed"] < values["expected_reward/best_by_class"] - 0.05
+
+
 def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         task(path=str(tmp_path / "nothing.jsonl"))

@@ -8,7 +8,7 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -51,6 +51,7 @@ class Usage:
         retries: Attempts that failed and were repeated.
         estimated: Replies whose tokens the endpoint did not count.
         in_flight: Calls that were begun and have no reply yet.
+        news: What a person should know of the endpoint, in order, until somebody takes it away.
     """
 
     calls: int = 0
@@ -60,6 +61,7 @@ class Usage:
     retries: int = 0
     estimated: int = 0
     in_flight: int = 0
+    news: list[str] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -221,18 +223,20 @@ class ChatClient:
     def _note_silence(self, error: Exception) -> None:
         if self._down_since is None:
             self._down_since = time.monotonic()
-            log.warning(
-                "%s does not answer (%s); calls wait and are repeated for up to %.0f s, none is lost",
-                self._section.base_url,
-                error,
-                self._section.patience_s,
+            self._tell(
+                f"{self._section.base_url} does not answer ({error}); calls wait and are repeated for up to "
+                f"{self._section.patience_s:.0f} s, none is lost"
             )
 
     def _note_reply(self) -> None:
         if self._down_since is not None:
             seconds = time.monotonic() - self._down_since
             self._down_since = None
-            log.warning("%s answers again after %.0f s; going on where it stopped", self._section.base_url, seconds)
+            self._tell(f"{self._section.base_url} answers again after {seconds:.0f} s; going on where it stopped")
+
+    def _tell(self, message: str) -> None:
+        log.warning("%s", message)
+        self._usage.news.append(message)
 
 
 def _headers(section: Endpoint, where: str) -> dict[str, str]:

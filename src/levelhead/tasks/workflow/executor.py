@@ -62,3 +62,7 @@ class Executor(Protocol):
     def metrics(self) -> Mapping[str, float]:
         """Return what running workflows has cost so far; nothing where it costs nothing."""
         ...
+
+    def drain_news(self) -> Sequence[str]:
+        """Return what a person should know of the executor since the last call, a line each."""
+        ...

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import EndpointExecutor
-from levelhead.records import Message, Prompt, Rollout, Score
+from levelhead.records import Event, Message, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
 from levelhead.tasks.splits import limit_sides, split_by_group
 from levelhead.tasks.workflow import prompts, reward
@@ -20,6 +20,7 @@ from levelhead.tasks.workflow.language import Extraction, Limits, Node, extract
 from levelhead.tasks.workflow.problems import Problem, epoch, generate, load
 from levelhead.tasks.workflow.simulator import (
     SimulatedExecutor,
+    bars,
     best_fixed_workflow,
     best_workflow,
     expected,
@@ -147,9 +148,22 @@ class WorkflowTask(SingleTurnTask):
         return Score(self._section.reward.invalid, dict.fromkeys(reward.PARTS, 0.0), valid=False, info=info)
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
-        """Return the task's metrics, listed in :mod:`levelhead.tasks.workflow.summary`, and what the executor cost."""
+        """Return the task's metrics, listed in :mod:`levelhead.tasks.workflow.summary`, and what the executor cost.
+
+        Beside ``expected_reward`` stand the two bars that it is to be held against, over the same problems:
+        ``expected_reward/best_fixed`` of the single best workflow and ``expected_reward/best_by_class`` of the oracle.
+        """
         scores = [rollout.score for _, rollout in results if rollout.score is not None]
-        return {**summarize(scores), **self._executor.metrics()}
+        values = {**summarize(scores), **self._executor.metrics()}
+        if "expected_reward" in values:
+            problems = [self._problems[prompt.id] for prompt, _ in results]
+            fixed, by_class = bars(problems, self._section.reward, self.limits)
+            values |= {"expected_reward/best_fixed": fixed, "expected_reward/best_by_class": by_class}
+        return values
+
+    def drain_events(self, step: int) -> list[Event]:
+        """Return what happened to the executor's endpoint since the last call, dated ``step``."""
+        return [Event(step, "endpoint", "warning", message) for message in self._executor.drain_news()]
 
     def best_fixed_workflow(self, split: Split = "eval") -> str:
         """Return the single workflow that scores best on average over a side's problems, in the simulator."""

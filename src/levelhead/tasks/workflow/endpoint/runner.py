@@ -75,6 +75,11 @@ class EndpointRunner:
             "endpoint/estimated": usage.estimated,
         }
 
+    def drain_news(self) -> list[str]:
+        """Return what happened to the endpoint since the last call: it fell silent, it answers again."""
+        news, self.usage.news = self.usage.news, []
+        return news
+
     async def _one(self, client: ChatClient, job: Job, bench: Bench) -> Outcome:
         backend = Asking(client, self._section.temperature, job.problem, job.sample, bench)
         draft = await run(job.tree, backend)

@@ -2,6 +2,7 @@
 
 from levelhead.tasks.workflow.simulator.choose import (
     Expected,
+    bars,
     best_fixed_workflow,
     best_workflow,
     candidates,
@@ -13,6 +14,7 @@ from levelhead.tasks.workflow.simulator.executor import SimulatedExecutor
 __all__ = [
     "Expected",
     "SimulatedExecutor",
+    "bars",
     "best_fixed_workflow",
     "best_workflow",
     "candidates",

@@ -114,14 +114,41 @@ def best_fixed_workflow(problems: Iterable[Problem], recipe: RewardRecipe, limit
     Raises:
         ValueError: There is no problem.
     """
-    mix = Counter((problem.domain, problem.difficulty) for problem in problems)
-    if not mix:
+    return _best_fixed(_classes(problems), recipe, limits or Limits())
+
+
+def bars(problems: Iterable[Problem], recipe: RewardRecipe, limits: Limits) -> tuple[float, float]:
+    """Return the expected reward, averaged over problems, of the best fixed workflow and of the best by class.
+
+    Raises:
+        ValueError: There is no problem.
+    """
+    classes = _classes(problems)
+    fixed = _mean(parse(_best_fixed(classes, recipe, limits)), classes, recipe)
+    best = {
+        place: expected(parse(best_workflow(*place, recipe, limits)), *place, recipe).reward for place, _ in classes
+    }
+    return fixed, sum(n * best[place] for place, n in classes) / sum(n for _, n in classes)
+
+
+_Classes = tuple[tuple[tuple[Domain, Difficulty], int], ...]
+
+
+def _classes(problems: Iterable[Problem]) -> _Classes:
+    counts = Counter((problem.domain, problem.difficulty) for problem in problems)
+    if not counts:
         raise ValueError("the best fixed workflow is one for some problems; none was given")
-    return _best(limits or Limits(), lambda tree: _mean(tree, mix, recipe))
+    return tuple(sorted(counts.items()))
 
 
-def _mean(tree: Node, mix: Counter[tuple[Domain, Difficulty]], recipe: RewardRecipe) -> float:
-    return sum(n * expected(tree, *place, recipe).reward for place, n in mix.items()) / mix.total()
+@lru_cache(maxsize=64)
+def _best_fixed(classes: _Classes, recipe: RewardRecipe, limits: Limits) -> str:
+    return _best(limits, lambda tree: _mean(tree, classes, recipe))
+
+
+def _mean(tree: Node, classes: _Classes, recipe: RewardRecipe) -> float:
+    total = sum(n * expected(tree, *place, recipe).reward for place, n in classes)
+    return total / sum(n for _, n in classes)
 
 
 def _best(limits: Limits, value: Callable[[Node], float]) -> str:

@@ -28,6 +28,10 @@ class SimulatedExecutor:
         """Return nothing: a simulated call costs nothing."""
         return {}
 
+    def drain_news(self) -> Sequence[str]:
+        """Return nothing: nothing happens to a simulator."""
+        return ()
+
     def world(self, problem: Problem) -> World:
         """Return what the simulator knows of a problem; whether it is tricky is drawn once and for all."""
         plain = World(problem.domain, problem.difficulty)

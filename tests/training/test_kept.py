@@ -1,0 +1,76 @@
+"""Rewards that cannot go on (a budget used up, a silent endpoint) end a run without losing what it had done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelhead.api import Result, train
+from levelhead.cli.main import _explain
+from levelhead.errors import RewardError
+from levelhead.training.collect import Collector
+from small_run import events, metrics, recipe, same_weights
+
+CALLS = {"second step": 6, "evaluation on the way": 8, "third step": 9, "last evaluation": 12}
+"""Which of a run's collections fails: two tasks are evaluated before SFT and after it, then each step is one."""
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelhead.report.write", lambda _folder: None)
+
+
+def keys(folder: Path) -> dict[str, Any]:
+    folder.mkdir()
+    return recipe(folder, eval__every=2, checkpoint__every=0, grpo__merge={"kind": "sum", "monitor_every": 1})
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return train(keys(folder / "data"), out=folder / "run")
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    collect, count = Collector.collect, 0
+
+    def counted(self: Collector, *args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == call:
+            raise RewardError("the budget is used up")
+        return collect(self, *args, **kwargs)
+
+    monkeypatch.setattr(Collector, "collect", counted)
+
+
+@pytest.mark.parametrize("moment", CALLS)
+def test_a_run_that_its_rewards_ended_goes_on_as_if_nothing_had_been(
+    moment: str, tmp_path: Path, undisturbed: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = keys(tmp_path / "data")
+    with monkeypatch.context() as patch:
+        fail_at(patch, CALLS[moment])
+        with pytest.raises(RewardError) as caught:
+            train(made, out=tmp_path / "run")
+    (last,) = [event for event in events(tmp_path / "run") if event["action"] == "stop"]
+    assert last["message"] == "the budget is used up"
+    assert "continue with --resume" in "".join(caught.value.__notes__)
+
+    done = train(made, out=tmp_path / "run", resume=True)
+    assert done.outcome == "done"
+    assert metrics(done.folder) == metrics(undisturbed.folder)
+    assert same_weights(done.model, undisturbed.model)
+    assert not [event for event in events(done.folder) if event["action"] == "stop"]
+
+
+def test_the_command_line_says_what_happened_and_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    error = RewardError("the budget is used up")
+    error.add_note("saved after step 3; continue with --resume --out runs/x")
+    assert _explain(error) == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "levelhead: the budget is used up",
+        "saved after step 3; continue with --resume --out runs/x",
+    ]
