@@ -13,7 +13,13 @@ from levelhead.errors import RewardError
 from levelhead.training.collect import Collector
 from small_run import events, metrics, recipe, same_weights
 
-CALLS = {"second step": 6, "evaluation on the way": 8, "third step": 9, "last evaluation": 12}
+CALLS = {
+    "evaluation after SFT": 3,
+    "second step": 6,
+    "evaluation on the way": 8,
+    "third step": 9,
+    "last evaluation": 12,
+}
 """Which of a run's collections fails: two tasks are evaluated before SFT and after it, then each step is one."""
 
 

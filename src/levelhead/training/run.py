@@ -107,16 +107,17 @@ class Run:
         trainer = SftTrainer(
             self.policy, self.setup.tasks, stream, updater, recipe, derive(self.recipe.seed, "sft"), self.loop
         )
-        with self._progress("sft", recipe.steps) as bar:
+        with self._progress("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
             while self.state.step < recipe.steps:
                 record, events = trainer.step(self.state.step + 1)
                 self._record(record, events, bar)
+                self.state.stream = stream.state()
                 if self._gradient_is_lost(events):
                     self._save("sft", stream, updater, {})
                     return "stopped"
                 if self._pause("sft", recipe.steps, stream, updater, {}):
                     return "interrupted"
-        return self._finish("sft", stream, updater, {})
+            return self._finish("sft", stream, updater, {})
 
     def _grpo(self) -> Outcome:
         recipe = self.recipe.grpo
@@ -141,7 +142,7 @@ class Run:
             trainer.load_state(self.state.trainer)
             trainer.merger.load_state_dict(self._resumed["merger"])
         self.sampler.sync(self.policy, updater.done)
-        with self._progress("grpo", recipe.steps) as bar, self._kept(stream, updater, trainer):
+        with self._progress("grpo", recipe.steps) as bar, self._kept("grpo", stream, updater, trainer):
             if self.state.unevaluated:
                 self._evaluate_on_the_way(recipe)
             while self.state.step < recipe.steps:
@@ -162,7 +163,9 @@ class Run:
             return self._finish("grpo", stream, updater, {"merger": trainer.merger.state_dict()})
 
     @contextlib.contextmanager
-    def _kept(self, stream: PromptStream, updater: Updater, trainer: GrpoTrainer) -> Iterator[None]:
+    def _kept(
+        self, stage: Stage, stream: PromptStream, updater: Updater, trainer: GrpoTrainer | None = None
+    ) -> Iterator[None]:
         """Save the last whole step where rewards cannot go on (a budget used up, a silent endpoint)."""
         try:
             yield
@@ -170,7 +173,7 @@ class Run:
             self.folder.append("events.jsonl", self._environment_events())
             if self.state.step:
                 stream.load_state(self.state.stream)
-                self._save("grpo", stream, updater, {"merger": trainer.merger.state_dict()})
+                self._save(stage, stream, updater, {"merger": trainer.merger.state_dict()} if trainer else {})
                 error.add_note(f"saved after step {self.state.step}; continue with --resume --out {self.folder.path}")
             # After the save: a run that goes on forgets that it stopped.
             self.folder.append("events.jsonl", [Event(self.state.step, "rewards", "critical", str(error), "stop")])
