@@ -1,8 +1,8 @@
 """How often the doctor is right on labelled logs, beside a checklist of fixed thresholds.
 
-Usage: ``python bench/doctor_accuracy.py [FOLDER] [--json] [--fit]``.  FOLDER holds one folder a log, with ``log.*``
-and ``label.json`` (``root_cause``, ``expected_findings``, ``acceptable_findings``, ``source``, ``label_basis``); it
-is ``../shared/data/doctor`` unless given.
+Usage: ``python bench/doctor_accuracy.py [FOLDER] [--json] [--markdown] [--fit]``.  FOLDER holds one folder a log, with
+``log.*`` and ``label.json`` (``root_cause``, ``expected_findings``, ``acceptable_findings``, ``source``,
+``label_basis``); it is ``../shared/data/doctor`` unless given.
 
 A sick run is *found* when the verdict is not healthy; *top-1* when the first finding is the root cause or one of the
 expected findings (*strict*: the root cause itself); *any hit* when some warning or critical finding is.  A healthy run
@@ -100,6 +100,12 @@ def _last_quarter(history: History, name: str) -> float | None:
     return stats.mean(values[-max(1, len(values) // 4) :]) if values else None
 
 
+def _source(label: dict[str, Any]) -> str:
+    """The repository that a log is from; the trainer where the label names none."""
+    source = str(label["source"]).split(":")[0].split(" (")[0].split("#")[0]
+    return source if "/" in source else f"a report on {label['framework'].split(' ')[0]}"
+
+
 def load(folder: Path, judge: Callable[[Report], tuple[tuple[str, ...], tuple[float, ...]]]) -> list[Case]:
     """Every labelled log under ``folder``, judged."""
     cases = []
@@ -110,7 +116,7 @@ def load(folder: Path, judge: Callable[[Report], tuple[tuple[str, ...], tuple[fl
         cases.append(
             Case(
                 label_file.parent.name,
-                label["source"].split(":")[0].split(" (")[0].split("#")[0],
+                _source(label),
                 label.get("label_basis", ""),
                 label["root_cause"],
                 frozenset(label.get("expected_findings", ())),
@@ -141,6 +147,36 @@ def summary(cases: Sequence[Case]) -> dict[str, dict[str, float]]:
     }
 
 
+def by_source(results: dict[str, list[Case]]) -> list[dict[str, Any]]:
+    """One row a source: its logs, and beside each other what the doctor and the checklist made of them."""
+    rows = []
+    for source in sorted({case.source for case in results["doctor"]}):
+        row: dict[str, Any] = {"source": source}
+        for name, cases in results.items():
+            own = [case for case in cases if case.source == source]
+            row["sick"] = sum(not case.healthy for case in own)
+            row["healthy"] = sum(case.healthy for case in own)
+            row[name] = {
+                key: sum(case.scores().get(key, 0.0) for case in own)
+                for key in ("found", "top1", "any_hit", "false_alarm")
+            }
+        rows.append(row)
+    return rows
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """The table by source: counts, doctor / checklist."""
+    lines = ["| source | sick | found | top-1 | any hit | healthy | called sick |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        pairs = [
+            f"{row['doctor'][key]:.0f} / {row['checklist'][key]:.0f}" if row[group] else ""
+            for key, group in (("found", "sick"), ("top1", "sick"), ("any_hit", "sick"), ("false_alarm", "healthy"))
+        ]
+        sick, healthy = row["sick"] or "", row["healthy"] or ""
+        lines.append(f"| {row['source']} | {sick} | {' | '.join(pairs[:3])} | {healthy} | {pairs[3]} |")
+    return "\n".join(lines)
+
+
 def judged_findings(folder: Path) -> list[tuple[str, float, float]]:
     """``(source, raw log-odds, right or wrong)`` of every finding of the doctor, the doubtful ones included."""
     points = []
@@ -152,7 +188,7 @@ def judged_findings(folder: Path) -> list[tuple[str, float, float]]:
             if finding.code != "healthy":
                 p = min(max(finding.confidence, 1e-6), 1 - 1e-6)
                 raw = (math.log(p / (1 - p)) - SHIFT) / SLOPE
-                points.append((label["source"].split(":")[0].split("#")[0], raw, float(finding.code in fine)))
+                points.append((_source(label), raw, float(finding.code in fine)))
     return points
 
 
@@ -207,7 +243,21 @@ def main(arguments: Sequence[str]) -> None:
     results = {"doctor": load(folder, doctor), "checklist": load(folder, checklist)}
     document = {name: summary(cases) for name, cases in results.items()}
     if "--json" in arguments:
-        print(json.dumps({**document, "calibration": calibration(points)}))
+        logs = [
+            {
+                "log": c.name,
+                "source": c.source,
+                "basis": c.basis,
+                "label": c.root,
+                "said": dict(zip(c.codes, c.confidences, strict=True)),
+            }
+            for c in results["doctor"]
+        ]
+        full = {**document, "calibration": calibration(points), "by_source": by_source(results), "logs": logs}
+        print(json.dumps(full, indent=1))
+        return
+    if "--markdown" in arguments:
+        print(markdown(by_source(results)))
         return
     for case in results["doctor"]:
         mark = "ok " if case.scores().get("top1", 1 - case.scores().get("false_alarm", 0)) else "BAD"

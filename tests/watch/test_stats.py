@@ -74,3 +74,12 @@ def test_runs_of_flags() -> None:
     assert stats.longest_run(flags) == (2, 3)
     assert stats.tail_run(flags) == 1
     assert stats.longest_run([]) == (0, 0)
+
+
+def test_a_gap_is_sure_only_beyond_the_noise() -> None:
+    rng = random.Random(2)
+    noisy = [rng.gauss(0, 1) for _ in range(60)]
+    assert stats.surety(noisy, 0.3, 9) == 0
+    assert stats.surety(noisy, 5.0, 9) == 1
+    assert stats.surety([1.0, 9.0], 8.0, 1) == 1
+    assert stats.surety([1.0] * 5 + [2.0] * 5, 1.0, 2) == 1

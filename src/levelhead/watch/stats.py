@@ -116,6 +116,17 @@ def smooth(values: Sequence[float], window: int) -> list[float]:
     return out
 
 
+def surety(values: Sequence[float], gap: float, window: int) -> float:
+    """0 to 1: how plainly a gap between two means of ``window`` readings stands out of the reading-to-reading noise.
+
+    Fewer than six readings tell no noise, and nothing is held against them.
+    """
+    if len(values) < 6:
+        return 1.0
+    error = noise(values) * math.sqrt(2 / window)
+    return ramp(abs(gap) / error, 1.5, 4.0) if error > 0 else 1.0
+
+
 def running_median(values: Sequence[float], window: int) -> list[float]:
     """Median of up to ``window`` readings *before* each one; the first gets its own value."""
     out: list[float] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -246,3 +247,33 @@ def test_answers_that_are_all_cut_from_the_first_row_never_end() -> None:
 def test_faster_steps_by_caching_are_fine(factor: float) -> None:
     rows = [{"step_time": 30.0 if i < 5 else 30.0 / factor, "reward": 0.3 + 0.01 * (i % 3)} for i in range(15)]
     assert finding(diagnosed(rows), "step-time-collapse") is None
+
+
+def supervised(rows: int) -> list[dict[str, float]]:
+    return [{"loss": 2.5 * 0.93**i + 0.05, "entropy": 2.4 * 0.93**i + 0.05, "grad_norm": 1.0} for i in range(rows)]
+
+
+def test_entropy_that_falls_with_a_supervised_loss_is_learning() -> None:
+    assert diagnosed(supervised(60)).verdict == "healthy"
+    policy = [{**row, "loss": 0.01 * (-1) ** i} for i, row in enumerate(supervised(60))]
+    assert first(policy) == "entropy-collapse"
+
+
+def test_lengths_that_jump_from_row_to_row_have_not_run_away() -> None:
+    rng = random.Random(3)
+    for n in (8, 13, 20) * 15:
+        jumpy = [{"reward": rng.gauss(-2, 3), LENGTH: rng.uniform(200, 1200)} for _ in range(n)]
+        assert diagnosed(jumpy).verdict == "healthy"
+    steady = [{"reward": rng.gauss(-2, 3), LENGTH: 250.0 * 1.2**i, CUT: 0.04 * i} for i in range(13)]
+    assert first(steady) == "length-runaway"
+
+
+def test_a_coarse_log_has_no_row_from_before_the_first_update() -> None:
+    def logged(every: int) -> float:
+        history = History()
+        for i in range(20):
+            history.append(every * (i + 1), {"kl": 0.6 + 0.05 * (i % 2), "reward": 0.4 + 0.1 * (i % 3)})
+        found = finding(diagnose(history), "logprob-mismatch")
+        return found.confidence if found else 0.0
+
+    assert logged(1) > 0.4 > logged(25)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from levelhead.records import Severity
 from levelhead.watch import stats
-from levelhead.watch.course import Course
+from levelhead.watch.course import Course, trend
 from levelhead.watch.history import History, Series
 from levelhead.watch.signals import REWARD_PART, part_kind
 
@@ -116,6 +116,11 @@ class View:
         return self.history.series(names[0])
 
     @property
+    def first_window(self) -> float:
+        """Updates that the first row covers, by its step: 1 where every step is logged."""
+        return max(1.0, self.history.first_step)
+
+    @property
     def from_start(self) -> bool:
         """Whether the log begins where training began, and is not an excerpt from later on."""
         history = self.history
@@ -126,6 +131,20 @@ class View:
             return True
         first, last = history.epochs
         return first <= max(0.05, 4 * (last - first) / (history.rows - 1))
+
+    @property
+    def supervised(self) -> bool:
+        """Whether this is supervised training: no reward of any kind, and a positive loss that falls.
+
+        A policy loss lies about 0 on either side, and a KL penalty in it grows.
+        """
+        loss = self.history.series("loss")
+        if self.course.reward.n or self.course.held_out or "policy_loss" in self.history or "kl" in self.history:
+            return False
+        if len(loss) < 4 or min(loss.values) <= 0:
+            return False
+        early, late = ends(loss)
+        return early > 0.1 and trend(loss).fall > 0.3 and late < 0.9 * early
 
     @property
     def entropy(self) -> Series:

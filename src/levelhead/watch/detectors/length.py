@@ -89,17 +89,19 @@ class Lengths:
         smooth = stats.smooth(mean.values, m)[m - 1 :]
         early, late = stats.median(mean.values[:m]), stats.median(mean.values[-m:])
         few = {2: 0.5, 3: 0.8}.get(n, 1.0)
-        yield self._runaway(view, mean, cut, max(early, 1.0), max(late, 0.8 * max(smooth)), few)
-        yield self._shrink(view, mean, max(early, 1.0), max(late, 1.0), few)
+        highest = max(late, 0.8 * max(smooth))
+        up, down = (few * stats.surety(mean.values, end - early, m) for end in (highest, late))
+        yield self._runaway(view, mean, cut, max(early, 1.0), highest, up)
+        yield self._shrink(view, mean, max(early, 1.0), max(late, 1.0), down)
 
-    def _runaway(self, view: View, mean: Series, cut: Series, early: float, late: float, few: float) -> Suspicion:
+    def _runaway(self, view: View, mean: Series, cut: Series, early: float, late: float, sure: float) -> Suspicion:
         course = view.course
         case = Suspicion("length-runaway")
         growth = late / early
         case.add(
-            3.0 * few * stats.ramp(math.log(growth), math.log(1.6), math.log(4)), "length-grew", early=early, late=late
+            3.0 * sure * stats.ramp(math.log(growth), math.log(1.6), math.log(4)), "length-grew", early=early, late=late
         )
-        if growth > 1.5:
+        if growth > 1.5 and sure:
             m = stats.edge(len(cut)) if len(cut) else 0
             if m:
                 share = max(stats.smooth(cut.values, m))
@@ -111,17 +113,17 @@ class Lengths:
             mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
         )
 
-    def _shrink(self, view: View, mean: Series, early: float, late: float, few: float) -> Suspicion:
+    def _shrink(self, view: View, mean: Series, early: float, late: float, sure: float) -> Suspicion:
         course = view.course
         case = Suspicion("length-collapse")
         shrink = early / late
         case.add(
-            3.0 * few * stats.ramp(math.log(shrink), math.log(1.5), math.log(4)),
+            3.0 * sure * stats.ramp(math.log(shrink), math.log(1.5), math.log(4)),
             "length-shrank",
             early=early,
             late=late,
         )
-        if shrink > 1.4:
+        if shrink > 1.4 and sure:
             case.add(1.0 * stats.ramp(-math.log(late), -math.log(20), -math.log(4)), "length-tiny", late=late)
             case.add(2.0 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
             if course.known and course.learned < 0.2:

@@ -20,7 +20,8 @@ class EntropyCollapse:
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Weigh depth, speed and level of the fall against what the reward made of it."""
         entropy = view.entropy
-        if not len(entropy):
+        # Labels are meant to narrow the policy.
+        if not len(entropy) or view.supervised:
             return
         course = view.course
         case = Suspicion("entropy-collapse")

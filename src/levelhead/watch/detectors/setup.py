@@ -104,6 +104,8 @@ class LogprobMismatch:
             later = stats.quantile(kl.values[1:], 0.9)
             if kl.values[0] >= 0.6 * later:
                 weight = 1.6 + 2.0 * stats.ramp(math.log10(kl.values[0]), -1.3, 0.3)
+                # The first row of a coarse log is a mean over updates in which the policy may have moved already.
+                weight *= stats.ramp(view.first_window, 30, 5)
                 case.add(weight, "kl-high-from-the-first-row", first=kl.values[0])
                 self._at_first(case, kl)
         drift = view.history.series("ppo_kl")
