@@ -112,6 +112,15 @@ def test_sound_recipe_passes_whatever_it_asks_for(settings: tuple[str, ...]) -> 
     assert not report.failures, [(check.name, check.message) for check in report.failures]
 
 
+def test_labels_that_are_equally_likely_are_not_called_without_effect() -> None:
+    setup = setup_of()
+    with torch.no_grad():
+        head = setup.policy.model.get_output_embeddings().weight
+        head[1::2] = head[0::2]
+    report = preflight(setup)
+    assert "loss/labels" not in {check.name for check in report.failures}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_templates_of_the_usual_families_pass(family: str) -> None:
     from dataclasses import replace
