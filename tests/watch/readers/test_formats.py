@@ -216,7 +216,7 @@ def test_prime_rl_joins_orchestrator_and_trainer_on_the_step(tmp_path: Path, col
 
 def test_nemo_rl_blocks_with_and_without_headings(tmp_path: Path) -> None:
     block = (
-        "📊 Training Results:\n  • Loss: 0.0123\n  • Generation KL Error: 0.0009\n  • Avg Reward: 0.24{i}\n"
+        "\U0001f4ca Training Results:\n  • Loss: 0.0123\n  • Generation KL Error: 0.0009\n  • Avg Reward: 0.24{i}\n"
         "  • Mean Generation Length: 312.5\n\n⏱️  Timing:\n  • Total step time: 35.62s\n  • generation: 4.95s "
         "(13.9%)\n"
     )

@@ -22,7 +22,7 @@ SAMPLES = [
     b"| Step | Reward | KL |\n|---|---|---|\n| 1 | 0.5 | 0.1 |\n| 2 | 0.6 | 0.1 |\n",
     b'"Step","a - train/reward","a - train/reward__MIN"\n"1","0.5","0.4"\n"2","0.6","0.5"\n',
     b"Step 0 | 98.02s | Reward 0.43 | Trainable 96/128 (75.0%)\nStep 0 | 20.1s | Loss 0.001 | Entropy 0.8\n",
-    "📊 Training Results:\n  • Loss: 0.1\n  • Avg Reward: 0.2\n".encode() * 2,
+    "\U0001f4ca Training Results:\n  • Loss: 0.1\n  • Avg Reward: 0.2\n".encode() * 2,
     "DSL质量: fallback=False, ops=1, DSL=A\n触发梯度更新\n".encode() * 3,
     b'{"step": 1, "stage": "grpo", "reward": 0.5}\n{"step": 2, "stage": "grpo", "reward": 0.5}\n',
     b"Step 3:\n loss: 0.1\n reward: 0.2\n<table><tr><th>Step</th><th>reward</th></tr><tr><td>1</td><td>2</td></tr>",
