@@ -2,7 +2,7 @@
 
 Run from the repository's root: ``.venv/bin/python bench/merging.py --out runs/merging``.  Writes one JSON document
 with the final held-out score of both tasks by seed and aggregator, the cosine between the tasks' reward gradients,
-seconds a step and peak memory.
+seconds a step and peak memory.  A second call over the same folder goes on where the first was stopped.
 """
 
 from __future__ import annotations
@@ -43,11 +43,15 @@ def measure(root: Path, kinds: list[str], seeds: list[int], sft: int, steps: int
     found = []
     for seed in seeds:
         base = root / f"sft-{seed}"
-        common = [f"seed={seed}", f"sft.steps={sft}", "eval.every=0", "checkpoint.every=0", "threads=1"]
+        common = [f"seed={seed}", f"sft.steps={sft}", "eval.every=0", "checkpoint.every=0", "threads=1", "check=false"]
         if not (base / "summary.json").exists():
             train(base, *common, "grpo=null")
         for kind in kinds:
             run = root / f"{kind}-{seed}"
+            done = run / "measured.json"
+            if done.exists():
+                found.append(json.loads(done.read_text()))
+                continue
             if not run.exists():
                 shutil.copytree(base, run)
             monitor = ["grpo.merge.monitor_every=1"] if kind == "sum" else []
@@ -73,6 +77,7 @@ def measure(root: Path, kinds: list[str], seeds: list[int], sft: int, steps: int
                     "cosine": [round(row[cosine], 4) for row in rows if cosine in row],
                 }
             )
+            done.write_text(json.dumps(found[-1]))
             print(json.dumps({k: v for k, v in found[-1].items() if k != "cosine"}), file=sys.stderr, flush=True)
     return found
 
