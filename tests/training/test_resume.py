@@ -34,6 +34,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "grpo__sampling__temperature_schedule": "linear",
         "grpo__sampling__temperature_final": 0.7,
     },
+    "curriculum": {
+        "grpo__curriculum": {"kind": "learnability", "floor": 0.2, "half_life": 3.0},
+        "grpo__dynamic_sampling": 2,
+    },
 }
 MOMENTS = {"sft": ("sft", 3), "first-grpo": ("grpo", 1), "grpo": ("grpo", 4)}
 """Stage and step in which a run dies; checkpoints come every two steps."""
@@ -64,6 +68,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Res
 
 
 def made(folder: Path, variant: str, **changes: Any) -> dict[str, Any]:
+    if variant == "curriculum":  # one task never has contrast, so that its groups are drawn again
+        changes["tasks__1__rewards"] = [f"{folder / 'rewards.py'}:same"]
     return recipe(folder, **VARIANTS[variant], checkpoint__every=2, **changes)
 
 
@@ -109,6 +115,13 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     assert metrics(resumed.folder) == metrics(wanted.folder)
     assert same_weights(resumed.model, wanted.model)
     assert resumed.summary["tasks"] == wanted.summary["tasks"]
+
+
+def test_a_curriculum_leaves_what_has_no_contrast(undisturbed: Callable[[str], Result]) -> None:
+    rows = steps(undisturbed("curriculum").folder, "grpo")
+    assert all(row["dynamic_sampling/redrawn"] > 0 for row in rows)
+    assert rows[-1]["curriculum/share/two"] < rows[0]["curriculum/share/two"]
+    assert all(row["num_rollouts"] > 12 for row in rows)
 
 
 def test_another_seed_gives_another_run(undisturbed: Callable[[str], Result], tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def check_throughput(scene: Scene) -> Iterator[Check]:
     seconds = {
         "sample": cost.sample_s * max(1.0, scale) * longer,
         "score": cost.score_s * scale,
+        "env": cost.env_s * scale,
         "train": train * scale * longer * grpo.epochs / (1 + audited),
     }
     step = sum(seconds.values())

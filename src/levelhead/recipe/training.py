@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from levelhead.recipe.base import Section
+from levelhead.recipe.curriculum import ByWeight, Curriculum
 from levelhead.recipe.objective import Advantage, Audit, Entropy, Kl, Loss, Merge
 from levelhead.recipe.sampling import EvalSampling, TrainSampling
 
@@ -58,6 +59,10 @@ class Grpo(Section):
     """Optimizer steps a rollout batch: the groups are dealt into this many mini-batches."""
     epochs: int = Field(1, ge=1)
     """Passes over a rollout batch."""
+    curriculum: Curriculum = ByWeight(kind="weights")
+    """Which problems are drawn: ``weights`` (tasks by ``tasks[].weight``) or ``learnability``."""
+    dynamic_sampling: int = Field(0, ge=0)
+    """Most times in a step that groups without contrast are drawn again, from further prompts (DAPO); 0 never."""
     sampling: TrainSampling = TrainSampling()
     """How rollouts are drawn."""
     advantage: Advantage = Advantage()

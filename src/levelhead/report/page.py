@@ -179,7 +179,7 @@ def _legend(chart: str, entry: Key) -> str:
 def _time_shares(run: Run) -> str:
     """Where the whole run's time went, as one bar."""
     rows = [row for row in run.metrics if row.get("stage") in ("sft", "grpo")]
-    names = (("sample", "task-0"), ("score", "task-3"), ("train", "task-1"), ("eval", "task-2"))
+    names = (("sample", "task-0"), ("score", "task-3"), ("env", "task-4"), ("train", "task-1"), ("eval", "task-2"))
     seconds = [(name, colour, sum(series(rows, f"time/{name}").finite)) for name, colour in names]
     whole = sum(series(rows, "step_time").finite)
     rest = whole - sum(part for _, _, part in seconds)

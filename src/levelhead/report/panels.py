@@ -211,7 +211,13 @@ def timing(run: Run) -> Chart | None:
     rows = run.lines("grpo") or run.lines("sft")
     layers = [
         (series(rows, f"time/{name}"), name, colour)
-        for name, colour in (("sample", "$task-0"), ("score", "$task-3"), ("train", "$task-1"), ("eval", "$task-2"))
+        for name, colour in (
+            ("sample", "$task-0"),
+            ("score", "$task-3"),
+            ("env", "$task-4"),
+            ("train", "$task-1"),
+            ("eval", "$task-2"),
+        )
     ]
     layers = [entry for entry in layers if entry[0]]
     if not layers:

@@ -127,19 +127,23 @@ class InProcessSampler:
         _collect(rows, columns, codec.stop_ids)
 
     def _prefill(self, prompts: list[Prompt], k: int) -> tuple[Tensor, DynamicCache, Tensor]:
-        """Run each prompt once, left padded, and hand its last logits and cache to its k rows."""
-        longest = max(len(prompt.token_ids) for prompt in prompts)
-        ids = torch.full((len(prompts), longest), self._policy.codec.pad_id)
-        mask = torch.zeros((len(prompts), longest), dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            ids[row, longest - len(prompt.token_ids) :] = torch.tensor(prompt.token_ids)
-            mask[row, longest - len(prompt.token_ids) :] = 1
-        mask = mask.to(self._policy.device)
+        """Run each different prompt once, left padded, and hand its last logits and cache to its rows, k a prompt."""
+        device = self._policy.device
+        place = {token_ids: row for row, token_ids in enumerate(dict.fromkeys(p.token_ids for p in prompts))}
+        longest = max(map(len, place))
+        ids = torch.full((len(place), longest), self._policy.codec.pad_id)
+        mask = torch.zeros((len(place), longest), dtype=torch.long)
+        for token_ids, row in place.items():
+            ids[row, longest - len(token_ids) :] = torch.tensor(token_ids)
+            mask[row, longest - len(token_ids) :] = 1
+        mask = mask.to(device)
         cache = DynamicCache(config=self._policy.base.config)
-        logits = self._forward(ids.to(self._policy.device), mask, cache)
-        if k > 1:
-            cache.batch_repeat_interleave(k)
-        return logits.repeat_interleave(k, 0), cache, mask.repeat_interleave(k, 0)
+        logits = self._forward(ids.to(device), mask, cache)
+        if k == 1 and len(place) == len(prompts):
+            return logits, cache, mask
+        rows = torch.tensor([place[prompt.token_ids] for prompt in prompts for _ in range(k)], device=device)
+        cache.batch_select_indices(rows)
+        return logits[rows], cache, mask[rows]
 
     def _forward(self, ids: Tensor, mask: Tensor, cache: DynamicCache) -> Tensor:
         """Float32 logits of the last position; positions count real tokens only."""

@@ -99,6 +99,20 @@ class Eventful(Protocol):
 
 
 @runtime_checkable
+class Stratified(Protocol):
+    """A task that is made of several kinds of problem, which a policy may learn at different times."""
+
+    @property
+    def strata(self) -> Mapping[str, float]:
+        """Share of each kind of problem (a web page, a domain) in the prompts; shares sum to one."""
+        ...
+
+    def stratum(self, prompt: Prompt) -> str:
+        """Return the kind of problem that a prompt is."""
+        ...
+
+
+@runtime_checkable
 class Environment(Protocol):
     """A task whose episodes live in something outside: a browser, a server.
 

@@ -66,6 +66,15 @@ class EnvironmentTask(ABC):
         )
         return Prompt(_key((name, seed)), self.name, messages, facts={"task": name, "seed": seed})
 
+    @property
+    def strata(self) -> Mapping[str, float]:
+        """Share of each of the environment's own tasks."""
+        return self._weights
+
+    def stratum(self, prompt: Prompt) -> str:
+        """Return the environment's own task that a prompt is about."""
+        return str(prompt.facts["task"])
+
     def oracle(self, prompt: Prompt) -> list[str] | None:  # noqa: ARG002
         """Return ``None``: what to do depends on what the environment shows."""
         return None

@@ -135,6 +135,7 @@ def _metrics(groups: Sequence[Group], credited: Sequence[Credit]) -> dict[str, f
         "reward_std": statistics.fmean(statistics.pstdev(g.rewards) for g in groups if g.rollouts),
         "validity": _validity(rollouts),
         "live_groups": statistics.fmean(credit.live for credit in credited),
+        "sampling/entropy": _surprise(rollouts),
     }
     values |= _without_contrast(groups, credited)
     by_task: dict[str, list[Rollout]] = {}
@@ -166,6 +167,12 @@ def _without_contrast(groups: Sequence[Group], credited: Sequence[Credit]) -> di
 
 def _validity(rollouts: Sequence[Rollout]) -> float:
     return statistics.fmean(r.score is not None and r.score.valid for r in rollouts)
+
+
+def _surprise(rollouts: Sequence[Rollout]) -> float:
+    """Mean -log p of the drawn tokens, in nats: an estimate of the entropy that needs no forward pass."""
+    logprobs = [logprob for rollout in rollouts for turn in rollout.turns for logprob in turn.logprobs]
+    return -statistics.fmean(logprobs) if logprobs else 0.0
 
 
 def _parts(rollouts: Sequence[Rollout], prefix: str) -> Mapping[str, float]:

@@ -26,14 +26,28 @@ class Collected:
     Attributes:
         groups: In the order of the prompts; a group may be smaller than asked where rollouts were dropped.
         sample_s: Seconds spent drawing tokens.
-        score_s: Seconds spent in tasks: rewards, judges, environments.
+        score_s: Seconds spent scoring answers: rewards, judges.
+        env_s: Seconds spent in environments: episodes of several turns.
         dropped: Rollouts without a score, left out.
+        episodes: Rollouts that were scored.
+        values: Metrics of the drawing itself.
     """
 
     groups: list[Group]
     sample_s: float = 0.0
     score_s: float = 0.0
+    env_s: float = 0.0
     dropped: int = 0
+    episodes: int = 0
+    values: dict[str, float] = field(default_factory=dict)
+
+    def add_cost(self, other: Collected) -> None:
+        """Count what another collection cost as part of this one."""
+        self.sample_s += other.sample_s
+        self.score_s += other.score_s
+        self.env_s += other.env_s
+        self.dropped += other.dropped
+        self.episodes += other.episodes
 
 
 class Collector:
@@ -73,7 +87,8 @@ class Collector:
             groups = self._episodes([prompts[i] for i in several], k, controls, seed, result)
             done.update(zip(several, groups, strict=True))
         result.groups = [done[i] for i in range(len(prompts))]
-        result.dropped = len(prompts) * k - sum(len(group.rollouts) for group in result.groups)
+        result.episodes = sum(len(group.rollouts) for group in result.groups)
+        result.dropped = len(prompts) * k - result.episodes
         return result
 
     def _answers(self, prompts: list[Prompt], k: int, controls: Sampling, seed: int, result: Collected) -> list[Group]:
@@ -120,7 +135,7 @@ class Collector:
             sampled = time.perf_counter()
             self._loop.run(self._act(ready, [turn for (turn,) in turns]))
             result.sample_s += sampled - observed
-            result.score_s += observed - start + time.perf_counter() - sampled
+            result.env_s += observed - start + time.perf_counter() - sampled
             live = [job for job in live if not job.over]
         return [
             Group(

@@ -18,12 +18,13 @@ from levelhead.records import Event, Group, Observer, StepRecord
 from levelhead.rollout.base import Sampler
 from levelhead.rollout.draws import derive
 from levelhead.training.batch import Batch, Sample, make_batch
-from levelhead.training.collect import Collected, Collector, rollout_seed
+from levelhead.training.collect import Collected, Collector
 from levelhead.training.credit import Creditor
+from levelhead.training.drawer import Drawer
 from levelhead.training.objective import NonFiniteError, Objective, Plan
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.rescore import Scores, rescore, wanted
-from levelhead.training.stream import PromptStream
+from levelhead.training.stream import Stream
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class GrpoTrainer:
         policy: What is trained.
         sampler: Draws rollouts.
         collector: Scores them.
-        stream: Training prompts.
+        stream: Chooses training prompts.
         objective: Terms and their coefficients.
         updater: The optimizer.
         recipe: The ``grpo`` section.
@@ -66,7 +67,7 @@ class GrpoTrainer:
         policy: Policy,
         sampler: Sampler,
         collector: Collector,
-        stream: PromptStream,
+        stream: Stream,
         objective: Objective,
         updater: Updater,
         recipe: Grpo,
@@ -74,8 +75,8 @@ class GrpoTrainer:
         observers: Sequence[Observer] = (),
         creditor: Creditor | None = None,
     ) -> None:
-        self.policy, self.sampler, self.collector = policy, sampler, collector
-        self.stream, self.objective, self.updater = stream, objective, updater
+        self.policy, self.sampler, self.drawer = policy, sampler, Drawer(stream, collector, recipe, seed)
+        self.objective, self.updater = objective, updater
         self.recipe, self.seed, self.observers = recipe, seed, observers
         self.creditor = creditor or Creditor(recipe, {})
         self.merger = make_merger(policy, recipe, seed)
@@ -83,9 +84,8 @@ class GrpoTrainer:
     def step(self, step: int) -> StepResult:
         """Do rollout batch ``step``, counted from 1, with all its updates."""
         start = time.perf_counter()
-        prompts = self.stream.take(self.recipe.batch_size // self.recipe.group_size)
         controls = self.recipe.sampling.at(step - 1, self.recipe.steps)
-        rollouts = self.collector.collect(prompts, self.recipe.group_size, controls, rollout_seed(self.seed, step))
+        rollouts = self.drawer.draw(step, controls)
         collected = time.perf_counter()
         scores = self._rescore(rollouts.groups, controls.temperature or 1.0)
         credited, measured = self.creditor.assign(rollouts.groups, scores, self.objective.kl_coefs)
@@ -95,8 +95,8 @@ class GrpoTrainer:
             for i, samples in enumerate(self._minibatches(batch, step))
         ]
         self.sampler.sync(self.policy, self.updater.done)
-        values = {**batch.values, **measured, **_mean([u.values for u in updates]), **self.objective.coefficients()}
-        values["dropped_rollouts"] = float(rollouts.dropped)
+        updated = _mean([u.values for u in updates])
+        values = {**rollouts.values, **batch.values, **measured, **updated, **self.objective.coefficients()}
         self.objective.control(values)
         record = StepRecord(step, "grpo", values, _timings(rollouts, collected - start, time.perf_counter() - start))
         result = StepResult(record, rollouts.groups, batch.advantages, [e for u in updates for e in u.events])
@@ -227,9 +227,6 @@ def _mean(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _timings(rollouts: Collected, collected: float, total: float) -> dict[str, float]:
-    return {
-        "time/sample": rollouts.sample_s,
-        "time/score": rollouts.score_s,
-        "time/train": total - collected,
-        "step_time": total,
-    }
+    spent = {"time/sample": rollouts.sample_s, "time/score": rollouts.score_s, "time/env": rollouts.env_s}
+    known = {part: seconds for part, seconds in spent.items() if seconds}
+    return {**known, "time/train": total - collected, "step_time": total}

@@ -6,7 +6,7 @@ import itertools
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -20,9 +20,11 @@ from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import TaskSection
 from levelhead.recipe.training import Grpo
 from levelhead.records import Prompt
-from levelhead.tasks.base import Demonstrator, Split, Task
+from levelhead.tasks.base import Demonstrator, Environment, Split, Task
 from levelhead.tasks.registry import make_task
 from levelhead.training.credit import Creditor, make_shapers
+from levelhead.training.demonstrations import Demonstrations
+from levelhead.training.loop import EventLoop
 from levelhead.training.objective import Objective
 from levelhead.training.sinks import check_sinks
 
@@ -30,6 +32,8 @@ SPLITS: tuple[Split, ...] = ("train", "eval")
 
 TOKENIZER_ITEMS = 4000
 """Training items of a task whose text the tiny preset's tokenizer learns from."""
+TOKENIZER_EPISODES = 200
+"""Episodes of a task that must be played, for the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ def prepare(
         if checkpoint is not None:
             policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed)
         else:
-            texts = _texts(made.values()) if recipe.model.preset else ()
+            texts = _texts(made) if recipe.model.preset else ()
             policy = load_policy(recipe.model, texts=texts, seed=recipe.seed, weights=weights)
     if recipe.grpo is not None:
         policy.disable_dropout()
@@ -139,12 +143,26 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _texts(tasks: Iterable[Task]) -> Iterator[str]:
-    """The text of training prompts and their perfect answers."""
-    for task in tasks:
-        for prompt in itertools.islice(task.prompts("train", 0), TOKENIZER_ITEMS):
-            yield from (str(message.get("content", "")) for message in prompt.messages)
-            yield from task.oracle(prompt) or ()
+def _texts(tasks: Mapping[str, Task]) -> Iterator[str]:
+    """The text of training prompts and their perfect answers; of tasks that must be played, of some episodes."""
+    loop = EventLoop()
+    try:
+        for task in tasks.values():
+            prompts = task.prompts("train", 0)
+            if isinstance(task, Demonstrator) and isinstance(task, Environment):
+                for turns in Demonstrations(tasks, loop).show(list(itertools.islice(prompts, TOKENIZER_EPISODES))):
+                    for messages, answer in turns:
+                        yield from (str(message.get("content", "")) for message in messages)
+                        yield answer
+                continue
+            for prompt in itertools.islice(prompts, TOKENIZER_ITEMS):
+                yield from (str(message.get("content", "")) for message in prompt.messages)
+                yield from task.oracle(prompt) or ()
+    finally:
+        for task in tasks.values():
+            if isinstance(task, Environment):
+                loop.run(task.close())
+        loop.close()
 
 
 def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) -> None:

@@ -24,6 +24,7 @@ from levelhead.rollout.inprocess import InProcessSampler
 from levelhead.tasks.base import Environment, Eventful
 from levelhead.training.checkpoint import Checkpoints, State, read_state, read_training
 from levelhead.training.collect import Collector
+from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps
 from levelhead.training.evaluate import TaskResult, evaluate
 from levelhead.training.grpo import GrpoTrainer, StepResult
@@ -33,7 +34,7 @@ from levelhead.training.prepare import Setup, environment, make_objective
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
 from levelhead.training.sinks import ProgressSink, Sink, make_sinks
-from levelhead.training.stream import PromptStream
+from levelhead.training.stream import Stream
 
 Outcome = Literal["done", "interrupted", "stopped"]
 Stage = Literal["sft", "grpo"]
@@ -164,7 +165,7 @@ class Run:
 
     @contextlib.contextmanager
     def _kept(
-        self, stage: Stage, stream: PromptStream, updater: Updater, trainer: GrpoTrainer | None = None
+        self, stage: Stage, stream: Stream, updater: Updater, trainer: GrpoTrainer | None = None
     ) -> Iterator[None]:
         """Save the last whole step where rewards cannot go on (a budget used up, a silent endpoint)."""
         try:
@@ -179,11 +180,12 @@ class Run:
             self.folder.append("events.jsonl", [Event(self.state.step, "rewards", "critical", str(error), "stop")])
             raise
 
-    def _begin(self, stage: Stage, recipe: Sft | Grpo) -> tuple[PromptStream, Updater]:
+    def _begin(self, stage: Stage, recipe: Sft | Grpo) -> tuple[Stream, Updater]:
         """Stream and optimizer of a stage, fresh or as the checkpoint left them."""
         tasks = list(self.setup.tasks.values())
         weights = [self.setup.weights[task.name] for task in tasks]
-        stream = PromptStream(tasks, weights, derive(self.recipe.seed, "stream", stage))
+        curriculum = recipe.curriculum if isinstance(recipe, Grpo) else None
+        stream = make_stream(tasks, weights, derive(self.recipe.seed, "stream", stage), curriculum)
         updates = recipe.updates_per_batch * recipe.epochs if isinstance(recipe, Grpo) else 1
         updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps * updates)
         if self._resumed is not None and self.state.stage == stage:
@@ -276,9 +278,7 @@ class Run:
         seconds = self.state.seconds + time.perf_counter() - self._began
         self.folder.write_json("summary.json", {"tasks": self.state.summary, "seconds": round(seconds, 1)})
 
-    def _pause(
-        self, stage: Stage, steps: int, stream: PromptStream, updater: Updater, extra: Mapping[str, Any]
-    ) -> bool:
+    def _pause(self, stage: Stage, steps: int, stream: Stream, updater: Updater, extra: Mapping[str, Any]) -> bool:
         """Save where it is due; returns whether the run has been asked to stop here."""
         every = self.recipe.checkpoint.every
         last = self.state.step == steps
@@ -286,7 +286,7 @@ class Run:
             self._save(stage, stream, updater, extra)
         return self._interrupted and not last
 
-    def _finish(self, stage: Stage, stream: PromptStream, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
+    def _finish(self, stage: Stage, stream: Stream, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
         if self.observers:
             self.policy.model.eval()
         self._evaluate(stage, self.state.step)
@@ -300,7 +300,7 @@ class Run:
         self._save(stage, stream, updater, extra)
         return "done"
 
-    def _save(self, stage: Stage, stream: PromptStream, updater: Updater, extra: Mapping[str, Any]) -> None:
+    def _save(self, stage: Stage, stream: Stream, updater: Updater, extra: Mapping[str, Any]) -> None:
         now = time.perf_counter()
         self.state.seconds += now - self._began
         self._began = now

@@ -15,10 +15,14 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Sft
 from levelhead.records import Event, Prompt, StepRecord
 from levelhead.rollout.draws import derive
-from levelhead.tasks.base import Demonstrator, Task
+from levelhead.tasks.base import Task
+from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import Updater, lost_gradient
-from levelhead.training.stream import PromptStream
+from levelhead.training.stream import Stream
+
+BUNDLED = 8
+"""Demonstrations whose common beginning, the system prompt, is computed once."""
 
 
 class SftTrainer:
@@ -38,7 +42,7 @@ class SftTrainer:
         self,
         policy: Policy,
         tasks: Mapping[str, Task],
-        stream: PromptStream,
+        stream: Stream,
         updater: Updater,
         recipe: Sft,
         seed: int,
@@ -46,7 +50,7 @@ class SftTrainer:
     ) -> None:
         self.policy, self.tasks, self.stream = policy, tasks, stream
         self.updater, self.recipe, self.seed = updater, recipe, seed
-        self._loop = loop
+        self._shown = Demonstrations(tasks, loop)
 
     def step(self, step: int) -> tuple[StepRecord, list[Event]]:
         """Do step ``step``, counted from 1; returns its numbers and what happened."""
@@ -85,22 +89,14 @@ class SftTrainer:
         """Return one (context, completion) pair a turn of each prompt's demonstration.
 
         Raises:
-            InputError: A task has no oracle.
+            InputError: A task has no oracle, or not one demonstration succeeded.
         """
         pairs: list[TokenSequence] = []
-        for bundle, prompt in enumerate(prompts):
-            task = self.tasks[prompt.task]
-            if isinstance(task, Demonstrator):
-                turns = self._loop.run(task.demonstrate(prompt))
-            else:
-                answers = task.oracle(prompt)
-                if not answers:
-                    raise InputError(
-                        f"sft: task {prompt.task!r} has no perfect answer for prompt {prompt.id!r}; "
-                        "give it an oracle column, or remove the sft section"
-                    )
-                turns = [(list(prompt.messages), answers[0])]
+        for bundle, turns in enumerate(self._shown.show(prompts)):
             for messages, answer in turns:
                 pair = self.policy.codec.demonstration(messages, answer)
-                pairs.append(TokenSequence(pair.context_ids, pair.completion_ids, bundle))
+                pairs.append(TokenSequence(pair.context_ids, pair.completion_ids, bundle // BUNDLED))
+        if not pairs:
+            names = ", ".join(sorted({prompt.task for prompt in prompts}))
+            raise InputError(f"sft: none of {len(prompts)} demonstrations of {names} succeeded; remove the sft section")
         return pairs

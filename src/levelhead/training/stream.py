@@ -1,14 +1,43 @@
-"""An endless, balanced, resumable stream of training prompts."""
+"""Endless, resumable streams of training prompts: what every one does, and the balanced one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from levelhead.errors import InputError
-from levelhead.records import Prompt
+from levelhead.records import Group, Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
+
+OTHER_STREAM = (
+    "the checkpoint was made with other tasks or another grpo.curriculum; resume with the recipe that began it"
+)
+"""Said where a state does not fit."""
+
+
+class Stream(Protocol):
+    """Chooses the prompts that are trained on."""
+
+    def take(self, n: int) -> list[Prompt]:
+        """Return the next n prompts."""
+        ...
+
+    def learn(self, groups: Sequence[Group], step: int) -> None:
+        """Take note of how the policy did on prompts of this stream, at a step counted from 1."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Return what the choice of prompts stands at."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that later choices depend on, as JSON."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go to where :meth:`state` was."""
+        ...
 
 
 class PromptStream:
@@ -33,6 +62,13 @@ class PromptStream:
         """Return the next n prompts; over time each task has its share, within one prompt."""
         return [self._next(self._due()) for _ in range(n)]
 
+    def learn(self, groups: Sequence[Group], step: int) -> None:
+        """Do nothing: what is drawn does not depend on outcomes."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return nothing: shares are those of the recipe."""
+        return {}
+
     def state(self) -> dict[str, Any]:
         """Return the position, as JSON."""
         names = [task.name for task in self._tasks]
@@ -42,7 +78,13 @@ class PromptStream:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go to a position that :meth:`state` gave."""
+        """Go to a position that :meth:`state` gave.
+
+        Raises:
+            InputError: The state is that of other tasks, or of another kind of stream.
+        """
+        if not all(task.name in state for task in self._tasks):
+            raise InputError(OTHER_STREAM)
         for index, task in enumerate(self._tasks):
             position = state[task.name]
             self._taken[index] = int(position["taken"])

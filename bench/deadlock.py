@@ -1,0 +1,107 @@
+"""One easy task in the deadlock, and the same run with a mix of tasks out of it.
+
+    python bench/deadlock.py --out runs/deadlock --json bench/results/deadlock.json
+
+One policy is fine-tuned on six pages; every run then starts from it, with its own seed.  ``alone`` is
+``recipes/browser-deadlock.yaml`` as it stands, ``alone-slow`` has a tenth of its learning rate, ``mix`` has the six
+pages, and ``learnability`` the six pages with that curriculum and up to two redraws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from levelhead import Recipe, train
+from levelhead.recipe import load
+from levelhead.recipe.tasks import BROWSER_TASKS
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "browser-deadlock.yaml"
+MIX = {"tasks.0.tasks": list(BROWSER_TASKS)}
+ARMS: dict[str, dict[str, Any]] = {
+    "alone": {},
+    "alone-slow": {"grpo.optimizer.learning_rate": 1e-4},
+    "mix": MIX,
+    "learnability": {**MIX, "grpo.curriculum": "learnability", "grpo.dynamic_sampling": 2},
+}
+SHOWN = (1, 5, 10, 15, 20, 25, 30, 35, 40)
+COLUMNS = ("entropy", "reward", "reward_std", "frac_reward_zero_std", "grad_norm", "step_time")
+
+
+def changed(changes: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with some keys changed."""
+    return load(RECIPE, [f"{key}={json.dumps(value)}" for key, value in changes.items()])
+
+
+def fine_tuned(out: Path, sft_steps: int) -> Path:
+    """Return the checkpoint that every run starts from."""
+    run = out / "sft"
+    if not (run / "summary.json").exists():
+        train(changed({**MIX, "grpo": None, "sft.steps": sft_steps}), out=run, check=False)
+    return max((run / "checkpoints").glob("step-*"))
+
+
+def play(out: Path, arm: str, seed: int, start: Path) -> list[dict[str, float]]:
+    """Make one run, or read it where it has been made, and return its steps."""
+    run = out / f"{arm}-{seed}"
+    if not (run / "checkpoints").exists():
+        model = {"model": {"name": str(start), "dtype": "float32"}, "sft": None, "seed": seed}
+        train(changed({**ARMS[arm], **model}), out=run, check=False)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = []
+    for row in lines:
+        if row["stage"] == "grpo":
+            # A step in which nothing has contrast makes no forward pass; its draws still tell of the entropy.
+            row["entropy"] = row.get("entropy", row["sampling/entropy"])
+            steps.append({"step": row["step"], **{name: row[name] for name in COLUMNS}})
+    return steps
+
+
+def verdict(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return when the last gradient came, and what the last ten steps were like."""
+    alive = [row["step"] for row in steps if row["grad_norm"] > 0]
+    last = steps[-10:]
+    return {
+        "last_gradient": max(alive, default=0),
+        "steps_without_gradient": sum(row["grad_norm"] == 0 for row in steps),
+        "entropy": statistics.fmean(row["entropy"] for row in last),
+        "reward": statistics.fmean(row["reward"] for row in last),
+        "reward_std": statistics.fmean(row["reward_std"] for row in last),
+        "step_time": statistics.median(row["step_time"] for row in last),
+    }
+
+
+def table(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> str:
+    """Write rows as a Markdown table."""
+    head = f"| {' | '.join(names)} |\n|{'---:|' * len(names)}"
+    return "\n".join([head, *("| " + " | ".join(f"{row[name]:.4g}" for name in names) + " |" for row in rows)])
+
+
+def main() -> None:
+    """Run the experiment."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/deadlock"))
+    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--sft-steps", type=int, default=24)
+    parser.add_argument("--json", type=Path, help="write every step of every run here")
+    options = parser.parse_args()
+    start = fine_tuned(options.out, options.sft_steps)
+    found: dict[str, Any] = {}
+    for seed in options.seeds:
+        for arm in options.arms:
+            steps = play(options.out, arm, seed, start)
+            found[f"{arm}/{seed}"] = {"verdict": verdict(steps), "steps": steps}
+            print(f"\n{arm}, seed {seed}: {json.dumps(found[f'{arm}/{seed}']['verdict'])}\n")
+            print(table([row for row in steps if row["step"] in SHOWN], ("step", *COLUMNS)), flush=True)
+            if options.json:
+                options.json.parent.mkdir(parents=True, exist_ok=True)
+                options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The groups of one step: prompts from a stream, their rollouts, and others in place of groups without contrast."""
+
+from __future__ import annotations
+
+import statistics
+
+from levelhead.recipe.sampling import Sampling
+from levelhead.recipe.training import Grpo
+from levelhead.records import Group
+from levelhead.rollout.draws import derive
+from levelhead.training.collect import Collected, Collector, rollout_seed
+from levelhead.training.curriculum import has_contrast
+from levelhead.training.stream import Stream
+
+
+class Drawer:
+    """Fills the batch of a step.
+
+    With ``dynamic_sampling`` (DAPO, Yu et al. 2025, section 3.2) groups without contrast give way to groups of further
+    prompts, a bounded number of times; what still has none then is used as it is, so that a batch is never short.
+
+    Args:
+        stream: Chooses prompts, and is told how the policy did on each.
+        collector: Draws and scores rollouts.
+        recipe: The ``grpo`` section.
+        seed: Of every draw.
+    """
+
+    def __init__(self, stream: Stream, collector: Collector, recipe: Grpo, seed: int) -> None:
+        self._stream, self._collector, self._recipe, self._seed = stream, collector, recipe, seed
+
+    def draw(self, step: int, controls: Sampling) -> Collected:
+        """Return the scored groups of a step, counted from 1, and what they cost, all redraws included."""
+        wanted = self._recipe.batch_size // self._recipe.group_size
+        values = self._stream.metrics()
+        result = self._collect(step, 0, wanted, controls)
+        if self._recipe.dynamic_sampling:
+            values |= self._fill(result, step, wanted, controls)
+        counts = {"num_rollouts": float(result.episodes), "dropped_rollouts": float(result.dropped)}
+        result.values = values | counts
+        return result
+
+    def _fill(self, result: Collected, step: int, wanted: int, controls: Sampling) -> dict[str, float]:
+        """Draw again until every group has contrast or the bound is reached; returns what that took."""
+        drawn, rounds = list(result.groups), 0
+        live = [group for group in drawn if has_contrast(group)]
+        while len(live) < wanted and rounds < self._recipe.dynamic_sampling:
+            rounds += 1
+            more = self._collect(step, rounds, wanted - len(live), controls)
+            drawn += more.groups
+            live += [group for group in more.groups if has_contrast(group)]
+            result.add_cost(more)
+        flat = [group for group in drawn if not has_contrast(group)]
+        result.groups = [*live, *flat][:wanted]
+        return {
+            "dynamic_sampling/rounds": float(rounds),
+            "dynamic_sampling/redrawn": float(len(drawn) - wanted),
+            "dynamic_sampling/contrast": len(live) / len(drawn),
+            "dynamic_sampling/reward": _reward(drawn),
+        }
+
+    def _collect(self, step: int, turn: int, n: int, controls: Sampling) -> Collected:
+        seed = rollout_seed(self._seed, step)
+        prompts = self._stream.take(n)
+        found = self._collector.collect(
+            prompts, self._recipe.group_size, controls, derive(seed, "again", turn) if turn else seed
+        )
+        self._stream.learn(found.groups, step)
+        return found
+
+
+def _reward(groups: list[Group]) -> float:
+    """Mean reward of all that was drawn; the batch's own is that of the groups that were kept."""
+    return statistics.fmean(rollout.reward for group in groups for rollout in group.rollouts)
