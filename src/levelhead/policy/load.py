@@ -16,6 +16,7 @@ from levelhead.errors import InputError
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.recipe.model import Lora, Model
 from levelhead.text.codec import Codec
+from levelhead.text.template import read_chat_template
 from levelhead.text.tiny import train_tokenizer
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -37,7 +38,7 @@ def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, wei
     compute = resolve_dtype(section.dtype, device)
     torch.manual_seed(seed)
     if section.preset == "tiny":
-        codec = Codec(train_tokenizer(texts, section.tiny.vocab_size))
+        codec = Codec(train_tokenizer(texts, section.tiny.vocab_size), template_kwargs=section.chat_template_kwargs)
         model = _tiny(section, codec)
     else:
         codec = load_codec(section)
@@ -62,7 +63,11 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
         raise InputError(f"{folder}: holds {kind}; the recipe must have {want} to load it")
     if not adapter and not (folder / "config.json").is_file():
         raise InputError(f"{folder}: no model here (neither config.json nor adapter_config.json)")
-    codec = Codec(_quiet(lambda: AutoTokenizer.from_pretrained(str(folder))))
+    codec = Codec(
+        _quiet(lambda: AutoTokenizer.from_pretrained(str(folder))),
+        generation_eos=_generation_eos(str(folder)) + _generation_eos(section.name, section.revision),
+        template_kwargs=section.chat_template_kwargs,
+    )
     if adapter:
         torch.manual_seed(seed)
         base = _tiny(section, codec) if section.preset == "tiny" else _pretrained(section, compute, True)
@@ -83,12 +88,7 @@ def load_codec(section: Model) -> Codec:
         InputError: There is no tokenizer, or it has no chat template.
     """
     source = section.tokenizer or section.name
-    template = None
-    if section.chat_template is not None:
-        try:
-            template = Path(section.chat_template).read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"model.chat_template: {section.chat_template}: {error.strerror}") from None
+    template = None if section.chat_template is None else read_chat_template(section.chat_template)
     tokenizer = _hub(
         "model.tokenizer" if section.tokenizer else "model.name",
         str(source),
@@ -96,7 +96,12 @@ def load_codec(section: Model) -> Codec:
             source, revision=section.revision, trust_remote_code=section.trust_remote_code
         ),
     )
-    return Codec(tokenizer, chat_template=template, generation_eos=_generation_eos(section))
+    return Codec(
+        tokenizer,
+        chat_template=template,
+        generation_eos=_generation_eos(section.name, section.revision),
+        template_kwargs=section.chat_template_kwargs,
+    )
 
 
 def wrap(model: Any, tokenizer: Any) -> Policy:
@@ -236,11 +241,14 @@ def _trained_adapter(model: PreTrainedModel, folder: Path) -> Any:
     return wrapped
 
 
-def _generation_eos(section: Model) -> list[int]:
+def _generation_eos(source: str | None, revision: str | None = None) -> list[int]:
+    """Ids that end generation as a model's generation config lists them; none where it has no such file."""
     from transformers import GenerationConfig
 
+    if source is None:
+        return []
     try:
-        config = GenerationConfig.from_pretrained(str(section.name), revision=section.revision or "main")
+        config = GenerationConfig.from_pretrained(source, revision=revision or "main")
     except (OSError, ValueError):
         return []
     eos = config.eos_token_id

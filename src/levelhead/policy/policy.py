@@ -126,7 +126,10 @@ class Policy:
         return self._reference is not None
 
     def save(self, folder: Path) -> None:
-        """Write model (or adapter) and tokenizer in Hugging Face format."""
+        """Write model (or adapter) and tokenizer in Hugging Face format; whole models stop where this policy stops."""
+        generation = getattr(self.model, "generation_config", None)
+        if generation is not None:
+            generation.eos_token_id = sorted(self.codec.stop_ids)
         bars = transformers_logging.is_progress_bar_enabled()
         transformers_logging.disable_progress_bar()
         self.model.save_pretrained(str(folder))

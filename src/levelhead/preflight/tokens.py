@@ -55,7 +55,8 @@ def _shown(scene: Scene, prompt: Prompt) -> bool:
 def _template(codec: Codec, messages: Sequence[Mapping[str, Any]], *, generation: bool) -> str:
     """Render with the tokenizer alone."""
     chat = [dict(message) for message in messages]
-    text = codec.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=generation)
+    variables = codec.template.variables
+    text = codec.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=generation, **variables)
     return str(text)
 
 

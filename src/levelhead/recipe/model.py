@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from levelhead.recipe.base import Section
 
@@ -67,6 +67,8 @@ class Model(Section):
     """Tokenizer name or path where it is not the model's own."""
     chat_template: str | None = None
     """Path of a Jinja file, for a model that ships no chat template."""
+    chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
+    """Variables for the chat template, such as ``enable_thinking: false``; the same in SFT, rollouts and evaluation."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Compute type; ``auto`` is bfloat16 where the hardware multiplies in it, else float32.  Trained weights stay
     float32 (small updates vanish in bfloat16); the frozen base under LoRA is kept in this type."""

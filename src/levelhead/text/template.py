@@ -34,7 +34,8 @@ def read_chat_template(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"model.chat_template: cannot read {path}: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"model.chat_template: cannot read {path}: {reason}") from error
 
 
 class ChatTemplate:
@@ -47,6 +48,9 @@ class ChatTemplate:
         tokenizer: Holds the template and the special tokens that it names.
         variables: Further variables, such as ``enable_thinking`` or ``date_string``.
 
+    Attributes:
+        variables: Likewise.
+
     Raises:
         InputError: The tokenizer has no chat template.
     """
@@ -58,7 +62,7 @@ class ChatTemplate:
                 "put one into a Jinja file and set model.chat_template: FILE"
             )
         self._tokenizer = tokenizer
-        self._variables = dict(variables)
+        self.variables = dict(variables)
         self._controls = ControlTokens.of(tokenizer)
 
     @property
@@ -95,7 +99,7 @@ class ChatTemplate:
                 chat_template=source,
                 tokenize=False,
                 add_generation_prompt=generation_prompt,
-                **self._variables,
+                **self.variables,
             )
             return str(text)
 

@@ -1,0 +1,55 @@
+"""A policy that is saved and loaded again stops, and speaks, as it did before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM, GenerationConfig
+
+from levelhead.policy.load import load_checkpoint, load_codec, load_policy
+from levelhead.recipe.model import Model
+from small_run import TEXTS
+
+TINY = {"hidden_size": 32, "layers": 2, "heads": 2, "kv_heads": 2, "intermediate_size": 48, "vocab_size": 300}
+
+
+@pytest.fixture
+def pretrained(tmp_path: Path) -> Path:
+    """A model whose generation config lists a stop token that neither template nor tokenizer names."""
+    folder = tmp_path / "model"
+    load_policy(Model(preset="tiny", tiny=TINY), texts=TEXTS).save(folder)
+    GenerationConfig(eos_token_id=[2, 7]).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 2, "alpha": 4}])
+def test_a_checkpoint_stops_where_the_policy_stopped(pretrained: Path, tmp_path: Path, lora: dict | None) -> None:
+    section = Model(name=str(pretrained), lora=lora)
+    policy = load_policy(section)
+    assert 7 in policy.codec.stop_ids
+    policy.save(tmp_path / "checkpoint")
+    again = load_checkpoint(section, tmp_path / "checkpoint")
+    assert (again.codec.stop_ids, again.codec.stop_id) == (policy.codec.stop_ids, policy.codec.stop_id)
+
+
+def test_generate_on_a_saved_model_knows_the_whole_stop_set(pretrained: Path, tmp_path: Path) -> None:
+    policy = load_policy(Model(name=str(pretrained)))
+    policy.save(tmp_path / "checkpoint")
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint")
+    assert set(plain.generation_config.eos_token_id) == policy.codec.stop_ids
+
+
+def test_variables_of_the_recipe_reach_the_chat_template(pretrained: Path, tmp_path: Path) -> None:
+    template = tmp_path / "chat.jinja"
+    template.write_text(
+        "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>{% if not thinking %}(no thoughts){% endif %}{% endif %}"
+    )
+    asked = [{"role": "user", "content": "Who?"}]
+    section = {"name": str(pretrained), "chat_template": str(template)}
+    shown = [
+        codec.tokenizer.decode(codec.render(asked))
+        for codec in (load_codec(Model(**section, chat_template_kwargs={"thinking": on})) for on in (True, False))
+    ]
+    assert shown[1] == shown[0] + "(no thoughts)"
