@@ -90,6 +90,8 @@ def recipe(folder: Path, **changes: Any) -> dict[str, Any]:
             "audit": {"first": 1},
         },
         "eval": {"items": 2, "final_items": 2, "sampling": {"max_new_tokens": 4}},
+        # On, and content with everything: these updates of an untrained policy are long ones.
+        "guard": {"policy": "protect", "max_kl": 1e9},
         "checkpoint": {"every": 1, "keep_last": 2},
         "log": {"rollouts_every": 2, "rollouts": 3},
     }

@@ -90,7 +90,7 @@ def train(
     if checkpoint is None and (recipe.check if check is None else check):
         _preflight(setup, folder)
     folder.claim(resume=resume)
-    run = Run(setup, folder, resume=resume, observers=observers)
+    run = Run(setup, folder, resume=resume, observers=guarded(recipe, observers))
     try:
         outcome = run.execute()
     finally:
@@ -98,6 +98,15 @@ def train(
             write(folder.path)
     summary = folder.read_json("summary.json") or {}
     return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
+
+
+def guarded(recipe: Recipe, observers: Sequence[Observer]) -> list[Observer]:
+    """Return the observers with the recipe's guard behind them, unless one of them is a guard already."""
+    from levelhead.records import Guard
+    from levelhead.watch.guard import make_guard
+
+    guard = None if any(isinstance(observer, Guard) for observer in observers) else make_guard(recipe.guard)
+    return [*observers, *([guard] if guard else [])]
 
 
 def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> Report:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 Message = Mapping[str, Any]
@@ -216,6 +216,52 @@ class Decision:
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How far one optimizer step moved the policy, on a probe of the batch it was made from.
+
+    Attributes:
+        scale: Share of the step that stands: 1 the whole step, 0 none of it.
+        kl: KL of the policy before to the policy after, in nats a token; infinite where it cannot be told.
+        most: Largest change of a drawn token's log-probability, in nats.
+        entropy: Mean entropy a token before and after, in nats.
+        later: Whether it is not the first update of its batch.
+    """
+
+    scale: float
+    kl: float
+    most: float
+    entropy: tuple[float, float]
+    later: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What a guard may turn, relative to the recipe: at rest every one leaves the arithmetic as it is.
+
+    Attributes:
+        learning_rate: Factor of the learning rate.
+        entropy: Factor of the entropy coefficient.
+        entropy_bonus: Added to the entropy coefficient.
+        kl: Factor of the KL coefficients.
+        clip: Factor of the clip range.
+        temperature: Factor of the sampling temperature.
+        redraws: Times that groups without contrast give way to others, if more than the recipe's.
+    """
+
+    learning_rate: float = 1.0
+    entropy: float = 1.0
+    entropy_bonus: float = 0.0
+    kl: float = 1.0
+    clip: float = 1.0
+    temperature: float = 1.0
+    redraws: int = 0
+
+    def to_json(self) -> dict[str, float]:
+        """Return a dict of plain numbers."""
+        return asdict(self)
+
+
 @runtime_checkable
 class Observer(Protocol):
     """What training knows of the guard: it is shown records and returns decisions, and touches nothing."""
@@ -226,4 +272,44 @@ class Observer(Protocol):
 
     def after_update(self, record: StepRecord) -> Sequence[Decision]:
         """Called with the complete record of a step."""
+        ...
+
+
+@runtime_checkable
+class Guard(Observer, Protocol):
+    """An observer that also measures and corrects updates, and whose state is kept in checkpoints."""
+
+    @property
+    def knobs(self) -> Knobs:
+        """Where the knobs are to stand from the next batch on."""
+        ...
+
+    @property
+    def corrects(self) -> bool:
+        """Whether it ever asks for weights to be changed; one that only looks on needs no copy of them."""
+        ...
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the weights that drew the batch just seen are worth coming back to."""
+        ...
+
+    def probe_size(self, samples: int) -> int:
+        """Sequences to measure an update on, of so many; 0 for none."""
+        ...
+
+    def judge(self, step: int, trials: Sequence[Change]) -> Decision | None:
+        """Look at a step that has been taken; ``shrink`` asks for another scale of it, ``None`` lets it stand."""
+        ...
+
+    def recall(self, record: StepRecord) -> None:
+        """Take in a record of before a resumption, without judging it."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What :meth:`recall` does not restore, as JSON."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state`."""
         ...

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from levelhead.recipe.base import Section
+from levelhead.recipe.guard import Guard
 from levelhead.recipe.model import Model
 from levelhead.recipe.tasks import TaskRecipe
 from levelhead.recipe.training import Checkpoint, Evaluation, Grpo, Logging, Sft
@@ -31,6 +32,8 @@ class Recipe(Section):
     """The supervised stage; absent, it is left out."""
     grpo: Grpo | None = None
     """The reinforcement stage; absent, it is left out."""
+    guard: Guard = Guard()
+    """What watches the updates of the reinforcement stage."""
     eval: Evaluation = Evaluation()
     """Held-out scoring."""
     checkpoint: Checkpoint = Checkpoint()

@@ -29,22 +29,25 @@ class Drawer:
     def __init__(self, stream: Stream, collector: Collector, recipe: Grpo, seed: int) -> None:
         self._stream, self._collector, self._recipe, self._seed = stream, collector, recipe, seed
 
-    def draw(self, step: int, controls: Sampling) -> Collected:
-        """Return the scored groups of a step, counted from 1, and what they cost, all redraws included."""
+    def draw(self, step: int, controls: Sampling, redraws: int = 0) -> Collected:
+        """Return the scored groups of a step, counted from 1, and what they cost, all redraws included.
+
+        ``redraws`` may raise the recipe's bound.
+        """
         wanted = self._recipe.batch_size // self._recipe.group_size
         values = self._stream.metrics()
         result = self._collect(step, 0, wanted, controls)
-        if self._recipe.dynamic_sampling:
-            values |= self._fill(result, step, wanted, controls)
+        if rounds := max(self._recipe.dynamic_sampling, redraws):
+            values |= self._fill(result, step, wanted, controls, rounds)
         counts = {"num_rollouts": float(result.episodes), "dropped_rollouts": float(result.dropped)}
         result.values = values | counts
         return result
 
-    def _fill(self, result: Collected, step: int, wanted: int, controls: Sampling) -> dict[str, float]:
+    def _fill(self, result: Collected, step: int, wanted: int, controls: Sampling, most: int) -> dict[str, float]:
         """Draw again until every group has contrast or the bound is reached; returns what that took."""
         drawn, rounds = list(result.groups), 0
         live = [group for group in drawn if has_contrast(group)]
-        while len(live) < wanted and rounds < self._recipe.dynamic_sampling:
+        while len(live) < wanted and rounds < most:
             rounds += 1
             more = self._collect(step, rounds, wanted - len(live), controls)
             drawn += more.groups

@@ -13,6 +13,7 @@ import torch
 from levelhead.objective.audit import Auditor
 from levelhead.objective.surgery import ConflictMonitor, GradientMerger
 from levelhead.policy.policy import Policy
+from levelhead.recipe.sampling import TrainSampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group, Observer, StepRecord
 from levelhead.rollout.base import Sampler
@@ -21,6 +22,7 @@ from levelhead.training.batch import Batch, Sample, make_batch
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.credit import Creditor
 from levelhead.training.drawer import Drawer
+from levelhead.training.keeper import Keeper, find_guard
 from levelhead.training.objective import NonFiniteError, Objective, Plan
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.rescore import Scores, rescore, wanted
@@ -80,12 +82,16 @@ class GrpoTrainer:
         self.recipe, self.seed, self.observers = recipe, seed, observers
         self.creditor = creditor or Creditor(recipe, {})
         self.merger = make_merger(policy, recipe, seed)
+        guard = find_guard(observers)
+        self.keeper = Keeper(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
 
     def step(self, step: int) -> StepResult:
         """Do rollout batch ``step``, counted from 1, with all its updates."""
         start = time.perf_counter()
-        controls = self.recipe.sampling.at(step - 1, self.recipe.steps)
-        rollouts = self.drawer.draw(step, controls)
+        if self.keeper:
+            self.keeper.begin()
+        controls = self._controls(step)
+        rollouts = self.drawer.draw(step, controls, self.objective.knobs.redraws)
         collected = time.perf_counter()
         scores = self._rescore(rollouts.groups, controls.temperature or 1.0)
         credited, measured = self.creditor.assign(rollouts.groups, scores, self.objective.kl_coefs)
@@ -94,7 +100,6 @@ class GrpoTrainer:
             self._update(step, samples, i, controls.temperature)
             for i, samples in enumerate(self._minibatches(batch, step))
         ]
-        self.sampler.sync(self.policy, self.updater.done)
         updated = _mean([u.values for u in updates])
         values = {**rollouts.values, **batch.values, **measured, **updated, **self.objective.coefficients()}
         self.objective.control(values)
@@ -104,12 +109,20 @@ class GrpoTrainer:
 
     def state(self) -> dict[str, Any]:
         """Coefficients and running statistics, as JSON."""
-        return {"coefficients": self.objective.state(), "moments": self.creditor.state()}
+        state = {"coefficients": self.objective.state(), "moments": self.creditor.state()}
+        return state | ({"guard": self.keeper.state()} if self.keeper else {})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state`."""
         self.objective.load_state(state["coefficients"])
         self.creditor.load_state(state["moments"])
+        if self.keeper and "guard" in state:
+            self.keeper.load_state(state["guard"])
+
+    def _controls(self, step: int) -> TrainSampling:
+        """The sampling controls of a step; temperature 0 stays greedy."""
+        controls = self.recipe.sampling.at(step - 1, self.recipe.steps)
+        return controls.model_copy(update={"temperature": controls.temperature * self.objective.knobs.temperature})
 
     def _rescore(self, groups: Sequence[Group], temperature: float) -> Scores | None:
         """Score the batch's tokens beforehand, where an estimator or a mask must see all of them first."""
@@ -161,6 +174,9 @@ class GrpoTrainer:
                 update.stop |= decision.kind == "stop"
         if update.skipped:
             self.updater.clear()
+        elif self.keeper:
+            update.events += self.keeper.step(step, plan, later=index > 0)
+            values |= self.keeper.values
         else:
             self.updater.step()
         return update
@@ -190,6 +206,11 @@ class GrpoTrainer:
             for decision in observer.after_update(result.record):
                 result.events.append(decision.event)
                 result.stop |= decision.kind == "stop"
+                if decision.kind == "rollback" and self.keeper:
+                    self.keeper.restore()
+        if self.keeper:
+            self.keeper.keep()
+        self.sampler.sync(self.policy, self.updater.done)
         return result
 
 

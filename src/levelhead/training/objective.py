@@ -17,6 +17,7 @@ from levelhead.objective.terms import Term, scalar_loss
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Grpo
+from levelhead.records import Knobs
 from levelhead.training.batch import Sample
 
 
@@ -81,6 +82,7 @@ class Objective:
         self._kl_states = {task: controller.begin() for task, controller in self._kl.items()}
         self._entropy_state = self._entropy.begin()
         self.sums: dict[str, float] = {}
+        self.knobs = Knobs()
 
     @property
     def needs_reference(self) -> bool:
@@ -94,12 +96,17 @@ class Objective:
     @property
     def kl_coefs(self) -> dict[str, float]:
         """KL coefficient of each task in force."""
-        return {task: state.coef for task, state in self._kl_states.items()}
+        return {task: state.coef * self.knobs.kl for task, state in self._kl_states.items()}
+
+    @property
+    def entropy_coef(self) -> float:
+        """Entropy coefficient in force."""
+        return self._entropy_state.coef * self.knobs.entropy + self.knobs.entropy_bonus
 
     def coefficients(self) -> dict[str, float]:
         """The coefficients in force, as metrics."""
         values = {f"kl_coef/{task}": coef for task, coef in self.kl_coefs.items() if self.needs_reference}
-        return values | {"entropy_coef": self._entropy_state.coef}
+        return values | {"entropy_coef": self.entropy_coef}
 
     def state(self) -> dict[str, dict[str, float]]:
         """State of the controllers, as JSON."""
@@ -122,7 +129,7 @@ class Objective:
 
     def computes(self, sample: Sample) -> bool:
         """Whether a sample is worth a forward pass: its group has contrast, or a leash or bonus needs its tokens."""
-        return sample.live or self._kl_term_of(sample.task) or self._entropy_state.coef > 0
+        return sample.live or self._kl_term_of(sample.task) or self.entropy_coef > 0
 
     def _kl_term_of(self, task: str) -> bool:
         return self.recipe.kl.where == "loss" and self._leashed(task)
@@ -187,7 +194,7 @@ class Objective:
             terms.append(self._kl_term(logp_nt, reference_nt, old_nt, mean_nt, share, task))
         entropy = (entropy_nt * mean_nt).sum()
         self._add(f"entropy/{task}", float(entropy.detach()))
-        terms.append(Term("entropy", entropy, "maximize", self._entropy_state.coef * share.weight, task))
+        terms.append(Term("entropy", entropy, "maximize", self.entropy_coef * share.weight, task))
         self._add("loss", float(scalar_loss(terms).detach()))
         return terms
 
@@ -206,14 +213,15 @@ class Objective:
         if not any(kept):
             return []
         mask_nt = mask_nt * torch.tensor(kept, device=logp_nt.device)[:, None]
+        clip_low, clip_high = losses.default_clip(recipe.kind, recipe.clip_low, recipe.clip_high)
         loss = losses.policy_loss(
             recipe.kind,
             logp_nt,
             old_nt,
             _advantages(samples, logp_nt),
             mask_nt,
-            clip_low=recipe.clip_low,
-            clip_high=recipe.clip_high,
+            clip_low=clip_low * self.knobs.clip,
+            clip_high=clip_high * self.knobs.clip,
             dual_clip=recipe.dual_clip,
             weight_nt=self._weights_of_tokens(samples, old_nt, mask_nt, weight_n1),
             tau_pos=recipe.tau_pos,
@@ -271,7 +279,7 @@ class Objective:
         )
         value = (kl_nt * mean_nt).sum()
         self._add(f"kl/{task}", float(value.detach()))
-        return Term("kl", value, "minimize", self._kl_states[task].coef * share.weight, task)
+        return Term("kl", value, "minimize", self.kl_coefs[task] * share.weight, task)
 
     def values(self, shares: Mapping[str, Share]) -> dict[str, float]:
         """Metrics of the update whose terms have been built."""

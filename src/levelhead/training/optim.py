@@ -29,6 +29,8 @@ class Updater:
         self.recipe = recipe
         self.steps = steps
         self.done = 0
+        self.factor = 1.0
+        """Of the scheduled learning rate; a guard may lower it."""
         self.optimizer = torch.optim.AdamW(
             self.parameters,
             lr=recipe.learning_rate,
@@ -40,7 +42,7 @@ class Updater:
     @property
     def learning_rate(self) -> float:
         """Learning rate of the next step."""
-        return self.recipe.learning_rate * schedule(self.recipe, self.done, self.steps)
+        return self.recipe.learning_rate * schedule(self.recipe, self.done, self.steps) * self.factor
 
     def clip(self) -> float:
         """Scale the gradient down to the norm bound and set the learning rate; returns the norm before."""

@@ -142,6 +142,7 @@ class Run:
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
             trainer.load_state(self.state.trainer)
             trainer.merger.load_state_dict(self._resumed["merger"])
+            self._recall(trainer)
         self.sampler.sync(self.policy, updater.done)
         with self._progress("grpo", recipe.steps) as bar, self._kept("grpo", stream, updater, trainer):
             if self.state.unevaluated:
@@ -155,13 +156,14 @@ class Run:
                 self.state.trainer, self.state.stream = trainer.state(), stream.state()
                 lost = self._gradient_is_lost(result.events)
                 self._evaluate_on_the_way(recipe)
-                extra = {"merger": trainer.merger.state_dict()}
+                extra = _extra(trainer)
                 if result.stop or lost:
+                    self._evaluate("grpo", self.state.step)
                     self._save("grpo", stream, updater, extra)
                     return "stopped"
                 if self._pause("grpo", recipe.steps, stream, updater, extra):
                     return "interrupted"
-            return self._finish("grpo", stream, updater, {"merger": trainer.merger.state_dict()})
+            return self._finish("grpo", stream, updater, _extra(trainer))
 
     @contextlib.contextmanager
     def _kept(
@@ -174,11 +176,19 @@ class Run:
             self.folder.append("events.jsonl", self._environment_events())
             if self.state.step:
                 stream.load_state(self.state.stream)
-                self._save(stage, stream, updater, {"merger": trainer.merger.state_dict()} if trainer else {})
+                self._save(stage, stream, updater, _extra(trainer) if trainer else {})
                 error.add_note(f"saved after step {self.state.step}; continue with --resume --out {self.folder.path}")
             # After the save: a run that goes on forgets that it stopped.
             self.folder.append("events.jsonl", [Event(self.state.step, "rewards", "critical", str(error), "stop")])
             raise
+
+    def _recall(self, trainer: GrpoTrainer) -> None:
+        """Show a guard what it had seen before the run was interrupted."""
+        if trainer.keeper is None or self._resumed is None:
+            return
+        trainer.keeper.load_tensors(self._resumed.get("guard", []))
+        for record in self.folder.steps("grpo"):
+            trainer.keeper.guard.recall(record)
 
     def _begin(self, stage: Stage, recipe: Sft | Grpo) -> tuple[Stream, Updater]:
         """Stream and optimizer of a stage, fresh or as the checkpoint left them."""
@@ -357,6 +367,12 @@ class Run:
             if isinstance(task, Environment):
                 self.loop.run(task.close())
         self.loop.close()
+
+
+def _extra(trainer: GrpoTrainer) -> dict[str, Any]:
+    """What a checkpoint of the reinforcement stage holds besides the optimizer."""
+    kept = trainer.keeper.tensors() if trainer.keeper else []
+    return {"merger": trainer.merger.state_dict(), **({"guard": kept} if kept else {})}
 
 
 def seed_everything(seed: int) -> None:

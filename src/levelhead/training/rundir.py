@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,15 @@ class RunDir:
     def sizes(self) -> dict[str, int]:
         """Bytes of each appended file: where a resumed run cuts it off."""
         return {name: _size(self.path / name) for name in APPENDED}
+
+    def steps(self, stage: str) -> Iterator[StepRecord]:
+        """Read back the records of a stage, in order; seconds are left out."""
+        path = self.path / "metrics.jsonl"
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+            row = json.loads(line)
+            if row["stage"] == stage:
+                names = [n for n in row if n not in ("step", "stage", "step_time") and not n.startswith("time/")]
+                yield StepRecord(int(row["step"]), row["stage"], {name: float(row[name]) for name in names})
 
     def rewind(self, sizes: Mapping[str, int]) -> None:
         """Cut appended files back to what they held at a checkpoint."""

@@ -2,7 +2,7 @@
 
 from levelhead.objective.losses.aggregate import Aggregation, aggregate, count
 from levelhead.objective.losses.importance import Correction, ImportanceWeights, importance_weights
-from levelhead.objective.losses.options import DEFAULT_CLIP
+from levelhead.objective.losses.options import DEFAULT_CLIP, default_clip
 from levelhead.objective.losses.policy import LOSSES, PolicyLoss, policy_loss
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "PolicyLoss",
     "aggregate",
     "count",
+    "default_clip",
     "importance_weights",
     "policy_loss",
 ]

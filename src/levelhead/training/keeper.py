@@ -1,0 +1,166 @@
+"""Does what the guard decides: measures each update on a probe, shortens it, and returns to kept weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from levelhead.policy.packing import MicroBatch
+from levelhead.policy.policy import Policy
+from levelhead.records import Change, Event, Guard, Observer
+from levelhead.training.batch import Sample
+from levelhead.training.objective import Objective, Plan
+from levelhead.training.optim import Updater
+
+LARGEST = 20.0
+"""Change of a log-probability beyond which its exponential is not taken any further."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What a policy says of the probe: (m,) log-probabilities and their mean entropy."""
+
+    logp: Tensor
+    entropy: float
+
+
+class Keeper:
+    """Beside the updater the only one that touches weights: it puts back what an update took too far.
+
+    In memory it holds, on the device, the trained weights that drew the batch at hand, and in host memory those that
+    the guard last thought worth keeping.
+
+    Args:
+        policy: What is trained.
+        updater: Its optimizer.
+        objective: Its terms, whose coefficients the guard may turn.
+        guard: Who decides.
+        tokens: Budget of a forward pass.
+    """
+
+    def __init__(self, policy: Policy, updater: Updater, objective: Objective, guard: Guard, tokens: int) -> None:
+        self.guard = guard
+        self._policy, self._updater, self._objective = policy, updater, objective
+        self._tokens = tokens
+        self._drew: list[Tensor] | None = None
+        self._kept: list[Tensor] | None = None
+        self.values: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Note the weights that a batch was drawn with, and turn the knobs to where the guard wants them."""
+        knobs = self.guard.knobs
+        self._updater.factor = knobs.learning_rate
+        self._objective.knobs = knobs
+        if self.guard.corrects:
+            self._drew = self._copy()
+            if self._kept is None:
+                self._kept = [weight.cpu() for weight in self._drew]
+
+    def step(self, step: int, plan: Plan, *, later: bool) -> list[Event]:
+        """Take the optimizer's step, and as much of it back as the guard asks for.
+
+        Args:
+            step: Of the run.
+            plan: Of the update; the probe is taken from its samples.
+            later: Whether the batch has seen an update before.
+        """
+        self.values = {}
+        probe = self._probe(plan)
+        if not probe:
+            self._updater.step()
+            return []
+        old = self._before(later=later)
+        before = self._read(probe, plan.temperature)
+        self._updater.step()
+        trials = [_change(1.0, before, self._read(probe, plan.temperature), later)]
+        events: list[Event] = []
+        while (decision := self.guard.judge(step, trials)) is not None:
+            scale = float(decision.params["scale"])
+            self._blend(old, scale / trials[-1].scale)
+            after = self._read(probe, plan.temperature) if scale else before
+            trials.append(_change(scale, before, after, later))
+            events = [decision.event]
+            if not scale:
+                break
+        self.values = {"guard/kl": trials[0].kl, "guard/scale": trials[-1].scale}
+        return [replace(e, evidence={**e.evidence, "kl_after": trials[-1].kl}) for e in events]
+
+    def keep(self) -> None:
+        """Remember the weights that drew the batch, if the guard thinks them worth it."""
+        if self.guard.keeps and self._drew is not None:
+            self._kept = [weight.cpu() for weight in self._drew]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Go back to the kept weights; the optimizer's memory of the way from there is dropped."""
+        if self._kept is not None:
+            for parameter, weight in zip(self._updater.parameters, self._kept, strict=True):
+                parameter.copy_(weight)
+        self._updater.optimizer.state.clear()
+
+    def state(self) -> dict[str, Any]:
+        """The guard's state, as JSON."""
+        return self.guard.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state`."""
+        self.guard.load_state(state)
+
+    def tensors(self) -> list[Tensor]:
+        """The kept weights, for a checkpoint."""
+        return self._kept or []
+
+    def load_tensors(self, weights: Sequence[Tensor]) -> None:
+        """Restore :meth:`tensors`."""
+        self._kept = [weight.cpu() for weight in weights] or None
+
+    def _probe(self, plan: Plan) -> list[MicroBatch]:
+        """A few sequences spread evenly over the update's tasks and groups."""
+        samples: list[Sample] = [sample for members in plan.samples.values() for sample in members]
+        size = self.guard.probe_size(len(samples))
+        chosen = [samples[(2 * i + 1) * len(samples) // (2 * size)] for i in range(size)]
+        return self._policy.pack([sample.sequence for sample in chosen], self._tokens)
+
+    @torch.no_grad()
+    def _read(self, probe: Sequence[MicroBatch], temperature: float) -> _Reading:
+        stats = [self._policy.score(micro, temperature) for micro in probe]
+        return _Reading(torch.cat([s.logp for s in stats]), float(torch.cat([s.entropy for s in stats]).mean()))
+
+    @torch.no_grad()
+    def _blend(self, old: Sequence[Tensor], share: float) -> None:
+        """Leave a share of the way from the old weights to today's; with none the old ones are back to the bit."""
+        for parameter, before in zip(self._updater.parameters, old, strict=True):
+            parameter.copy_(torch.lerp(before, parameter, share) if share else before)
+
+    def _before(self, *, later: bool) -> list[Tensor]:
+        """The weights that a step starts from; the batch's first step starts from those that drew it."""
+        if not self.guard.corrects:
+            return []
+        return self._copy() if later or self._drew is None else self._drew
+
+    def _copy(self) -> list[Tensor]:
+        return [parameter.detach().clone() for parameter in self._updater.parameters]
+
+
+def find_guard(observers: Sequence[Observer]) -> Guard | None:
+    """The first observer that also corrects."""
+    return next((observer for observer in observers if isinstance(observer, Guard)), None)
+
+
+def _change(scale: float, before: _Reading, after: _Reading, later: bool) -> Change:
+    """Measure a change on tokens that the policy drew.
+
+    The KL is estimated by the mean of ``exp(d) - 1 - d``, d being the change of a drawn token's log-probability
+    (Schulman 2020, "Approximating KL divergence", k3): never negative, and exact in expectation where the policy
+    before the step drew the tokens.
+    """
+    change = after.logp - before.logp
+    kl = float((change.clamp(max=LARGEST).exp() - 1 - change).mean())
+    known = math.isfinite(kl) and math.isfinite(after.entropy)
+    most = float(change.abs().max()) if known else math.inf
+    return Change(scale, max(kl, 0.0) if known else math.inf, most, (before.entropy, after.entropy), later)

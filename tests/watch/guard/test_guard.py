@@ -1,0 +1,201 @@
+"""What the guard decides, shown steps by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from levelhead.recipe.guard import Guard as Bounds
+from levelhead.records import Change, Decision, Guard, StepRecord
+from levelhead.watch.findings import CATALOGUE
+from levelhead.watch.guard import LiveGuard, make_guard
+from levelhead.watch.guard.region import CODE
+
+HEALTHY = {"reward": 0.5, "validity": 1.0, "entropy": 1.0, "kl": 0.02, "grad_norm": 0.5, "frac_reward_zero_std": 0.2}
+
+
+def change(kl: float, scale: float = 1.0, *, later: bool = False) -> Change:
+    return Change(scale, kl, 3 * kl, (1.0, 0.9), later)
+
+
+def shown(guard: LiveGuard, rows: Sequence[dict[str, float]], start: int = 1) -> list[Decision]:
+    return [d for i, row in enumerate(rows, start) for d in guard.after_update(StepRecord(i, "grpo", row))]
+
+
+def steady(n: int) -> list[dict[str, float]]:
+    return [HEALTHY | {"reward": 0.5 + 0.02 * (i % 3), "grad_norm": 0.5 + 0.01 * (i % 5)} for i in range(n)]
+
+
+def lost(n: int) -> list[dict[str, float]]:
+    return [HEALTHY | {"reward": 0.0, "validity": 0.0, "entropy": 0.01, "frac_reward_zero_std": 1.0} for _ in range(n)]
+
+
+def kinds(decisions: Sequence[Decision]) -> list[str]:
+    return [decision.kind for decision in decisions]
+
+
+def test_off_is_no_guard_at_all() -> None:
+    assert make_guard(Bounds(policy="off")) is None
+    assert isinstance(make_guard(Bounds()), Guard)
+
+
+def test_an_update_within_bounds_stands() -> None:
+    assert LiveGuard(Bounds()).judge(1, [change(0.049)]) is None
+
+
+def test_a_long_update_is_shortened_by_the_root_of_what_is_too_much() -> None:
+    decision = LiveGuard(Bounds(max_kl=0.05)).judge(7, [change(0.2)])
+    assert decision is not None
+    assert decision.kind == "shrink"
+    assert decision.params["scale"] == pytest.approx(0.9 * 0.5)
+    assert decision.event.step == 7
+    assert decision.event.evidence["kl"] == 0.2
+    assert decision.event.code == CODE
+
+
+def test_an_update_that_cannot_be_shortened_is_undone() -> None:
+    guard, trials = LiveGuard(Bounds()), [change(math.inf)]
+    for _ in range(9):
+        decision = guard.judge(1, trials)
+        assert decision is not None
+        if decision.params["scale"] == 0:
+            break
+        assert 0 < decision.params["scale"] < trials[-1].scale
+        trials.append(change(math.inf, decision.params["scale"]))
+    assert decision.params["scale"] == 0
+    assert len(trials) == 5
+
+
+def test_observing_asks_for_nothing_and_says_so_afterwards() -> None:
+    guard = LiveGuard(Bounds(policy="observe"))
+    assert guard.judge(1, [change(9.0)]) is None
+    (said,) = shown(guard, steady(1))
+    assert said.kind == said.event.action == "warn"
+    assert said.event.evidence["would"] == "shrink"
+    said = shown(guard, [*steady(20), *lost(4)], 2)
+    assert set(kinds(said)) == {"warn"}
+    assert {d.event.evidence.get("would") for d in said} >= {"rollback"}
+    assert not guard.keeps
+
+
+def test_a_steady_run_is_left_alone() -> None:
+    assert shown(LiveGuard(Bounds()), steady(120)) == []
+
+
+def test_a_collapse_returns_to_good_weights_with_a_lower_rate() -> None:
+    guard = LiveGuard(Bounds(rollback_rate=0.5))
+    assert shown(guard, steady(20)) == []
+    said = shown(guard, lost(4), 21)
+    (back,) = [d for d in said if d.kind == "rollback"]
+    assert back.event.step <= 24
+    assert back.event.code in CATALOGUE
+    assert back.event.evidence["to_step"] <= 20
+    assert back.event.evidence["best"] > 0.9
+    assert guard.knobs.learning_rate == 0.5
+    assert guard.knobs.entropy_bonus > 0
+
+
+def test_an_entropy_that_has_grown_lowers_its_bonus() -> None:
+    guard = LiveGuard(Bounds())
+    shown(guard, steady(20))
+    shown(guard, [HEALTHY | {"reward": 0.0, "validity": 0.0, "entropy": 6.0} for _ in range(4)], 21)
+    assert guard.knobs.entropy < 1
+    assert guard.knobs.entropy_bonus == 0
+
+
+def test_after_the_last_return_the_run_stops_with_a_diagnosis_and_good_weights() -> None:
+    guard, step, said = LiveGuard(Bounds(max_rollbacks=1)), 1, []
+    for rows in (steady(20), lost(4), steady(8), lost(6)):
+        said += shown(guard, rows, step)
+        step += len(rows)
+        if "stop" in kinds(said):
+            break
+    done = [d for d in said if d.kind in ("rollback", "stop")]
+    assert kinds(done)[:3] == ["rollback", "rollback", "stop"]
+    assert "diagnosis" in done[2].event.evidence
+    assert done[2].event.evidence["diagnosis"] in CATALOGUE
+    assert done[2].event.severity == "critical"
+
+
+def test_no_gradient_for_good_stops_the_run() -> None:
+    still = HEALTHY | {"reward": 0.0, "grad_norm": 0.0, "frac_reward_zero_std": 1.0, "validity": 0.0}
+    said = shown(LiveGuard(Bounds(patience=30)), [still] * 40)
+    assert "stop" in kinds(said)
+    assert next(d.event.step for d in said if d.kind == "stop") == 30
+
+
+def test_a_solved_task_is_not_stopped() -> None:
+    climb = [HEALTHY | {"reward": min(1.0, 0.3 + 0.02 * i), "frac_reward_zero_std": 0.3} for i in range(50)]
+    top = HEALTHY | {"reward": 1.0, "grad_norm": 0.0, "frac_reward_zero_std": 1.0}
+    said = shown(LiveGuard(Bounds(patience=20)), [*climb, *[top] * 60])
+    assert not {"stop", "rollback"} & set(kinds(said))
+
+
+def test_frequent_shortening_takes_the_learning_rate_down_and_calm_gives_it_back() -> None:
+    guard = LiveGuard(Bounds())
+    for i in range(1, 9):
+        guard.judge(i, [change(0.5), change(0.04, 0.3)])
+        said = shown(guard, steady(1), i)
+    (down,) = [d for d in said if d.kind == "adapt"]
+    assert down.event.code == "lr-too-high"
+    low = guard.knobs.learning_rate
+    assert low == pytest.approx(0.3)
+    for i in range(9, 200):
+        guard.judge(i, [change(0.01)])
+        shown(guard, steady(1), i)
+    assert guard.knobs.learning_rate == 1.0
+
+
+def test_the_learning_rate_has_a_floor() -> None:
+    guard = LiveGuard(Bounds(min_rate=0.2))
+    for i in range(1, 200):
+        guard.judge(i, [change(0.5), change(0.04, 0.3)])
+        shown(guard, steady(1), i)
+    assert guard.knobs.learning_rate == 0.2
+
+
+def test_overshoot_in_later_epochs_narrows_the_clip_range() -> None:
+    guard = LiveGuard(Bounds())
+    for i in range(1, 9):
+        guard.judge(i, [change(0.5, later=True), change(0.04, 0.3, later=True)])
+        shown(guard, steady(1), i)
+    assert guard.knobs.clip == 0.75
+
+
+def test_an_absurd_gradient_is_skipped() -> None:
+    guard = LiveGuard(Bounds(max_spike=100))
+    for i in range(1, 12):
+        assert not guard.before_update(StepRecord(i, "grpo", {"grad_norm": 0.5}))
+    (skip,) = guard.before_update(StepRecord(12, "grpo", {"grad_norm": 80.0}))
+    assert skip.kind == "skip"
+    assert skip.event.evidence == {"grad_norm": 80.0, "median": 0.5}
+    assert not guard.before_update(StepRecord(13, "grpo", {"grad_norm": 20.0}))
+
+
+def test_groups_without_contrast_ask_for_others() -> None:
+    dead = HEALTHY | {"reward": 0.0, "frac_reward_zero_std": 1.0, "grad_norm": 0.01, "validity": 0.5}
+    said = shown(LiveGuard(Bounds()), [dead] * 30)
+    assert "resample" in kinds(said)
+
+
+@pytest.mark.parametrize("cut", [3, 22, 30])
+def test_a_restored_guard_decides_as_the_old_one(cut: int) -> None:
+    rows = [*steady(20), *lost(5), *steady(10), *lost(5)]
+    whole, first = LiveGuard(Bounds()), LiveGuard(Bounds())
+    for i, row in enumerate(rows[:cut], 1):
+        for guard in (whole, first):
+            guard.judge(i, [change(0.2), change(0.01, 0.4)])
+            shown(guard, [row], i)
+    second = LiveGuard(Bounds())
+    for i, row in enumerate(rows[:cut], 1):
+        second.recall(StepRecord(i, "grpo", row))
+    second.load_state(json.loads(json.dumps(first.state())))
+    for i, row in enumerate(rows[cut:], cut + 1):
+        for guard in (whole, second):
+            guard.judge(i, [change(0.2), change(0.01, 0.4)])
+        assert shown(whole, [row], i) == shown(second, [row], i)
+        assert whole.keeps == second.keeps
+    assert whole.state() == second.state()
