@@ -115,15 +115,15 @@ def test_what_comes_later_explains_nothing_earlier() -> None:
 
 def test_doubts_are_notes_and_leave_the_run_healthy() -> None:
     view = View(History())
-    diagnosis = weigh([suspicion("kl-blowup", 2.9, 1), suspicion("eos-never", 1.0, 1)], view)
+    diagnosis = weigh([suspicion("kl-blowup", 2.5, 1), suspicion("eos-never", 1.0, 1)], view)
     assert diagnosis.verdict == "healthy"
     assert [(f.code, f.severity) for f in diagnosis.findings] == [("healthy", "info"), ("kl-blowup", "info")]
 
 
 def test_severity_follows_confidence() -> None:
     view = View(History())
-    verdicts = {w: weigh([suspicion("kl-blowup", w, 1)], view).verdict for w in (2.9, 3.3, 4.0)}
-    assert verdicts == {2.9: "healthy", 3.3: "warning", 4.0: "critical"}
+    verdicts = {w: weigh([suspicion("kl-blowup", w, 1)], view).verdict for w in (2.5, 2.7, 3.3, 4.0)}
+    assert verdicts == {2.5: "healthy", 2.7: "warning", 3.3: "warning", 4.0: "critical"}
 
 
 def test_confidence_rises_with_evidence_and_stays_a_probability() -> None:

@@ -19,8 +19,8 @@ SHIFT = 0.38
 
 REPORTED_AT = -1.4
 """Findings of lower log-odds are left out."""
-SICK_AT = 0.0
-"""A finding from these log-odds on, and worse than ``info``, makes the run sick."""
+SICK_AT = -SHIFT / SLOPE
+"""A finding from these log-odds on (more likely than not, calibrated), and worse than ``info``, makes the run sick."""
 CRITICAL_AT = 0.6
 """A critical finding of lower log-odds is a warning."""
 

@@ -32,6 +32,20 @@ def headline(report: Report, language: Language = "en") -> str:
     return words + _since(first, language)
 
 
+def finding_line(finding: Finding, report: Report, language: Language = "en") -> str:
+    """A finding in one line, for a log: severity, name, confidence, first step, a reading and what to change."""
+    entry = CATALOGUE[finding.code]
+    words = f"{label(finding.severity, language)}: {entry.title.get(language)} ({finding.code}, "
+    words += f"{label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)})"
+    if finding.readings:
+        last = max(finding.readings, key=lambda r: r.step)
+        words += f"; {last.metric} @{_n(last.step)} = {_n(last.value)}"
+    for remedy in report.remedies(finding, language)[:1]:
+        settings = ", ".join(f"{key}={_setting(value)}" for key, value in remedy["set"].items())
+        words += f"; {label('remedies', language)}: {settings}"
+    return words
+
+
 def _lines(report: Report, language: Language, colour: bool) -> Iterator[str]:
     diagnosis, history = report.diagnosis, report.history
     span = f"{label('steps', language)} {_n(history.first_step)}-{_n(history.last_step)}"

@@ -161,6 +161,10 @@ class Deadlock:
         if course.near_top and alive >= 20 and open_minded:
             case.add(-4.0, "reward-rose-slowly-to-top", rows=alive)
             case.severity = "warning"
+        arrived = self._arrived(view, begin)
+        if arrived > 0:
+            case.add(-6.0 * arrived, "reward-near-top", value=course.reward.late)
+            case.severity = "warning"
         if len(entropy) >= 4 and not constant(view.series("reward", course.source).values[-frozen:]):
             early = stats.median(entropy.values[: max(2, len(entropy) // 3)])
             kept = stats.ratio(entropy.values[-1], early)
@@ -173,6 +177,14 @@ class Deadlock:
                 case.show_value(name, series.steps[before - 1], series.values[before - 1])
             case.show(series, begin)
         yield case
+
+    def _arrived(self, view: View, begin: float) -> float:
+        """0 to 1: how near its maximum the reward stood before all stood still: a run that had arrived, not a leap."""
+        reward, top = view.series("reward", view.course.source), view.course.top
+        before = [v for step, v in zip(reward.steps, reward.values, strict=True) if step < begin][-5:]
+        if len(before) < 3 or not top or reward.values[-1] < 0.9 * top:
+            return 0.0
+        return stats.ramp(stats.mean(before) / top, 0.85, 0.95)
 
     def _by_chance(self, view: View, dead: Series, begin: float, frozen: int) -> float:
         """0 to 1: how well a run that is dead in most rows anyway explains a dead stretch at its end.
