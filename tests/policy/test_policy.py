@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
 
+from levelhead.policy import attention
 from levelhead.policy.packing import TokenSequence, pack
 from levelhead.policy.policy import Policy
 from levelhead.text.codec import Codec
@@ -38,19 +40,22 @@ def pulls(sequences: list[TokenSequence]) -> list[torch.Tensor]:
 
 
 def in_plain(policy: Policy, sequences: list[TokenSequence], temperature: float) -> tuple[list[Any], list[Any]]:
-    stats = [alone(policy, s.context_ids, s.completion_ids, temperature) for s in sequences]
+    with policy.autocast():
+        stats = [alone(policy, s.context_ids, s.completion_ids, temperature) for s in sequences]
     loss = sum((p[0] * logp + p[1] * entropy).sum() for p, (logp, entropy) in zip(pulls(sequences), stats, strict=True))
     return stats, gradient(policy, loss)
 
 
 def in_packs(
-    policy: Policy, sequences: list[TokenSequence], temperature: float, tokens: int, share: bool
+    policy: Policy, sequences: list[TokenSequence], temperature: float, tokens: int, layout: str
 ) -> tuple[list[Any], list[Any]]:
     stats: dict[int, Any] = {}
     wanted = pulls(sequences)
     policy.model.zero_grad(set_to_none=True)
+    assert policy.branches or layout != "flat"
+    share, flat = layout != "apart", layout == "flat"
     with policy.training():
-        for micro in pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, share=share):
+        for micro in pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, share=share, flat=flat):
             found = policy.score(micro, temperature)
             logp, entropy = spread_out(micro, found.logp), spread_out(micro, found.entropy)
             sum((wanted[i][0] * logp[i] + wanted[i][1] * entropy[i]).sum() for i in logp).backward()
@@ -68,7 +73,7 @@ def close(found: list[Any], wanted: list[Any]) -> None:
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("layout", ["flat", "padded", "apart"])
 @pytest.mark.parametrize("tokens", [1, 24, 10_000])
 @pytest.mark.parametrize(
     "model",
@@ -76,20 +81,93 @@ def close(found: list[Any], wanted: list[Any]) -> None:
     ids=["full", "checkpointing", "lora", "lora-checkpointing"],
 )
 def test_packed_scores_and_gradients_equal_the_plain_computation(
-    model: dict[str, Any], tokens: int, share: bool
+    model: dict[str, Any], tokens: int, layout: str
 ) -> None:
-    policy = tiny_policy(**model)
-    if policy.lora:
-        for name, parameter in policy.model.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(1))
+    policy = adapted(**model)
     sequences = group()
     stats, grads = in_plain(policy, sequences, 0.8)
-    found, found_grads = in_packs(policy, sequences, 0.8, tokens, share)
+    found, found_grads = in_packs(policy, sequences, 0.8, tokens, layout)
     for (logp, entropy), (want_logp, want_entropy) in zip(found, stats, strict=True):
         close([logp, entropy], [want_logp.detach(), want_entropy.detach()])
     assert any(float(g.abs().max()) > 1e-3 for g in grads if g is not None)
     close(found_grads, grads)
+
+
+def adapted(**model: Any) -> Policy:
+    """A policy whose adapters, if any, change something."""
+    policy = tiny_policy(**model)
+    for name, parameter in policy.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(1))
+    return policy
+
+
+@pytest.mark.parametrize(
+    "model",
+    [{}, {"gradient_checkpointing": True}, {"lora": {"r": 4}}, {"lora": {"r": 4}, "gradient_checkpointing": True}],
+    ids=["full", "checkpointing", "lora", "lora-checkpointing"],
+)
+def test_half_precision_packs_are_as_exact_as_the_plain_computation_in_half_precision(model: dict[str, Any]) -> None:
+    sequences = group()
+    policy = adapted(**model)
+    exact, exact_grads = in_plain(policy, sequences, 0.8)
+    policy.compute_dtype = torch.bfloat16
+    plain, plain_grads = in_plain(policy, sequences, 0.8)
+    found, grads = in_packs(policy, sequences, 0.8, 10_000, "flat")
+
+    def error(one: list[Any], other: list[Any]) -> float:
+        a, b = (torch.cat([x.detach().flatten() for x in side if x is not None]) for side in (one, other))
+        return float((a - b).norm() / b.norm())
+
+    for i in range(2):
+        want = [stats[i] for stats in exact]
+        assert error([stats[i] for stats in found], want) < 2 * error([stats[i] for stats in plain], want)
+    assert error(grads, exact_grads) < 2 * error(plain_grads, exact_grads)
+
+
+def test_the_reference_reads_the_layout_of_the_policy_whenever_it_is_kept() -> None:
+    early, late = tiny_policy(), tiny_policy()
+    early.keep_reference(trained=False)
+    micros = [policy.pack(group(), 10_000)[0] for policy in (early, late)]
+    late.keep_reference(trained=False)
+    assert all(micro.nodes for micro in micros)
+    for policy, micro in zip((early, late), micros, strict=True):
+        torch.testing.assert_close(policy.reference_logp(micro), policy.score(micro).logp.detach())
+
+
+@pytest.mark.parametrize("broken", ["wrong", "refused", "unseen"])
+def test_attention_that_cannot_branch_is_announced_and_masked(
+    broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def attend(self: attention.Forest, _layer: int, query: torch.Tensor, *_: Any) -> torch.Tensor:
+        if broken == "refused":
+            raise ValueError("attention with softcap cannot run on branches")
+        self.seen += broken == "wrong"
+        return torch.zeros_like(query)
+
+    monkeypatch.setattr(attention.Forest, "attend", attend)
+    policy = tiny_policy()
+    with caplog.at_level("WARNING"):
+        micros = policy.pack(group(), 10_000)
+    assert not any(micro.nodes for micro in micros)
+    assert "padding and masks instead" in caplog.text
+    assert policy.base.config._attn_implementation == "sdpa"
+    layer = policy.base.get_decoder().layers[-1]
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in layer.modules())
+    found, _ = in_packs(policy, group(), 0.8, 10_000, "padded")
+    for one, other in zip(found, in_plain(policy, group(), 0.8)[0], strict=True):
+        close(list(one), [x.detach() for x in other])
+
+
+def test_a_saved_model_knows_nothing_of_our_attention(tmp_path: Path) -> None:
+    policy = tiny_policy()
+    assert policy.branches
+    policy.save(tmp_path)
+    assert "levelhead" not in (tmp_path / "config.json").read_text()
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    ids = torch.tensor([codec_ids()[:9]])
+    with torch.no_grad():
+        torch.testing.assert_close(again(input_ids=ids).logits, policy.model(input_ids=ids).logits)
 
 
 FAMILY = {

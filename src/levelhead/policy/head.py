@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-BLOCK_ELEMENTS = 1 << 24
-"""Logits held at once: 64 MiB in float32."""
+BLOCK_ELEMENTS = {"cpu": 1 << 20, "other": 1 << 24}
+"""Logits held at once: 4 MiB in float32 on a CPU, where the passes over them then stay in its cache; else 64 MiB."""
+
+_ROWS = {"cpu": 1024, "other": 8192}
+"""Tokens of a block at most."""
 
 
 def token_statistics(
@@ -20,15 +25,16 @@ def token_statistics(
     temperature: float = 1.0,
     softcap: float | None = None,
     scale: float = 1.0,
-    block_elements: int = BLOCK_ELEMENTS,
+    block_elements: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each target and entropy of its distribution, p = softmax(z / temperature).
 
-    ``z = cap(scale * (hidden @ weight.T + bias))`` is computed in blocks of tokens, forward and again in the
-    backward pass, so that memory grows with a block and not with tokens times vocabulary.  Sums run in float32 or
-    better.
+    ``z = cap(scale * (hidden @ weight.T + bias))`` is computed in blocks of tokens and of the vocabulary, forward and
+    again in the backward pass, so that memory grows with a block and not with tokens times vocabulary.  The softmax
+    runs over the blocks online (Milakov and Gimelshein 2018).  Sums run in float32 or better.
     Both outputs are differentiable: with p the distribution and H its entropy,
-    ``d logp_y / dz = (1_y - p) / T`` and ``dH / dz = -p (log p + H) / T``.
+    ``d logp_y / dz = (1_y - p) / T`` and ``dH / dz = -p (log p + H) / T``; where nothing depends on the entropies, its
+    part costs nothing.
 
     Args:
         hidden: (m, d) hidden states that predict the targets.
@@ -38,101 +44,139 @@ def token_statistics(
         temperature: Positive; the logits are divided by it.
         softcap: ``softcap * tanh(z / softcap)`` is applied to the logits (Gemma 2).
         scale: Factor on the logits (Cohere, Granite).
-        block_elements: Logits computed at once.
+        block_elements: Logits computed at once; by device unless given.
 
     Returns:
         (m,) log-probabilities and (m,) entropies in nats, float32 or better.
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive to score tokens, got {temperature}")
-    result: tuple[Tensor, Tensor] = _TokenStatistics.apply(
-        hidden, weight, bias, targets, temperature, softcap, scale, max(1, block_elements // weight.shape[0])
-    )  # type: ignore[no-untyped-call]
+    kind = "cpu" if hidden.device.type == "cpu" else "other"
+    elements = BLOCK_ELEMENTS[kind] if block_elements is None else block_elements
+    rows = max(1, min(len(targets), _ROWS[kind], elements))
+    shape = _Shape(temperature, softcap, scale, rows, max(1, elements // rows))
+    result: tuple[Tensor, Tensor] = _TokenStatistics.apply(hidden, weight, bias, targets, shape)  # type: ignore[no-untyped-call]
     return result
 
 
-def _logits(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, softcap: float | None, scale: float
-) -> tuple[Tensor, Tensor | None]:
-    """Tempered logits of a block in float32 or better, and the derivative of the soft cap where there is one."""
-    logits = hidden @ weight.T
-    logits = logits.to(_precise(logits))
-    if bias is not None:
-        logits = logits + bias.to(logits.dtype)
-    if scale != 1.0:
-        logits = logits * scale
-    slope = None
-    if softcap is not None:
-        capped = torch.tanh(logits / softcap)
-        slope = 1 - capped * capped
-        logits = capped * softcap
-    return logits / temperature if temperature != 1.0 else logits, slope
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What is done to the logits, and the size of a block of them."""
+
+    temperature: float
+    softcap: float | None
+    scale: float
+    rows: int
+    columns: int
+
+    @property
+    def factor(self) -> float:
+        """On logits and gradients, where no soft cap stands between scale and temperature."""
+        return self.scale / self.temperature
 
 
 def _precise(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
+def _blocks(total: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, total)) for start in range(0, total, size))
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape) -> tuple[Tensor, Tensor | None]:
+    """Tempered logits of a block in float32 or better, and the derivative of the soft cap where there is one."""
+    logits = hidden @ weight.T
+    logits = logits.to(_precise(logits))
+    if bias is not None:
+        logits += bias.to(logits.dtype)
+    if shape.softcap is None:
+        return (logits if shape.factor == 1.0 else logits.mul_(shape.factor)), None
+    capped = logits.mul_(shape.scale / shape.softcap).tanh_()
+    return capped * (shape.softcap / shape.temperature), 1 - capped * capped
+
+
+def _inside(targets: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
+    """Which targets lie in a block of the vocabulary, and where in it."""
+    found = ((targets >= columns.start) & (targets < columns.stop)).nonzero()[:, 0]
+    return found, targets[found] - columns.start
+
+
 class _TokenStatistics(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        temperature: float,
-        softcap: float | None,
-        scale: float,
-        block: int,
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, shape: _Shape
     ) -> tuple[Tensor, Tensor]:
         logp = torch.empty(len(targets), dtype=_precise(hidden), device=hidden.device)
-        entropy = torch.empty_like(logp)
+        entropy, normalizer = torch.empty_like(logp), torch.empty_like(logp)
         projection = weight.to(hidden.dtype)
-        for start in range(0, len(targets), block):
-            rows = slice(start, start + block)
-            logits, _ = _logits(hidden[rows], projection, bias, temperature, softcap, scale)
-            logprobs = logits.log_softmax(-1)
-            logp[rows] = logprobs.gather(-1, targets[rows, None]).squeeze(-1)
-            entropy[rows] = -(logprobs.exp() * logprobs).sum(-1)
-        ctx.save_for_backward(hidden, weight, bias, targets, entropy)
-        ctx.settings = (temperature, softcap, scale, block)
+        for rows in _blocks(len(targets), shape.rows):
+            top = mass = moment = drawn = logp.new_zeros(0)
+            for columns in _blocks(len(weight), shape.columns):
+                part = None if bias is None else bias[columns]
+                logits, _ = _logits(hidden[rows], projection[columns], part, shape)
+                high = logits.amax(-1)
+                if not columns.start:
+                    top, drawn = high, torch.empty_like(high)
+                    mass, moment = torch.zeros_like(high), torch.zeros_like(high)
+                found, where = _inside(targets[rows], columns)
+                drawn[found] = logits[found, where]
+                higher = torch.maximum(top, high)
+                shift = top - higher
+                # mass = sum exp(z - top), moment = sum (z - top) exp(z - top), both moved to the higher top.
+                moment = shift.exp() * (moment + mass * shift)
+                mass = shift.exp() * mass
+                top = higher
+                odds = logits.sub_(top[:, None]).exp()
+                mass += odds.sum(-1)
+                moment += odds.mul_(logits).sum(-1)
+            normalizer[rows] = top + mass.log()
+            logp[rows] = (drawn - top) - mass.log()
+            entropy[rows] = mass.log() - moment / mass
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(hidden, weight, bias, targets, normalizer, entropy)
+        ctx.shape = shape
         return logp, entropy
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, normalizer, entropy = ctx.saved_tensors
+        shape: _Shape = ctx.shape
         grad_logp, grad_entropy = grads
-        hidden, weight, bias, targets, entropy = ctx.saved_tensors
-        temperature, softcap, scale, block = ctx.settings
+        if grad_logp is None:
+            grad_logp = torch.zeros_like(normalizer)
         projection = weight.to(hidden.dtype)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
+        grad_hidden = torch.zeros_like(hidden, dtype=_precise(hidden)) if needs_hidden else None
         grad_weight = torch.zeros_like(weight, dtype=_precise(weight)) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=_precise(bias)) if needs_bias and bias is not None else None
-        for start in range(0, len(targets), block):
-            rows = slice(start, start + block)
-            logits, slope = _logits(hidden[rows], projection, bias, temperature, softcap, scale)
-            logprobs = logits.log_softmax(-1)
-            probs = logprobs.exp()
-            grad = -probs * (grad_logp[rows, None] + grad_entropy[rows, None] * (logprobs + entropy[rows, None]))
-            grad.scatter_add_(-1, targets[rows, None], grad_logp[rows, None])
-            grad *= scale / temperature
-            if slope is not None:
-                grad *= slope
-            cast = grad.to(hidden.dtype)
-            if grad_hidden is not None:
-                grad_hidden[rows] = cast @ projection
-            if grad_weight is not None:
-                grad_weight += (cast.T @ hidden[rows]).to(grad_weight.dtype)
-            if grad_bias is not None:
-                grad_bias += grad.sum(0)
-        return (
-            grad_hidden,
-            None if grad_weight is None else grad_weight.to(weight.dtype),
-            None if grad_bias is None else grad_bias.to(bias.dtype),
-            None,
-            None,
-            None,
-            None,
-            None,
-        )
+        for rows in _blocks(len(targets), shape.rows):
+            for columns in _blocks(len(weight), shape.columns):
+                part = None if bias is None else bias[columns]
+                logits, slope = _logits(hidden[rows], projection[columns], part, shape)
+                logprobs = logits.sub_(normalizer[rows, None])
+                if grad_entropy is None:
+                    grad = logprobs.exp_().mul_(-grad_logp[rows, None])
+                else:
+                    pull = (logprobs + entropy[rows, None]).mul_(grad_entropy[rows, None]).add_(grad_logp[rows, None])
+                    grad = logprobs.exp_().mul_(pull).neg_()
+                found, where = _inside(targets[rows], columns)
+                grad[found, where] += grad_logp[rows][found]
+                if slope is not None:
+                    grad *= slope
+                cast = grad.to(hidden.dtype)
+                if grad_hidden is not None:
+                    _add_product(grad_hidden[rows], cast, projection[columns])
+                if grad_weight is not None:
+                    _add_product(grad_weight[columns], cast.T, hidden[rows])
+                if grad_bias is not None:
+                    grad_bias[columns] += grad.sum(0)
+        whole = [(grad_hidden, hidden), (grad_weight, weight), (grad_bias, bias)]
+        return (*(None if g is None else g.mul_(shape.factor).to(of.dtype) for g, of in whole), None, None)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add ``a @ b`` to a total of the same or a better precision, in place."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b

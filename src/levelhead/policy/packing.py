@@ -3,6 +3,9 @@
 The K rollouts of a prompt share its tokens, and the turns of an episode share their history.  A *row* holds the
 trie of some sequences in depth-first order: every distinct prefix once.  A token attends to its own ancestors
 only and sits at its depth, so that the computation equals that of the sequences one by one, gradients included.
+
+Two layouts carry the same rows: *flat*, all of them one behind the other for :mod:`levelhead.policy.attention`, where
+no padding is computed; and *padded*, one row a tree under a dense mask, for models and devices that need one.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from levelhead.policy.attention import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,13 @@ class _Row:
     depths: list[int]
     paths: list[tuple[int, Tensor]]
     """For each sequence its index in the caller's list and the row position of each of its tokens."""
-    chain: bool
+    fresh: list[tuple[int, int]]
+    """For each sequence how many tokens it shares with the one before it, and where the others start in the row."""
+
+    @property
+    def chain(self) -> bool:
+        """Whether the row is one plain sequence."""
+        return len(self.paths) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +69,12 @@ class MicroBatch:
         indices: Position in the caller's list of each of the n sequences, in order.
         input_ids: (rows, length) tokens, right padded.
         position_ids: (rows, length) depth of each token, or ``None`` where every row is one plain sequence.
-        attention_mask: (rows, 1, length, length) boolean, true where a query may look; ``None`` for plain causal.
+        attention_mask: (rows, 1, length, length) boolean, true where a query may look; ``None`` for plain causal, and
+            where there are nodes.
         gather: (m,) flat row position whose hidden state predicts each completion token.
         targets: (m,) the completion tokens, sequence after sequence.
         lengths: Completion tokens of each sequence; they sum to m.
+        nodes: Of the only row, in the flat layout; empty in the padded one.
     """
 
     indices: tuple[int, ...]
@@ -71,6 +84,7 @@ class MicroBatch:
     gather: Tensor
     targets: Tensor
     lengths: tuple[int, ...]
+    nodes: tuple[Node, ...] = ()
 
     @property
     def computed_tokens(self) -> int:
@@ -87,6 +101,7 @@ class MicroBatch:
             self.gather.to(device),
             self.targets.to(device),
             self.lengths,
+            self.nodes,
         )
 
     def pad(self, flat: Tensor) -> Tensor:
@@ -99,7 +114,9 @@ class MicroBatch:
         return (torch.arange(max(self.lengths), device=lengths.device) < lengths[:, None]).float()
 
 
-def pack(sequences: Sequence[TokenSequence], *, tokens: int, pad_id: int = 0, share: bool = True) -> list[MicroBatch]:
+def pack(
+    sequences: Sequence[TokenSequence], *, tokens: int, pad_id: int = 0, share: bool = True, flat: bool = False
+) -> list[MicroBatch]:
     """Pack sequences into micro-batches of at most ``tokens`` computed tokens.
 
     A bundle whose tree is larger than the budget is split; a single longer sequence gets a micro-batch of its own.
@@ -110,6 +127,7 @@ def pack(sequences: Sequence[TokenSequence], *, tokens: int, pad_id: int = 0, sh
         pad_id: Any valid token id; padding is never looked at.
         share: Whether prefixes are shared; without, every sequence is a row (models with recurrent or
             convolution layers, whose state cannot branch).
+        flat: Whether rows are laid out one behind the other; needs a model that computes attention over nodes.
 
     Returns:
         Micro-batches that together hold each sequence exactly once.
@@ -117,6 +135,8 @@ def pack(sequences: Sequence[TokenSequence], *, tokens: int, pad_id: int = 0, sh
     if tokens < 1:
         raise ValueError(f"a micro-batch needs a budget of at least one token, got {tokens}")
     rows = _rows(sequences, tokens, share)
+    if flat:
+        return _flat_batches(rows, sequences, tokens)
     rows.sort(key=lambda row: (row.chain, -len(row.tokens)))
     batches: list[MicroBatch] = []
     pending: list[_Row] = []
@@ -146,16 +166,22 @@ def _trees(sequences: Sequence[TokenSequence], members: list[int], budget: int) 
     for ids, index in sorted((sequences[i].input_ids, i) for i in members):
         shared = _common(previous, ids) if row is not None else 0
         if row is None or len(row.tokens) + len(ids) - shared > budget:
-            row = _Row([], [], [], chain=True)
+            row = _Row([], [], [], [])
             rows.append(row)
             shared = 0
-        start = len(row.tokens)
-        row.tokens.extend(ids[shared:])
-        row.depths.extend(range(shared, len(ids)))
-        fresh = torch.arange(start, len(row.tokens))
-        row.paths.append((index, torch.cat([row.paths[-1][1][:shared], fresh]) if shared else fresh))
+        _append(row, index, ids, shared)
         previous = ids
-    return [row if len(row.paths) == 1 else _Row(row.tokens, row.depths, row.paths, chain=False) for row in rows]
+    return rows
+
+
+def _append(row: _Row, index: int, ids: tuple[int, ...], shared: int) -> None:
+    """Put a sequence into a row behind one that it shares its first tokens with."""
+    start = len(row.tokens)
+    row.tokens.extend(ids[shared:])
+    row.depths.extend(range(shared, len(ids)))
+    row.fresh.append((shared, start))
+    fresh = torch.arange(start, len(row.tokens))
+    row.paths.append((index, torch.cat([row.paths[-1][1][:shared], fresh]) if shared else fresh))
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
@@ -168,6 +194,84 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
         else:
             high = middle - 1
     return low
+
+
+def trie(sequences: Sequence[Sequence[int]]) -> tuple[list[int], list[int], list[Tensor], list[Node]]:
+    """Lay out token sequences as one forest, every distinct prefix once.
+
+    Returns:
+        Tokens and depths of the flat row, the row position of each token of each sequence, and the nodes.
+    """
+    row = _Row([], [], [], [])
+    previous: Sequence[int] = ()
+    for ids, index in sorted((tuple(ids), i) for i, ids in enumerate(sequences)):
+        _append(row, index, ids, _common(tuple(previous), ids))
+        previous = ids
+    paths = dict(row.paths)
+    return row.tokens, row.depths, [paths[i] for i in range(len(sequences))], _nodes(row, 0)
+
+
+def _nodes(row: _Row, offset: int) -> list[Node]:
+    """Cut a row into runs without a branch; positions count from ``offset``.
+
+    Sequences come in lexicographic order.  One that shares d tokens with its predecessor closes every open run below
+    depth d: the part of a run above d stays open, and gets descendants.
+    """
+    done: list[Node] = []
+    runs: list[tuple[int, int, int]] = []  # open ones: position of the first token, its depth, depth behind the last
+    total = len(row.tokens)
+
+    def close(depth: int, end: int) -> None:
+        while runs and runs[-1][2] > depth:
+            position, first, last = runs.pop()
+            cut = max(depth, first)
+            done.append(Node(offset + position + cut - first, offset + position + last - first, offset + end))
+            if cut > first:
+                runs.append((position, first, cut))
+
+    starts = [start for _, start in row.fresh] + [total]
+    for (shared, start), stop in zip(row.fresh, starts[1:], strict=True):
+        close(shared, start)
+        if stop > start:
+            runs.append((start, shared, shared + stop - start))
+    close(0, total)
+    return sorted(done, key=lambda node: node.start)
+
+
+def _flat_batches(rows: list[_Row], sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
+    """Fill micro-batches with whole rows, in order."""
+    batches: list[list[_Row]] = []
+    room = 0
+    for row in rows:
+        if not batches or len(row.tokens) > room:
+            batches.append([])
+            room = tokens
+        batches[-1].append(row)
+        room -= len(row.tokens)
+    return [_flat(batch, sequences) for batch in batches]
+
+
+def _flat(rows: list[_Row], sequences: Sequence[TokenSequence]) -> MicroBatch:
+    indices: list[int] = []
+    gather: list[Tensor] = []
+    nodes: list[Node] = []
+    offset = 0
+    for row in rows:
+        nodes += _nodes(row, offset)
+        for index, path in row.paths:
+            indices.append(index)
+            gather.append(path[len(sequences[index].context_ids) - 1 :] + offset)
+        offset += len(row.tokens)
+    return MicroBatch(
+        tuple(indices),
+        torch.tensor([[token for row in rows for token in row.tokens]]),
+        torch.tensor([[depth for row in rows for depth in row.depths]]),
+        None,
+        torch.cat(gather),
+        torch.tensor([token for i in indices for token in sequences[i].completion_ids]),
+        tuple(len(sequences[i].completion_ids) for i in indices),
+        tuple(nodes),
+    )
 
 
 def _batch(rows: list[_Row], sequences: Sequence[TokenSequence], pad_id: int) -> MicroBatch:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +16,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from levelhead.policy import attention
 from levelhead.policy.head import token_statistics
 from levelhead.policy.packing import MicroBatch, TokenSequence, pack
+from levelhead.policy.trim import trim_last_layer
 from levelhead.text.codec import Codec
 
 REFERENCE_ADAPTER = "reference"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class Policy:
         self.lora = hasattr(model, "peft_config")
         self.base: PreTrainedModel = model.get_base_model() if self.lora else model
         self.shares_prefixes = _can_branch(self.base)
+        self._branches: bool | None = None if self.shares_prefixes and self.device.type == "cpu" else False
         self._head = _Head.of(self.base)
         self._reference: nn.Module | str | None = None
 
@@ -66,7 +73,24 @@ class Policy:
 
     def pack(self, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
         """Pack sequences for this model; see :func:`levelhead.policy.packing.pack`."""
-        return pack(sequences, tokens=tokens, pad_id=self.codec.pad_id, share=self.shares_prefixes)
+        flat = self.branches and not self._attention_dropout
+        return pack(sequences, tokens=tokens, pad_id=self.codec.pad_id, share=self.shares_prefixes, flat=flat)
+
+    @property
+    def branches(self) -> bool:
+        """Whether the model computes attention over nodes (:mod:`levelhead.policy.attention`).
+
+        Found out once, by comparing it with a dense mask on this model; where they differ, or the model does not hand
+        its attention what it needs, sequences are padded and masked instead, and a warning says so.
+        """
+        if self._branches is None:
+            self._branches = self._try_branches()
+        return self._branches
+
+    @property
+    def _attention_dropout(self) -> bool:
+        modules = self.base.modules()
+        return any(isinstance(p := getattr(m, "attention_dropout", 0), float) and p > 0 for m in modules)
 
     def score(self, batch: MicroBatch, temperature: float = 1.0) -> TokenStats:
         """Log-probability and entropy of every completion token of a micro-batch, differentiable."""
@@ -104,7 +128,7 @@ class Policy:
                 longer today's policy.
         """
         if not self.lora:
-            self._reference = _frozen_copy(self.base)
+            self._reference = self._frozen_copy()
         elif trained:
             self._copy_adapter()
             self._reference = REFERENCE_ADAPTER
@@ -144,7 +168,7 @@ class Policy:
     def load_reference_weights(self, weights: dict[str, Tensor]) -> None:
         """Restore a reference that :meth:`reference_weights` gave."""
         if not isinstance(self._reference, nn.Module):
-            self._reference = _frozen_copy(self.base)
+            self._reference = self._frozen_copy()
         self._reference.load_state_dict(weights)
 
     @contextlib.contextmanager
@@ -175,14 +199,48 @@ class Policy:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=self.compute_dtype)
 
+    @torch.no_grad()
+    def _try_branches(self) -> bool:
+        """Compare both layouts on a small tree, and install what the flat one needs where they agree."""
+        found = [TokenSequence((0, 1, 2), (1, 2)), TokenSequence((0, 1, 2), (2, 1, 2)), TokenSequence((2,), (0, 1))]
+        (padded,), (flat,) = pack(found, tokens=100), pack(found, tokens=100, flat=True)
+        padded, flat = padded.to(self.device), flat.to(self.device)
+        before = self.base.config._attn_implementation
+        with self._autocast():
+            want = self._hidden(self.base, padded).float()
+            self.base.config._attn_implementation = attention.NAME
+            hooks = trim_last_layer(self.base.get_decoder())
+            try:
+                gap = float((self._hidden(self.base, flat).float() - want).norm() / want.norm())
+                why = f"its outputs differ by {gap:.2g}"
+            except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+                gap, why = math.inf, str(error).partition("\n")[0]
+        exact = self.compute_dtype == self.base.dtype == torch.float32
+        if gap <= (1e-4 if exact else 5e-2):
+            return True
+        for hook in hooks:
+            hook.remove()
+        self.base.config._attn_implementation = before
+        name = type(self.base).__name__
+        _log.warning("%s does not compute attention over prefix trees: padding and masks instead (%s)", name, why)
+        return False
+
     @staticmethod
     def _hidden(model: Any, batch: MicroBatch) -> Tensor:
+        """(m, d) last hidden states that predict the completion tokens."""
+        mask, extra, forest = batch.attention_mask, {}, None
+        if batch.nodes:
+            forest = attention.Forest(batch.nodes, model.config.num_hidden_layers, batch.gather.unique())
+            mask, extra = attention.unused_mask(batch.input_ids.device), {"branches": forest}
         output = model.get_decoder()(
             input_ids=batch.input_ids,
-            attention_mask=batch.attention_mask,
+            attention_mask=mask,
             position_ids=batch.position_ids,
             use_cache=False,
+            **extra,
         )
+        if forest is not None and forest.seen != model.config.num_hidden_layers:
+            raise RuntimeError(f"{forest.seen} of {model.config.num_hidden_layers} layers looked at the prefix tree")
         hidden: Tensor = output.last_hidden_state
         return hidden.flatten(0, 1)[batch.gather]
 
@@ -211,6 +269,14 @@ class Policy:
             yield
         finally:
             self.model.set_adapter(active)
+
+    def _frozen_copy(self) -> nn.Module:
+        """A copy that reads the micro-batches that are packed for the policy."""
+        _ = self.branches  # found out before the copy is made, which then computes its attention in the same way
+        clone = copy.deepcopy(self.base)
+        clone.requires_grad_(False)
+        clone.eval()
+        return clone
 
     def _copy_adapter(self) -> None:
         from peft import get_peft_model_state_dict, set_peft_model_state_dict
@@ -253,11 +319,6 @@ def _can_branch(model: PreTrainedModel) -> bool:
     uses_window = window is not None and getattr(model.config, "use_sliding_window", True)
     implementation = getattr(model.config, "_attn_implementation", "sdpa")
     recurrent = bool(getattr(model, "_is_stateful", False))
-    return kinds == {"full_attention"} and not uses_window and not recurrent and implementation == "sdpa"
-
-
-def _frozen_copy(model: PreTrainedModel) -> nn.Module:
-    clone = copy.deepcopy(model)
-    clone.requires_grad_(False)
-    clone.eval()
-    return clone
+    return (
+        kinds == {"full_attention"} and not uses_window and not recurrent and implementation in ("sdpa", attention.NAME)
+    )

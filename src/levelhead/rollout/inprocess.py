@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import DynamicCache
 
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import FinishReason, Prompt, Turn
+from levelhead.rollout.decode import make_decoder
 from levelhead.rollout.draws import uniforms
 from levelhead.rollout.logits import LogitsPipeline, draw
 
@@ -92,87 +92,50 @@ class InProcessSampler:
         """Draw every row to its end."""
         codec = self._policy.codec
         device = self._policy.device
+        budget = controls.max_new_tokens
         stops = torch.tensor(sorted(codec.stop_ids), device=device)
-        logits, cache, mask = self._prefill(prompts, k)
+        decoder = make_decoder(self._policy, prompts, k, budget)
+        logits = decoder.start()
         pipeline = LogitsPipeline(controls, codec.stop_ids, logits.shape[-1])
-        live = list(range(len(rows)))
+        live = torch.arange(len(rows), device=device)
         draws = torch.from_numpy(np.stack([row.draws for row in rows])).to(device)
-        history = torch.zeros((len(rows), 0), dtype=torch.long, device=device)
+        # One line a row; a row that has left keeps what it has.
+        drawn = torch.zeros((len(rows), budget), dtype=torch.long, device=device)
+        logprobs, behaviour = logits.new_zeros(drawn.shape), logits.new_zeros(drawn.shape)
         alive = torch.ones(len(rows), dtype=torch.bool, device=device)
-        columns: list[tuple[list[int], Tensor, Tensor, Tensor]] = []
-        for position in range(controls.max_new_tokens):
+        for position in range(budget):
+            history = drawn[live, :position] if pipeline.needs_history else drawn[live, :0]
             chance = pipeline(logits, history, position)
             if controls.temperature == 0:
                 tokens = chance.behaviour_bv.argmax(-1)
             else:
                 tokens = draw(chance.behaviour_bv, draws[:, position])
             index = tokens[:, None]
-            logprobs, behaviour = chance.policy_bv.gather(1, index)[:, 0], chance.behaviour_bv.gather(1, index)[:, 0]
-            columns.append((live, tokens, logprobs, behaviour))
+            drawn[live, position] = tokens
+            logprobs[live, position] = chance.policy_bv.gather(1, index)[:, 0]
+            behaviour[live, position] = chance.behaviour_bv.gather(1, index)[:, 0]
             if chance.suppressed_b is not None:
                 self.suppressed += float(chance.suppressed_b[alive].sum())
             alive = alive & ~torch.isin(tokens, stops)
             left = int(alive.sum())
-            if left == 0 or position + 1 == controls.max_new_tokens:
+            if left == 0 or position + 1 == budget:
                 break
-            history = torch.cat([history, index], 1)
             if len(live) - left >= max(1, COMPACT_FRACTION * len(live)):
                 keep = alive.nonzero()[:, 0]
-                cache.batch_select_indices(keep)
-                mask, draws, history, tokens = mask[keep], draws[keep], history[keep], tokens[keep]
-                live = [live[i] for i in keep.tolist()]
+                decoder.keep(keep)
+                draws, tokens, live = draws[keep], tokens[keep], live[keep]
                 alive = torch.ones(len(live), dtype=torch.bool, device=device)
-            mask = torch.cat([mask, mask.new_ones((len(live), 1))], 1)
-            logits = self._forward(tokens[:, None], mask, cache)
-        _collect(rows, columns, codec.stop_ids)
-
-    def _prefill(self, prompts: list[Prompt], k: int) -> tuple[Tensor, DynamicCache, Tensor]:
-        """Run each different prompt once, left padded, and hand its last logits and cache to its rows, k a prompt."""
-        device = self._policy.device
-        place = {token_ids: row for row, token_ids in enumerate(dict.fromkeys(p.token_ids for p in prompts))}
-        longest = max(map(len, place))
-        ids = torch.full((len(place), longest), self._policy.codec.pad_id)
-        mask = torch.zeros((len(place), longest), dtype=torch.long)
-        for token_ids, row in place.items():
-            ids[row, longest - len(token_ids) :] = torch.tensor(token_ids)
-            mask[row, longest - len(token_ids) :] = 1
-        mask = mask.to(device)
-        cache = DynamicCache(config=self._policy.base.config)
-        logits = self._forward(ids.to(device), mask, cache)
-        if k == 1 and len(place) == len(prompts):
-            return logits, cache, mask
-        rows = torch.tensor([place[prompt.token_ids] for prompt in prompts for _ in range(k)], device=device)
-        cache.batch_select_indices(rows)
-        return logits[rows], cache, mask[rows]
-
-    def _forward(self, ids: Tensor, mask: Tensor, cache: DynamicCache) -> Tensor:
-        """Float32 logits of the last position; positions count real tokens only."""
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        padded = None if bool(mask.all()) else mask
-        with self._policy.autocast():
-            output = self._policy.base(
-                input_ids=ids,
-                attention_mask=padded,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-        logits: Tensor = output.logits[:, -1].float()
-        return logits
+            logits = decoder.step(tokens)
+        _collect(rows, drawn[:, : position + 1], logprobs, behaviour, stops)
 
 
-def _collect(
-    rows: list[_Row], columns: list[tuple[list[int], Tensor, Tensor, Tensor]], stop_ids: frozenset[int]
-) -> None:
-    """Hand the drawn columns back to their rows, each up to and with its stop token."""
-    for live, tokens, logprobs, behaviour in columns:
-        drawn = zip(live, tokens.tolist(), logprobs.tolist(), behaviour.tolist(), strict=True)
-        for index, token, logprob, drawn_logprob in drawn:
-            row = rows[index]
-            if row.finish is None:
-                row.tokens.append(token)
-                row.logprobs.append(logprob)
-                row.behaviour.append(drawn_logprob)
-                if token in stop_ids:
-                    row.finish = "stop"
+def _collect(rows: list[_Row], drawn: Tensor, logprobs: Tensor, behaviour: Tensor, stops: Tensor) -> None:
+    """Hand the drawn tokens back to their rows, each up to and with its stop token."""
+    stopped = torch.isin(drawn, stops)
+    first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, drawn.shape[1]).tolist()
+    ended = stopped.any(1).tolist()
+    for row, length, end, *values in zip(
+        rows, first, ended, drawn.tolist(), logprobs.tolist(), behaviour.tolist(), strict=True
+    ):
+        row.tokens, row.logprobs, row.behaviour = (value[:length] for value in values)
+        row.finish = "stop" if end else None

@@ -17,6 +17,8 @@ from levelhead.recipe.sampling import Sampling
 
 # The nucleus is looked for among this many top tokens first; the whole vocabulary is sorted only where it is larger.
 _NUCLEUS_GUESS = 256
+# Above this mass of stop tokens, what they leave is normalised from the logits: 1 - mass has lost its precision.
+_MOST_SUPPRESSED = 0.9
 # Tokens whose mass is summed as one before a draw looks inside.
 _BLOCK = 512
 
@@ -89,6 +91,10 @@ class LogitsPipeline:
         suppresses = len(self._stops) > 0 and c.min_new_tokens > 0 and _any(lengths_b < c.min_new_tokens)
         if not (self.needs_history or suppresses or self._truncates or c.temperature == 0):
             return Distribution(policy_bv, policy_bv, None)
+        if isinstance(lengths_b, int) and not (self.needs_history or self._truncates or c.temperature == 0):
+            bound = self._without_stops(policy_bv)
+            if bound is not None:
+                return bound
 
         lengths_b = torch.as_tensor(lengths_b, device=logits_bv.device).expand(len(logits_bv))
         shaped_bv = logits_bv
@@ -111,6 +117,15 @@ class LogitsPipeline:
         suppressed_b = free_bv[:, stops].exp().sum(-1) * early_b
         bound_bv = self._finish(_unless_empty(shaped_bv, shaped_bv.index_fill(1, stops, -math.inf)))
         return Distribution(policy_bv, torch.where(early_b[:, None], bound_bv, free_bv), suppressed_b)
+
+    def _without_stops(self, policy_bv: Tensor) -> Distribution | None:
+        """What is left where nothing acts but the minimum length; ``None`` where stop tokens leave too little."""
+        stops = self._stops.to(policy_bv.device)
+        suppressed_b = policy_bv[:, stops].exp().sum(-1)
+        if not bool((suppressed_b < _MOST_SUPPRESSED).all()):
+            return None
+        bound_bv = (policy_bv - torch.log1p(-suppressed_b)[:, None]).index_fill_(1, stops, -math.inf)
+        return Distribution(policy_bv, bound_bv, suppressed_b)
 
     def _finish(self, logits_bv: Tensor) -> Tensor:
         """Apply temperature and truncation; returns log-probabilities."""

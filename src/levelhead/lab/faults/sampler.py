@@ -12,6 +12,7 @@ import torch
 import levelhead.rollout.inprocess
 from levelhead.lab.faults.registry import fault, replaced
 from levelhead.policy.policy import Policy
+from levelhead.rollout.decode import PaddedDecoder
 from levelhead.rollout.inprocess import InProcessSampler
 from levelhead.rollout.logits import Distribution, LogitsPipeline
 
@@ -45,22 +46,26 @@ def _response_cut_by_padding_count() -> Iterator[None]:
         yield
 
 
-def _forward(positions_of: Callable[[Any, Any], Any], masked: bool) -> Any:
-    """Return a sampler's forward pass with other positions, or without the mask over padding."""
+def _padded(positions_of: Callable[[Any, Any], Any], masked: bool) -> Iterator[None]:
+    """Let the sampler pad its prompts, with other positions, or without the mask over padding."""
 
-    def forward(self: Any, ids: Any, mask: Any, cache: Any) -> Any:
+    def forward(self: Any, ids: Any, mask: Any) -> Any:
         with self._policy.autocast():
             output = self._policy.base(
                 input_ids=ids,
                 attention_mask=mask if masked else None,
                 position_ids=positions_of(ids, mask),
-                past_key_values=cache,
+                past_key_values=self._cache,
                 use_cache=True,
                 logits_to_keep=1,
             )
         return output.logits[:, -1].float()
 
-    return forward
+    with (
+        replaced(PaddedDecoder, "forward", lambda _: forward),
+        replaced(levelhead.rollout.inprocess, "make_decoder", lambda _: PaddedDecoder),
+    ):
+        yield
 
 
 @fault("positions-count-padding", "while decoding, positions count the padding on the left")
@@ -69,8 +74,7 @@ def _positions_count_padding() -> Iterator[None]:
         real = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         return real if ids.shape[1] > 1 else torch.full_like(ids, mask.shape[1] - 1)
 
-    with replaced(InProcessSampler, "_forward", lambda _: _forward(positions, masked=True)):
-        yield
+    yield from _padded(positions, masked=True)
 
 
 @fault("attention-to-padding", "the sampler's attention looks at the padding on the left")
@@ -78,8 +82,7 @@ def _attention_to_padding() -> Iterator[None]:
     def positions(ids: Any, mask: Any) -> Any:
         return (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
 
-    with replaced(InProcessSampler, "_forward", lambda _: _forward(positions, masked=False)):
-        yield
+    yield from _padded(positions, masked=False)
 
 
 @fault("draws-depend-on-the-batch", "all rows share one random generator, so a draw depends on its neighbours")
@@ -120,11 +123,11 @@ def _penalties_count_the_prompt() -> Iterator[None]:
     rows: dict[str, Any] = {}
 
     def prefill(real: Any) -> Any:
-        def run(self: Any, prompts: Sequence[Any], k: int) -> Any:
+        def run(policy: Policy, prompts: Sequence[Any], k: int, budget: int) -> Any:
             longest = max(len(prompt.token_ids) for prompt in prompts)
             padded = [(*p.token_ids, *[p.token_ids[0]] * (longest - len(p.token_ids))) for p in prompts]
-            rows["ids"] = torch.tensor(padded).repeat_interleave(k, 0).to(self._policy.device)
-            return real(self, prompts, k)
+            rows["ids"] = torch.tensor(padded).repeat_interleave(k, 0).to(policy.device)
+            return real(policy, prompts, k, budget)
 
         return run
 
@@ -137,7 +140,10 @@ def _penalties_count_the_prompt() -> Iterator[None]:
 
         return pipeline
 
-    with replaced(InProcessSampler, "_prefill", prefill), replaced(LogitsPipeline, "__call__", call):
+    with (
+        replaced(levelhead.rollout.inprocess, "make_decoder", prefill),
+        replaced(LogitsPipeline, "__call__", call),
+    ):
         yield
 
 

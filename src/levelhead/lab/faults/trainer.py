@@ -17,8 +17,8 @@ def _packed(change: Callable[[MicroBatch, Sequence[TokenSequence], int], MicroBa
     """Change every micro-batch that the trainer packs."""
 
     def make(real: Any) -> Any:
-        def pack(sequences: Sequence[TokenSequence], *, tokens: int, pad_id: int = 0, share: bool = True) -> Any:
-            packed = real(sequences, tokens=tokens, pad_id=pad_id, share=share)
+        def pack(sequences: Sequence[TokenSequence], *, pad_id: int = 0, **options: Any) -> Any:
+            packed = real(sequences, pad_id=pad_id, **options)
             return [change(micro, sequences, pad_id) for micro in packed]
 
         return pack

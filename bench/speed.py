@@ -1,0 +1,224 @@
+"""One GRPO step, ours and TRL's side by side: alternating in one run, on the same model, prompts and token counts.
+
+    python bench/speed.py --peer ~/trl/bin/python [--workloads balanced page] [--repeats 5] [--threads 2]
+
+TRL runs in its own environment: ``--peer`` (or ``LEVELHEAD_BENCH_TRL``) is its Python, with ``trl`` and, for the
+workload ``lora``, ``peft`` installed.  Without one, ours is measured alone, and the table says so.
+
+First both sides compute the gradient of one fixed batch, and the two are compared: they do the same work.  Then each
+does ``--warmup`` steps, then the sides take turns.  Peak memory, above what imports alone take, comes from processes
+of its own.  The table goes to stdout, everything measured to ``--out``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from speedlib import compare, roofline
+from speedlib.workloads import WORKLOADS, Workload, write
+
+HERE = Path(__file__).parent
+PEER = "LEVELHEAD_BENCH_TRL"
+
+PEER_SETTINGS: dict[str, dict[str, Any]] = {
+    "whole batch at once": {},
+    "8 rows at once": {"accumulate": "rows/8"},
+    "gradient checkpointing": {"gradient_checkpointing": True},
+    "bf16": {"bf16": True},
+    "continuous batching": {"use_transformers_continuous_batching": True},
+    "static cache": {"cache_implementation": "static"},
+}
+"""What ``--explore`` tries for TRL."""
+
+PEER_BEST: dict[str, str] = dict.fromkeys(WORKLOADS, "whole batch at once")
+"""What ``--explore`` found to be TRL's fastest for each workload, at float32."""
+
+
+class Worker:
+    """A process that does one step when told to."""
+
+    def __init__(self, command: list[str], threads: int, path: str) -> None:
+        variables = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
+        self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed with the worker
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=variables
+        )
+        self.hello = self._answer()
+
+    def ask(self, *command: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(command) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise RuntimeError("".join(self._errors.readlines()[-12:]))
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._errors.close()
+
+
+class Bench:
+    """One workload on disk, and the workers that run it."""
+
+    def __init__(self, options: argparse.Namespace, workload: Workload, folder: Path) -> None:
+        self.options, self.workload, self.folder = options, workload, folder
+        write(workload, folder)
+
+    def ours(self) -> Worker:
+        command = [sys.executable, str(HERE / "speedlib" / "ours.py"), str(self.folder), self.options.ours]
+        return Worker(command, self.options.threads, os.environ.get("PYTHONPATH", ""))
+
+    def peer(self, setting: str) -> Worker:
+        settings = dict(PEER_SETTINGS[setting])
+        if settings.get("accumulate") == "rows/8":
+            settings["accumulate"] = self.workload.rows // 8
+        command = [self.options.peer, str(HERE / "speedlib" / "trl_side.py"), str(self.folder), json.dumps(settings)]
+        return Worker(command, self.options.threads, self.options.peer_path)
+
+    def side_by_side(self) -> dict[str, Any]:
+        """Gradients, then alternating steps, then memory."""
+        setting = PEER_BEST[self.workload.name]
+        makers = {"ours": self.ours} | ({"trl": lambda: self.peer(setting)} if self.options.peer else {})
+        workers = {name: make() for name, make in makers.items()}
+        found: dict[str, Any] = {"workload": asdict(self.workload), "trl_setting": setting, "load": os.getloadavg()[0]}
+        found["versions"] = {name: worker.hello["versions"] for name, worker in workers.items()}
+        paths = {name: self.folder / f"{name}.safetensors" for name in workers}
+        for name, worker in workers.items():
+            worker.ask("gradient", str(paths[name]))
+        if "trl" in workers:
+            found["gradient"] = compare.gradients(paths["ours"], paths["trl"])
+        for _ in range(self.options.warmup):
+            for worker in workers.values():
+                worker.ask("step")
+        rows: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
+        for _ in range(self.options.repeats):
+            for name, worker in workers.items():
+                rows[name].append(worker.ask("step"))
+        for worker in workers.values():
+            worker.close()
+        found["steps"] = rows
+        found["summary"] = {name: compare.summary(steps) for name, steps in rows.items()}
+        found["memory"] = {name: self.peak(make()) for name, make in makers.items()}
+        return found
+
+    def peak(self, worker: Worker) -> dict[str, int]:
+        for _ in range(3):
+            worker.ask("step")
+        found: dict[str, int] = worker.ask("memory")
+        worker.close()
+        return found
+
+    def explore(self) -> dict[str, Any]:
+        """Try TRL's settings one by one."""
+        found: dict[str, Any] = {}
+        for setting in PEER_SETTINGS:
+            try:
+                worker = self.peer(setting)
+                for _ in range(self.options.warmup):
+                    worker.ask("step")
+                steps = [worker.ask("step") for _ in range(self.options.repeats)]
+                found[setting] = {"summary": compare.summary(steps), **worker.ask("memory")}
+                worker.close()
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                found[setting] = {"error": str(error).strip().splitlines()[-1]}
+            print(f"{self.workload.name}: {setting}: {json.dumps(found[setting])[:300]}", file=sys.stderr)
+        return found
+
+
+def table(results: dict[str, Any]) -> str:
+    """The Markdown table of the side-by-side runs."""
+    lines = [
+        (
+            "| workload | side | s a step (range) | sampling | scoring | forward/backward | optimizer | tokens/s "
+            "| peak memory | faster | memory |"
+        ),
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, found in results.items():
+        whole = {side: summary["seconds"]["median"] for side, summary in found["summary"].items()}
+        for side, summary in found["summary"].items():
+            seconds = summary["seconds"]
+            parts = [f"{summary[key]['median']:.2f}" for key in ("sampling", "scoring", "backward", "optimizer")]
+            peak = found["memory"][side]["peak"]
+            ratio, share = "", ""
+            if side == "ours" and "trl" in whole:
+                ratio = f"{whole['trl'] / whole['ours']:.1f}x"
+                share = f"{peak / found['memory']['trl']['peak']:.2f}"
+            spread = f"{seconds['median']:.2f} ({seconds['min']:.2f}-{seconds['max']:.2f})"
+            rate = f"{summary['drawn']['median'] / seconds['median']:,.0f}"
+            lines.append(f"| {name} | {side} | {spread} | {' | '.join(parts)} | {rate} | {peak / 2**20:,.0f} MiB "
+                         f"| {ratio} | {share} |")  # fmt: skip
+    return "\n".join(lines)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", nargs="+", choices=sorted(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--peer", default=os.environ.get(PEER), help="Python of TRL's environment")
+    parser.add_argument("--peer-path", default="", help="PYTHONPATH of TRL's process")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--ours", default="{}", help="JSON: model, grpo (recipe keys) and dtype for our side")
+    parser.add_argument("--explore", action="store_true", help="try TRL's settings instead, and say which is best")
+    parser.add_argument("--profile", type=int, metavar="ROWS", help="print our side's costliest operators instead")
+    parser.add_argument("--out", type=Path, help="where the raw numbers go")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
+    if not options.peer:
+        print(f"no --peer and no {PEER}: measuring ours alone", file=sys.stderr)
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as root:
+        for name in options.workloads:
+            bench = Bench(options, WORKLOADS[name], Path(root) / name)
+            if options.explore:
+                results[name] = bench.explore()
+            elif options.profile:
+                worker = bench.ours()
+                worker.ask("step")
+                print(worker.ask("profile", str(options.profile))["table"])
+                worker.close()
+            else:
+                results[name] = bench.side_by_side() | {"roofline": roofline.unavoidable(WORKLOADS[name])}
+                print(f"{name}: measured", file=sys.stderr)
+    if options.profile:
+        return
+    machine = {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()}
+    machine |= {"threads": options.threads, "matmul_gflops": roofline.matmul_rate(options.threads)}
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        found = {"machine": machine, "command": sys.argv, "results": results}
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if options.explore:
+        for name, settings in results.items():
+            timed = {k: v["summary"]["seconds"]["median"] for k, v in settings.items() if "summary" in v}
+            print(f"{name}: best is {min(timed, key=lambda k: timed[k])!r}: {timed}")
+        return
+    print(table(results))
+    print(roofline.report(results, machine["matmul_gflops"]))
+
+
+if __name__ == "__main__":
+    main()

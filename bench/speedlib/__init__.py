@@ -1,0 +1,1 @@
+"""Parts of ``bench/speed.py``: what is measured, and one worker for each side."""

@@ -1,0 +1,159 @@
+"""Worker: one Levelhead step at a time.  Started by ``bench/speed.py``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import torch
+
+import levelhead.policy.load
+import levelhead.training.grpo  # noqa: F401 - the import baseline of memory holds everything
+from levelhead.records import Prompt, Score
+from levelhead.tasks.base import Answer, SingleTurnTask
+from speedlib import workloads
+from speedlib.worker import Channel, Clock, memory
+
+
+class BenchTask(SingleTurnTask):
+    """The workload's prompts, round and round."""
+
+    name = "bench"
+
+    def __init__(self, workload: workloads.Workload, prompts: list[list[int]]) -> None:
+        self._prompts = [
+            Prompt(f"p{i}", "bench", ({"role": "user", "content": workloads.text(ids)},), (), {"dead": flag})
+            for i, ids in enumerate(prompts)
+            for flag in [workloads.dead(workload, i)]
+        ]
+
+    def prompts(self, *_: object) -> Iterator[Prompt]:
+        return iter(self._prompts)
+
+    def score(self, *_: object) -> Score:
+        raise AssertionError("score_batch sees the ids")
+
+    async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
+        return [Score(workloads.reward(a.token_ids, dead=a.prompt.facts["dead"])) for a in answers]
+
+
+class Ours:
+    """A trainer on a workload."""
+
+    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
+        from levelhead.policy.load import load_policy
+        from levelhead.recipe.model import Model
+        from levelhead.recipe.training import Grpo
+        from levelhead.rollout.inprocess import InProcessSampler
+        from levelhead.training.collect import Collector
+        from levelhead.training.grpo import GrpoTrainer
+        from levelhead.training.loop import EventLoop
+        from levelhead.training.objective import Objective
+        from levelhead.training.optim import Updater
+        from levelhead.training.stream import PromptStream
+
+        self.workload, prompts, self.batch = workloads.load(folder)
+        w = self.workload
+        lora = {"r": w.lora, "alpha": 2 * w.lora} if w.lora else None
+        model = Model(
+            name=str(folder),
+            tokenizer=str(folder / "tokenizer"),
+            dtype=options.get("dtype", "float32"),
+            lora=lora,
+            **options.get("model", {}),
+        )
+        self.policy = load_policy(model)
+        self.policy.disable_dropout()
+        workloads.fill_adapters(self.policy.model)
+        recipe = Grpo(
+            steps=1000,
+            batch_size=w.rows,
+            group_size=w.k,
+            sampling={"max_new_tokens": w.answer, "min_new_tokens": w.answer - 1},
+            kl={"coef": w.kl},
+            audit={"first": 0},
+            **options.get("grpo", {}),
+        )
+        if w.kl:
+            self.policy.keep_reference(trained=False)
+        task = BenchTask(w, prompts)
+        sampler = InProcessSampler(self.policy)
+        collector = Collector({"bench": task}, self.policy.codec, sampler, EventLoop())
+        self.objective = Objective(recipe, {"bench": 1.0}, {"bench": None})
+        self.updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps)
+        stream = PromptStream([task], [1.0], 0)
+        self.trainer = GrpoTrainer(
+            self.policy, sampler, collector, stream, self.objective, self.updater, recipe, seed=0
+        )
+        self.clock = Clock()
+        for method in ("clip", "step"):
+            self.clock.wrap(self.updater, method, "optimizer")
+        self.clock.wrap(self.trainer, "_accumulate", "backward")
+        self.done = 0
+
+    def step(self) -> dict[str, float]:
+        self.done += 1
+        start, cpu = perf_counter(), process_time()
+        result = self.trainer.step(self.done)
+        seconds, cpu = perf_counter() - start, process_time() - cpu
+        found, timings = self.clock.take(), result.record.timings
+        found |= {"sampling": timings["time/sample"], "scoring": timings["time/score"]}
+        drawn = sum(rollout.length for group in result.groups for rollout in group.rollouts)
+        return {"seconds": seconds, "cpu": cpu, "drawn": drawn, "version": self.updater.done, **found}
+
+    def gradient(self, path: Path) -> float:
+        """Write the gradient of the compared batch; returns the loss."""
+        from safetensors.torch import save_file
+
+        from levelhead.policy.packing import TokenSequence
+        from levelhead.training.batch import Sample
+
+        samples = [
+            Sample(
+                TokenSequence(tuple(group["prompt"]), tuple(answer), i),
+                "bench",
+                advantage,
+                (0.0,) * len(answer),
+                1.0,
+                any(group["advantages"]),
+                truncated=False,
+            )
+            for i, group in enumerate(self.batch)
+            for answer, advantage in zip(group["answers"], group["advantages"], strict=True)
+        ]
+        plan = self.objective.plan(samples, temperature=1.0, on_policy=True, seed=0)
+        self.trainer._accumulate(plan, None)
+        self.trainer.merger.finish()
+        save_file(workloads.gradients(self.policy.model), path)
+        self.policy.model.zero_grad(set_to_none=True)
+        self.clock.take()
+        return self.objective.values(plan.shares)["loss"]
+
+
+def main() -> None:
+    channel = Channel()
+    baseline = memory("VmRSS")
+    ours = Ours(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    channel.send(ready=True, versions={"torch": torch.__version__}, threads=torch.get_num_threads())
+    for command, *rest in channel.commands():
+        if command == "step":
+            channel.send(**ours.step())
+        elif command == "gradient":
+            channel.send(loss=ours.gradient(Path(rest[0])))
+        elif command == "memory":
+            channel.send(peak=memory("VmHWM") - baseline, baseline=baseline)
+        elif command == "profile":
+            from speedlib.operators import profiled
+
+            channel.send(table=profiled(ours.step, int(rest[0])))
+        else:
+            return
+
+
+if __name__ == "__main__":
+    main()

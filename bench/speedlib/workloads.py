@@ -1,0 +1,140 @@
+"""The workloads, and the model, tokenizer and prompts that both sides load from one folder."""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PROMPTS = 96
+"""Different prompts of a workload; the steps go round them."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One step: ``groups`` prompts of ``prompt`` tokens, ``k`` answers of exactly ``answer`` tokens to each."""
+
+    name: str
+    hidden: int
+    layers: int
+    vocab: int
+    prompt: int
+    answer: int
+    k: int
+    groups: int
+    dead: float = 0.0
+    """Share of the groups whose answers all get the same reward."""
+    lora: int = 0
+    """Rank of the adapters; 0 trains all weights."""
+    kl: float = 0.0
+    """KL coefficient; a reference is kept where it is positive."""
+
+    @property
+    def rows(self) -> int:
+        return self.k * self.groups
+
+    @property
+    def drawn(self) -> int:
+        """Tokens drawn in a step."""
+        return self.rows * self.answer
+
+
+WORKLOADS = {
+    w.name: w
+    for w in (
+        Workload("balanced", 256, 4, 8192, 128, 64, 8, 4),
+        Workload("page", 256, 4, 2048, 512, 16, 8, 4),
+        Workload("vocabulary", 256, 4, 65536, 128, 64, 8, 2),
+        Workload("dead", 256, 4, 8192, 128, 64, 8, 4, dead=0.75),
+        Workload("lora", 512, 8, 8192, 256, 64, 8, 2, lora=16, kl=0.04),
+    )
+}
+
+
+def write(workload: Workload, folder: Path) -> None:
+    """Write model, tokenizer, prompts and the batch whose gradients are compared."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ["<pad>", "<eos>", *(f"w{i}" for i in range(2, workload.vocab))]
+    plain = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="w2"))
+    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="<pad>", eos_token="<eos>")
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    heads = workload.hidden // 64
+    config = Qwen2Config(
+        vocab_size=workload.vocab,
+        hidden_size=workload.hidden,
+        intermediate_size=4 * workload.hidden,
+        num_hidden_layers=workload.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        initializer_range=workload.hidden**-0.5,
+        bos_token_id=None,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder / "tokenizer")  # beside config.json it would be taken for Qwen2's own
+    rng = random.Random(0)
+
+    def ids(n: int) -> list[int]:
+        return [rng.randrange(2, workload.vocab) for _ in range(n)]
+
+    groups = [{"prompt": ids(workload.prompt), "answers": [ids(workload.answer) for _ in range(workload.k)]}
+              for _ in range(workload.groups)]  # fmt: skip
+    for index, group in enumerate(groups):
+        values = [0.0] * workload.k
+        if not dead(workload, index):
+            values = [rng.gauss(0, 1) for _ in range(workload.k)]
+        mean = sum(values) / len(values)
+        group["advantages"] = [value - mean for value in values]
+    found = {"workload": asdict(workload), "prompts": [ids(workload.prompt) for _ in range(PROMPTS)], "batch": groups}
+    (folder / "bench.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def load(folder: Path) -> tuple[Workload, list[list[int]], list[dict[str, Any]]]:
+    """Return the workload, its prompts and the compared batch."""
+    found = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
+    return Workload(**found["workload"]), found["prompts"], found["batch"]
+
+
+def text(ids: list[int]) -> str:
+    return " ".join(f"w{i}" for i in ids)
+
+
+def dead(workload: Workload, index: int) -> bool:
+    """Whether the answers to a prompt all get the same reward."""
+    return index % workload.groups < round(workload.dead * workload.groups)
+
+
+def reward(ids: list[int] | tuple[int, ...], *, dead: bool) -> float:
+    """A reward that differs between random answers, unless the group is dead."""
+    return 0.0 if dead else float(sum(ids) % 7) / 6
+
+
+def fill_adapters(model: torch.nn.Module) -> None:
+    """Give every adapter weight, B included, a value that depends on its name alone: both sides train the same ones."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+                parameter.normal_(0, 0.02, generator=generator)
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Gradients by the plain name of their parameter, ready to be saved."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            found[name.removeprefix("module.")] = parameter.grad.detach().float().contiguous().clone()
+    return found

@@ -1,0 +1,84 @@
+"""Decoding over shared memory against decoding with transformers' own cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from levelhead.policy.policy import Policy
+from levelhead.records import Prompt
+from levelhead.rollout.decode import Decoder, PaddedDecoder, SharedDecoder, make_decoder
+from small_run import codec_ids, tiny_policy
+
+
+def prompts() -> list[Prompt]:
+    """Of several lengths; two begin alike, and one is the beginning of another."""
+    ids = codec_ids()
+    found = [ids[:4], ids[:9], (*ids[:4], *ids[30:40]), ids[50:53], ids[:4]]
+    return [Prompt(f"p{i}", "task", (), tuple(part)) for i, part in enumerate(found)]
+
+
+def played(decoder: Decoder, rows: int, vocab: int) -> list[torch.Tensor]:
+    """All logits of a decoding in which rows leave: prompts are left with unequal numbers, and with none."""
+    live = torch.arange(rows)
+    found = [decoder.start()]
+    for position in range(6):
+        tokens = (live * 7 + position * 3) % vocab
+        if position in (1, 2, 4):
+            keep = torch.tensor([i for i in range(len(live)) if (i + position) % 3 and not 3 <= int(live[i]) < 6])
+            decoder.keep(keep)
+            live, tokens = live[keep], tokens[keep]
+        found.append(decoder.step(tokens))
+    return found
+
+
+def both(policy: Policy) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    assert policy.branches
+    with torch.inference_mode():
+        shared, padded = (
+            played(kind(policy, prompts(), 3, 8), 15, policy.codec.vocab_size)
+            for kind in (SharedDecoder, PaddedDecoder)
+        )
+    assert [len(x) for x in shared] == [len(x) for x in padded]
+    assert len(shared[-1]) < len(shared[0]) // 2
+    return shared, padded
+
+
+@pytest.mark.parametrize("model", [{}, {"lora": {"r": 4}}], ids=["full", "lora"])
+def test_shared_memory_gives_the_logits_of_the_usual_cache(model: dict[str, Any]) -> None:
+    policy = tiny_policy(**model)
+    for name, parameter in policy.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(1))
+    for a, b in zip(*both(policy), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_shared_memory_in_half_precision_differs_by_rounding_alone() -> None:
+    policy = tiny_policy()
+    exact, _ = both(policy)
+    policy.compute_dtype = torch.bfloat16
+    shared, padded = both(policy)
+    for a, b, want in zip(shared, padded, exact, strict=True):
+        assert float((a - want).norm() / want.norm()) < 2 * float((b - want).norm() / want.norm()) + 1e-3
+
+
+def test_a_model_whose_attention_cannot_branch_is_padded() -> None:
+    policy = tiny_policy()
+    assert isinstance(make_decoder(policy, prompts(), 2, 4), SharedDecoder)
+    policy._branches = False
+    assert isinstance(make_decoder(policy, prompts(), 2, 4), PaddedDecoder)
+
+
+def test_a_common_beginning_of_prompts_is_computed_once() -> None:
+    policy = tiny_policy()
+    shapes: list[int] = []
+    assert policy.branches
+    policy.base.register_forward_pre_hook(
+        lambda _module, _args, kwargs: shapes.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    with torch.inference_mode():
+        make_decoder(policy, prompts(), 3, 8).start()
+    assert shapes == [len({p.token_ids[: n + 1] for p in prompts() for n in range(len(p.token_ids))})]
