@@ -277,3 +277,34 @@ def test_a_coarse_log_has_no_row_from_before_the_first_update() -> None:
         return found.confidence if found else 0.0
 
     assert logged(1) > 0.4 > logged(25)
+
+
+def test_a_kl_far_from_zero_in_the_only_row_is_a_mismatch() -> None:
+    row = {"loss": 0.13, "reward": 0.4, "reward_std": 0.2, "kl": 3.2, "grad_norm": 1.1}
+    assert first([row]) == "logprob-mismatch"
+    assert diagnosed([row], start=400).findings[0].code != "logprob-mismatch"
+    assert diagnosed([{**row, "kl": 0.02}]).verdict == "healthy"
+
+
+def test_exact_stillness_stands_in_for_a_contrast_that_is_not_logged() -> None:
+    rng = random.Random(0)
+    moving = [{"reward": rng.random(), "loss": rng.gauss(0, 0.1), "grad_norm": 0.1 + rng.random()} for _ in range(15)]
+    still = [{"reward": 0.6, "loss": 0.0, "grad_norm": 0.0} for _ in range(20)]
+    found = diagnosed(moving + still).findings[0]
+    assert (found.code, found.first_step) == ("deadlock", 16)
+    assert first(still) == "reward-dead-groups"
+    assert diagnosed([{**row, "loss": 0.0} for row in moving]).verdict == "healthy"
+
+
+def test_a_run_that_arrives_at_its_maximum_is_no_deadlock_and_one_that_leaps_is() -> None:
+    def run(before: list[float]) -> list[dict[str, float]]:
+        rows = [
+            {"reward": r, "reward_std": 0.3 * (1.05 - r), "loss": 0.01, "grad_norm": 0.2, "entropy": 2 - 0.08 * i}
+            for i, r in enumerate(before)
+        ]
+        top = {"reward": 1.0, "reward_std": 0.0, "loss": 0.0, "grad_norm": 0.0}
+        return rows + [{**top, "entropy": 0.4 * 0.9**i} for i in range(20)]
+
+    arrived = diagnosed(run([0.52, 0.7, 0.83, 0.9, 0.96, 0.97, 0.99, 0.96, 0.97, 0.99, 0.98, 0.99]))
+    assert all(f.code != "deadlock" for f in arrived.findings if f.severity != "info")
+    assert diagnosed(run([0.0, 0.0, 0.0, 0.4, 0.2, 0.5, 0.3, 0.5])).findings[0].code == "deadlock"

@@ -78,6 +78,14 @@ def test_trainer_state_with_evaluations_and_bare_nan(tmp_path: Path) -> None:
         assert log.history.series("grad_norm").bad.count == 1
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_trainer_state_of_one_row(tmp_path: Path, indent: int | None) -> None:
+    row = {"loss": 0.0, "reward": 0.25, "step": 4, "epoch": 0.01}
+    text = json.dumps({"global_step": 4, "log_history": [row]}, indent=indent)
+    log = load(tmp_path, text, "trainer_state.json")
+    assert (log.format, column(log.history, "reward")) == ("trl-state", [(4, 0.25)])
+
+
 def test_a_bare_list_of_rows(tmp_path: Path) -> None:
     text = json.dumps([{"step": 1, "loss": 0.1, "reward": 0.2}, {"step": 2, "loss": 0.1, "reward": 0.3}])
     assert column(load(tmp_path, text, "x.json").history, "reward") == [(1, 0.2), (2, 0.3)]

@@ -177,7 +177,17 @@ class View:
             if len(high) and len(high) == len(low):
                 same = [float(a - b <= 1e-6) for a, b in zip(high.values, low.values, strict=True)]
                 return Series(f"{name}/max", high.steps, same)
-        return Series("frac_reward_zero_std")
+        return self._dead_by_stillness()
+
+    def _dead_by_stillness(self) -> Series:
+        """Where nothing tells contrast: rows in which loss and gradient are exactly 0 had none to learn from."""
+        gradient, loss = self.history.series("grad_norm"), self.history.series("loss")
+        if not len(loss):
+            loss = self.history.series("policy_loss")
+        if len(gradient) != len(loss) or gradient.steps != loss.steps:
+            return Series("frac_reward_zero_std")
+        pairs = zip(gradient.values, loss.values, strict=True)
+        return Series("grad_norm", gradient.steps, [float(g == 0 and value == 0) for g, value in pairs])
 
     def parts(self, kind: str | None = None) -> list[Series]:
         """Named rewards, all or those that judge ``outcome`` or ``form``."""

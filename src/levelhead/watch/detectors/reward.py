@@ -91,6 +91,9 @@ class DeadGroups:
         m = max(1, n // 2)
         share, late = stats.mean(dead.values), stats.mean(dead.values[-m:])
         scale = 4.4 if n >= 3 else 4.0
+        if dead.name == "grad_norm":
+            # What stands still may be the gradient's own fault.
+            scale *= 0.8
         case.add(scale * stats.ramp(0.5 * (share + late), 0.6, 0.97), "dead-share", share=late)
         early = stats.mean(dead.values[: stats.edge(n, 0.25)])
         if n >= 4 and late - early > 0.2 and not view.course.near_top:

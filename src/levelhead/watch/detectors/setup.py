@@ -47,6 +47,7 @@ class LogprobMismatch:
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Read the gauges of both engines, then what a first row of KL, ratio and clipping says."""
         case = Suspicion("logprob-mismatch")
+        kl = view.history.series("kl")
         found = [hit for gauge in _GAUGES if (hit := self._gauge(view, gauge))]
         for series, gauge, strength, level in sorted(found, key=lambda hit: -hit[1].weight * hit[2])[:1]:
             case.add(gauge.weight * strength, "engines-differ", metric=series.name, value=level)
@@ -58,7 +59,9 @@ class LogprobMismatch:
         self._correlation(case, view)
         self._first_row(case, view)
         if case.clues:
-            case.add(-2.2 * view.course.learned, "reward-rises")
+            # A far reference slows learning; it does not always prevent it.
+            far = stats.ramp(math.log10(max(kl.values[0], 1e-9)), 0, 0.7) if len(kl) and case.setup else 0.0
+            case.add(-2.2 * (1 - 0.5 * far) * view.course.learned, "reward-rises")
             if len(view.course.held_out) and view.course.learned > 0.5:
                 case.add(-1.0, "held-out-rises")
             yield case
@@ -100,6 +103,13 @@ class LogprobMismatch:
         kl = view.history.series("kl")
         if not view.from_start:
             return
+        if 1 <= len(kl) < 3 and kl.values[0] >= 0.6 * max(kl.values):
+            # So few rows may also be an excerpt from later.
+            weight = 3.2 * stats.ramp(math.log10(max(kl.values[0], 1e-9)), -0.7, 0.4)
+            weight *= stats.ramp(view.first_window, 30, 5)
+            if weight:
+                case.add(weight, "kl-high-from-the-first-row", first=kl.values[0])
+                self._at_first(case, kl)
         if len(kl) >= 3 and kl.values[0] > 0.05:
             later = stats.quantile(kl.values[1:], 0.9)
             if kl.values[0] >= 0.6 * later:

@@ -86,8 +86,8 @@ def _rows_of(parsed: Any, depth: int = 0) -> Iterator[Pairs]:
         for cells in zip(*columns.values(), strict=True):
             yield list(zip(names, cells, strict=True))
         return
-    for value in columns.values():
-        if any(isinstance(item, dict) for item in value) and depth < 4:
+    for value in parsed.values():
+        if isinstance(value, list) and any(isinstance(item, dict) for item in value) and depth < 4:
             yield from _rows_of(value, depth + 1)
     yield [pair for key, value in flatten(parsed) if (pair := _settled(key, value))]
 
