@@ -245,7 +245,7 @@ class Trainer:
         self.process.communicate("", timeout=60)
 
 
-def test_no_browser_outlives_its_trainer_however_that_ends(task: BrowserTask) -> None:
+async def test_no_browser_outlives_its_trainer_however_that_ends(task: BrowserTask) -> None:
     ends = [("end", None), ("raise", None), ("wait", signal.SIGTERM), ("wait", signal.SIGINT), ("wait", signal.SIGKILL)]
     trainers = [(Trainer(how), number) for how, number in ends]
     browsers = [trainer.pids()[0] for trainer, _ in trainers]
@@ -256,7 +256,7 @@ def test_no_browser_outlives_its_trainer_however_that_ends(task: BrowserTask) ->
     assert not {f"{browser}.json" for browser in browsers} & {path.name for path in records_folder().iterdir()}
 
 
-def test_each_event_loop_gets_a_browser_and_the_old_one_goes(task: BrowserTask) -> None:
+async def test_each_event_loop_gets_a_browser_and_the_old_one_goes(task: BrowserTask) -> None:
     trainer = Trainer("again")
     (first, _), (second, _) = trainer.pids(), trainer.pids()
     assert wait_until_gone(first)

@@ -164,7 +164,7 @@ async def test_a_killed_browser_costs_its_sessions_an_error_and_a_reset(server: 
     await client.close()
 
 
-def test_the_command_serves_until_it_is_interrupted(require_browser: None) -> None:
+async def test_the_command_serves_until_it_is_interrupted(require_browser: None) -> None:
     code = "import sys; from levelhead.cli.serve import serve; serve(sys.argv[1:], standalone_mode=False)"
     arguments = ["browser", "--port", "0", "--task", "click-test", "--sessions", "1", "--json"]
     process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True)
@@ -179,7 +179,7 @@ def test_the_command_serves_until_it_is_interrupted(require_browser: None) -> No
         await client.close()
         return reply.done
 
-    assert asyncio.run(play())
+    assert await play()
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0
     assert Process.find(process.pid) is None

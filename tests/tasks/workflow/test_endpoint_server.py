@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from chat_server import Server, needs_server, tiny_model
+from chat_server import Server, needs_server
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.tasks.endpoint import ReplyCache
 from levelhead.tasks.workflow.endpoint import EndpointRunner
@@ -31,19 +30,6 @@ WORKFLOWS = (
     "Programmer -> (Test ? Revise : done) * 2",
     "[Custom, CustomCodeGenerate] -> MdEnsemble",
 )
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture
-def server(model: Path, tmp_path: Path) -> Iterator[Server]:
-    one = Server(model, tmp_path / "server.log")
-    one.start()
-    yield one
-    one.kill()
 
 
 def jobs() -> list[Job]:

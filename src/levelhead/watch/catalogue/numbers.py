@@ -222,8 +222,9 @@ ENTRIES: tuple[Entry, ...] = (
             ),
             Remedy(
                 why=Text(
-                    "Bounded advantages bound the push of a single group.",
-                    "限制优势即限制单组的推力。",
+                    "Bounded advantages bound the push of a single group. Divided by the deviation of a group of K, "
+                    "none passes sqrt(K - 1): a bound of 2 acts from K = 6 on.",
+                    "限制优势即限制单组的推力。组内标准化优势不超过 sqrt(K - 1)，故界限 2 自 K = 6 起才起作用。",
                 ),
                 source="DeepSeekMath GRPO with clipped advantages (docs/objective.md)",
                 recipe={"grpo.advantage.clip": 2.0},
