@@ -31,6 +31,11 @@ def test_import_needs_no_torch() -> None:
     assert result.stdout.split()[1] == "False"
 
 
+def test_a_command_does_not_wait_for_what_another_needs() -> None:
+    result = run("import levelhead.cli.main, sys; print({'levelhead.recipe', 'numpy', 'yaml'} & set(sys.modules))")
+    assert result.stdout.strip() == "set()", result.stderr
+
+
 def test_recipes_validate_without_torch() -> None:
     result = run("from levelhead import Recipe; Recipe(model={'preset': 'tiny'}, tasks=[{'kind': 'math'}])")
     assert result.returncode == 0, result.stderr

@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from levelhead.recipe import load
-
 if TYPE_CHECKING:
     from levelhead.preflight import Report
 
@@ -29,6 +27,7 @@ def check(
 ) -> None:
     """Check a recipe on its real model, tokenizer and tasks, without training: exit 1 where a check fails."""
     from levelhead.api import check as make
+    from levelhead.recipe import load
 
     report = make(load(recipe, overrides or []))
     if as_json:

@@ -10,7 +10,6 @@ import typer
 
 from levelhead.cli.train import run
 from levelhead.errors import InputError
-from levelhead.recipe import parse
 
 
 def demo(
@@ -22,6 +21,8 @@ def demo(
 
     A demo that was interrupted goes on where it stopped; one that is complete shows its summary.
     """
+    from levelhead.recipe import parse
+
     name = "dual-tiny.yaml"
     packaged = resources.files("levelhead") / "recipes" / name
     if not packaged.is_file():

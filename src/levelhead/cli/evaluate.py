@@ -10,8 +10,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from levelhead.recipe import load
-
 
 def evaluate(
     recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", show_default=False)],
@@ -22,6 +20,7 @@ def evaluate(
 ) -> None:
     """Score a policy on held-out items, greedy and sampled, with each task's own metrics."""
     from levelhead.api import evaluate as score
+    from levelhead.recipe import load
 
     found = score(load(recipe, overrides or []), checkpoint, items=items)
     if as_json:

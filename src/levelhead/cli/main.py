@@ -1,4 +1,7 @@
-"""The command line: one file a command, registered here."""
+"""The command line: one file a command, registered here.
+
+Commands import what they need when they run, so that none waits for what another needs.
+"""
 
 from __future__ import annotations
 

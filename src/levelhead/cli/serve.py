@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import sys
@@ -35,6 +34,8 @@ def browser(
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as one JSON document.")] = False,
 ) -> None:
     """Serve MiniWoB++ pages in a real browser over OpenEnv's protocol, until interrupted."""
+    import asyncio
+
     from levelhead.recipe.tasks import BROWSER_TASKS, Browser
     from levelhead.tasks.browser import BrowserTask
 
@@ -45,6 +46,8 @@ def browser(
 
 
 async def _run(task: BrowserTask, host: str, port: int, as_json: bool) -> None:
+    import asyncio
+
     from levelhead.tasks.openenv.server import BrowserServer
 
     stop = asyncio.Event()

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from levelhead.cli.summary import show_summary
-from levelhead.recipe import dump, load
 
 
 def train(
@@ -28,6 +27,8 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Train a policy as a recipe says: SFT, then GRPO."""
+    from levelhead.recipe import dump, load
+
     resolved = load(recipe, overrides or [])
     if print_recipe:
         typer.echo(json.dumps(resolved.model_dump(mode="json")) if as_json else dump(resolved), nl=as_json)

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from levelhead.watch.workflows.analysis import Analysis, analyse
 from levelhead.watch.workflows.choices import choices, written
 from levelhead.watch.workflows.log import batches_of_rollouts, is_workflow_log, read_log
@@ -55,6 +53,9 @@ def analyse_path(path: Path) -> Analysis | None:
 
 
 def _folder(folder: Path) -> Analysis | None:
+    # Most of what the doctor reads has no recipe, and the import costs a tenth of its time.
+    import yaml
+
     try:
         recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8", errors="replace"))
     except (OSError, yaml.YAMLError):
