@@ -28,7 +28,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "mix": MIX,
     "learnability": {**MIX, "grpo.curriculum": "learnability", "grpo.dynamic_sampling": 2},
 }
-SHOWN = (1, 5, 10, 15, 20, 25, 30, 35, 40)
+SHOWN = (1, 4, 8, 12, 16, 20, 24)
 COLUMNS = ("entropy", "reward", "reward_std", "frac_reward_zero_std", "grad_norm", "step_time")
 
 
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/deadlock"))
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--sft-steps", type=int, default=24)
+    parser.add_argument("--sft-steps", type=int, default=14)
     parser.add_argument("--json", type=Path, help="write every step of every run here")
     options = parser.parse_args()
     start = fine_tuned(options.out, options.sft_steps)

@@ -25,7 +25,7 @@ _DRAWN = {
 _DRAWN_UNDER = (
     "reward/", "rewards/", "validity/", "entropy/", "kl/", "dead_groups/", "merge/cosine/", "time/",
     "completions/mean_length", "completions/min_length", "completions/max_length", "completions/clipped_ratio",
-    "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean",
+    "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "curriculum/",
 )  # fmt: skip
 """Metrics that have a chart of their own."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
-from levelhead.report import cards, notes, samples, workflows
+from levelhead.report import cards, kinds, notes, samples, workflows
 from levelhead.report.charts import Chart, Key
 from levelhead.report.firststeps import first_steps
 from levelhead.report.markup import duration, esc, json_for_script, tag
@@ -69,6 +69,9 @@ def render(run: Run) -> str:
         if title == "Learning":
             charts += own
             add("The tasks' own metrics", _grid(own))
+    drawn = [chart.with_marks(marks) for chart in kinds.charts(run)]
+    charts += drawn
+    add("Kinds of problem", kinds.table(run), _grid(drawn))
     written = workflows.analysis_of(run)
     if written is not None:
         drawn = workflows.charts(written)

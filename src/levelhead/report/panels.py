@@ -26,7 +26,7 @@ SHARE = {"tickformat": ".0%", "rangemode": "tozero"}
 def held_out(run: Run) -> Chart | None:
     """Held-out score of every task over the steps of the last stage that trained."""
     stage = "grpo" if run.lines("grpo") else "sft"
-    points = _evaluations(run, stage)
+    points = evaluations(run, stage)
     data: list[dict[str, Any]] = []
     legend = []
     for index, task in enumerate(run.tasks):
@@ -311,7 +311,7 @@ def _by_task(run: Run, name: str, title: str, hint: str, *, axis: dict[str, Any]
     return _curves(name, title, hint, curves, zero=axis is None, axis=axis)
 
 
-def _evaluations(run: Run, stage: str) -> list[Row]:
+def evaluations(run: Run, stage: str) -> list[Row]:
     """Evaluation lines on the steps of one training stage: those within it, and the one right before it at step 0."""
     before = EVAL_STAGES[EVAL_STAGES.index(stage) - 1]
     current = ""

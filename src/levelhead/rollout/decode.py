@@ -74,8 +74,7 @@ class PaddedDecoder:
         if len(self._prompt_of) == len(self._ids):  # one row a prompt, in order
             return logits
         rows = self._prompt_of.to(self._policy.device)
-        self._cache.batch_select_indices(rows)
-        self._mask = self._mask[rows]
+        self.keep(rows)
         return logits[rows]
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -85,7 +84,8 @@ class PaddedDecoder:
 
     def keep(self, rows: Tensor) -> None:
         """See :class:`Decoder`."""
-        self._cache.batch_select_indices(rows)
+        # The one selection of rows that the caches of convolution and recurrent layers have too.
+        self._cache.reorder_cache(rows)  # type: ignore[arg-type]
         self._mask = self._mask[rows]
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:

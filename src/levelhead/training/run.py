@@ -111,7 +111,7 @@ class Run:
         with self._progress("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
             while self.state.step < recipe.steps:
                 record, events = trainer.step(self.state.step + 1)
-                self._record(record, events, bar)
+                self._record(record, [*events, *self._environment_events(record.step)], bar)
                 self.state.stream = stream.state()
                 if self._gradient_is_lost(events):
                     self._save("sft", stream, updater, {})
@@ -149,7 +149,7 @@ class Run:
                 self._evaluate_on_the_way(recipe)
             while self.state.step < recipe.steps:
                 result = trainer.step(self.state.step + 1)
-                self._record(result.record, [*result.events, *self._environment_events()], bar)
+                self._record(result.record, [*result.events, *self._environment_events(result.record.step)], bar)
                 self._sample(result)
                 warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
@@ -173,7 +173,7 @@ class Run:
         try:
             yield
         except RewardError as error:
-            self.folder.append("events.jsonl", self._environment_events())
+            self.folder.append("events.jsonl", self._environment_events(self.state.step + 1))
             if self.state.step:
                 stream.load_state(self.state.stream)
                 self._save(stage, stream, updater, _extra(trainer) if trainer else {})
@@ -239,12 +239,12 @@ class Run:
         self.folder.append("events.jsonl", [Event(self.state.step, NONFINITE, "critical", message, "stop")])
         return True
 
-    def _environment_events(self) -> list[Event]:
+    def _environment_events(self, step: int) -> list[Event]:
         return [
             event
             for task in self.setup.tasks.values()
             if isinstance(task, Eventful)
-            for event in task.drain_events(self.state.step + 1)
+            for event in task.drain_events(step)
         ]
 
     def _evaluate_on_the_way(self, recipe: Grpo) -> None:
@@ -264,6 +264,7 @@ class Run:
         """Score the policy between stages, for the summary."""
         results = self._score(self.recipe.eval.final_items)
         self._write_evaluation(results, step, {"eval_stage": stage})
+        self.folder.append("events.jsonl", self._environment_events(step))
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]

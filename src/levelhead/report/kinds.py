@@ -1,0 +1,103 @@
+"""Tasks that hold several of their own, such as the pages of the browser task: success and share of each."""
+
+from __future__ import annotations
+
+from levelhead.report.cards import STAGE_NAMES
+from levelhead.report.charts import Chart, area_traces, bar_traces, curve_traces, key, line_trace, plain, task_colour
+from levelhead.report.markup import esc, tag
+from levelhead.report.panels import evaluations
+from levelhead.report.reading import EVAL_STAGES, Run
+from levelhead.report.series import Series, names_under, number, on_steps, series
+
+_SHARE = {"tickformat": ".0%", "range": [0, 1]}
+_SUCCESS = "/success"
+_MOST_CURVES = 12
+"""Kinds drawn as curves; the table holds all of them."""
+
+
+def table(run: Run) -> str:
+    """Return held-out success by kind and stage, and the turns of the last stage, as markup; empty without kinds."""
+    rows = []
+    stages: list[str] = []
+    for task, found in run.summary_tasks.items():
+        metrics = {
+            stage: found[stage].get("metrics", {}) for stage in EVAL_STAGES if isinstance(found.get(stage), dict)
+        }
+        metrics = {stage: values for stage, values in metrics.items() if isinstance(values, dict)}
+        stages = stages or list(metrics)
+        names = dict.fromkeys(n for values in metrics.values() for n in values if n.endswith(_SUCCESS))
+        for name in names:
+            kind = name.removesuffix(_SUCCESS)
+            shown = [_percent(number(metrics.get(stage, {}).get(name))) for stage in stages]
+            turns = number(metrics[list(metrics)[-1]].get(f"{kind}/steps"))
+            cells = [f"{task}/{kind}", *shown, "" if turns is None else f"{turns:.1f}"]
+            rows.append(tag("tr", *[tag("td", esc(cell)) for cell in cells]))
+    if not rows:
+        return ""
+    head = tag(
+        "tr", *[tag("th", esc(cell)) for cell in ("kind", *(STAGE_NAMES[s] for s in stages), "turns at the end")]
+    )
+    return tag("h3", "Held-out success", cls="sub") + tag("div", tag("table", head, *rows), cls="scroll")
+
+
+def charts(run: Run) -> list[Chart]:
+    """Return success by kind over the steps, and what a curriculum makes of it; none for a run without kinds."""
+    return [chart for chart in (_held_out(run), _known(run), _drawn(run)) if chart is not None]
+
+
+def _held_out(run: Run) -> Chart | None:
+    points = evaluations(run, "grpo" if run.lines("grpo") else "sft")
+    names = [
+        name
+        for task in run.tasks
+        for name in names_under(points, f"eval/{task}/", _SUCCESS)
+        if name.removesuffix(_SUCCESS) != f"eval/{task}"
+    ][:_MOST_CURVES]
+    labels = [plain(name.removeprefix("eval/").removesuffix(_SUCCESS)) for name in names]
+    if not names:
+        return None
+    data = [
+        line_trace(series(points, name), label, task_colour(i), markers=True)
+        for i, (name, label) in enumerate(zip(names, labels, strict=True))
+    ]
+    legend = [key(label, task_colour(i)) for i, label in enumerate(labels)]
+    hint = "Share of the problems of each kind that were solved; problems never trained on."
+    return Chart("kinds-held-out", "Held-out success by kind", hint, data, {"yaxis": _SHARE}, legend, wide=True)
+
+
+def _known(run: Run) -> Chart | None:
+    """What the curriculum takes each kind's success to be."""
+    curves = _curves(run, "curriculum/success/")
+    data = [trace for label, curve, colour in curves for trace in curve_traces(curve, label, colour)]
+    legend = [key(label, colour) for label, _, colour in curves]
+    hint = "Recent success of each kind as the curriculum knows it before the step; a kind it has not tried has 50%."
+    return (
+        Chart("kinds-known", "Success that the curriculum sees", hint, data, {"yaxis": _SHARE}, legend)
+        if data
+        else None
+    )
+
+
+def _drawn(run: Run) -> Chart | None:
+    """The share of each kind in the draws, stacked."""
+    curves = _curves(run, "curriculum/share/")
+    if not curves:
+        return None
+    steps = sorted({step for _, curve, _ in curves for step in curve.steps})
+    layers: list[tuple[Series, str, str]] = [
+        (on_steps(curve, steps, 0.0), label, colour) for label, curve, colour in curves
+    ]
+    legend = [key(label, colour) for label, _, colour in curves]
+    hint = "What is solved or hopeless is drawn less, in proportion to p(1 - p) of its success."
+    draw = area_traces if len(steps) > 1 else bar_traces
+    return Chart("kinds-drawn", "What the curriculum draws", hint, draw(layers), {"yaxis": _SHARE}, legend)
+
+
+def _curves(run: Run, prefix: str) -> list[tuple[str, Series, str]]:
+    rows = run.lines("grpo")
+    names = names_under(rows, prefix)[:_MOST_CURVES]
+    return [(plain(name.removeprefix(prefix)), series(rows, name), task_colour(i)) for i, name in enumerate(names)]
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
