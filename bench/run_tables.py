@@ -43,15 +43,19 @@ def fairness(stages: dict[str, Any]) -> Iterator[str]:
     names = dict.fromkeys(name.split("/")[1] for name in stages[trained[-1]]["metrics"] if name.startswith("s_dis/"))
     columns = ["accuracy/{}/ambig", "accuracy/{}/disambig", "s_amb/{}", "s_dis/{}"]
     rows = [
-        [place or "all", STAGES[stage]]
-        + [
-            f"{stages[stage]['metrics'].get(c.format(place).replace('//', '/').rstrip('/'), float('nan')):+.2f}"
-            for c in columns
-        ]
+        [place or "all", STAGES[stage], *(_metric(stages[stage]["metrics"], column, place) for column in columns)]
         for place in ("", *names)
         for stage in trained
     ]
     yield from table(["category", "stage", "ambiguous", "disambiguated", "s_AMB", "s_DIS"], rows)
+
+
+def _metric(metrics: dict[str, float], column: str, place: str) -> str:
+    """One cell; empty where there was nothing to take a mean of."""
+    name = column.format(place) if place else column.replace("/{}", "")
+    if name not in metrics:
+        return ""
+    return f"{metrics[name]:.2f}" if column.startswith("accuracy") else f"{metrics[name]:+.2f}"
 
 
 def faithfulness(stages: dict[str, Any]) -> Iterator[str]:
