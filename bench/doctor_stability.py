@@ -1,12 +1,15 @@
 """How much the doctor's verdicts on labelled logs hang on its weights, its threshold and the rows it was given.
 
-Usage: ``python bench/doctor_stability.py [FOLDER] [--json]``, FOLDER as for ``doctor_accuracy.py``.  Three questions:
+Usage: ``python bench/doctor_stability.py [FOLDER] [--json]``, FOLDER as for ``doctor_accuracy.py``.  Questions:
 
 * **Weights.** Each argument's weight is multiplied by exp(0.25 g), g standard normal and drawn once for an argument of
   a finding: 200 other doctors.  Verdicts that hang on one hand-set number change.
 * **Threshold.** The log-odds from which a run counts as sick are chosen on all sources but one, and tried on that one.
 * **Rows.** Parts of a log (halves, every second row, one signal left out) are judged as logs of their own.  A part of a
   healthy run is healthy; of a sick run, every second row still shows what is the matter.
+* **Noise and steps.** Every reading is multiplied by 1 + w g, fresh g for each; steps are multiplied.
+* **Forms.** The rows are written as other trainers would have (``doctor_forms.py``), read back, and judged as the same
+  signals in memory are.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ import json
 import math
 import random
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import doctor_accuracy as accuracy
+from doctor_forms import FORMS
 
 from levelhead.watch import stats
 from levelhead.watch.detectors import DETECTORS, Suspicion, View
@@ -176,6 +181,55 @@ def of_parts(logs: Sequence[Labelled]) -> dict[str, dict[str, float]]:
     return {kind: {**averaged(found), "parts": len(found)} for kind, found in results.items()}
 
 
+def noisy(rows: Sequence[tuple[float, dict[str, float]]], width: float, seed: int) -> History:
+    """Every reading times 1 + ``width`` g; what is exactly 0 or 1 is a fact and not a measurement, and stays."""
+    rng = random.Random(seed)
+    changed = []
+    for step, row in rows:
+        other = {k: v if v in (0.0, 1.0) else v * (1 + width * rng.gauss(0, 1)) for k, v in row.items()}
+        # A share stays one.
+        changed.append((step, {k: min(v, 1.0) if 0 <= row[k] <= 1 and "ratio" in k else v for k, v in other.items()}))
+    return _history(changed)
+
+
+def whole(logs: Sequence[Labelled]) -> Iterator[tuple[Labelled, list[tuple[float, dict[str, float]]]]]:
+    """Logs whose rows can be had back, with them."""
+    for log in logs:
+        if not any(series.bad.count for series in log.view.history.columns.values()):
+            yield log, rows_of(log.view.history)
+
+
+def of_noise(logs: Sequence[Labelled]) -> dict[str, dict[str, float]]:
+    """Figures under noise, five draws a log, and with steps ten times as large."""
+    results: dict[str, list[tuple[str, dict[str, float]]]] = defaultdict(list)
+    for log, rows in whole(logs):
+        for width in (0.05, 0.15):
+            for seed in range(5):
+                results[f"noise of {width:.0%}"].append((log.source, log.figures(diagnose(noisy(rows, width, seed)))))
+        results["steps times 10"].append((log.source, log.figures(diagnose(_history([(10 * s, r) for s, r in rows])))))
+    return {kind: {**averaged(found), "logs": len(found)} for kind, found in results.items()}
+
+
+def of_forms(logs: Sequence[Labelled]) -> dict[str, dict[str, float]]:
+    """By form: how many logs it was tried on, and the share in which verdict and first finding are those of memory."""
+    results: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        for log, rows in whole(logs):
+            for name, (suffix, write, carried) in FORMS.items():
+                kept = [(s, {k: v for k, v in r.items() if carried is None or k in carried}) for s, r in rows]
+                kept = [(s, r) for s, r in kept if r and s == int(s)]
+                if len({name for _, r in kept for name in r}) < 3:
+                    continue
+                path = Path(folder) / f"log.{suffix}"
+                path.write_text(write(kept), encoding="utf-8")
+                there, here = examine(path).diagnosis, diagnose(_history(kept))
+                same = (there.verdict, there.findings[0].code) == (here.verdict, here.findings[0].code)
+                if not same and "--why" in sys.argv:
+                    print(name, log.source, log.root, there.findings[0].code, here.findings[0].code, file=sys.stderr)
+                results[name].append(float(same))
+    return {name: {"same": stats.mean(found), "logs": len(found)} for name, found in results.items()}
+
+
 def main(arguments: Sequence[str]) -> None:
     """Print the answers."""
     folders = [a for a in arguments if not a.startswith("--")]
@@ -189,6 +243,8 @@ def main(arguments: Sequence[str]) -> None:
         },
         "threshold_held_out": held_out_threshold(logs),
         "parts": of_parts(logs),
+        "noise": of_noise(logs),
+        "forms": of_forms(logs),
         "doctors": DOCTORS,
     }
     if "--json" in arguments:

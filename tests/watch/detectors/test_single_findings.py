@@ -308,3 +308,48 @@ def test_a_run_that_arrives_at_its_maximum_is_no_deadlock_and_one_that_leaps_is(
     arrived = diagnosed(run([0.52, 0.7, 0.83, 0.9, 0.96, 0.97, 0.99, 0.96, 0.97, 0.99, 0.98, 0.99]))
     assert all(f.code != "deadlock" for f in arrived.findings if f.severity != "info")
     assert diagnosed(run([0.0, 0.0, 0.0, 0.4, 0.2, 0.5, 0.3, 0.5])).findings[0].code == "deadlock"
+
+
+def test_a_kl_far_below_zero_is_of_tokens_drawn_otherwise() -> None:
+    rows = [{"loss": -0.4, "reward": 0.3, "reward_std": 0.3, "kl": -0.4 * i} for i in range(14)]
+    assert first(rows) == "logprob-mismatch"
+    noise = [{**row, "kl": 0.01 * (-1) ** i} for i, row in enumerate(rows)]
+    assert diagnosed(noise).verdict == "healthy"
+
+
+def test_answers_of_no_words_are_a_collapse_unless_they_are_rewarded() -> None:
+    rows = [{"reward": 0.001 * (i % 2), "reward_std": 0.01, LENGTH: 1 + 0.1 * (i % 2), "loss": 0.01} for i in range(14)]
+    assert first(rows) == "length-collapse"
+    assert diagnosed([{**row, "reward": 0.6} for row in rows]).verdict == "healthy"
+
+
+def test_a_mean_that_is_no_whole_number_is_not_the_limit() -> None:
+    rows = [{"reward": 0.3 + 0.01 * i, "reward_std": 0.3, LENGTH: 512.3} for i in range(8)]
+    assert diagnosed(rows).verdict == "healthy"
+    assert first([{**row, "reward": 0.3, LENGTH: 512.0} for row in rows]) in ("eos-never", "length-truncation")
+
+
+def test_a_difference_to_the_sampler_that_comes_with_clipping_is_of_a_policy_that_moved() -> None:
+    metric = "sampling/sampling_logp_difference/mean"
+    rows = [
+        {"reward": 0.3 - 0.005 * i, "reward_std": 0.3, metric: 0.5, "clip_ratio/region_mean": 0.2} for i in range(20)
+    ]
+    assert first(rows) == "stale-policy"
+    assert first([{**row, "clip_ratio/region_mean": 0.0} for row in rows]) == "logprob-mismatch"
+
+
+def test_a_reward_at_its_usual_floor_is_no_judge_that_failed() -> None:
+    rng = random.Random(3)
+    rows = [{"reward": 0.4 + 0.05 * rng.random(), DEAD: 0.2, LENGTH: 300 + rng.random()} for _ in range(30)]
+    low = [{"reward": 0.004 * rng.random(), DEAD: 0.5, LENGTH: 300 + rng.random()} for _ in range(20)]
+    blank = [{"reward": 0.0, DEAD: 1.0, LENGTH: 300 + rng.random()} for _ in range(5)]
+    assert finding(diagnosed(rows[:10] + low + blank + low), "judge-failure") is None
+    assert first(rows[:20] + blank + rows[20:]) == "judge-failure"
+
+
+def test_growth_begins_where_it_leaves_the_level_that_it_is_measured_from() -> None:
+    lengths = [6.2, 2.1, 2.2, 2.3, 2.2, 2.3, 2.4, 2.2, 7, 9, 11, 13, 12, 13, 13, 13, 12, 13, 13, 13]
+    rows = [{"reward": 0.4 - 0.01 * i, "reward_std": 0.2, LENGTH: value} for i, value in enumerate(lengths)]
+    found = finding(diagnosed(rows), "length-runaway")
+    assert found is not None
+    assert found.first_step == 9

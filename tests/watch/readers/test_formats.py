@@ -235,6 +235,7 @@ def test_nemo_rl_blocks_with_and_without_headings(tmp_path: Path) -> None:
     assert log.format == "nemo-rl"
     assert column(log.history, "reward") == [(1, 0.243), (2, 0.244)]
     assert column(log.history, "step_time") == [(1, 35.62), (2, 35.62)]
+    assert column(log.history, "mismatch/kl") == [(1, 0.0009), (2, 0.0009)]
 
 
 def test_ms_swift_steps_stand_in_a_fraction(tmp_path: Path) -> None:

@@ -108,7 +108,15 @@ ENTRIES: tuple[Entry, ...] = (
             ),
             _TIS,
         ),
-        explains=("kl-blowup", "gradient-spike", "entropy-collapse", "no-improvement", "catastrophic-update"),
+        explains=(
+            "kl-blowup",
+            "gradient-spike",
+            "entropy-collapse",
+            "length-runaway",
+            "length-truncation",
+            "no-improvement",
+            "catastrophic-update",
+        ),
     ),
     Entry(
         code="template-mismatch",

@@ -19,6 +19,10 @@ CLUES: dict[str, Text] = {
     "clipped-at-once": Text(
         "{share:.0%} of the tokens are clipped at the first row", "第一行就有 {share:.0%} 的词元被裁剪"
     ),
+    "clipped-much": Text(
+        "{share:.0%} of the tokens are clipped: the policy has moved since it drew them",
+        "{share:.0%} 的词元被裁剪：采样之后策略已经移动",
+    ),
     "contrast-fades": Text(
         "the spread of rewards within groups fades from {early:.3g} to {late:.3g}",
         "组内奖励的差异从 {early:.3g} 淡到 {late:.3g}",
@@ -92,6 +96,10 @@ CLUES: dict[str, Text] = {
     "kl-high-from-the-first-row": Text(
         "KL is {first:.3g} at the first row, before training could move it",
         "第一行 KL 就是 {first:.3g}，训练还来不及改变它",
+    ),
+    "kl-negative": Text(
+        "KL stands at {late:.3g}, which no mean over the policy's own draws can: the tokens were drawn otherwise",
+        "KL 为 {late:.3g}；对策略自身采样取平均不可能为负：这些 token 另有来源",
     ),
     "leap-with-short-answers": Text(
         "the reward leaps to its maximum as answers shrink from {before:.0f} to {after:.0f} tokens",

@@ -36,6 +36,9 @@ class Lengths:
         for name, least in (("completions/min_length", 1), ("completions/mean_length", 3)):
             series = view.series(name)
             highest = max(view.series("completions/max_length").values or series.values, default=0.0)
+            if highest != round(highest):
+                # A mean that is no whole number is of answers that differ.
+                continue
             at_cap = [v >= highest for v in series.values]
             if len(series) >= least and highest > 8 and sum(at_cap) >= 0.9 * len(series):
                 return Series(name, series.steps, [float(v) for v in at_cap])
@@ -108,7 +111,9 @@ class Lengths:
                 case.add(1.2 * stats.ramp(share, 0.05, 0.3), "cut-share", share=share)
             self._outcome(case, view, 1.0)
         case.add(-4.0 * course.learned, "reward-rises")
-        case.first_step = crossing(mean, 1.5 * early)
+        # The first readings are what the growth is measured from, a high one among them included.
+        m = stats.edge(len(mean))
+        case.first_step = crossing(Series(mean.name, mean.steps[m:], mean.values[m:]), 1.5 * early)
         return case.show(
             mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
         )
@@ -128,8 +133,13 @@ class Lengths:
             case.add(2.0 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
             if course.known and course.learned < 0.2:
                 case.add(0.3, "reward-flat")
+        elif early <= 5:
+            # Nothing but an end token from the first row on; where one word is all that is asked for, it is rewarded.
+            nothing = stats.ramp(late, 4, 2) * (course.reward.late <= 0.02) * (course.reward.n > 0)
+            case.add(3.4 * nothing, "length-tiny", late=late)
+            case.setup = nothing > 0
         case.add(-3.5 * course.learned, "reward-rises")
-        case.first_step = crossing(mean, early / 1.5, above=False)
+        case.first_step = mean.steps[0] if case.setup else crossing(mean, early / 1.5, above=False)
         return case.show(
             mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
         )
@@ -145,7 +155,7 @@ class Lengths:
         else:
             same = [b == mean.values[-1] for b in mean.values]
             tail, share, steps = stats.tail_run(same), sum(same) / len(same), mean.steps
-            if tail < 4:
+            if tail < 4 or mean.values[-1] != round(mean.values[-1]):
                 return None
         if not tail or (tail < 0.2 * len(same) and share < 0.5):
             return None

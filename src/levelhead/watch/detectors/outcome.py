@@ -157,6 +157,9 @@ class JudgeFailure:
         if len(set(others)) < 0.5 * len(others):
             # The reward repeats itself in ordinary rows too: constant stretches mean nothing here.
             return
+        if abs(stats.median(others) - values[start]) < max(0.02 * (max(values) - min(values)), stats.spread(others)):
+            # Nothing was lost: the run scored this low anyway.
+            return
         low = values[start] <= stats.quantile(others, 0.1)
         recovers = start + length < len(values) - 1
         steady = self._steady(view, reward.steps[begin], reward.steps[min(start + length, len(values) - 1)])

@@ -29,6 +29,8 @@ class _Gauge:
         return stats.ramp(math.log(max(value, 1e-12)), math.log(self.low), math.log(self.high)) + beyond
 
 
+_CLIPPED = "clip_ratio/region_mean"
+
 # Healthy bf16 runs with a separate inference engine show about 0.005 to 0.03 nats per token, probability differences
 # of 0.002 to 0.02 and a mean multiplicative error under 1.05 (NeMo-RL's own warning level).
 _GAUGES = (
@@ -55,8 +57,11 @@ class LogprobMismatch:
             threshold = gauge.low + 0.3 * (gauge.high - gauge.low)
             case.first_step = series.steps[0] if case.setup else crossing(series, threshold)
             case.show(series, series.steps[0], series.steps[-1])
+            clipped = self._moved(view)
+            case.add(-3.0 * clipped, "clipped-much", share=stats.median(view.series(_CLIPPED).values))
         self._ratio(case, view)
         self._correlation(case, view)
+        self._negative(case, kl)
         self._first_row(case, view)
         if case.clues:
             # A far reference slows learning; it does not always prevent it.
@@ -65,6 +70,11 @@ class LogprobMismatch:
             if len(view.course.held_out) and view.course.learned > 0.5:
                 case.add(-1.0, "held-out-rises")
             yield case
+
+    def _moved(self, view: View) -> float:
+        """0 to 1: how well many clipped ratios (which compare policies, not engines) explain a difference."""
+        clipped = view.series(_CLIPPED)
+        return stats.ramp(stats.median(clipped.values), 0.02, 0.1) if len(clipped) >= 3 else 0.0
 
     def _gauge(self, view: View, gauge: _Gauge) -> tuple[Series, _Gauge, float, float] | None:
         series = view.history.series(gauge.metric)
@@ -98,6 +108,18 @@ class LogprobMismatch:
                 )
                 case.show(correlation, correlation.steps[-1])
 
+    def _negative(self, case: Suspicion, kl: Series) -> None:
+        """The mean of log(policy/reference) over the policy's own draws is a KL, and no KL is negative beyond noise."""
+        if len(kl) < 3:
+            return
+        late = stats.median(kl.values[-max(3, len(kl) // 3) :])
+        weight = 3.6 * stats.ramp(math.log10(max(-late, 1e-9)), -1, 0)
+        if weight:
+            case.add(weight, "kl-negative", late=late)
+            if case.first_step is None:
+                case.first_step = crossing(kl, 0.3 * late, above=False)
+            case.show(kl, kl.steps[0], kl.steps[-1])
+
     def _first_row(self, case: Suspicion, view: View) -> None:
         """Before the first update policy, sampler and reference are one: KL 0, ratio 1, nothing clipped."""
         kl = view.history.series("kl")
@@ -124,7 +146,7 @@ class LogprobMismatch:
                 2.0 * stats.ramp(abs(drift.values[0]), 0.05, 0.3), "policy-moved-before-training", value=drift.values[0]
             )
             self._at_first(case, drift)
-        clipped = view.history.series("clip_ratio/region_mean")
+        clipped = view.history.series(_CLIPPED)
         if len(clipped) and clipped.values[0] > 0.3:
             case.add(1.5, "clipped-at-once", share=clipped.values[0])
             self._at_first(case, clipped)
@@ -158,6 +180,17 @@ class StalePolicy:
                     case.first_step = case.first_step or crossing(series, gauge.low)
                     case.show(series, series.steps[0], series.steps[-1])
                     break
+        clipped = view.series(_CLIPPED)
+        if len(clipped) >= 3:
+            share = stats.median(clipped.values)
+            differs = max(
+                (g.strength(stats.median(s.values)) for g in _GAUGES if len(s := view.series(g.metric))), default=0.0
+            )
+            weight = 3.6 * stats.ramp(share, 0.02, 0.1) * min(1.0, differs)
+            case.add(weight, "clipped-much", share=share)
+            if weight:
+                case.first_step = clipped.steps[0] if case.first_step is None else case.first_step
+                case.show(clipped, clipped.steps[0], clipped.steps[-1])
         if case.clues:
             case.add(1.0 * view.course.lost, "reward-falls", value=view.course.reward.late)
             case.add(-3.0 * view.course.learned, "reward-rises")

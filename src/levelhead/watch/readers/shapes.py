@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from levelhead.watch.readers.values import NUMBER, flatten
@@ -159,18 +159,22 @@ def _equal_or_colon(text: str) -> Iterator[tuple[str, Any]]:
         yield match.group("key").strip(), match.group("value")
 
 
-def loose_pairs(text: str) -> Pairs:
-    """``key=value`` and ``key: value`` anywhere in a line, with the step or epoch that a prefix names."""
+def loose_pairs(text: str, known: Callable[[str], bool] = lambda _: False) -> Pairs:
+    """``key=value`` and ``key: value`` anywhere in a line, with the step or epoch that a prefix names.
+
+    Args:
+        text: The line.
+        known: Whether a key is a signal.  What stands before a colon may be more than the key, so that shorter and
+            shorter readings of it are returned, up to one that is known.
+    """
     pairs: Pairs = []
     for key, value in _equal_or_colon(text):
         # "[12:00:01] INFO trainer - loss: 0.3": the key is the last word or two before the colon.
-        pairs.append((key, value))
         tail = re.split(r"\s{2,}| - |\] ", key)[-1].strip()
-        if tail != key:
-            pairs.append((tail, value))
-        words = tail.split(" ")
-        if len(words) > 1:
-            pairs.append((words[-1], value))
+        for reading in dict.fromkeys((key, tail, tail.split(" ")[-1])):
+            pairs.append((reading, value))
+            if known(reading):
+                break
     mark = step_mark(text)
     if mark and not any(key.lower() in ("step", "epoch", "global_step") for key, _ in pairs):
         pairs.append(mark)

@@ -125,7 +125,7 @@ class TextReader:
         bar = shapes.ANY_BAR.search(text)
         if bar is None or self._printed:
             return
-        row = self._translator.row(shapes.loose_pairs(text[bar.end() :]), self._number, least=2)
+        row = self._translator.row(shapes.loose_pairs(text[bar.end() :], self._translator.known), self._number, least=2)
         if row:
             yield Row(float(bar.group(1)), row.values, row.epoch, row.line)
 
@@ -164,7 +164,9 @@ class TextReader:
         yield from self._loose(text)
 
     def _loose(self, text: str) -> Iterator[Row]:
-        pairs = shapes.loose_pairs(text) if "=" in text or ":" in text or "\uff1a" in text else []
+        pairs = (
+            shapes.loose_pairs(text, self._translator.known) if "=" in text or ":" in text or "\uff1a" in text else []
+        )
         known = [pair for pair in pairs if self._translator.known(pair[0])]
         mark = shapes.step_mark(text)
         values = {self._canonical(key) for key, _ in known} - {"step", "epoch"}
