@@ -5,9 +5,10 @@
 TRL runs in its own environment: ``--peer`` (or ``LEVELHEAD_BENCH_TRL``) is its Python, with ``trl`` and, for the
 workload ``lora``, ``peft`` installed.  Without one, ours is measured alone, and the table says so.
 
-First both sides compute the gradient of one fixed batch, and the two are compared: they do the same work.  Then each
-does ``--warmup`` steps, then the sides take turns.  Peak memory, above what imports alone take, comes from processes
-of its own.  The table goes to stdout, everything measured to ``--out``.
+Each side does ``--warmup`` steps, then the sides take turns.  Then peak memory is read, above what imports alone take,
+and both compute the gradient of one fixed batch, so that they are known to do the same work.  The table goes to stdout,
+everything measured to ``--out``, after each workload.  On a machine that others use, trust the column of processor
+seconds, which their work does not lengthen.
 """
 
 from __future__ import annotations
@@ -95,36 +96,30 @@ class Bench:
         return Worker(command, self.options.threads, self.options.peer_path)
 
     def side_by_side(self) -> dict[str, Any]:
-        """Gradients, then alternating steps, then memory."""
+        """Warm-up, alternating steps, peak memory, gradients; the sides are processes of their own."""
         setting = PEER_BEST[self.workload.name]
         makers = {"ours": self.ours} | ({"trl": lambda: self.peer(setting)} if self.options.peer else {})
         workers = {name: make() for name, make in makers.items()}
-        found: dict[str, Any] = {"workload": asdict(self.workload), "trl_setting": setting, "load": os.getloadavg()[0]}
+        found: dict[str, Any] = {"workload": asdict(self.workload), "trl_setting": setting}
         found["versions"] = {name: worker.hello["versions"] for name, worker in workers.items()}
-        paths = {name: self.folder / f"{name}.safetensors" for name in workers}
-        for name, worker in workers.items():
-            worker.ask("gradient", str(paths[name]))
-        if "trl" in workers:
-            found["gradient"] = compare.gradients(paths["ours"], paths["trl"])
         for _ in range(self.options.warmup):
             for worker in workers.values():
                 worker.ask("step")
         rows: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
         for _ in range(self.options.repeats):
             for name, worker in workers.items():
-                rows[name].append(worker.ask("step"))
+                load = os.getloadavg()[0]
+                rows[name].append(worker.ask("step") | {"load": load})
+        found["memory"] = {name: worker.ask("memory") for name, worker in workers.items()}
+        paths = {name: self.folder / f"{name}.safetensors" for name in workers}
+        for name, worker in workers.items():
+            worker.ask("gradient", str(paths[name]))
+        if "trl" in workers:
+            found["gradient"] = compare.gradients(paths["ours"], paths["trl"])
         for worker in workers.values():
             worker.close()
         found["steps"] = rows
         found["summary"] = {name: compare.summary(steps) for name, steps in rows.items()}
-        found["memory"] = {name: self.peak(make()) for name, make in makers.items()}
-        return found
-
-    def peak(self, worker: Worker) -> dict[str, int]:
-        for _ in range(3):
-            worker.ask("step")
-        found: dict[str, int] = worker.ask("memory")
-        worker.close()
         return found
 
     def explore(self) -> dict[str, Any]:
@@ -148,25 +143,27 @@ def table(results: dict[str, Any]) -> str:
     """The Markdown table of the side-by-side runs."""
     lines = [
         (
-            "| workload | side | s a step (range) | sampling | scoring | forward/backward | optimizer | tokens/s "
-            "| peak memory | faster | memory |"
+            "| workload | side | s a step (range) | processor s (range) | sampling | scoring | forward/backward "
+            "| optimizer | tokens/s | peak memory | faster | processor | memory |"
         ),
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, found in results.items():
         whole = {side: summary["seconds"]["median"] for side, summary in found["summary"].items()}
         for side, summary in found["summary"].items():
-            seconds = summary["seconds"]
+            spreads = [
+                f"{x['median']:.2f} ({x['min']:.2f}-{x['max']:.2f})" for x in (summary["seconds"], summary["cpu"])
+            ]
             parts = [f"{summary[key]['median']:.2f}" for key in ("sampling", "scoring", "backward", "optimizer")]
             peak = found["memory"][side]["peak"]
-            ratio, share = "", ""
+            ratios = ["", "", ""]
             if side == "ours" and "trl" in whole:
-                ratio = f"{whole['trl'] / whole['ours']:.1f}x"
-                share = f"{peak / found['memory']['trl']['peak']:.2f}"
-            spread = f"{seconds['median']:.2f} ({seconds['min']:.2f}-{seconds['max']:.2f})"
-            rate = f"{summary['drawn']['median'] / seconds['median']:,.0f}"
-            lines.append(f"| {name} | {side} | {spread} | {' | '.join(parts)} | {rate} | {peak / 2**20:,.0f} MiB "
-                         f"| {ratio} | {share} |")  # fmt: skip
+                processor = found["summary"]["trl"]["cpu"]["median"] / summary["cpu"]["median"]
+                ratios = [f"{whole['trl'] / whole['ours']:.1f}x", f"{processor:.1f}x"]
+                ratios.append(f"{peak / found['memory']['trl']['peak']:.2f}")
+            rate = f"{summary['drawn']['median'] / whole[side]:,.0f}"
+            cells = [name, side, *spreads, *parts, rate, f"{peak / 2**20:,.0f} MiB", *ratios]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -181,15 +178,33 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--ours", default="{}", help="JSON: model, grpo (recipe keys) and dtype for our side")
     parser.add_argument("--explore", action="store_true", help="try TRL's settings instead, and say which is best")
     parser.add_argument("--profile", type=int, metavar="ROWS", help="print our side's costliest operators instead")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the tables of an earlier run instead")
     parser.add_argument("--out", type=Path, help="where the raw numbers go")
     return parser.parse_args()
 
 
+def save(options: argparse.Namespace, results: dict[str, Any], gflops: float) -> None:
+    """Write what has been measured so far."""
+    if not options.out or not results:
+        return
+    machine = {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()}
+    machine |= {"threads": options.threads, "gflop_a_processor_second": gflops}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    found = {"machine": machine, "command": sys.argv, "results": results}
+    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     options = parsed()
+    if options.show:
+        found = json.loads(options.show.read_text(encoding="utf-8"))
+        print(table(found["results"]))
+        print(roofline.report(found["results"], found["machine"]["gflop_a_processor_second"]))
+        return
     if not options.peer:
         print(f"no --peer and no {PEER}: measuring ours alone", file=sys.stderr)
     results: dict[str, Any] = {}
+    gflops = 0.0
     with tempfile.TemporaryDirectory() as root:
         for name in options.workloads:
             bench = Bench(options, WORKLOADS[name], Path(root) / name)
@@ -203,21 +218,17 @@ def main() -> None:
             else:
                 results[name] = bench.side_by_side() | {"roofline": roofline.unavoidable(WORKLOADS[name])}
                 print(f"{name}: measured", file=sys.stderr)
+            gflops = max(gflops, roofline.matmul_rate(options.threads))
+            save(options, results, gflops)
     if options.profile:
         return
-    machine = {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()}
-    machine |= {"threads": options.threads, "matmul_gflops": roofline.matmul_rate(options.threads)}
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        found = {"machine": machine, "command": sys.argv, "results": results}
-        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if options.explore:
         for name, settings in results.items():
             timed = {k: v["summary"]["seconds"]["median"] for k, v in settings.items() if "summary" in v}
             print(f"{name}: best is {min(timed, key=lambda k: timed[k])!r}: {timed}")
         return
     print(table(results))
-    print(roofline.report(results, machine["matmul_gflops"]))
+    print(roofline.report(results, gflops))
 
 
 if __name__ == "__main__":

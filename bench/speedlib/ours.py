@@ -77,6 +77,7 @@ class Ours:
             sampling={"max_new_tokens": w.answer, "min_new_tokens": w.answer - 1},
             kl={"coef": w.kl},
             audit={"first": 0},
+            optimizer={"learning_rate": 1e-12},
             **options.get("grpo", {}),
         )
         if w.kl:
@@ -94,6 +95,7 @@ class Ours:
         for method in ("clip", "step"):
             self.clock.wrap(self.updater, method, "optimizer")
         self.clock.wrap(self.trainer, "_accumulate", "backward")
+        self.clock.wrap(sampler, "sample", "sampling")
         self.done = 0
 
     def step(self) -> dict[str, float]:
@@ -102,7 +104,7 @@ class Ours:
         result = self.trainer.step(self.done)
         seconds, cpu = perf_counter() - start, process_time() - cpu
         found, timings = self.clock.take(), result.record.timings
-        found |= {"sampling": timings["time/sample"], "scoring": timings["time/score"]}
+        found |= {"scoring": timings["time/score"]}
         drawn = sum(rollout.length for group in result.groups for rollout in group.rollouts)
         return {"seconds": seconds, "cpu": cpu, "drawn": drawn, "version": self.updater.done, **found}
 

@@ -125,7 +125,7 @@ def config(workload: workloads.Workload, folder: Path, options: dict[str, Any]) 
         generation_kwargs={"min_new_tokens": workload.answer},
         temperature=1.0,
         beta=workload.kl,
-        learning_rate=1e-6,
+        learning_rate=1e-12,  # the same work, and both sides compare gradients at the same weights
         lr_scheduler_type="constant",
         max_steps=1000,
         shuffle_dataset=False,

@@ -73,11 +73,13 @@ def train(
     from levelhead.policy.load import wrap
     from levelhead.report import write
     from levelhead.training.prepare import prepare
+    from levelhead.training.ranks import Ranks
     from levelhead.training.run import Run, newest_checkpoint, seed_everything
     from levelhead.training.rundir import RunDir
 
     recipe = resolve(recipe)
-    folder = RunDir(Path(out) if out is not None else Path("runs") / recipe.name)
+    path = Path(out) if out is not None else Path("runs") / recipe.name
+    folder = RunDir(Ranks.joined().folder(path, resume=resume))
     if (model is None) != (tokenizer is None):
         raise InputError("train(): give model and tokenizer together")
     if not resume:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,13 +48,16 @@ def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool 
     from levelhead.api import train as start
 
     result = start(recipe, out=out, resume=resume, check=check)
+    code = {"interrupted": 130, "stopped": 1}.get(result.outcome, 0)
+    if int(os.environ.get("RANK", "0")):  # of several processes, the first speaks
+        raise typer.Exit(code)
     if as_json:
         typer.echo(json.dumps({"outcome": result.outcome, "run": str(result.folder), **result.summary}))
     else:
         show_summary(result.summary, result.folder)
     if result.outcome == "interrupted":
         print(f"levelhead: interrupted and saved; continue with --resume --out {result.folder}", file=sys.stderr)
-        raise typer.Exit(130)
     if result.outcome == "stopped":
         print(f"levelhead: stopped by the guard; see {result.folder / 'events.jsonl'}", file=sys.stderr)
-        raise typer.Exit(1)
+    if code:
+        raise typer.Exit(code)

@@ -25,6 +25,7 @@ from levelhead.training.drawer import Drawer
 from levelhead.training.keeper import Keeper, find_guard
 from levelhead.training.objective import NonFiniteError, Objective, Plan
 from levelhead.training.optim import Updater, lost_gradient
+from levelhead.training.ranks import Ranks
 from levelhead.training.rescore import Scores, rescore, wanted
 from levelhead.training.stream import Stream
 
@@ -62,6 +63,7 @@ class GrpoTrainer:
         seed: Of every draw.
         observers: Shown every record; the guard is one.
         creditor: Rewards to advantages; without shaping unless given.
+        ranks: The processes that share the work.
     """
 
     def __init__(
@@ -76,12 +78,14 @@ class GrpoTrainer:
         seed: int,
         observers: Sequence[Observer] = (),
         creditor: Creditor | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
+        self.ranks = ranks or Ranks()
         self.policy, self.sampler, self.drawer = policy, sampler, Drawer(stream, collector, recipe, seed)
         self.objective, self.updater = objective, updater
         self.recipe, self.seed, self.observers = recipe, seed, observers
         self.creditor = creditor or Creditor(recipe, {})
-        self.merger = make_merger(policy, recipe, seed)
+        self.merger = make_merger(policy, recipe, seed, tuple(objective.kl_coefs), self.ranks)
         guard = find_guard(observers)
         self.keeper = Keeper(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
 
@@ -153,8 +157,9 @@ class GrpoTrainer:
         if not plan.samples:
             self.updater.clear()
             return update
-        auditor = Auditor(self.policy.parameters) if self._audits() else None
-        broken = self._accumulate(plan, auditor)
+        auditor = Auditor(self.policy.parameters, reduce=self.ranks.reduce) if self._audits(plan) else None
+        broken = any(self.ranks.gathered(self._accumulate(self.ranks.own(plan), auditor)))
+        self.objective.sums = self.ranks.totals(self.objective.sums)
         merged = self.merger.finish()
         values |= self.objective.values(plan.shares) | dict(merged.metrics)
         values["grad_norm"] = math.nan if broken else self.updater.clip()
@@ -183,22 +188,23 @@ class GrpoTrainer:
 
     def _accumulate(self, plan: Plan, auditor: Auditor | None) -> bool:
         """Run the forward and backward passes of an update; returns whether one broke."""
+        self.merger.start()
         with self.policy.training():
             for task, members in plan.samples.items():  # a task at a time: no backward runs through another's rows
                 for micro in self.policy.pack([s.sequence for s in members], self.recipe.tokens_per_microbatch):
                     try:
                         terms = self.objective.terms(self.policy, micro, task, plan)
                     except NonFiniteError:
-                        self.merger.start()
                         return True
                     if auditor is not None:
                         auditor.add(terms)
                     self.merger.add(terms)
         return False
 
-    def _audits(self) -> bool:
+    def _audits(self, plan: Plan) -> bool:
         audit, done = self.recipe.audit, self.updater.done
-        return done < audit.first or (audit.every > 0 and done % audit.every == 0)
+        due = done < audit.first or (audit.every > 0 and done % audit.every == 0)
+        return due and (self.ranks.alone or self.ranks.all_have(plan))
 
     def _observe(self, result: StepResult, *, stop: bool) -> StepResult:
         result.stop = stop
@@ -224,7 +230,9 @@ class _Update:
     stop: bool = False
 
 
-def make_merger(policy: Policy, recipe: Grpo, seed: int) -> GradientMerger:
+def make_merger(
+    policy: Policy, recipe: Grpo, seed: int, tasks: Sequence[str] = (), ranks: Ranks | None = None
+) -> GradientMerger:
     """The gradient merger that a recipe asks for."""
     merge = recipe.merge
     monitor = ConflictMonitor(every=merge.monitor_every, switch_after=merge.switch_after)
@@ -237,6 +245,8 @@ def make_merger(policy: Policy, recipe: Grpo, seed: int) -> GradientMerger:
         monitor=monitor,
         switch_to=merge.switch_to,
         seed=derive(seed, "merge"),
+        tasks=tasks,
+        reduce=ranks.reduce if ranks else None,
     )
 
 

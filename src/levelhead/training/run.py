@@ -31,6 +31,7 @@ from levelhead.training.grpo import GrpoTrainer, StepResult
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import NONFINITE, Updater
 from levelhead.training.prepare import Setup, environment, make_objective
+from levelhead.training.ranks import Ranks, SharedCollector
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
 from levelhead.training.sinks import ProgressSink, Sink, make_sinks
@@ -64,7 +65,9 @@ class Run:
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
         self.loop = EventLoop()
         self.sampler = InProcessSampler(self.policy)
-        self.collector = Collector(setup.tasks, self.policy.codec, self.sampler, self.loop)
+        self.ranks = Ranks.joined()
+        collector = Collector(setup.tasks, self.policy.codec, self.sampler, self.loop)
+        self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self._resumed = self._resume() if resume else None
         self._sinks: list[Sink] = []
         self._interrupted = False
@@ -138,6 +141,7 @@ class Run:
             derive(self.recipe.seed, "grpo"),
             self.observers,
             creditor,
+            self.ranks,
         )
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
             trainer.load_state(self.state.trainer)

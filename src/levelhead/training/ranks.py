@@ -1,0 +1,151 @@
+"""Data parallel: several processes, one run.
+
+Every process holds the whole policy and takes every decision by itself, from the same numbers: prompts, seeds, groups,
+advantages, plan.  What costs is divided: each draws and scores the groups of its own prompts, and runs forward and
+backward on its own groups.  Rollouts are gathered whole, so that no group straddles processes and no mean is a mean of
+means; gradients and sums of metrics are added up before anything is made of them, so that merging sees each task's
+whole gradient.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from levelhead.recipe.sampling import Sampling
+from levelhead.records import Group, Prompt
+from levelhead.training.batch import Sample
+from levelhead.training.collect import Collected, Collector
+from levelhead.training.objective import Plan
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process among those of a run.
+
+    Attributes:
+        rank: From 0.
+        count: Processes.
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def joined(cls) -> Ranks:
+        """Join the processes that a launcher (``accelerate launch``, ``torchrun``) has started; alone without one."""
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            return cls()
+        from accelerate import PartialState
+
+        state = PartialState(cpu=not torch.cuda.is_available())
+        return cls(state.process_index, state.num_processes)
+
+    def folder(self, path: Path, *, resume: bool = False) -> Path:
+        """Where this process writes: the first to the run's folder, others beside it.
+
+        With ``resume``, others begin with a copy of the first one's, which is the only one that holds the model.
+        """
+        own = path.with_name(f"{path.name}.rank-{self.rank}") if self.rank else path
+        if resume and self.rank and path.is_dir():
+            shutil.rmtree(own, ignore_errors=True)
+            shutil.copytree(path, own)
+        self.gathered(None)  # nobody writes before all have read
+        return own
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is only this process."""
+        return self.count == 1
+
+    def gathered(self, own: T) -> list[T]:
+        """What every process has, in the order of their ranks."""
+        if self.alone:
+            return [own]
+        found: list[Any] = [None] * self.count
+        dist.all_gather_object(found, own)
+        return found
+
+    def add(self, tensor: Tensor) -> None:
+        """Replace a tensor by its sum over the processes, which is the same to the bit in each."""
+        if not self.alone:
+            dist.all_reduce(tensor)
+
+    @property
+    def reduce(self) -> Callable[[Tensor], None] | None:
+        """:meth:`add`, or nothing to do where there is only this process."""
+        return None if self.alone else self.add
+
+    def totals(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Sums of metrics over the processes; names that end in ``|max`` are greatest values."""
+        if self.alone:
+            return dict(sums)
+        found = self.gathered(dict(sums))
+        names = dict.fromkeys(name for part in found for name in part)
+        columns = {name: [part[name] for part in found if name in part] for name in names}
+        return {name: max(c) if name.endswith("|max") else math.fsum(c) for name, c in columns.items()}
+
+    def own(self, plan: Plan) -> Plan:
+        """The plan of an update with this process's groups alone; denominators stay those of all."""
+        if self.alone:
+            return plan
+        mine = set(_bundles(plan)[self.rank :: self.count])
+        samples = {task: [s for s in members if s.sequence.bundle in mine] for task, members in plan.samples.items()}
+        return replace(plan, samples={task: members for task, members in samples.items() if members})
+
+    def all_have(self, plan: Plan) -> bool:
+        """Whether every process has live groups of every task in an update, and so the same terms."""
+        return all(len(_live(members)) >= self.count for members in plan.samples.values())
+
+
+class SharedCollector(Collector):
+    """Draws and scores the groups of this process's prompts, and returns those of all.
+
+    Args:
+        inner: Does the work.
+        ranks: The processes.
+    """
+
+    def __init__(self, inner: Collector, ranks: Ranks) -> None:
+        self._inner, self._ranks = inner, ranks
+
+    def render(self, prompt: Prompt) -> Prompt:
+        """See :meth:`Collector.render`."""
+        return self._inner.render(prompt)
+
+    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
+        """See :meth:`Collector.collect`; a completion is drawn by its prompt and index, wherever that happens."""
+        ranks = self._ranks
+        parts = ranks.gathered(self._inner.collect(prompts[ranks.rank :: ranks.count], k, controls, seed))
+        groups: list[Group] = [parts[i % ranks.count].groups[i // ranks.count] for i in range(len(prompts))]
+        whole = Collected(groups)
+        for part in parts:
+            whole.dropped += part.dropped
+            whole.episodes += part.episodes
+        for name in ("sample_s", "score_s", "env_s"):
+            setattr(whole, name, max(getattr(part, name) for part in parts))
+        return whole
+
+
+def _live(members: Sequence[Sample]) -> set[int]:
+    return {s.sequence.bundle for s in members if s.live and not s.truncated}
+
+
+def _bundles(plan: Plan) -> list[int]:
+    """Groups of an update, task by task, those with signal first: dealt out in turn, they spread the work."""
+    found: list[int] = []
+    for members in plan.samples.values():
+        live = _live(members)
+        found += sorted({s.sequence.bundle for s in members}, key=lambda bundle: (bundle not in live, bundle))
+    return found

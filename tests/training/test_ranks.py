@@ -1,0 +1,100 @@
+"""Two processes do one run: the same losses and the same weights as one process, tasks' gradients merged included."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from levelhead import train
+from levelhead.training.ranks import Ranks
+from small_run import recipe
+
+SCRIPT = "import sys, json; from levelhead import train; train(json.load(open(sys.argv[1])), out=sys.argv[2])"
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def in_two_processes(found: dict[str, Any], folder: Path) -> None:
+    """What a launcher does: the same command in each process, and their ranks in the environment."""
+    path = folder.with_suffix(".json")
+    path.write_text(json.dumps(found), encoding="utf-8")
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "ACCELERATE_USE_CPU": "1"}
+    shared |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(path), str(folder)],
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors[-2000:]
+
+
+def steps(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [row for row in map(json.loads, lines) if row["stage"] == "grpo"]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    (path,) = (folder / "checkpoints").glob("step-*/model.safetensors")
+    return load_file(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("merge", ["sum", "cagrad"])
+def test_two_processes_have_the_losses_and_weights_of_one(tmp_path: Path, merge: str) -> None:
+    found = recipe(
+        tmp_path, grpo__steps=3, grpo__merge__kind=merge, grpo__optimizer__eps=1e-3, checkpoint__keep_last=1,
+        checkpoint__best=False, grpo__audit__first=2,
+    )  # fmt: skip
+    found["sft"] = None
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    train(found, out=alone)
+    in_two_processes(found, together)
+    other = together.with_name("together.rank-1")
+    for one, first, second in zip(steps(alone), steps(together), steps(other), strict=True):
+        known = {name for name, value in one.items() if isinstance(value, float) and "time" not in name}
+        assert {"loss", "grad_norm", "kl", "entropy", "reward"} <= known
+        assert {n: first[n] for n in known if "audit" not in n} == pytest.approx(
+            {n: one[n] for n in known if "audit" not in n}, rel=2e-3, abs=1e-5, nan_ok=True
+        )
+        assert [n for n in first if "time" not in n] == [n for n in second if "time" not in n]
+        assert all(first[n] == second[n] for n in known if n in first)
+    for name, value in weights(alone).items():
+        torch.testing.assert_close(weights(together)[name], value, rtol=1e-3, atol=2e-5)
+    moments = [
+        torch.load(next(f.glob("checkpoints/step-*/training.pt")))["optimizer"]["state"] for f in (together, other)
+    ]
+    for index, state in moments[0].items():
+        assert all(torch.equal(state[name], moments[1][index][name]) for name in ("exp_avg", "exp_avg_sq"))
+
+
+def test_one_process_is_alone_and_writes_to_the_folder_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert Ranks.joined() == Ranks()
+    assert Ranks().folder(Path("runs/a")) == Path("runs/a")
+    monkeypatch.setattr(Ranks, "gathered", lambda self, own: [own])
+    assert Ranks(1, 2).folder(Path("runs/a")) == Path("runs/a.rank-1")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "state.json").write_text("{}", encoding="utf-8")
+    assert (Ranks(1, 2).folder(tmp_path / "a", resume=True) / "state.json").read_text(encoding="utf-8") == "{}"
+    assert Ranks().totals({"loss": 1.0}) == {"loss": 1.0}
