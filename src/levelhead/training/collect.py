@@ -122,7 +122,8 @@ class Collector:
         """Multi-turn tasks: all live episodes take their turns together, one sampler call a round."""
         jobs = [_Job(prompt, index) for prompt in prompts for index in range(k)]
         live: list[_Job] = []
-        waiting = list(jobs)
+        # Of each prompt in turn: an environment has few copies ready of what the rollouts of one prompt all need.
+        waiting = [jobs[i * k + index] for index in range(k) for i in range(len(prompts))]
         room = min((getattr(self._tasks[p.task], "concurrency", len(jobs)) for p in prompts), default=len(jobs))
         while live or waiting:
             while waiting and len(live) < room:
