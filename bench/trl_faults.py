@@ -3,7 +3,7 @@
 Usage, with a Python that has TRL:
 ``PYTHONPATH=src python bench/trl_faults.py [--steps 40] [--seeds 2] [--stop] [--out FILE] [NAME ...]``.
 
-The cause is known because it was put there.  None of these runs was looked at while detectors were written.
+The cause is known because it was put there.
 """
 
 from __future__ import annotations

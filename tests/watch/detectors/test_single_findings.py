@@ -353,3 +353,23 @@ def test_growth_begins_where_it_leaves_the_level_that_it_is_measured_from() -> N
     found = finding(diagnosed(rows), "length-runaway")
     assert found is not None
     assert found.first_step == 9
+
+
+def test_a_reward_that_goes_blank_under_unchanged_answers_is_the_judge_also_before_it_comes_back() -> None:
+    rng = random.Random(5)
+    rows = [
+        {"reward": 0.7 + 0.05 * rng.random(), "reward_std": 0.1, DEAD: 0.2, "entropy": 1.5 + 0.1 * rng.random(),
+         LENGTH: 80 + 5 * rng.random(), "loss": rng.gauss(0, 0.1), "grad_norm": 1 + rng.random()}
+        for _ in range(24)
+    ]  # fmt: skip
+    nothing = {"reward": 0.0, "reward_std": 0.0, DEAD: 1.0, "loss": 0.0, "grad_norm": 0.0}
+    away = rows[:18] + [{**row, **nothing} for row in rows[18:]]
+    assert first(away) == "judge-failure"
+    broken = [{**row, "entropy": 0.02, LENGTH: 3.0} for row in away[18:]]
+    assert first(rows[:18] + broken) in ("catastrophic-update", "deadlock", "entropy-collapse", "length-collapse")
+
+
+def test_a_few_batches_that_happen_to_be_cut_are_no_truncation() -> None:
+    cut = [0.22, 0.29, 0.32, 0.19, 0.16, 0.22, 0.41, 0.51, 0.38, 0.28]
+    rows = [{"reward": -0.3 + 0.01 * (-1) ** i, "reward_std": 0.3, CUT: share} for i, share in enumerate(cut)]
+    assert all(diagnosed(rows[:n]).verdict == "healthy" for n in range(1, 11))

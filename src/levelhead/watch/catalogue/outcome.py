@@ -160,7 +160,13 @@ ENTRIES: tuple[Entry, ...] = (
                 verl={"custom_reward_function.path": "raise on a failed judgement"},
             ),
         ),
-        explains=("reward-dead-groups", "no-learning-signal-all-zero-reward", "catastrophic-update", "no-improvement"),
+        explains=(
+            "reward-dead-groups",
+            "no-learning-signal-all-zero-reward",
+            "deadlock",
+            "catastrophic-update",
+            "no-improvement",
+        ),
     ),
     Entry(
         code="healthy",

@@ -142,6 +142,9 @@ CLUES: dict[str, Text] = {
         "KL never exceeds {kl:.2g}: the policy has hardly moved", "KL 从未超过 {kl:.2g}：策略几乎没动"
     ),
     "policy-lag": Text("rollouts are {updates:.0f} updates old", "采样落后 {updates:.0f} 次更新"),
+    "policy-unmoved": Text(
+        "answers are as long and as uncertain as before: the policy is the same", "回答长度与熵如前：策略并未改变"
+    ),
     "policy-moved-before-training": Text(
         "old and new policy differ by {value:.3g} at the first row", "第一行新旧策略就相差 {value:.3g}"
     ),

@@ -253,6 +253,13 @@ def shift_at(series: Series, step: float, width: int = 8) -> tuple[float, float]
     return stats.median(before), stats.median(after)
 
 
+def unmoved(view: View, step: float) -> bool:
+    """Whether answers are as long and as uncertain after ``step`` as before: a broken policy's would not be."""
+    shifts = [shift_at(view.series(name), step) for name in ("entropy", "completions/mean_length")]
+    known = [shift for shift in shifts if shift]
+    return bool(known) and all(stats.ratio(max(s), min(s), 1e-6) < 1.4 for s in known)
+
+
 def constant(values: Sequence[float], tolerance: float = 1e-9) -> bool:
     """Whether all readings are equal (up to rounding)."""
     return bool(values) and max(values) - min(values) <= tolerance * max(1.0, abs(values[0]))

@@ -47,7 +47,8 @@ class Lengths:
     def _truncation(self, view: View, cut: Series) -> Suspicion:
         course = view.course
         n = len(cut)
-        m = stats.edge(n)
+        # One batch is a small sample of a share.
+        m = max(stats.edge(n), min(3, n // 2))
         early, late = stats.mean(cut.values[:m]), stats.mean(cut.values[-m:])
         peak = max(stats.smooth(cut.values, m)[m - 1 :]) if n else 0.0
         level = max(late, 0.8 * peak)
@@ -55,7 +56,8 @@ class Lengths:
         weight = 3.0 * stats.ramp(level, 0.15, 0.6) + 0.8 * stats.ramp(level, 0.7, 0.95)
         case.add(weight, "cut-share", share=level)
         if n >= 4:
-            case.add(1.2 * stats.ramp(level - early, 0.1, 0.4), "cut-share-grows", early=early, late=level)
+            sure = stats.surety(cut.values, level - early, m)
+            case.add(1.2 * sure * stats.ramp(level - early, 0.1, 0.4), "cut-share-grows", early=early, late=level)
             self._outcome(case, view, level)
         case.add(-4.5 * course.learned, "reward-rises")
         case.setup = early > 0.5

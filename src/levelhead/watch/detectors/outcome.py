@@ -163,7 +163,10 @@ class JudgeFailure:
         low = values[start] <= stats.quantile(others, 0.1)
         recovers = start + length < len(values) - 1
         steady = self._steady(view, reward.steps[begin], reward.steps[min(start + length, len(values) - 1)])
-        weight = (3.0 if recovers else 1.5) * stats.ramp(length + 1, 2, 5) * (1.5 if low else 0.8)
+        # What has not come back may have other causes, unless the policy is plainly the same.
+        weight = (
+            (3.0 if recovers else 2.4 if steady and low else 1.5) * stats.ramp(length + 1, 2, 5) * (1.5 if low else 0.8)
+        )
         case.add(weight if steady else 0.3 * weight, "reward-blank", value=values[start], rows=length + 1)
         case.first_step = reward.steps[begin]
         case.show(

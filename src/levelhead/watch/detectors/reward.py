@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from levelhead.watch import stats
-from levelhead.watch.detectors.base import Suspicion, View, constant, ends, index_at
+from levelhead.watch.detectors.base import Suspicion, View, constant, ends, index_at, shift_at, unmoved
 from levelhead.watch.history import Series
 
 _DEAD = 0.99
@@ -164,6 +164,9 @@ class Deadlock:
         if course.near_top and alive >= 20 and open_minded:
             case.add(-4.0, "reward-rose-slowly-to-top", rows=alive)
             case.severity = "warning"
+        moved = shift_at(view.series("reward", course.source), begin)
+        if moved and moved[1] < moved[0] and unmoved(view, begin):
+            case.add(-5.0, "policy-unmoved")
         arrived = self._arrived(view, begin)
         if arrived > 0:
             case.add(-6.0 * arrived, "reward-near-top", value=course.reward.late)

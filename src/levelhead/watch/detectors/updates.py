@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from levelhead.watch import stats
-from levelhead.watch.detectors.base import Suspicion, View, index_at, shift_at
+from levelhead.watch.detectors.base import Suspicion, View, index_at, shift_at, unmoved
 from levelhead.watch.history import Series
 
 _COMPANIONS = (("entropy", 1.8), ("kl", 4.0), ("completions/mean_length", 1.7), ("grad_norm", 4.0))
@@ -45,6 +45,8 @@ class CatastrophicUpdate:
         case.show(reward, reward.steps[at - 1], reward.steps[at], reward.steps[-1])
         for name, factor in _COMPANIONS:
             self._companion(case, view.series(name), reward.steps[at], factor * (1 if abrupt else 2))
+        if len(set(after)) == 1 and unmoved(view, reward.steps[at]):
+            case.add(-2.5, "policy-unmoved")
         yield case
 
     def _abrupt(self, reward: Series, at: int, level: float, rest: float) -> float:
