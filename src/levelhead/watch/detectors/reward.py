@@ -164,8 +164,8 @@ class Deadlock:
         if course.near_top and alive >= 20 and open_minded:
             case.add(-4.0, "reward-rose-slowly-to-top", rows=alive)
             case.severity = "warning"
-        moved = shift_at(view.series("reward", course.source), begin)
-        if moved and moved[1] < moved[0] and unmoved(view, begin):
+        shift = shift_at(view.series("reward", course.source), begin)
+        if shift and shift[1] < shift[0] and unmoved(view, begin):
             case.add(-5.0, "policy-unmoved")
         arrived = self._arrived(view, begin)
         if arrived > 0:
