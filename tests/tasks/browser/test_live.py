@@ -16,6 +16,7 @@ from levelhead.recipe.tasks import Browser
 from levelhead.tasks.browser import BrowserTask
 from levelhead.tasks.browser.actions import Action, ActionError
 from levelhead.tasks.browser.episode import BrowserEpisode
+from levelhead.tasks.browser.pages import page_names
 from levelhead.tasks.browser.tab import Tab
 from levelhead.tasks.browser.view import View
 
@@ -54,6 +55,25 @@ async def test_the_oracle_always_succeeds(task: BrowserTask, page: str) -> None:
             return score.total
 
     assert await asyncio.gather(*(play(seed) for seed in range(20))) == [1.0] * 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_every_page_loads_and_resets_to_the_same_page_again(task: BrowserTask) -> None:
+    gate = asyncio.Semaphore(3)
+    other: dict[str, tuple[View, View]] = {}
+
+    async def visit(page: str) -> None:
+        async with gate:
+            lent = await task.pool().lend(page)
+            first, _, again = [await lent.reset(seed) for seed in (1, 2, 1)]
+            await task.pool().give_back(lent, fit=True)
+            assert first.goal or first.lines
+            if first != again:
+                other[page] = first, again
+
+    await asyncio.gather(*(visit(page) for page in page_names()))
+    assert other == {}
 
 
 async def test_an_empty_answer_scores_nothing(task: BrowserTask) -> None:
