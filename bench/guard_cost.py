@@ -52,7 +52,7 @@ def timed(owner: type, name: str, seconds: dict[str, float]) -> Iterator[None]:
 
 def measure(name: str, steps: int) -> dict[str, Any]:
     """Seconds of the guard and of the steps of one run."""
-    settings = [f"grpo.steps={steps}", "sft.steps=40", "eval.every=0", "eval.final_items=8", "threads=1", "check=false"]
+    settings = [f"grpo.steps={steps}", "sft.steps=12", "eval.every=0", "eval.final_items=8", "threads=1", "check=false"]
     seconds: dict[str, float] = {}
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         for owner, part in (*PARTS, (Updater, "step"), (GrpoTrainer, "step")):
@@ -70,7 +70,7 @@ def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipes", nargs="*", default=list(RECIPES))
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args()
     rows = []

@@ -16,6 +16,13 @@ _GROUPS = "DeepSeekMath draws 64 rollouts a prompt, DAPO 16; TRL's default is 8"
 _REUSE = "PPO-style clipping corrects small steps only; DAPO makes 16 updates a batch at 1e-6, TRL's default is 1"
 
 
+_COEFFICIENTS = (
+    "DeepSeekMath leashes with 0.04 and DAPO not at all; entropy bonuses of 0.001 to 0.01 are usual (PPO, Schulman et "
+    "al. 2017, takes 0.01)"
+)
+_LARGEST = {"kl": 1.0, "entropy": 0.1}
+
+
 def check_advice(scene: Scene) -> Iterator[Check]:
     """Compare learning rates, group size and reuse with published runs."""
     size = sum(p.numel() for p in scene.policy.model.parameters())
@@ -24,6 +31,7 @@ def check_advice(scene: Scene) -> Iterator[Check]:
         yield _grpo_rate(scene.grpo, size, lora)
         yield _groups(scene.grpo)
         yield _reuse(scene.grpo)
+        yield _coefficients(scene.grpo)
     if scene.recipe.sft is not None:
         yield _sft_rate(scene.recipe.sft, size, lora)
 
@@ -85,3 +93,15 @@ def _reuse(grpo: Grpo) -> Check:
         message = f"{updates} updates a rollout batch: {_REUSE}"
         return Check("advice/reuse", "warn", message, evidence, "lower grpo.updates_per_batch or grpo.epochs")
     return Check("advice/reuse", "pass", f"{updates} update{'s' if updates > 1 else ''} a rollout batch", evidence)
+
+
+def _coefficients(grpo: Grpo) -> Check:
+    found = {"kl": grpo.kl.coef, "entropy": grpo.entropy.coef}
+    evidence = {f"{name}_coef": value for name, value in found.items()} | {"source": _COEFFICIENTS}
+    name = "advice/coefficients"
+    high = [key for key, value in found.items() if value > _LARGEST[key]]
+    if not high:
+        return Check(name, "pass", f"KL {found['kl']:g}, entropy {found['entropy']:g}", evidence)
+    told = " and ".join(f"grpo.{key}.coef {found[key]:g}" for key in high)
+    fix = " and ".join(f"set grpo.{key}.coef to {_LARGEST[key] / 10:g} or less" for key in high)
+    return Check(name, "warn", f"{told}: such a term drowns the reward; {_COEFFICIENTS}", evidence, fix)

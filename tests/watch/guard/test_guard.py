@@ -136,14 +136,14 @@ def test_a_solved_task_is_not_stopped() -> None:
 
 def test_frequent_shortening_takes_the_learning_rate_down_and_calm_gives_it_back() -> None:
     guard = LiveGuard(Bounds())
-    for i in range(1, 9):
+    for i in range(1, 5):
         guard.judge(i, [change(0.5), change(0.04, 0.3)])
         said = shown(guard, steady(1), i)
     (down,) = [d for d in said if d.kind == "adapt"]
     assert down.event.code == "lr-too-high"
     low = guard.knobs.learning_rate
     assert low == pytest.approx(0.3)
-    for i in range(9, 200):
+    for i in range(5, 200):
         guard.judge(i, [change(0.01)])
         shown(guard, steady(1), i)
     assert guard.knobs.learning_rate == 1.0
@@ -159,7 +159,7 @@ def test_the_learning_rate_has_a_floor() -> None:
 
 def test_overshoot_in_later_epochs_narrows_the_clip_range() -> None:
     guard = LiveGuard(Bounds())
-    for i in range(1, 9):
+    for i in range(1, 5):
         guard.judge(i, [change(0.5, later=True), change(0.04, 0.3, later=True)])
         shown(guard, steady(1), i)
     assert guard.knobs.clip == 0.75
@@ -173,6 +173,14 @@ def test_an_absurd_gradient_is_skipped() -> None:
     assert skip.kind == "skip"
     assert skip.event.evidence == {"grad_norm": 80.0, "median": 0.5}
     assert not guard.before_update(StepRecord(13, "grpo", {"grad_norm": 20.0}))
+
+
+def test_a_gradient_that_no_term_explains_is_told_once() -> None:
+    guard = LiveGuard(Bounds())
+    assert not guard.before_update(StepRecord(1, "grpo", {"grad_norm": 0.5, "audit/unexplained": 1e-3}))
+    (told,) = guard.before_update(StepRecord(2, "grpo", {"grad_norm": 0.5, "audit/unexplained": 0.7}))
+    assert (told.kind, told.event.severity, told.event.code) == ("warn", "critical", "gradient-unexplained")
+    assert not guard.before_update(StepRecord(3, "grpo", {"grad_norm": 0.5, "audit/unexplained": 0.7}))
 
 
 def test_groups_without_contrast_ask_for_others() -> None:

@@ -57,7 +57,7 @@ def _appended_end_of_turn() -> Iterator[None]:
     yield from _rollouts(change)
 
 
-@fault("judge-reads-the-prompt", "the text that is judged begins with the end of the prompt")
+@fault("judge-reads-the-prompt", "the text that is judged begins with the end of the prompt", kind="data")
 def _judge_reads_the_prompt() -> Iterator[None]:
     def change(codec: Codec, rollout: Any, prompt: Any) -> Any:  # noqa: ARG001
         texts = [codec.decode((*turn.context_ids[-12:], *turn.completion_ids)) for turn in rollout.turns]
@@ -66,7 +66,7 @@ def _judge_reads_the_prompt() -> Iterator[None]:
     yield from _rollouts(change)
 
 
-@fault("rewards-out-of-step", "scores are handed to the next rollout of the group")
+@fault("rewards-out-of-step", "scores are handed to the next rollout of the group", kind="data")
 def _rewards_out_of_step() -> Iterator[None]:
     def make(real: Any) -> Any:
         def answers(self: Any, *args: Any) -> Any:

@@ -23,10 +23,13 @@ LOOK_AGAIN = 0.08
 """They are asked again when the history has grown by this share, at least four rows."""
 SURE = 0.6
 """Confidence from which a finding is worth a word."""
+STRANGE = "gradient-unexplained"
+UNEXPLAINED = 0.2
+"""Share of the gradient that no term explains, beyond what rounding does."""
 NORMS = 32
 """Gradient norms that a spike is measured against."""
 PRESSED = 8
-"""Updates over which shortened ones are counted; half of them tell of a learning rate that is too high."""
+"""Updates over which shortened ones are counted; half as many tell of a learning rate that is too high."""
 DEAD = frozenset({"reward-dead-groups", "no-learning-signal-all-zero-reward"})
 """Findings that are met by drawing other groups."""
 CALM = 24
@@ -88,7 +91,7 @@ class LiveGuard:
         return min(samples, self.bounds.probe or min(max(samples // 32, 4), 8))
 
     def before_update(self, record: StepRecord) -> Sequence[Decision]:
-        """Skip an update whose gradient is absurd beside the run's own."""
+        """Skip an update whose gradient is absurd beside the run's own; tell of one that no term explains."""
         norm = record.values.get("grad_norm", 0.0)
         usual = stats.median(self._norms)
         if len(self._norms) >= FIRST_LOOK and usual > 0 and norm > self.bounds.max_spike * usual:
@@ -97,7 +100,16 @@ class LiveGuard:
             return [self._decide(record.step, "gradient-spike", "skip", "warning", text, evidence)]
         if 0 < norm < float("inf"):
             self._norms = [*self._norms, norm][-NORMS:]
-        return []
+        return self._unexplained(record)
+
+    def _unexplained(self, record: StepRecord) -> list[Decision]:
+        """Tell, once, of a gradient that holds more than the objective's terms."""
+        share = record.values.get("audit/unexplained", 0.0)
+        if share <= UNEXPLAINED or STRANGE in self._told:
+            return []
+        self._told.append(STRANGE)
+        text = f"{share:.0%} of the gradient comes from no term of the objective: left over from another step, or added"
+        return [self._decide(record.step, STRANGE, "warn", "critical", text, {"audit/unexplained": share})]
 
     def judge(self, step: int, trials: Sequence[Change]) -> Decision | None:
         """Look at a step that has been taken, whole at first; ask for a shorter one where it went too far."""
@@ -187,12 +199,12 @@ class LiveGuard:
     def _ease(self, step: int) -> list[Decision]:
         """Let the learning rate follow what the trust region had to cut, and give it back when it is calm."""
         cut = [scale for scale in self._scales if scale < 1]
-        if len(self._scales) == PRESSED and 2 * len(cut) >= PRESSED:
-            self._scales = []
+        if 2 * len(cut) >= PRESSED:
+            scales, self._scales = self._scales, []
             knobs = remedy.slower(self._knobs, remedy.cut_of(cut), self.bounds)
             if self._later:
                 knobs = remedy.narrower_clip(knobs, self.bounds)
-            text = f"{len(cut)} of {PRESSED} updates had to be shortened; the learning rate is taken down"
+            text = f"{len(cut)} of the last {len(scales)} updates had to be shortened; the learning rate is taken down"
             return self._turn(step, "lr-too-high", "warning", text, knobs, {"shortened": len(cut)})
         ceiling = max(self.bounds.rollback_rate**self._rollbacks, self.bounds.min_rate)
         if self._calm >= CALM and self._knobs.learning_rate < ceiling:

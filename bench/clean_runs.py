@@ -1,0 +1,157 @@
+"""Runs with nothing wrong, which the guard must leave alone: the tiny recipes, short, several seeds.
+
+python bench/clean_runs.py --out FOLDER              thirty runs; goes on with what FOLDER does not hold yet
+python bench/clean_runs.py --out FOLDER --write      results and table from what FOLDER holds
+
+The guard is as it comes (``protect``).  A critical finding, a rollback or a stop in any of them is a false alarm; the
+doctor's verdict on each finished log is kept beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from levelhead.api import train
+from levelhead.lab import probe
+from levelhead.policy.load import load_checkpoint
+from levelhead.recipe import load
+from levelhead.training.prepare import Setup, prepare
+from levelhead.training.run import Run, newest_checkpoint, seed_everything
+from levelhead.training.rundir import RunDir
+from levelhead.watch.doctor import examine
+from levelhead.watch.guard import make_guard
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results" / "clean_runs.json"
+PAGE = ROOT / "docs" / "experiments" / "faults.md"
+MARKS = ("<!-- clean -->", "<!-- end of clean -->")
+ALWAYS = (
+    "threads=1", "check=false", "eval.every=0", "eval.final_items=8", "log.rollouts_every=0", "checkpoint.every=0",
+    "checkpoint.best=false",
+)  # fmt: skip
+RUNS: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "dual-tiny": (
+        5,
+        ("model.tiny={hidden_size: 48, layers: 2, heads: 2, kv_heads: 1, intermediate_size: 96, context: 512}",
+         "tasks.0.items=400", "tasks.1.items=400", "sft.steps=60", "sft.batch_size=12", "grpo.steps=14",
+         "grpo.batch_size=32", "grpo.sampling.max_new_tokens=40", "eval.sampling.max_new_tokens=40"),
+    ),
+    "workflow-tiny": (
+        10,
+        ("tasks.0.items=400", "sft.steps=60", "sft.batch_size=16", "grpo.steps=16", "grpo.batch_size=32",
+         "grpo.optimizer.learning_rate=5e-4"),
+    ),
+    "probe": (15, ("grpo.steps=30",)),
+}  # fmt: skip
+"""Recipe, seeds, and what makes it short.  ``probe`` is the run of the fault matrix."""
+
+
+def setup_of(name: str, settings: Sequence[str], start: Path | None = None) -> Setup:
+    """What a run works on; from a fine-tuned policy, where one is given."""
+    given = [*ALWAYS, *RUNS[name][1], *settings]
+    if name == "probe":
+        return probe.setup_of(*given)
+    recipe = load(ROOT / "recipes" / f"{name}.yaml", given)
+    policy = load_checkpoint(recipe.model, start) if start else None
+    return prepare(recipe, policy=policy)
+
+
+def start_of(name: str, folder: Path) -> Path | None:
+    """The fine-tuned policy that a recipe's runs begin with; the probe fine-tunes its own."""
+    if name == "probe":
+        return None
+    run = RunDir(folder / f"start-{name}")
+    if newest_checkpoint(run) is None:
+        given = [*ALWAYS, *RUNS[name][1], "grpo=null"]
+        train(load(ROOT / "recipes" / f"{name}.yaml", given), out=run.path, check=False)
+    return newest_checkpoint(run)
+
+
+def run_one(name: str, seed: int, folder: Path) -> dict[str, Any]:
+    """One run, and what guard and doctor said of it."""
+    start = start_of(name, folder)
+    seed_everything(seed)
+    setup = setup_of(name, [f"seed={seed}", *(["sft=null"] if start else [])], start)
+    run = RunDir(folder / f"{name}-{seed}")
+    shutil.rmtree(run.path, ignore_errors=True)
+    run.claim(resume=False)
+    guard = make_guard(setup.recipe.guard)
+    began = time.process_time()
+    outcome = Run(setup, run, observers=[guard] if guard else []).execute()
+    path = run.path / "events.jsonl"
+    events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    report = examine(run.path)
+    return {
+        "recipe": name,
+        "seed": seed,
+        "outcome": outcome,
+        "steps": len(list(run.steps("grpo"))),
+        "seconds": round(time.process_time() - began, 1),
+        "critical": [event["code"] for event in events if event["severity"] == "critical"],
+        "actions": dict(Counter(event["action"] or "note" for event in events)),
+        "codes": dict(Counter(event["code"] for event in events)),
+        "doctor": report.diagnosis.verdict,
+        "doctor_first": report.diagnosis.findings[0].code,
+    }
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Write results as Markdown, a row a recipe."""
+    lines = [
+        "| recipe | runs | steps | critical | rollbacks, stops | others | doctor: healthy, warned, critical |",
+        "|---|---:|---:|---:|---:|---|---|",
+    ]
+    for name in RUNS:
+        chosen = [r for r in results if r["recipe"] == name]
+        if not chosen:
+            continue
+        actions: Counter[str] = Counter()
+        for r in chosen:
+            actions.update(r["actions"])
+        grave = actions.pop("rollback", 0) + actions.pop("stop", 0)
+        verdicts = Counter(r["doctor"] for r in chosen)
+        cells = (
+            f"`{name}`",
+            len(chosen),
+            sum(r["steps"] for r in chosen),
+            sum(len(r["critical"]) for r in chosen),
+            grave,
+            ", ".join(f"{count} {action}" for action, count in sorted(actions.items())) or "-",
+            ", ".join(str(verdicts[verdict]) for verdict in ("healthy", "warning", "critical")),
+        )
+        lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run, or write what has been run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--only", nargs="*", default=list(RUNS), choices=list(RUNS))
+    parser.add_argument("--write", action="store_true", help="write results and page")
+    arguments = parser.parse_args()
+    files = {(name, seed): arguments.out / f"{name}-{seed}.json" for name in RUNS for seed in range(RUNS[name][0])}
+    for (name, seed), path in () if arguments.write else sorted(files.items(), key=lambda item: item[0][1]):
+        if name in arguments.only and not path.is_file():
+            found = run_one(name, seed, arguments.out)
+            path.write_text(json.dumps(found) + "\n", encoding="utf-8")
+            print(json.dumps(found), flush=True)
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in files.values() if path.is_file()]
+    print(table(results))
+    if arguments.write:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        page = PAGE.read_text(encoding="utf-8")
+        before, _, rest = page.partition(MARKS[0])
+        _, _, after = rest.partition(MARKS[1])
+        PAGE.write_text(f"{before}{MARKS[0]}\n{table(results)}\n{MARKS[1]}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

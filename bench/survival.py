@@ -1,0 +1,241 @@
+"""Survival: configurations that break, with the guard off and with it on, five seeds each; what is left at the end.
+
+python bench/survival.py --out FOLDER                        run what FOLDER does not hold yet
+python bench/survival.py --out FOLDER --only deadlock --seeds 0 1
+python bench/survival.py --out FOLDER --write                results and table from what FOLDER holds
+
+All runs of a family begin with the same fine-tuned policy; the seed is that of the reinforcement stage: its prompts,
+draws and updates.  Seconds are the processor's, so that a busy machine changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from levelhead.lab import probe
+from levelhead.policy.load import load_checkpoint
+from levelhead.policy.policy import Policy
+from levelhead.recipe import load
+from levelhead.training.prepare import Setup, prepare
+from levelhead.training.run import Run, newest_checkpoint, seed_everything
+from levelhead.training.rundir import RunDir
+from levelhead.watch.guard import make_guard
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results" / "survival.json"
+PAGE = ROOT / "docs" / "experiments" / "survival.md"
+MARKS = ("<!-- table -->", "<!-- end of table -->")
+POLICIES = ("off", "protect")
+SEEDS = (0, 1, 2, 3, 4)
+COLLAPSED = 0.5
+"""A run has collapsed that ends with less than this share of the held-out score it began with."""
+
+ALWAYS = (
+    "threads=1", "check=false", "model.dtype=float32", "eval.every=0", "eval.final_items=96",
+    "eval.sampling.temperature=1.0", "log.rollouts_every=0", "checkpoint.every=0", "checkpoint.best=false",
+)  # fmt: skip
+ROWS = tuple(
+    {"prompt": f"{opening} {n}.{' Take your time.' * times}", "answer": f"It is {n}."}
+    for opening in ("Say the number", "Say", "Tell me the number", "Number")
+    for times in range(5)
+    for n in range(8)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A way to break a run.
+
+    Attributes:
+        family: Where it starts from: ``workflow`` or ``echo``.
+        story: What is wrong with it.
+        settings: Changes of the recipe.
+    """
+
+    family: str
+    story: str
+    settings: Sequence[str] = ()
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "workflow-collapse": Scenario(
+        "workflow",
+        "`recipes/workflow-collapse.yaml`: two rollouts of three problems, deviation-normalised, learning rate 5e-3",
+        ("grpo.steps=40",),
+    ),
+    "deadlock": Scenario(
+        "echo",
+        "the setting of `recipes/browser-deadlock.yaml` on an easy task without a browser: four groups of six, a "
+        "learning rate ten times too high, no leash and no bonus",
+        ("grpo.steps=50", "grpo.batch_size=24", "grpo.group_size=6", "grpo.optimizer.learning_rate=1e-2"),
+    ),
+    "high-rate": Scenario(
+        "echo", "thirty times the learning rate", ("grpo.steps=40", "grpo.optimizer.learning_rate=3e-2")
+    ),
+    "huge-bonus": Scenario(
+        "echo",
+        "an entropy coefficient of 0.5: the policy dissolves into noise",
+        ("grpo.steps=40", "grpo.entropy.coef=0.5", "grpo.optimizer.learning_rate=3e-3"),
+    ),
+    "many-epochs": Scenario(
+        "echo",
+        "groups of two, deviation-normalised, twelve epochs over each batch with a clip range that never clips",
+        ("grpo.steps=20", "grpo.batch_size=16", "grpo.group_size=2", "grpo.epochs=12", "grpo.loss.clip_low=0.9",
+         "grpo.loss.clip_high=9.0", "grpo.optimizer.learning_rate=3e-3"),
+    ),
+}  # fmt: skip
+
+
+def setup_of(family: str, settings: Sequence[str], policy: Policy | None = None) -> Setup:
+    """What a run of a family works on."""
+    settings = [*ALWAYS, *settings]
+    if family == "workflow":
+        return prepare(load(ROOT / "recipes" / "workflow-collapse.yaml", settings), policy=policy)
+    return probe.setup_of("tasks.0.eval_fraction=0.5", "sft.steps=140", *settings, rows=ROWS, policy=policy)
+
+
+def start_of(family: str, folder: Path) -> Path:
+    """The fine-tuned policy that a family's runs begin with; made once."""
+    run = RunDir(folder / f"start-{family}")
+    tasks = (run.read_json("summary.json") or {}).get("tasks", {})
+    if not any("sft" in stages for stages in tasks.values()):
+        seed_everything(0)
+        shutil.rmtree(run.path, ignore_errors=True)
+        run.claim(resume=False)
+        Run(setup_of(family, ["grpo=null"]), run).execute()
+    found = newest_checkpoint(run)
+    assert found is not None
+    return found
+
+
+def run_one(name: str, policy: str, seed: int, folder: Path, extra: Sequence[str] = ()) -> dict[str, Any]:
+    """One run; returns what is left of it."""
+    scenario = SCENARIOS[name]
+    start = start_of(scenario.family, folder)
+    settings = [*scenario.settings, f"seed={seed}", f"guard.policy={policy}", "sft=null", *extra]
+    recipe = setup_of(scenario.family, settings).recipe
+    run = RunDir(folder / f"{name}-{policy}-{seed}")
+    shutil.rmtree(run.path, ignore_errors=True)
+    run.claim(resume=False)
+    seed_everything(seed)
+    setup = setup_of(scenario.family, settings, load_checkpoint(recipe.model, start))
+    guard = make_guard(recipe.guard)
+    began = time.process_time()
+    outcome = Run(setup, run, observers=[guard] if guard else []).execute()
+    seconds = time.process_time() - began
+    (task,) = (run.read_json("summary.json") or {})["tasks"].values()
+    records = list(run.steps("grpo"))
+    return {
+        "scenario": name,
+        "policy": policy,
+        "seed": seed,
+        "outcome": outcome,
+        "start": task["start"]["score"],
+        "final": task["grpo"]["score"],
+        "validity": task["grpo"]["validity"],
+        "collapsed": task["grpo"]["score"] < COLLAPSED * task["start"]["score"],
+        "best_step_reward": max(record.values["reward"] for record in records),
+        "entropy_last": records[-1].values.get("entropy"),
+        "steps": len(records),
+        "seconds": round(seconds, 1),
+        "actions": actions_of(run.path / "events.jsonl"),
+        "rewards": [round(record.values["reward"], 3) for record in records],
+    }
+
+
+def actions_of(path: Path) -> dict[str, int]:
+    """How often a guard did what."""
+    found: dict[str, int] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        action = json.loads(line)["action"] or "note"
+        found[action] = found.get(action, 0) + 1
+    return found
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """All results of a folder, in the order of scenarios, policies and seeds."""
+    wanted = [folder / f"{n}-{p}-{s}" / "result.json" for n in SCENARIOS for p in POLICIES for s in SEEDS]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in wanted if path.is_file()]
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Write results as Markdown: a row a scenario and policy, and what protection is worth, seed by seed."""
+    lines = [
+        "| configuration | guard | collapsed | held-out: start | end | protect - off | seconds | actions |",
+        "|---|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for name in SCENARIOS:
+        finals: dict[str, dict[int, float]] = {}
+        for policy in POLICIES:
+            chosen = [r for r in results if r["scenario"] == name and r["policy"] == policy]
+            if not chosen:
+                continue
+            finals[policy] = {r["seed"]: r["final"] for r in chosen}
+            gain = ""
+            if len(finals) == 2:
+                gain = shown([finals["protect"][s] - finals["off"][s] for s in finals["off"] if s in finals["protect"]])
+            actions: dict[str, int] = {}
+            for r in chosen:
+                for action, count in r["actions"].items():
+                    actions[action] = actions.get(action, 0) + count
+            told = ", ".join(f"{count / len(chosen):g} {action}" for action, count in sorted(actions.items()))
+            collapsed = f"{sum(r['collapsed'] for r in chosen)} of {len(chosen)}"
+            start = f"{statistics.fmean(r['start'] for r in chosen):.2f}"
+            seconds = f"{statistics.fmean(r['seconds'] for r in chosen):.1f}"
+            end = shown([r["final"] for r in chosen])
+            lines.append(
+                f"| `{name}` | {policy} | {collapsed} | {start} | {end} | {gain} | {seconds} | {told or '-'} |"
+            )
+    return "\n".join(lines)
+
+
+def shown(values: Sequence[float]) -> str:
+    """A mean and its standard error."""
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return f"{statistics.fmean(values):.2f} ± {error:.2f}"
+
+
+def write(folder: Path) -> None:
+    """Put results and table where they belong."""
+    results = read(folder)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    PAGE.write_text(f"{before}{MARKS[0]}\n{table(results)}\n{MARKS[1]}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    """Run, or write what has been run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--only", nargs="*", default=list(SCENARIOS), choices=list(SCENARIOS))
+    parser.add_argument("--seeds", nargs="*", type=int, default=list(SEEDS))
+    parser.add_argument("--policies", nargs="*", default=list(POLICIES))
+    parser.add_argument("--set", nargs="*", default=[], help="further changes, for trials")
+    parser.add_argument("--write", action="store_true", help="write results and page")
+    arguments = parser.parse_args()
+    for seed in arguments.seeds if not arguments.write else ():
+        for name in arguments.only:
+            for policy in arguments.policies:
+                result = arguments.out / f"{name}-{policy}-{seed}" / "result.json"
+                if not result.is_file():
+                    found = run_one(name, policy, seed, arguments.out, arguments.set)
+                    result.write_text(json.dumps(found) + "\n", encoding="utf-8")
+                    print(json.dumps(found), flush=True)
+    if arguments.write:
+        write(arguments.out)
+    else:
+        print(table(read(arguments.out)))
+
+
+if __name__ == "__main__":
+    main()

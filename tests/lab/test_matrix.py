@@ -1,0 +1,94 @@
+"""Some of the fault matrix, and what the page about it promises."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from levelhead.cli.lab import _check
+from levelhead.cli.main import app
+from levelhead.errors import InputError
+from levelhead.lab.faults import FAULTS, KINDS
+from levelhead.lab.matrix import CLEAN, Row, matrix, run_fault, table
+
+PAGE = Path(__file__).parents[2] / "docs" / "experiments" / "faults.md"
+
+
+def test_there_are_enough_faults_of_every_kind() -> None:
+    assert len(FAULTS) >= 40
+    assert {fault.kind for fault in FAULTS.values()} == set(KINDS)
+    assert all(sum(fault.kind == kind for fault in FAULTS.values()) >= 8 for kind in KINDS)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_has_a_row_on_the_page_and_was_caught(name: str) -> None:
+    (row,) = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}` |")]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert any(cell not in ("-", "not started") for cell in cells[2:])
+
+
+def test_a_clean_run_is_left_alone_by_everybody() -> None:
+    row = run_fault(CLEAN, _check)
+    assert not row.caught, row
+    assert row.trained
+
+
+def test_a_learning_rate_that_is_too_high_is_caught_by_the_guard_at_once() -> None:
+    row = run_fault(FAULTS["learning-rate-too-high"], lambda _setup: ())
+    assert row.guard == "large-update"
+    assert row.guard_step is not None
+    assert row.guard_step <= 4
+    assert row.doctor is not None
+
+
+def test_a_reward_without_contrast_is_called_so_by_guard_and_doctor() -> None:
+    row = run_fault(FAULTS["format-nobody-meets"], lambda _setup: ())
+    assert row.guard == row.doctor == "no-learning-signal-all-zero-reward"
+
+
+def test_what_the_preflight_blocks_is_not_started() -> None:
+    row = run_fault(FAULTS["advantages-negated"], _check, anyway=False)
+    assert row.blocked
+    assert not row.trained
+    assert "signs/reward" in row.preflight
+
+
+def test_an_unknown_fault_is_refused() -> None:
+    with pytest.raises(InputError, match="no known fault"):
+        list(matrix(["no-such"], lambda _setup: ()))
+
+
+def test_rows_are_taken_up_where_they_were_left(tmp_path: Path) -> None:
+    name = "advantages-negated"
+    row = Row(name, KINDS["signs"], ("signs/reward",), blocked=True, trained=True, guard="large-update", guard_step=3)
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row.to_json()) + "\n", encoding="utf-8")
+    result = CliRunner().invoke(app, ["lab", "faults", name, "--out", str(path)])
+    assert result.exit_code == 0
+    assert f"| `{name}` |" in result.stdout
+    assert "`large-update`, 3" in result.stdout
+
+
+def test_a_fault_that_nobody_caught_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = Row("advantages-negated", KINDS["signs"], (), blocked=False, trained=True)
+    path.write_text(json.dumps(row.to_json()) + "\n", encoding="utf-8")
+    assert CliRunner().invoke(app, ["lab", "faults", row.fault, "--out", str(path)]).exit_code == 1
+
+
+def test_rows_become_a_section_a_kind() -> None:
+    rows = [Row(name, KINDS[fault.kind], ("check",), blocked=True, trained=False) for name, fault in FAULTS.items()]
+    text = table(rows)
+    assert [line for line in text.splitlines() if line.startswith("###")] == [
+        f"### {kind[0].upper()}{kind[1:]}" for kind in KINDS.values()
+    ]
+    assert text.count("not started | not started") == len(FAULTS)
+
+
+def test_faults_are_listed_with_what_goes_wrong() -> None:
+    listed = json.loads(CliRunner().invoke(app, ["lab", "list", "--json"]).stdout)
+    assert [row["fault"] for row in listed] == list(FAULTS)
+    assert all(row["story"] for row in listed)
