@@ -70,6 +70,7 @@ def _steps_go_uphill() -> Iterator[None]:
 @fault(
     "weights-lost-to-overflow",
     "a reduced-precision step overflows: the update makes weights that are no numbers",
+    "sft=null",
     kind="signs",
 )
 def _weights_lost_to_overflow() -> Iterator[None]:
