@@ -2,9 +2,9 @@
 
     python bench/deadlock.py --out runs/deadlock --json bench/results/deadlock.json
 
-One policy is fine-tuned on six pages; every run then starts from it, with its own seed.  ``alone`` is
-``recipes/browser-deadlock.yaml`` as it stands, ``alone-slow`` has a tenth of its learning rate, ``mix`` has the six
-pages, and ``learnability`` the six pages with that curriculum and up to two redraws.
+One policy is fine-tuned on six pages, or given as a checkpoint; every run then starts from it, with its own seed.
+``alone`` is ``recipes/browser-deadlock.yaml`` as it stands, ``alone-slow`` has a tenth of its learning rate, ``mix``
+has the six pages, and ``learnability`` the six pages with that curriculum and up to two redraws.
 """
 
 from __future__ import annotations
@@ -88,9 +88,10 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--sft-steps", type=int, default=7)
+    parser.add_argument("--start", type=Path, help="start from this checkpoint, without fine-tuning one")
     parser.add_argument("--json", type=Path, help="write every step of every run here")
     options = parser.parse_args()
-    start = fine_tuned(options.out, options.sft_steps)
+    start = options.start or fine_tuned(options.out, options.sft_steps)
     found: dict[str, Any] = {}
     for seed in options.seeds:
         for arm in options.arms:
