@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test lint docs bench clean
 
 demo: .venv/.train
 	$(BIN)/levelhead demo
@@ -29,6 +29,10 @@ lint: .venv/.dev
 
 docs: .venv/.dev
 	$(BIN)/python -m levelhead.recipe > docs/recipe.schema.json
+
+# LEVELHEAD_BENCH_TRL names the Python of an environment that holds trl and peft; without it ours is measured alone.
+bench: .venv/.dev
+	$(BIN)/python bench/speed.py --out bench/results/speed.json
 
 clean:
 	rm -rf .venv build dist
