@@ -69,7 +69,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "workflow-collapse": Scenario(
         "workflow",
         "`recipes/workflow-collapse.yaml`: two rollouts of three problems, deviation-normalised, learning rate 5e-3",
-        ("grpo.steps=40",),
+        ("grpo.steps=40", "grpo.audit.first=0"),
     ),
     "deadlock": Scenario(
         "echo",
@@ -169,7 +169,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 def table(results: Sequence[Mapping[str, Any]]) -> str:
     """Write results as Markdown: a row a scenario and policy, and what protection is worth, seed by seed."""
     lines = [
-        "| configuration | guard | collapsed | held-out: start | end | protect - off | seconds | actions |",
+        "| configuration | guard | collapsed | held-out: start | end | protect - off | seconds | actions a run |",
         "|---|---|---:|---:|---:|---:|---:|---|",
     ]
     for name in SCENARIOS:
@@ -186,7 +186,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
             for r in chosen:
                 for action, count in r["actions"].items():
                     actions[action] = actions.get(action, 0) + count
-            told = ", ".join(f"{count / len(chosen):g} {action}" for action, count in sorted(actions.items()))
+            told = ", ".join(f"{count / len(chosen):.1f} {action}" for action, count in sorted(actions.items()))
             collapsed = f"{sum(r['collapsed'] for r in chosen)} of {len(chosen)}"
             start = f"{statistics.fmean(r['start'] for r in chosen):.2f}"
             seconds = f"{statistics.fmean(r['seconds'] for r in chosen):.1f}"
