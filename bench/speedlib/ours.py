@@ -75,7 +75,7 @@ class Ours:
             batch_size=w.rows,
             group_size=w.k,
             sampling={"max_new_tokens": w.answer, "min_new_tokens": w.answer - 1},
-            kl={"coef": w.kl},
+            kl={"coef": w.kl, "gradient": "importance"},  # as TRL's use_bias_correction_kl, on by default
             audit={"first": 0},
             optimizer={"learning_rate": 1e-12},
             **options.get("grpo", {}),
