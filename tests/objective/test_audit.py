@@ -181,6 +181,22 @@ def test_a_term_that_cannot_be_told_from_another_is_not_accused():
     assert "audit/cost/coef" not in report.metrics
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_dust_of_a_reward_without_contrast_is_not_accused(sign):
+    policy = Policy(torch.float32)
+    generator = torch.Generator().manual_seed(3)
+    direction, noise = torch.randn(2, 6, 5, generator=generator)
+    # All advantages are 0: the natural gradient is what rounding leaves, in no relation to the gradient that was made.
+    dust = 1e-9 * (direction * policy.logits).sum()
+    _, _, kl, _ = policy.terms()
+    auditor = Auditor(policy.leaves())
+    auditor.add([Term("policy", dust, "maximize"), kl])
+    (kl.value * kl.weight).backward()
+    assert policy.logits.grad is not None
+    policy.logits.grad += 1e-7 * (noise + sign * 3 * direction)
+    assert auditor.finish().errors == ()
+
+
 def test_a_negated_entropy_is_refused_by_its_value():
     policy = Policy()
     auditor = Auditor(policy.leaves())

@@ -31,6 +31,10 @@ MAX_ENTRIES = 1 << 26
 CERTAIN = 4.0
 """Standard errors by which a coefficient must be on the wrong side before it is called wrong."""
 
+VISIBLE = 1e-4
+"""Share of the gradient's norm that a term must make up before it is judged.  Where all groups are without contrast, the
+natural gradient of the reward is dust of rounding, of any direction, below 1e-5."""
+
 
 class SignError(RuntimeError):
     """A term enters the update against its sense."""
@@ -151,7 +155,7 @@ class Auditor:
             coef, error = fitted.effective(index), fitted.errors[index]
             if math.isfinite(error):
                 metrics |= {f"audit/{label}/coef": coef, f"audit/{label}/coef_error": error}
-            if coef < -CERTAIN * error:
+            if coef < -CERTAIN * error and fitted.shares[index] > VISIBLE:
                 errors.append(_wrong_way(label, term, coef))
         for label, term in terms.items():
             if term.name == "entropy" and term.value < 0:
@@ -199,6 +203,7 @@ class _Fit:
         terms: The k terms that may take part.
         coefs: Coefficient of each in the gradient that is descended.
         errors: Standard error of each; infinite where a term cannot be told from others.
+        shares: Norm of what each contributes, against that of the gradient.
         remainder: What they leave unexplained.
         unexplained: Its norm against that of the gradient.
     """
@@ -206,6 +211,7 @@ class _Fit:
     terms: Sequence[_Audited]
     coefs: Sequence[float]
     errors: Sequence[float]
+    shares: Sequence[float]
     remainder: Buffer
     unexplained: float
 
@@ -244,7 +250,8 @@ def _fit(terms: Sequence[_Audited], gradient: Buffer) -> _Fit:
     noise = max(left / math.sqrt(max(entries - len(live), 1)), torch.finfo(torch.float32).eps * length)
     for index, variance in zip(live, variance_k, strict=True):
         errors[index] = noise * math.sqrt(variance) / norms[index]
-    return _Fit(terms, coefs, errors, remainder, left / length if length > 0 else 0.0)
+    shares = [abs(coef) * norm / length if length > 0 else 0.0 for coef, norm in zip(coefs, norms, strict=True)]
+    return _Fit(terms, coefs, errors, shares, remainder, left / length if length > 0 else 0.0)
 
 
 def _source(name: str) -> str:
