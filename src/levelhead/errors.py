@@ -11,5 +11,9 @@ class InputError(Exception):
     """
 
 
+class PolicyError(Exception):
+    """The policy is lost: it no longer gives a distribution to draw from."""
+
+
 class RewardError(Exception):
     """A user's reward function misbehaved while training; the message names it, the row and the completion."""

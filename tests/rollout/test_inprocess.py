@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from levelhead.errors import PolicyError
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
@@ -156,3 +157,11 @@ def test_a_rollout_carries_the_version_that_the_trainer_announced(policy: Policy
     assert sampler.version == 0
     sampler.sync(policy, 7)
     assert sampler.version == 7
+
+
+def test_a_policy_whose_weights_are_lost_says_so() -> None:
+    lost = tiny_policy()
+    with torch.no_grad():
+        lost.parameters[0].fill_(float("nan"))
+    with pytest.raises(PolicyError, match="--resume"):
+        InProcessSampler(lost).sample(prompts(), 2, Sampling(max_new_tokens=4), 0)

@@ -20,7 +20,7 @@ from levelhead.cli.report import report
 from levelhead.cli.serve import serve
 from levelhead.cli.simulate import simulate
 from levelhead.cli.train import train
-from levelhead.errors import InputError, RewardError
+from levelhead.errors import InputError, PolicyError, RewardError
 
 app = typer.Typer(
     name="levelhead",
@@ -79,7 +79,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, InputError):
         print(f"levelhead: {error}", file=sys.stderr)
         return 2
-    if isinstance(error, RewardError):
+    if isinstance(error, (PolicyError, RewardError)):
         print("\n".join([f"levelhead: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         return 3
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):

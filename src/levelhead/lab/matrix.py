@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from levelhead.errors import InputError, RewardError
+from levelhead.errors import InputError, PolicyError, RewardError
 from levelhead.lab.faults import FAULTS, KINDS, Fault, inject
 from levelhead.lab.probe import setup_of
 from levelhead.recipe.guard import Guard
@@ -166,7 +166,7 @@ def _train(fault: Fault, folder: Path, settings: Sequence[str]) -> tuple[Onlooke
         run.claim(resume=False)
         if Run(setup, run, observers=[guard]).execute() == "stopped":
             return guard, "nonfinite"
-    except (InputError, RewardError, RuntimeError, ValueError, IndexError, TypeError) as error:
+    except (InputError, PolicyError, RewardError, RuntimeError, ValueError, IndexError, TypeError) as error:
         return guard, type(error).__name__
     return guard, None
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from levelhead.errors import PolicyError
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import FinishReason, Prompt, Turn
@@ -96,6 +97,11 @@ class InProcessSampler:
         stops = torch.tensor(sorted(codec.stop_ids), device=device)
         decoder = make_decoder(self._policy, prompts, k, budget)
         logits = decoder.start()
+        if bool(logits.isnan().any()):
+            raise PolicyError(
+                "the policy's logits are not numbers, so its weights are lost; go on from the newest checkpoint with "
+                "--resume, a lower learning rate, and guard.policy: protect"
+            )
         pipeline = LogitsPipeline(controls, codec.stop_ids, logits.shape[-1])
         live = torch.arange(len(rows), device=device)
         draws = torch.from_numpy(np.stack([row.draws for row in rows])).to(device)
