@@ -32,8 +32,8 @@ CERTAIN = 4.0
 """Standard errors by which a coefficient must be on the wrong side before it is called wrong."""
 
 VISIBLE = 1e-4
-"""Share of the gradient's norm that a term must make up before it is judged.  Where all groups are without contrast, the
-natural gradient of the reward is dust of rounding, of any direction, below 1e-5."""
+"""Share of the gradient's norm that a term must make up before it is judged.  Where all groups are without contrast,
+the natural gradient of the reward is dust of rounding, of any direction, below 1e-5."""
 
 
 class SignError(RuntimeError):
