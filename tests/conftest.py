@@ -6,6 +6,7 @@ Without a Chromium they are skipped, unless LEVELHEAD_REQUIRE_BROWSER=1 makes th
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ from levelhead.errors import InputError
 
 if TYPE_CHECKING:
     from levelhead.tasks.browser import BrowserTask
+
+
+# A shell starts background jobs with SIGINT ignored, and processes that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def missing(reason: str) -> None:

@@ -87,6 +87,14 @@ class Policy:
             self._branches = self._try_branches()
         return self._branches
 
+    def _ready(self, batch: MicroBatch) -> MicroBatch:
+        """The batch on this device, and the model ready for its layout, which another policy may have chosen."""
+        if batch.nodes and not self.branches:
+            raise ValueError(
+                "the micro-batch holds prefix trees that this model cannot compute; pack it with its policy"
+            )
+        return batch.to(self.device)
+
     @property
     def _attention_dropout(self) -> bool:
         modules = self.base.modules()
@@ -94,7 +102,7 @@ class Policy:
 
     def score(self, batch: MicroBatch, temperature: float = 1.0) -> TokenStats:
         """Log-probability and entropy of every completion token of a micro-batch, differentiable."""
-        batch = batch.to(self.device)
+        batch = self._ready(batch)
         with self._autocast():
             hidden = self._hidden(self.base, batch)
         return self._statistics(self._head, hidden, batch, temperature)
@@ -108,7 +116,7 @@ class Policy:
         """
         if self._reference is None:
             raise RuntimeError("this policy keeps no reference; call keep_reference() before the first update")
-        batch = batch.to(self.device)
+        batch = self._ready(batch)
         if isinstance(self._reference, nn.Module):
             with self._autocast():
                 hidden = self._hidden(self._reference, batch)
