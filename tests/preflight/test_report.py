@@ -99,6 +99,8 @@ def test_expected_dead_groups_shrink_with_k_and_are_certain_for_one_rollout() ->
         ("model.attention=eager", "grpo.sampling.temperature=0.7", "grpo.sampling.presence_penalty=0.5"),
         ("sft=null", "grpo.updates_per_batch=2", "grpo.epochs=2", "grpo.advantage.kind=rloo"),
         ("grpo=null",),
+        ("grpo.dynamic_sampling=2", "grpo.curriculum={kind: learnability}"),
+        ("sft.batch_size=16", "sft.tokens_per_microbatch=64", "grpo.tokens_per_microbatch=64"),
         ("grpo.loss.kind=gspo", "grpo.loss.aggregation=sequence_mean", "grpo.kl.coef=0.05", "grpo.kl.gradient=k2"),
         ("grpo.advantage.kind=gdpo", "grpo.merge.kind=cagrad", "grpo.mask_truncated=true"),
         ("grpo.advantage.kind=dr_grpo", "grpo.loss.aggregation=fixed_length", "grpo.entropy.coef=0.01"),

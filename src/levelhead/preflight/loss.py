@@ -19,7 +19,7 @@ from levelhead.preflight import plain
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.tokens import demonstrations, spelled
-from levelhead.preflight.trial import clean, contrasted, grpo_trial, sft_trial
+from levelhead.preflight.trial import WHOLE, clean, contrasted, grpo_trial, sft_trial
 from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.objective import Kl
 
@@ -53,7 +53,7 @@ def _grpo(scene: Scene) -> Check:
         "entropy": grpo.entropy.model_copy(update={"coef": 0.0}),
         "advantage": Advantage(),
         "mask_truncated": False,
-        "tokens_per_microbatch": 1 << 20,
+        "tokens_per_microbatch": WHOLE,
         "loss": grpo.loss.model_copy(update={"top_entropy": None, "importance": None}),
     }
     few = [replace(group, rollouts=group.rollouts[:4]) for group in scene.drawn.groups if len(group.rollouts) > 1]
@@ -83,7 +83,7 @@ def _sft(scene: Scene) -> Iterator[Check]:
     trainer.stream.load_state({name: {"taken": 0, "epoch": 0, "offset": 0} for name in scene.setup.tasks})
     size = min(sft.batch_size, 8)
     pairs = trainer.demonstrations(trainer.stream.take(size))
-    expected = [_Pair(pair.context_ids, pair.completion_ids, i) for i, pair in enumerate(pairs)]
+    expected = [_Pair(pair.context_ids, pair.completion_ids, pair.bundle) for pair in pairs]
     yield _places(scene, "loss/demonstrations", expected, listener.rows())
     clean(scene.policy)
 

@@ -25,6 +25,9 @@ from levelhead.training.prepare import name_of
 from levelhead.training.sft import SftTrainer
 from levelhead.training.stream import PromptStream
 
+WHOLE = 1 << 20
+"""Tokens of a micro-batch that no trial fills: a tree that is split computes shared states twice."""
+
 
 class FrozenUpdater(Updater):
     """Does all that the updater does, except to change the weights; the gradient stays readable."""
@@ -128,7 +131,12 @@ class Trial:
 def grpo_trial(scene: Scene, recipe: Grpo, groups: Sequence[Group], updater: Updater | None = None) -> Trial:
     """Do one GRPO step on the given groups; the gradient is left in the parameters, the weights are not changed."""
     clean(scene.policy)
-    changes = {"updates_per_batch": 1, "epochs": 1, "audit": Audit(first=1, every=0, on_error="warn")}
+    changes = {
+        "updates_per_batch": 1,
+        "epochs": 1,
+        "audit": Audit(first=1, every=0, on_error="warn"),
+        "dynamic_sampling": 0,  # drawing again would hand out the same groups twice
+    }
     recipe = recipe.model_copy(update=changes)
     tasks = scene.setup.tasks
     objective = Objective(recipe, scene.setup.weights, {name_of(s): s.kl for s in scene.recipe.tasks})
@@ -151,7 +159,7 @@ def grpo_trial(scene: Scene, recipe: Grpo, groups: Sequence[Group], updater: Upd
 def sft_trial(scene: Scene, recipe: Sft) -> tuple[SftTrainer, Listener]:
     """Do one small SFT step; the gradient is left in the parameters, the weights are not changed."""
     clean(scene.policy)
-    small = recipe.model_copy(update={"batch_size": min(recipe.batch_size, 8)})
+    small = recipe.model_copy(update={"batch_size": min(recipe.batch_size, 8), "tokens_per_microbatch": WHOLE})
     tasks = scene.setup.tasks
     weights = [scene.setup.weights[name] for name in tasks]
     stream = PromptStream(list(tasks.values()), weights, scene.seed)

@@ -1,0 +1,117 @@
+"""Recipes that ship pass the preflight as they are: a check that cries wolf is switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from levelhead.lab.faults import FAULTS, inject
+from levelhead.preflight import Report, preflight
+from levelhead.recipe import load
+from levelhead.records import Message, Prompt, Score
+from levelhead.tasks.base import Split, Step
+from levelhead.training.prepare import Setup, prepare
+from preflight_setup import recipe_of
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+def failures(report: Report) -> list[tuple[str, str]]:
+    return [(check.name, check.message) for check in report.failures]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dual-tiny", "workflow-tiny", "workflow-collapse"])
+def test_recipe_that_ships_passes_every_check(name: str) -> None:
+    assert not failures(preflight(prepare(load(RECIPES / f"{name}.yaml"))))
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("require_browser")
+@pytest.mark.parametrize("name", ["browser-tiny", "browser-deadlock"])
+def test_recipe_on_web_pages_passes_every_check(name: str) -> None:
+    assert not failures(preflight(prepare(load(RECIPES / f"{name}.yaml"))))
+
+
+class Rooms:
+    """Two turns an episode, the first of them remembered; pages repeat, as on the web."""
+
+    name = "rooms"
+    PAGES = ("left", "right", "left", "left")
+
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        for i, way in enumerate(self.PAGES * 6):
+            yield Prompt(f"{split}-{i}", self.name, (self._first(way),), facts={"way": way})
+
+    def oracle(self, prompt: Prompt) -> list[str]:
+        return [f"go({prompt.facts['way']})", "leave()"]
+
+    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:
+        first, second = self.oracle(prompt)
+        shown = [self._first(prompt.facts["way"])]
+        return [(shown, first), ([*shown, {"role": "assistant", "content": first}, self._second()], second)]
+
+    def episode(self, prompt: Prompt) -> _Walk:
+        return _Walk(self, prompt)
+
+    def summarize(self, results: object) -> dict[str, float]:
+        return {}
+
+    @staticmethod
+    def _first(way: str) -> Message:
+        return {"role": "user", "content": f"The door is on the {way}."}
+
+    @staticmethod
+    def _second() -> Message:
+        return {"role": "user", "content": "You are outside."}
+
+
+class _Walk:
+    def __init__(self, task: Rooms, prompt: Prompt) -> None:
+        self.shown: list[Message] = list(prompt.messages)
+        self.wanted, self.right = task.oracle(prompt), 0.0
+        self.task = task
+
+    async def observe(self) -> list[Message]:
+        return self.shown
+
+    async def act(self, text: str) -> Step:
+        self.right += 1.0 if text == self.wanted[len(self.shown) // 2] else 0.1 * bool(text)
+        done = len(self.shown) > 1
+        self.shown = [*self.shown, {"role": "assistant", "content": text}, self.task._second()]
+        return Step(done, Score(self.right) if done else None)
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("grpo.dynamic_sampling=2", "grpo.curriculum={kind: learnability}"),
+        ("sft.batch_size=24", "sft.tokens_per_microbatch=64", "grpo.tokens_per_microbatch=64"),
+        ("grpo.kl.coef=0.05", "model.lora.r=4"),
+    ],
+    ids=str,
+)
+def test_episodes_of_several_turns_on_pages_that_repeat_pass(settings: tuple[str, ...]) -> None:
+    assert not failures(preflight(several_turns(*settings)))
+
+
+@pytest.mark.parametrize("fault", ["mask-for-right-padding", "pad-is-end-of-turn"])
+def test_wrong_mask_is_caught_over_several_turns_too(fault: str) -> None:
+    with inject(fault):
+        report = preflight(several_turns(*FAULTS[fault].settings), families=["loss"])
+    assert failures(report)
+
+
+def several_turns(*settings: str) -> Setup:
+    """The probe's recipe on rooms."""
+    rooms = Rooms()
+    recipe = recipe_of("tasks=[{kind: function, name: rooms}]", *settings)
+    return prepare(recipe, tasks={rooms.name: rooms})
