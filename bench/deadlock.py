@@ -2,9 +2,12 @@
 
     python bench/deadlock.py --out runs/deadlock --json bench/results/deadlock.json
 
-One policy is fine-tuned on six pages, or given as a checkpoint; every run then starts from it, with its own seed.
 ``alone`` is ``recipes/browser-deadlock.yaml`` as it stands, ``alone-slow`` has a tenth of its learning rate, ``mix``
 has the six pages, and ``learnability`` the six pages with that curriculum and up to two redraws.
+
+Every run is fine-tuned by its own recipe, so that ``alone`` is the whole of what ``levelhead train`` does.  With
+``--shared``, one policy is fine-tuned on the six pages, and with ``--start``, one is given as a checkpoint: every run
+then starts from it, with its own seed, and the arms differ in nothing but the pages that they practise on.
 """
 
 from __future__ import annotations
@@ -24,11 +27,11 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "browser-deadlock.yaml"
 MIX = {"tasks.0.tasks": list(BROWSER_TASKS)}
 ARMS: dict[str, dict[str, Any]] = {
     "alone": {},
-    "alone-slow": {"grpo.optimizer.learning_rate": 5e-5},
+    "alone-slow": {"grpo.optimizer.learning_rate": 1e-4},
     "mix": MIX,
     "learnability": {**MIX, "grpo.curriculum": "learnability", "grpo.dynamic_sampling": 2},
 }
-SHOWN = (1, 2, 4, 6, 8, 10, 12, 16, 20)
+SHOWN = (1, 2, 4, 6, 8, 10, 12, 16, 20, 30, 40)
 COLUMNS = ("entropy", "reward", "reward_std", "frac_reward_zero_std", "grad_norm", "step_time")
 
 
@@ -45,12 +48,12 @@ def fine_tuned(out: Path, sft_steps: int) -> Path:
     return max((run / "checkpoints").glob("step-*"))
 
 
-def play(out: Path, arm: str, seed: int, start: Path) -> list[dict[str, float]]:
+def play(out: Path, arm: str, seed: int, start: Path | None) -> list[dict[str, float]]:
     """Make one run, or read it where it has been made, and return its steps."""
     run = out / f"{arm}-{seed}"
     if not (run / "checkpoints").exists():
-        model = {"model": {"name": str(start), "dtype": "float32"}, "sft": None, "seed": seed}
-        train(changed({**ARMS[arm], **model}), out=run, check=False)
+        model = {} if start is None else {"model": {"name": str(start), "dtype": "float32"}, "sft": None}
+        train(changed({**ARMS[arm], **model, "seed": seed}), out=run, check=start is None)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = []
     for row in lines:
@@ -87,11 +90,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/deadlock"))
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--sft-steps", type=int, default=7)
-    parser.add_argument("--start", type=Path, help="start from this checkpoint, without fine-tuning one")
+    parser.add_argument("--sft-steps", type=int, default=3)
+    parser.add_argument("--shared", action="store_true", help="start every run from one fine-tuned policy")
+    parser.add_argument("--start", type=Path, help="start every run from this checkpoint")
     parser.add_argument("--json", type=Path, help="write every step of every run here")
     options = parser.parse_args()
-    start = options.start or fine_tuned(options.out, options.sft_steps)
+    start = options.start or (fine_tuned(options.out, options.sft_steps) if options.shared else None)
     found: dict[str, Any] = {}
     for seed in options.seeds:
         for arm in options.arms:
