@@ -73,7 +73,7 @@ class Rooms:
 class _Walk:
     def __init__(self, task: Rooms, prompt: Prompt) -> None:
         self.shown: list[Message] = list(prompt.messages)
-        self.wanted, self.right = task.oracle(prompt), 0.0
+        self.wanted, self.right, self.worth = task.oracle(prompt), 0.0, 1.0
         self.task = task
 
     async def observe(self) -> list[Message]:
@@ -83,7 +83,7 @@ class _Walk:
         self.right += 1.0 if text == self.wanted[len(self.shown) // 2] else 0.1 * bool(text)
         done = len(self.shown) > 1
         self.shown = [*self.shown, {"role": "assistant", "content": text}, self.task._second()]
-        return Step(done, Score(self.right) if done else None)
+        return Step(done, Score(self.right * self.worth) if done else None)
 
     async def close(self) -> None:
         return None
@@ -110,8 +110,26 @@ def test_wrong_mask_is_caught_over_several_turns_too(fault: str) -> None:
     assert failures(report)
 
 
-def several_turns(*settings: str) -> Setup:
+def several_turns(*settings: str, rooms: Rooms | None = None) -> Setup:
     """The probe's recipe on rooms."""
-    rooms = Rooms()
+    rooms = rooms or Rooms()
     recipe = recipe_of("tasks=[{kind: function, name: rooms}]", *settings)
     return prepare(recipe, tasks={rooms.name: rooms})
+
+
+def test_perfect_episode_is_played_and_must_score_most() -> None:
+    right = preflight(several_turns(), families=["rewards"])
+    assert {c.name: c.evidence["mean_reward"] for c in right.checks if c.name == "rewards/order/rooms"} == {
+        "rewards/order/rooms": {"oracle": 2.0, "empty": 0.0, "gibberish": 0.2}
+    }
+    upside_down = preflight(several_turns(rooms=Trap()), families=["rewards"])
+    assert [name for name, _ in failures(upside_down)] == ["rewards/order/rooms"]
+
+
+class Trap(Rooms):
+    """Rewards whoever says nothing."""
+
+    def episode(self, prompt: Prompt) -> _Walk:
+        walk = super().episode(prompt)
+        walk.worth = -1.0
+        return walk

@@ -10,12 +10,12 @@ from levelhead.errors import RewardError
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.records import Group, Prompt
-from levelhead.tasks.base import Answer, SingleTurnTask, Task
+from levelhead.tasks.base import Answer, Demonstrator, EpisodeLostError, SingleTurnTask, Task
 
 PROBED = 4
 """Prompts of a task whose answers are scored."""
 TURNS = 12
-"""Turns that an empty episode may take."""
+"""Turns that an episode of empty answers may take."""
 GIBBERISH = "lorem ipsum 12 dolor"
 _DIVIDING = ("grpo", "gdpo", "gtpo", "workflow_aware")
 """Estimators that divide by the deviation of a group."""
@@ -52,8 +52,7 @@ def _of_task(scene: Scene, task: Task, prompts: Sequence[Prompt]) -> Iterator[Ch
         yield _order(task, scores)
         yield _attached(scene, task)
     else:
-        scores = {"empty": [_empty_episode(scene, task, prompt) for prompt in prompts[:2]]}
-        yield _order(task, scores)
+        yield _order(task, scene.loop.run(_episodes(task, prompts)))
 
 
 def _score(scene: Scene, task: SingleTurnTask, prompts: Sequence[Prompt], answers: Sequence[Any]) -> list[float | None]:
@@ -65,20 +64,35 @@ def _score(scene: Scene, task: SingleTurnTask, prompts: Sequence[Prompt], answer
     return [None if score is None else score.total for score in scene.loop.run(task.score_batch(made))]
 
 
-def _empty_episode(scene: Scene, task: Task, prompt: Prompt) -> float | None:
-    async def play() -> float | None:
-        episode = task.episode(prompt)
-        try:
-            for _ in range(TURNS):
-                await episode.observe()
-                step = await episode.act("")
-                if step.done:
-                    return None if step.score is None else step.score.total
-        finally:
-            await episode.close()
-        return None
+async def _episodes(task: Task, prompts: Sequence[Prompt]) -> dict[str, list[float | None]]:
+    """Play each prompt's perfect episode once more, one of empty answers and one of nonsense."""
+    scores: dict[str, list[float | None]] = {"oracle": [], "empty": [], "gibberish": []}
+    for prompt in prompts:
+        if isinstance(task, Demonstrator):
+            known = [answer for _, answer in await task.demonstrate(prompt)]
+        else:
+            known = task.oracle(prompt) or []
+        if known:
+            scores["oracle"].append(await _play(task, prompt, known))
+        scores["empty"].append(await _play(task, prompt, [""] * TURNS))
+        scores["gibberish"].append(await _play(task, prompt, [GIBBERISH] * TURNS))
+    return scores if scores["oracle"] else {kind: found for kind, found in scores.items() if kind != "oracle"}
 
-    return scene.loop.run(play())
+
+async def _play(task: Task, prompt: Prompt, answers: Sequence[str]) -> float | None:
+    """Return the reward of an episode of given answers; ``None`` where they did not end it, or it was lost."""
+    episode = task.episode(prompt)
+    try:
+        for answer in answers:
+            await episode.observe()
+            step = await episode.act(answer)
+            if step.done:
+                return None if step.score is None else step.score.total
+    except EpisodeLostError:
+        return None
+    finally:
+        await episode.close()
+    return None
 
 
 def _order(task: Task, scores: dict[str, list[float | None]]) -> Check:
