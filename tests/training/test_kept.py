@@ -21,6 +21,8 @@ CALLS = {
     "last evaluation": 12,
 }
 """Which of a run's collections fails: two tasks are evaluated before SFT and after it, then each step is one."""
+AHEAD = CALLS | {"third step": 7}
+"""The same where a batch is drawn while the step before trains; an evaluation waits for it."""
 
 
 @pytest.fixture(autouse=True)
@@ -28,15 +30,17 @@ def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("levelhead.report.write", lambda _folder: None)
 
 
-def keys(folder: Path) -> dict[str, Any]:
+def keys(folder: Path, ahead: int) -> dict[str, Any]:
     folder.mkdir()
-    return recipe(folder, eval__every=2, checkpoint__every=0, grpo__merge={"kind": "sum", "monitor_every": 1})
+    merge = {"kind": "sum", "monitor_every": 1}
+    return recipe(folder, eval__every=2, checkpoint__every=0, grpo__merge=merge, grpo__async=ahead)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    """A run without, and one with a batch ahead."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    return train(keys(folder / "data"), out=folder / "run")
+    return [train(keys(folder / f"data{n}", n), out=folder / f"run{n}") for n in range(2)]
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
@@ -52,13 +56,14 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     monkeypatch.setattr(Collector, "collect", counted)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize("moment", CALLS)
 def test_a_run_that_its_rewards_ended_goes_on_as_if_nothing_had_been(
-    moment: str, tmp_path: Path, undisturbed: Result, monkeypatch: pytest.MonkeyPatch
+    moment: str, ahead: int, tmp_path: Path, undisturbed: list[Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = keys(tmp_path / "data")
+    made = keys(tmp_path / "data", ahead)
     with monkeypatch.context() as patch:
-        fail_at(patch, CALLS[moment])
+        fail_at(patch, (AHEAD if ahead else CALLS)[moment])
         with pytest.raises(RewardError) as caught:
             train(made, out=tmp_path / "run")
     (last,) = [event for event in events(tmp_path / "run") if event["action"] == "stop"]
@@ -67,8 +72,8 @@ def test_a_run_that_its_rewards_ended_goes_on_as_if_nothing_had_been(
 
     done = train(made, out=tmp_path / "run", resume=True)
     assert done.outcome == "done"
-    assert metrics(done.folder) == metrics(undisturbed.folder)
-    assert same_weights(done.model, undisturbed.model)
+    assert metrics(done.folder) == metrics(undisturbed[ahead].folder)
+    assert same_weights(done.model, undisturbed[ahead].model)
     assert not [event for event in events(done.folder) if event["action"] == "stop"]
 
 

@@ -38,6 +38,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "grpo__curriculum": {"kind": "learnability", "floor": 0.2, "half_life": 3.0},
         "grpo__dynamic_sampling": 2,
     },
+    "ahead": {
+        "grpo__async": 1,
+        "model__lora": {"r": 2, "modules_to_save": []},
+        "grpo__curriculum": {"kind": "learnability", "floor": 0.2, "half_life": 3.0},
+        "grpo__dynamic_sampling": 2,
+        "grpo__sampling__temperature_schedule": "linear",
+        "grpo__sampling__temperature_final": 0.7,
+    },
 }
 MOMENTS = {"sft": ("sft", 3), "first-grpo": ("grpo", 1), "grpo": ("grpo", 4)}
 """Stage and step in which a run dies; checkpoints come every two steps."""

@@ -28,11 +28,11 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Train a policy as a recipe says: SFT, then GRPO."""
-    from levelhead.recipe import dump, load
+    from levelhead.recipe import dump, load, plain
 
     resolved = load(recipe, overrides or [])
     if print_recipe:
-        typer.echo(json.dumps(resolved.model_dump(mode="json")) if as_json else dump(resolved), nl=as_json)
+        typer.echo(json.dumps(plain(resolved)) if as_json else dump(resolved), nl=as_json)
         return
     if dry:
         from levelhead.api import dry_run

@@ -157,6 +157,30 @@ class Policy:
         """Whether a reference is kept."""
         return self._reference is not None
 
+    def twin(self) -> Policy:
+        """A policy of the same weights that nobody trains: frozen weights are shared, those trained here are copied.
+
+        It keeps its own modes and hooks, so that another thread may draw from it; :meth:`follow` brings it up to date.
+        """
+        branches = self.branches  # found out before the copy is made, which then computes its attention in the same way
+        shared = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
+        model = copy.deepcopy(self.model, {**shared})
+        twin = Policy(model.requires_grad_(False).eval(), self.codec, self.compute_dtype)
+        twin._branches = branches
+        return twin
+
+    def copied(self, other: Policy) -> list[Tensor]:
+        """The weights that are this policy's own and not shared with another of the same model."""
+        pairs = zip(self.model.parameters(), other.model.parameters(), strict=True)
+        return [mine.detach() for mine, theirs in pairs if mine is not theirs]
+
+    @torch.no_grad()
+    def follow(self, other: Policy) -> None:
+        """Take over the weights of another policy of the same model."""
+        for mine, theirs in zip(self.model.parameters(), other.model.parameters(), strict=True):
+            if mine is not theirs:
+                mine.copy_(theirs)
+
     def save(self, folder: Path) -> None:
         """Write model (or adapter) and tokenizer in Hugging Face format; whole models stop where this policy stops."""
         generation = getattr(self.model, "generation_config", None)

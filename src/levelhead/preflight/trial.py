@@ -132,6 +132,7 @@ def grpo_trial(scene: Scene, recipe: Grpo, groups: Sequence[Group], updater: Upd
     """Do one GRPO step on the given groups; the gradient is left in the parameters, the weights are not changed."""
     clean(scene.policy)
     changes = {
+        "ahead": 0,
         "updates_per_batch": 1,
         "epochs": 1,
         "audit": Audit(first=1, every=0, on_error="warn"),

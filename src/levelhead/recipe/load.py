@@ -65,7 +65,12 @@ def validate(data: Mapping[str, Any], source: str = "recipe") -> Recipe:
 
 def dump(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML, every default written out."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(plain(recipe), sort_keys=False, allow_unicode=True)
+
+
+def plain(recipe: Recipe) -> dict[str, Any]:
+    """Return the resolved recipe as plain data, under the names of a YAML file."""
+    return recipe.model_dump(mode="json", by_alias=True)
 
 
 def schema() -> str:
@@ -135,7 +140,7 @@ def _explain(error: ErrorDetails, source: str) -> str:
     parts = [part for part, _ in (*above, last)]
     key = ".".join(parts)
     if error["type"] == "extra_forbidden":
-        known = sorted({name for model in last[1] for name in model.model_fields})
+        known = sorted({field.alias or name for model in last[1] for name, field in model.model_fields.items()})
         near = difflib.get_close_matches(parts[-1], known, n=1, cutoff=0.5)
         hint = f"; did you mean {'.'.join([*parts[:-1], near[0]])!r}?" if near else ""
         return f"{source}: unknown key {key!r}{hint}"

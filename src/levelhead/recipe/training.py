@@ -63,6 +63,8 @@ class Grpo(Section):
     """Which problems are drawn: ``weights`` (tasks by ``tasks[].weight``) or ``learnability``."""
     dynamic_sampling: int = Field(0, ge=0)
     """Most times in a step that groups without contrast are drawn again, from further prompts (DAPO); 0 never."""
+    ahead: int = Field(0, ge=0, le=1, alias="async")
+    """Batches drawn ahead: with 1, the next batch is drawn by the weights before a step while that step trains."""
     sampling: TrainSampling = TrainSampling()
     """How rollouts are drawn."""
     advantage: Advantage = Advantage()
@@ -108,6 +110,15 @@ class Grpo(Section):
             )
         if advantage.kind == "gdpo" and self.kl.where == "reward":
             raise ValueError("kl.where: reward charges the total reward, which advantage.kind: gdpo does not look at")
+        return self
+
+    @model_validator(mode="after")
+    def _corrects_what_is_ahead(self) -> Self:
+        if self.ahead and self.loss.kind == "reinforce" and self.loss.importance is None:
+            raise ValueError(
+                "async: 1 trains on rollouts of older weights, and loss.kind: reinforce has no ratio to correct for "
+                "it; set loss.importance (token_truncate), or another loss.kind"
+            )
         return self
 
 

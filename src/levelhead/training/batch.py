@@ -69,6 +69,8 @@ def make_batch(
     credited: Sequence[Credit],
     scores: Scores | None = None,
     top_entropy: float | None = None,
+    *,
+    rescored: bool = True,
 ) -> Batch:
     """Flatten rollouts into samples.
 
@@ -77,19 +79,25 @@ def make_batch(
         credited: Of each group.
         scores: Of their tokens, where they have been scored.
         top_entropy: Share of the batch's tokens to learn from, those of highest entropy; all unless given.
+        rescored: Whether the scores, where there are any, are the old log-probabilities of later updates.
     """
     threshold = None
     if top_entropy is not None and scores is not None:
         threshold = _threshold(scores, top_entropy)
     samples = [
-        _samples(i, group, credit, None if scores is None else scores[i], threshold)
+        _samples(i, group, credit, None if scores is None else scores[i], threshold, rescored)
         for i, (group, credit) in enumerate(zip(groups, credited, strict=True))
     ]
     return Batch(samples, _metrics(groups, credited), [credit.values for credit in credited])
 
 
 def _samples(
-    bundle: int, group: Group, credit: Credit, scores: list[list[Rescored]] | None, threshold: float | None
+    bundle: int,
+    group: Group,
+    credit: Credit,
+    scores: list[list[Rescored]] | None,
+    threshold: float | None,
+    rescored: bool,
 ) -> list[Sample]:
     found: list[Sample] = []
     for k, rollout in enumerate(group.rollouts):
@@ -107,7 +115,7 @@ def _samples(
                     rollout.truncated,
                     turn.behaviour_logprobs,
                     None if tokens is None else tuple(next(tokens) for _ in turn.completion_ids),
-                    None if known is None else known.logprobs,
+                    known.logprobs if known is not None and rescored else None,
                     None if known is None or threshold is None else _kept(known.entropies, threshold),
                 )
             )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from torch import Tensor
+
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Group, Prompt, Rollout, Score, Turn
+from levelhead.records import Event, Group, Prompt, Rollout, Score, Turn
 from levelhead.rollout.base import Sampler
 from levelhead.rollout.draws import derive
-from levelhead.tasks.base import Answer, Episode, EpisodeLostError, SingleTurnTask, Task
+from levelhead.tasks.base import Answer, Episode, EpisodeLostError, Eventful, SingleTurnTask, Task
 from levelhead.text.codec import Codec
-from levelhead.training.loop import EventLoop
+from levelhead.training.loop import Awaits, Strand
 
 REDRAWS = 3
 """How often an episode is drawn again after its environment broke."""
@@ -31,6 +34,9 @@ class Collected:
         dropped: Rollouts without a score, left out.
         episodes: Rollouts that were scored.
         values: Metrics of the drawing itself.
+        temperature: At which a batch was drawn.
+        behind: Updates that the trained weights are ahead of those that drew a batch.
+        drew: Those weights, where somebody may want to go back to them and they are no longer the trained ones.
     """
 
     groups: list[Group]
@@ -40,6 +46,9 @@ class Collected:
     dropped: int = 0
     episodes: int = 0
     values: dict[str, float] = field(default_factory=dict)
+    temperature: float = 1.0
+    behind: int = 0
+    drew: list[Tensor] | None = None
 
     def add_cost(self, other: Collected) -> None:
         """Count what another collection cost as part of this one."""
@@ -60,11 +69,22 @@ class Collector:
         loop: Where coroutines are awaited.
     """
 
-    def __init__(self, tasks: Mapping[str, Task], codec: Codec, sampler: Sampler, loop: EventLoop) -> None:
+    def __init__(self, tasks: Mapping[str, Task], codec: Codec, sampler: Sampler, loop: Awaits) -> None:
         self._tasks = tasks
         self._codec = codec
         self._sampler = sampler
         self._loop = loop
+
+    def apart(self, sampler: Sampler) -> tuple[Collector, Strand]:
+        """A collector of the same tasks for another thread, with a sampler of its own, and how to call it off."""
+        other, strand = copy.copy(self), Strand(self._loop)
+        other._sampler, other._loop = sampler, strand
+        return other, strand
+
+    def events(self, step: int) -> list[Event]:
+        """What has happened to the tasks since the last call, dated ``step``."""
+        eventful = [task for task in self._tasks.values() if isinstance(task, Eventful)]
+        return [event for task in eventful for event in task.drain_events(step)]
 
     def render(self, prompt: Prompt) -> Prompt:
         """Return a prompt with its token ids."""

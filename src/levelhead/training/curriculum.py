@@ -158,6 +158,7 @@ class LearnabilityStream:
         if set(state.get("strata", ())) != set(self._names):
             raise InputError(OTHER_STREAM)
         self._draws, self._step = int(state["draws"]), int(state["step"])
+        self._each = [Evidence.none(len(self._items[name])) for name in self._names]
         for arm, name in enumerate(self._names):
             self._strata.load(arm, state["strata"][name])
             ids = {prompt.id: index for index, prompt in enumerate(self._items[name])}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
 
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
-from levelhead.records import Group
+from levelhead.records import Event, Group
 from levelhead.rollout.draws import derive
 from levelhead.training.collect import Collected, Collector, rollout_seed
 from levelhead.training.curriculum import has_contrast
@@ -41,7 +45,40 @@ class Drawer:
             values |= self._fill(result, step, wanted, controls, rounds)
         counts = {"num_rollouts": float(result.episodes), "dropped_rollouts": float(result.dropped)}
         result.values = values | counts
+        result.temperature = controls.temperature
         return result
+
+    def events(self, step: int) -> list[Event]:
+        """What happened to the tasks while the batch of a step was drawn."""
+        return self._collector.events(step)
+
+    def state(self) -> dict[str, Any]:
+        """Position in the prompts, as JSON: that of the first batch that has not been handed out."""
+        return self._stream.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go to a position that :meth:`state` gave."""
+        self._stream.load_state(state)
+
+    def pending(self) -> dict[str, Any]:
+        """What was to be drawn, and how, at :meth:`state`, as JSON; empty where that is still to be decided."""
+        return {}
+
+    def tensors(self) -> list[Tensor]:
+        """Weights that draw what is :meth:`pending`, for a checkpoint."""
+        return []
+
+    def resume(self, pending: Mapping[str, Any], weights: Sequence[Tensor]) -> None:
+        """Take up what was :meth:`pending`, with its :meth:`tensors`; nothing to do where nothing is drawn ahead."""
+
+    def settle(self) -> None:
+        """Wait until no task is in use: by an evaluation, there can only be one at a time."""
+
+    def forget(self) -> None:
+        """Give back what was drawn ahead; the weights that drew it are gone."""
+
+    def close(self) -> None:
+        """Call off what is under way."""
 
     def _fill(self, result: Collected, step: int, wanted: int, controls: Sampling, most: int) -> dict[str, float]:
         """Draw again until every group has contrast or the bound is reached; returns what that took."""

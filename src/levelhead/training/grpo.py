@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from levelhead.objective.audit import Auditor
 from levelhead.objective.surgery import ConflictMonitor, GradientMerger
@@ -18,6 +19,7 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group, Observer, StepRecord
 from levelhead.rollout.base import Sampler
 from levelhead.rollout.draws import derive
+from levelhead.training.ahead import Ahead
 from levelhead.training.batch import Batch, Sample, make_batch
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.credit import Creditor
@@ -81,13 +83,14 @@ class GrpoTrainer:
         ranks: Ranks | None = None,
     ) -> None:
         self.ranks = ranks or Ranks()
-        self.policy, self.sampler, self.drawer = policy, sampler, Drawer(stream, collector, recipe, seed)
+        self.policy, self.sampler = policy, sampler
         self.objective, self.updater = objective, updater
         self.recipe, self.seed, self.observers = recipe, seed, observers
         self.creditor = creditor or Creditor(recipe, {})
         self.merger = make_merger(policy, recipe, seed, tuple(objective.kl_coefs), self.ranks)
         guard = find_guard(observers)
         self.keeper = Keeper(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
+        self.drawer = self._drawer(stream, collector)
 
     def step(self, step: int) -> StepResult:
         """Do rollout batch ``step``, counted from 1, with all its updates."""
@@ -97,31 +100,53 @@ class GrpoTrainer:
         controls = self._controls(step)
         rollouts = self.drawer.draw(step, controls, self.objective.knobs.redraws)
         collected = time.perf_counter()
-        scores = self._rescore(rollouts.groups, controls.temperature or 1.0)
+        # Where a correction takes the step from the weights that drew to these, the loss starts from these.
+        own = not rollouts.behind or self.recipe.loss.importance is not None
+        scores = self._rescore(rollouts.groups, rollouts.temperature or 1.0)
         credited, measured = self.creditor.assign(rollouts.groups, scores, self.objective.kl_coefs)
-        batch = make_batch(rollouts.groups, credited, scores, self.recipe.loss.top_entropy)
+        batch = make_batch(rollouts.groups, credited, scores, self.recipe.loss.top_entropy, rescored=own)
         updates = [
-            self._update(step, samples, i, controls.temperature)
+            self._update(step, samples, i, rollouts.temperature, on_policy=own and i == 0)
             for i, samples in enumerate(self._minibatches(batch, step))
         ]
         updated = _mean([u.values for u in updates])
         values = {**rollouts.values, **batch.values, **measured, **updated, **self.objective.coefficients()}
         self.objective.control(values)
-        record = StepRecord(step, "grpo", values, _timings(rollouts, collected - start, time.perf_counter() - start))
+        seconds = _timings(rollouts, collected - start, time.perf_counter() - start, ahead=self.recipe.ahead > 0)
+        record = StepRecord(step, "grpo", values, seconds)
         result = StepResult(record, rollouts.groups, batch.advantages, [e for u in updates for e in u.events])
-        return self._observe(result, stop=any(u.stop for u in updates))
+        return self._observe(result, rollouts.drew, stop=any(u.stop for u in updates))
 
     def state(self) -> dict[str, Any]:
         """Coefficients and running statistics, as JSON."""
         state = {"coefficients": self.objective.state(), "moments": self.creditor.state()}
-        return state | ({"guard": self.keeper.state()} if self.keeper else {})
+        state |= {"guard": self.keeper.state()} if self.keeper else {}
+        pending = self.drawer.pending()
+        return state | ({"pending": pending} if pending else {})
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`."""
+    def load_state(self, state: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        """Restore :meth:`state` and :meth:`tensors`."""
         self.objective.load_state(state["coefficients"])
         self.creditor.load_state(state["moments"])
+        self.merger.load_state_dict(tensors["merger"])
         if self.keeper and "guard" in state:
             self.keeper.load_state(state["guard"])
+            self.keeper.load_tensors(tensors.get("guard", []))
+        self.drawer.resume(state.get("pending", {}), tensors.get("pending", []))
+
+    def tensors(self) -> dict[str, Any]:
+        """What a checkpoint holds of this stage besides weights and optimizer."""
+        kept = self.keeper.tensors() if self.keeper else []
+        weights = {"guard": kept, "pending": self.drawer.tensors()}
+        return {"merger": self.merger.state_dict(), **{name: found for name, found in weights.items() if found}}
+
+    def _drawer(self, stream: Stream, collector: Collector) -> Drawer:
+        """What fills the batches: one at a time, or one ahead."""
+        given = (stream, collector, self.recipe, self.seed)
+        if not self.recipe.ahead:
+            return Drawer(*given)
+        keeps = self.keeper is not None and self.keeper.guard.corrects
+        return Ahead(*given, policy=self.policy, updater=self.updater, controls=self._controls, keeps=keeps)
 
     def _controls(self, step: int) -> TrainSampling:
         """The sampling controls of a step; temperature 0 stays greedy."""
@@ -148,10 +173,12 @@ class GrpoTrainer:
                 hands.append([sample for i in chosen for sample in batch.groups[i]])
         return hands
 
-    def _update(self, step: int, samples: Sequence[Sample], index: int, temperature: float) -> _Update:
+    def _update(
+        self, step: int, samples: Sequence[Sample], index: int, temperature: float, *, on_policy: bool
+    ) -> _Update:
         """One optimizer step: terms, gradient, observers, weights."""
         seed = derive(self.seed, "update", step, index)
-        plan = self.objective.plan(samples, temperature=temperature, on_policy=index == 0, seed=seed)
+        plan = self.objective.plan(samples, temperature=temperature, on_policy=on_policy, seed=seed)
         values: dict[str, float] = {"loss": 0.0, "grad_norm": 0.0, "learning_rate": self.updater.learning_rate}
         update = _Update(values)
         if not plan.samples:
@@ -206,7 +233,7 @@ class GrpoTrainer:
         due = done < audit.first or (audit.every > 0 and done % audit.every == 0)
         return due and (self.ranks.alone or self.ranks.all_have(plan))
 
-    def _observe(self, result: StepResult, *, stop: bool) -> StepResult:
+    def _observe(self, result: StepResult, drew: Sequence[Tensor] | None, *, stop: bool) -> StepResult:
         result.stop = stop
         for observer in self.observers:
             for decision in observer.after_update(result.record):
@@ -214,8 +241,9 @@ class GrpoTrainer:
                 result.stop |= decision.kind == "stop"
                 if decision.kind == "rollback" and self.keeper:
                     self.keeper.restore()
+                    self.drawer.forget()
         if self.keeper:
-            self.keeper.keep()
+            self.keeper.keep(drew)
         self.sampler.sync(self.policy, self.updater.done)
         return result
 
@@ -257,7 +285,8 @@ def _mean(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: math.fsum(column) / len(column) for name, column in columns.items()}
 
 
-def _timings(rollouts: Collected, collected: float, total: float) -> dict[str, float]:
+def _timings(rollouts: Collected, collected: float, total: float, *, ahead: bool) -> dict[str, float]:
     spent = {"time/sample": rollouts.sample_s, "time/score": rollouts.score_s, "time/env": rollouts.env_s}
     known = {part: seconds for part, seconds in spent.items() if seconds}
+    known |= {"time/wait": collected} if ahead else {}
     return {**known, "time/train": total - collected, "step_time": total}

@@ -32,8 +32,8 @@ class _Reading:
 class Keeper:
     """Beside the updater the only one that touches weights: it puts back what an update took too far.
 
-    In memory it holds, on the device, the trained weights that drew the batch at hand, and in host memory those that
-    the guard last thought worth keeping.
+    In memory it holds, on the device, the trained weights that a step starts from, and in host memory those that the
+    guard last thought worth keeping.
 
     Args:
         policy: What is trained.
@@ -47,19 +47,19 @@ class Keeper:
         self.guard = guard
         self._policy, self._updater, self._objective = policy, updater, objective
         self._tokens = tokens
-        self._drew: list[Tensor] | None = None
+        self._start: list[Tensor] | None = None
         self._kept: list[Tensor] | None = None
         self.values: dict[str, float] = {}
 
     def begin(self) -> None:
-        """Note the weights that a batch was drawn with, and turn the knobs to where the guard wants them."""
+        """Note the weights that a step starts from, and turn the knobs to where the guard wants them."""
         knobs = self.guard.knobs
         self._updater.factor = knobs.learning_rate
         self._objective.knobs = knobs
         if self.guard.corrects:
-            self._drew = self._copy()
+            self._start = self._copy()
             if self._kept is None:
-                self._kept = [weight.cpu() for weight in self._drew]
+                self._kept = [weight.cpu() for weight in self._start]
 
     def step(self, step: int, plan: Plan, *, later: bool) -> list[Event]:
         """Take the optimizer's step, and as much of it back as the guard asks for.
@@ -90,10 +90,14 @@ class Keeper:
         self.values = {"guard/kl": trials[0].kl, "guard/scale": trials[-1].scale}
         return [replace(e, evidence={**e.evidence, "kl_after": trials[-1].kl}) for e in events]
 
-    def keep(self) -> None:
-        """Remember the weights that drew the batch, if the guard thinks them worth it."""
-        if self.guard.keeps and self._drew is not None:
-            self._kept = [weight.cpu() for weight in self._drew]
+    def keep(self, drew: Sequence[Tensor] | None = None) -> None:
+        """Remember the weights that drew the batch, if the guard thinks them worth it.
+
+        ``drew`` are these where the step did not start from them.
+        """
+        weights = self._start if drew is None else drew
+        if self.guard.keeps and weights is not None:
+            self._kept = [weight.cpu() for weight in weights]
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -138,10 +142,10 @@ class Keeper:
             parameter.copy_(torch.lerp(before, parameter, share) if share else before)
 
     def _before(self, *, later: bool) -> list[Tensor]:
-        """The weights that a step starts from; the batch's first step starts from those that drew it."""
+        """The weights that an update starts from; the batch's first one starts from those of the step."""
         if not self.guard.corrects:
             return []
-        return self._copy() if later or self._drew is None else self._drew
+        return self._copy() if later or self._start is None else self._start
 
     def _copy(self) -> list[Tensor]:
         return [parameter.detach().clone() for parameter in self._updater.parameters]

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Group, Prompt
+from levelhead.records import Event, Group, Prompt
 from levelhead.training.batch import Sample
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.objective import Plan
@@ -119,6 +119,10 @@ class SharedCollector(Collector):
 
     def __init__(self, inner: Collector, ranks: Ranks) -> None:
         self._inner, self._ranks = inner, ranks
+
+    def events(self, step: int) -> list[Event]:
+        """See :meth:`Collector.events`."""
+        return self._inner.events(step)
 
     def render(self, prompt: Prompt) -> Prompt:
         """See :meth:`Collector.render`."""

@@ -21,11 +21,12 @@ from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.rollout.inprocess import InProcessSampler
-from levelhead.tasks.base import Environment, Eventful
+from levelhead.tasks.base import Environment
 from levelhead.training.checkpoint import Checkpoints, State, read_state, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps
+from levelhead.training.drawer import Drawer
 from levelhead.training.evaluate import TaskResult, evaluate
 from levelhead.training.grpo import GrpoTrainer, StepResult
 from levelhead.training.loop import EventLoop
@@ -35,7 +36,7 @@ from levelhead.training.ranks import Ranks, SharedCollector
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
 from levelhead.training.sinks import ProgressSink, Sink, make_sinks
-from levelhead.training.stream import Stream
+from levelhead.training.stream import Position, Stream
 
 Outcome = Literal["done", "interrupted", "stopped"]
 Stage = Literal["sft", "grpo"]
@@ -68,6 +69,11 @@ class Run:
         self.ranks = Ranks.joined()
         collector = Collector(setup.tasks, self.policy.codec, self.sampler, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
+        if self.recipe.grpo is not None and self.recipe.grpo.ahead and not self.ranks.alone:
+            raise InputError(
+                f"grpo.async: 1 draws in one process, and this run has {self.ranks.count}; set grpo.async to 0"
+            )
+        self.drawer: Drawer | None = None
         self._resumed = self._resume() if resume else None
         self._sinks: list[Sink] = []
         self._interrupted = False
@@ -144,34 +150,34 @@ class Run:
             self.ranks,
         )
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
-            trainer.load_state(self.state.trainer)
-            trainer.merger.load_state_dict(self._resumed["merger"])
+            trainer.load_state(self.state.trainer, self._resumed)
             self._recall(trainer)
+        self.drawer = trainer.drawer
         self.sampler.sync(self.policy, updater.done)
-        with self._progress("grpo", recipe.steps) as bar, self._kept("grpo", stream, updater, trainer):
+        with self._progress("grpo", recipe.steps) as bar, self._kept("grpo", trainer.drawer, updater, trainer):
             if self.state.unevaluated:
                 self._evaluate_on_the_way(recipe)
             while self.state.step < recipe.steps:
                 result = trainer.step(self.state.step + 1)
-                self._record(result.record, [*result.events, *self._environment_events(result.record.step)], bar)
+                self._record(result.record, [*result.events, *trainer.drawer.events(result.record.step)], bar)
                 self._sample(result)
                 warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
-                self.state.trainer, self.state.stream = trainer.state(), stream.state()
+                self.state.trainer, self.state.stream = trainer.state(), trainer.drawer.state()
                 lost = self._gradient_is_lost(result.events)
                 self._evaluate_on_the_way(recipe)
-                extra = _extra(trainer)
+                extra = trainer.tensors()
                 if result.stop or lost:
                     self._evaluate("grpo", self.state.step)
-                    self._save("grpo", stream, updater, extra)
+                    self._save("grpo", trainer.drawer, updater, extra)
                     return "stopped"
-                if self._pause("grpo", recipe.steps, stream, updater, extra):
+                if self._pause("grpo", recipe.steps, trainer.drawer, updater, extra):
                     return "interrupted"
-            return self._finish("grpo", stream, updater, _extra(trainer))
+            return self._finish("grpo", trainer.drawer, updater, trainer.tensors())
 
     @contextlib.contextmanager
     def _kept(
-        self, stage: Stage, stream: Stream, updater: Updater, trainer: GrpoTrainer | None = None
+        self, stage: Stage, stream: Position, updater: Updater, trainer: GrpoTrainer | None = None
     ) -> Iterator[None]:
         """Save the last whole step where rewards cannot go on (a budget used up, a silent endpoint)."""
         try:
@@ -180,7 +186,7 @@ class Run:
             self.folder.append("events.jsonl", self._environment_events(self.state.step + 1))
             if self.state.step:
                 stream.load_state(self.state.stream)
-                self._save(stage, stream, updater, _extra(trainer) if trainer else {})
+                self._save(stage, stream, updater, trainer.tensors() if trainer else {})
                 error.add_note(f"saved after step {self.state.step}; continue with --resume --out {self.folder.path}")
             # After the save: a run that goes on forgets that it stopped.
             self.folder.append("events.jsonl", [Event(self.state.step, "rewards", "critical", str(error), "stop")])
@@ -188,9 +194,8 @@ class Run:
 
     def _recall(self, trainer: GrpoTrainer) -> None:
         """Show a guard what it had seen before the run was interrupted."""
-        if trainer.keeper is None or self._resumed is None:
+        if trainer.keeper is None:
             return
-        trainer.keeper.load_tensors(self._resumed.get("guard", []))
         for record in self.folder.steps("grpo"):
             trainer.keeper.guard.recall(record)
 
@@ -244,12 +249,7 @@ class Run:
         return True
 
     def _environment_events(self, step: int) -> list[Event]:
-        return [
-            event
-            for task in self.setup.tasks.values()
-            if isinstance(task, Eventful)
-            for event in task.drain_events(step)
-        ]
+        return self.collector.events(step)
 
     def _evaluate_on_the_way(self, recipe: Grpo) -> None:
         every, step = self.recipe.eval.every, self.state.step
@@ -276,6 +276,8 @@ class Run:
         self._write_summary()
 
     def _score(self, items: int) -> dict[str, TaskResult]:
+        if self.drawer is not None:
+            self.drawer.settle()
         return evaluate(self.setup.tasks, self.collector, self.recipe.eval, self.recipe.seed, items)
 
     def _write_evaluation(self, results: Mapping[str, TaskResult], step: int, extra: Mapping[str, Any]) -> None:
@@ -293,7 +295,7 @@ class Run:
         seconds = self.state.seconds + time.perf_counter() - self._began
         self.folder.write_json("summary.json", {"tasks": self.state.summary, "seconds": round(seconds, 1)})
 
-    def _pause(self, stage: Stage, steps: int, stream: Stream, updater: Updater, extra: Mapping[str, Any]) -> bool:
+    def _pause(self, stage: Stage, steps: int, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> bool:
         """Save where it is due; returns whether the run has been asked to stop here."""
         every = self.recipe.checkpoint.every
         last = self.state.step == steps
@@ -301,7 +303,7 @@ class Run:
             self._save(stage, stream, updater, extra)
         return self._interrupted and not last
 
-    def _finish(self, stage: Stage, stream: Stream, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
+    def _finish(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
         if self.observers:
             self.policy.model.eval()
         self._evaluate(stage, self.state.step)
@@ -315,7 +317,7 @@ class Run:
         self._save(stage, stream, updater, extra)
         return "done"
 
-    def _save(self, stage: Stage, stream: Stream, updater: Updater, extra: Mapping[str, Any]) -> None:
+    def _save(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> None:
         now = time.perf_counter()
         self.state.seconds += now - self._began
         self._began = now
@@ -366,18 +368,14 @@ class Run:
                 signal.signal(number, handler)
 
     def _close(self) -> None:
+        if self.drawer is not None:
+            self.drawer.close()
         for sink in self._sinks:
             sink.close()
         for task in self.setup.tasks.values():
             if isinstance(task, Environment):
                 self.loop.run(task.close())
         self.loop.close()
-
-
-def _extra(trainer: GrpoTrainer) -> dict[str, Any]:
-    """What a checkpoint of the reinforcement stage holds besides the optimizer."""
-    kept = trainer.keeper.tensors() if trainer.keeper else []
-    return {"merger": trainer.merger.state_dict(), **({"guard": kept} if kept else {})}
 
 
 def seed_everything(seed: int) -> None:

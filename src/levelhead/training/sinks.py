@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from levelhead.errors import InputError
-from levelhead.recipe import Recipe
+from levelhead.recipe import Recipe, plain
 from levelhead.records import StepRecord
 
 QUIET_EVERY = 25
@@ -55,7 +55,7 @@ class WandbSink:
     def __init__(self, project: str, recipe: Recipe) -> None:
         import wandb
 
-        self._run = wandb.init(project=project, name=recipe.name, config=recipe.model_dump(mode="json"))
+        self._run = wandb.init(project=project, name=recipe.name, config=plain(recipe))
 
     def write(self, record: StepRecord, offset: int) -> None:
         """Log every value under its stage and name."""

@@ -16,7 +16,19 @@ OTHER_STREAM = (
 """Said where a state does not fit."""
 
 
-class Stream(Protocol):
+class Position(Protocol):
+    """A place in the prompts that a checkpoint notes."""
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that later choices depend on, as JSON."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go to where :meth:`state` was."""
+        ...
+
+
+class Stream(Position, Protocol):
     """Chooses the prompts that are trained on."""
 
     def take(self, n: int) -> list[Prompt]:
@@ -29,14 +41,6 @@ class Stream(Protocol):
 
     def metrics(self) -> dict[str, float]:
         """Return what the choice of prompts stands at."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Return everything that later choices depend on, as JSON."""
-        ...
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go to where :meth:`state` was."""
         ...
 
 
