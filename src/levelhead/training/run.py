@@ -59,6 +59,11 @@ class Run:
     ) -> None:
         self.setup, self.folder, self.observers = setup, folder, observers
         self.recipe, self.policy = setup.recipe, setup.policy
+        self.ranks = Ranks.joined()
+        if self.recipe.grpo is not None and self.recipe.grpo.ahead and not self.ranks.alone:
+            raise InputError(
+                f"grpo.async: 1 draws in one process, and this run has {self.ranks.count}; set grpo.async to 0"
+            )
         stages: dict[Stage, Sft | Grpo | None] = {"sft": self.recipe.sft, "grpo": self.recipe.grpo}
         self.stages = {stage: section for stage, section in stages.items() if section is not None}
         self.offset = {"sft": 0, "grpo": self.recipe.sft.steps if self.recipe.sft else 0}
@@ -66,13 +71,8 @@ class Run:
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
         self.loop = EventLoop()
         self.sampler = InProcessSampler(self.policy)
-        self.ranks = Ranks.joined()
         collector = Collector(setup.tasks, self.policy.codec, self.sampler, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
-        if self.recipe.grpo is not None and self.recipe.grpo.ahead and not self.ranks.alone:
-            raise InputError(
-                f"grpo.async: 1 draws in one process, and this run has {self.ranks.count}; set grpo.async to 0"
-            )
         self.drawer: Drawer | None = None
         self._resumed = self._resume() if resume else None
         self._sinks: list[Sink] = []

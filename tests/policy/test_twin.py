@@ -1,0 +1,107 @@
+"""A twin draws what the policy would, keeps what it had while the policy trains, and shares what nobody trains."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from levelhead.policy.packing import TokenSequence
+from levelhead.policy.policy import Policy
+from levelhead.recipe.sampling import TrainSampling
+from levelhead.records import Prompt, Turn
+from levelhead.rollout.inprocess import InProcessSampler
+from small_run import codec_ids, tiny_policy
+
+MODELS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"lora": {"r": 2, "modules_to_save": []}}}
+
+
+@pytest.fixture(params=sorted(MODELS))
+def policy(request: pytest.FixtureRequest) -> Policy:
+    made = tiny_policy(**MODELS[request.param])
+    made.disable_dropout()
+    return made
+
+
+def draws(policy: Policy) -> list[list[Turn]]:
+    ids = codec_ids()
+    prompts = [Prompt(str(i), "task", (), ids[i : i + 6]) for i in range(2)]
+    return InProcessSampler(policy).sample(prompts, 3, TrainSampling(max_new_tokens=8), seed=1)
+
+
+def move(policy: Policy) -> None:
+    with torch.no_grad():
+        for weight in policy.parameters:
+            weight.add_(0.05)
+
+
+def test_a_twin_shares_frozen_weights_and_copies_the_trained_ones(policy: Policy) -> None:
+    twin = policy.twin()
+    pairs = list(zip(twin.model.parameters(), policy.model.parameters(), strict=True))
+    assert all((mine is theirs) != theirs.requires_grad for mine, theirs in pairs)
+    assert not any(weight.requires_grad for weight in twin.model.parameters())
+    assert len(twin.copied(policy)) == len(policy.parameters)
+
+
+def test_a_twin_stays_behind_until_it_follows(policy: Policy) -> None:
+    twin = policy.twin()
+    first = draws(policy)
+    assert draws(twin) == first
+    move(policy)
+    assert draws(twin) == first
+    assert draws(policy) != first
+    twin.follow(policy)
+    assert draws(twin) == draws(policy)
+
+
+def test_training_leaves_the_modes_of_a_twin_alone(policy: Policy) -> None:
+    twin = policy.twin()
+    with policy.training():
+        assert not any(module.training for module in twin.model.modules())
+
+
+def test_a_reference_adapter_is_shared_and_switching_to_it_leaves_a_twin_alone() -> None:
+    policy = tiny_policy(**MODELS["lora"])
+    move(policy)
+    policy.keep_reference(trained=True)
+    move(policy)
+    twin = policy.twin()
+    wanted = draws(policy)
+    with policy._reference_adapter():
+        assert draws(twin) == wanted
+    assert len(twin.copied(policy)) == len(policy.parameters)
+
+
+def test_a_twin_draws_in_one_thread_while_the_policy_trains_in_another(policy: Policy) -> None:
+    ids = codec_ids()
+    sequences = [TokenSequence(ids[:6], ids[i : i + 9], bundle=0) for i in range(4)]
+
+    def gradients() -> list[torch.Tensor]:
+        policy.model.zero_grad()
+        with policy.training():
+            for micro in policy.pack(sequences, 256):
+                policy.score(micro).logp.sum().backward()
+        return [weight.grad.clone() for weight in policy.parameters if weight.grad is not None]
+
+    twin = policy.twin()
+    wanted, drawn = gradients(), draws(twin)
+    found: list[Any] = []
+    done = threading.Event()
+
+    def draw() -> None:
+        torch.set_num_threads(1)
+        while not done.is_set():
+            found.append(draws(twin))
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        for _ in range(20):
+            assert all(map(torch.equal, gradients(), wanted))
+    finally:
+        done.set()
+        thread.join()
+    assert found
+    assert all(turns == drawn for turns in found)
