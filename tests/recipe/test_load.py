@@ -26,6 +26,7 @@ grpo:
         ("grpo: {optimizer: {learning_rat: 1.0}}", "grpo.optimizer.learning_rat", "grpo.optimizer.learning_rate"),
         ("grpo: {kl: {controller: {kind: band, low: 0.1, hihg: 1}}}", "hihg", "high"),
         ("grop: {steps: 3}", "grop", "grpo"),
+        ("grpo: {asynch: 1}", "grpo.asynch", "grpo.async"),
         ("sft: {batchsize: 3}", "sft.batchsize", "sft.batch_size"),
     ],
 )
@@ -89,9 +90,11 @@ def test_exponents_are_numbers_without_a_dot_too(text: str) -> None:
         (["grpo.batch_size=10"], r"grpo: batch_size \(10\) must be a multiple of group_size \(4\)"),
         (["grpo.group_size=1"], r"grpo\.group_size"),
         (["grpo.updates_per_batch=3"], r"updates_per_batch \(3\) must divide the 2 groups of a batch"),
+        (["grpo.async=2"], r"grpo\.async: Input should be less than or equal to 1"),
+        (["grpo.async=1", "grpo.loss.kind=reinforce"], r"reinforce has no ratio .* set loss\.importance"),
     ],
 )
-def test_batches_must_divide_into_groups(overrides: list[str], message: str) -> None:
+def test_settings_that_do_not_fit_each_other_say_what_would(overrides: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse(SMALL, overrides)
 
@@ -128,4 +131,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_recipe_survives_being_written_and_read() -> None:
     recipe = parse(SMALL, ["grpo.kl.controller={kind: band, low: 0.01, high: 0.1}", "grpo.kl.coef=0.1"])
     assert parse(dump(recipe)) == recipe
+    ahead = parse(SMALL, ["grpo.async=1", "grpo.loss={kind: reinforce, importance: token_truncate}"])
+    assert yaml.safe_load(dump(ahead))["grpo"]["async"] == 1
+    assert parse(dump(ahead)) == ahead
     assert yaml.safe_load(schema())["title"] == "Recipe"

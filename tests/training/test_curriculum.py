@@ -158,6 +158,14 @@ def test_a_resumed_stream_goes_on_as_if_it_had_never_stopped(cut: int, seed: int
     assert resumed.metrics() == whole.metrics()
 
 
+def test_a_stream_that_goes_back_forgets_what_came_after() -> None:
+    one = stream()
+    before = one.state()
+    one.learn([group(prompt, 2) for prompt in one.take(4)], 1)
+    one.load_state(before)
+    assert one.state() == before
+
+
 def test_another_seed_draws_others() -> None:
     assert [stream(seed=0).take(4) for _ in range(2)] == [stream(seed=0).take(4)] * 2
     assert stream(seed=0).take(4) != stream(seed=1).take(4)
