@@ -225,6 +225,27 @@ def test_rollouts_many_updates_old_are_stale() -> None:
     assert finding(diagnosed(rows), "stale-policy") is not None
 
 
+@pytest.mark.parametrize("clipped", [0.0, 0.1])
+def test_a_batch_drawn_one_update_ahead_is_no_fault(clipped: float) -> None:
+    """The first one is drawn by the weights that train on it, and its log-probabilities are those of the trainer."""
+    metric, share = "sampling/sampling_logp_difference/mean", "clip_ratio/region_mean"
+    rows = [
+        {
+            "off_policy/mean": float(i > 0),
+            metric: 0.3 * (i > 0),
+            share: clipped * (i > 0),
+            "reward": 0.4 + 0.01 * (i % 2),
+        }
+        for i in range(30)
+    ]
+    diagnosis = diagnosed(rows)
+    for code in ("stale-policy", "logprob-mismatch"):
+        found = finding(diagnosis, code)
+        assert found is None or found.confidence < 0.5
+    apart = [{**row, metric: 0.3, share: 0.0} for row in rows]
+    assert finding(diagnosed(apart), "logprob-mismatch") is not None
+
+
 def test_growth_comes_before_the_cutting_that_follows_from_it() -> None:
     rows = [
         {LENGTH: 200 * 1.12**i, CUT: min(0.9, max(0.0, 0.06 * (i - 14))), "reward": 0.3 + 0.01 * (i % 3)}

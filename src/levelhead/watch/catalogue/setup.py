@@ -102,7 +102,7 @@ ENTRIES: tuple[Entry, ...] = (
                     "每批采样只更新一次即为同策略。",
                 ),
                 source="Asynchronous RLHF (Noukhovitch et al. 2024, arXiv:2410.18252)",
-                recipe={"grpo.updates_per_batch": 1, "grpo.epochs": 1},
+                recipe={"grpo.updates_per_batch": 1, "grpo.epochs": 1, "grpo.async": 0},
                 trl={"num_iterations": 1, "steps_per_generation": 1},
                 verl={"actor_rollout_ref.actor.ppo_epochs": 1},
             ),

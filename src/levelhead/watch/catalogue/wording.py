@@ -141,6 +141,13 @@ CLUES: dict[str, Text] = {
     "policy-has-not-moved": Text(
         "KL never exceeds {kl:.2g}: the policy has hardly moved", "KL 从未超过 {kl:.2g}：策略几乎没动"
     ),
+    "policy-recent": Text(
+        "by the log rollouts are no more than {updates:.1f} updates old", "日志显示采样至多落后 {updates:.1f} 次更新"
+    ),
+    "agreed-on-policy": Text(
+        "trainer and sampler agreed on rollouts of the same weights; later ones are {updates:.1f} updates old",
+        "同一权重的采样上训练端与采样端一致；之后的采样落后 {updates:.1f} 次更新",
+    ),
     "policy-lag": Text("rollouts are {updates:.0f} updates old", "采样落后 {updates:.0f} 次更新"),
     "policy-unmoved": Text(
         "answers are as long and as uncertain as before: the policy is the same", "回答长度与熵如前：策略并未改变"

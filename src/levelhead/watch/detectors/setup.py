@@ -59,6 +59,11 @@ class LogprobMismatch:
             case.show(series, series.steps[0], series.steps[-1])
             clipped = self._moved(view)
             case.add(-3.0 * clipped, "clipped-much", share=stats.median(view.series(_CLIPPED).values))
+            lag = view.series("off_policy/mean")
+            if len(lag) and lag.values[0] < 1 and gauge.strength(series.values[0]) == 0:
+                # They agreed on rollouts of their own weights; what came later is the policy's own movement.
+                level = stats.median(lag.values)
+                case.add(-3.0 * stats.ramp(level, 0, 1), "agreed-on-policy", updates=level)
         self._ratio(case, view)
         self._correlation(case, view)
         self._negative(case, kl)
@@ -163,14 +168,16 @@ class StalePolicy:
     codes = ("stale-policy",)
 
     def examine(self, view: View) -> Iterator[Suspicion]:
-        """Judge the logged lag; without it, a mismatch that was absent at first and grows with training."""
+        """Judge the logged lag, and a mismatch that was absent at first and grows with training."""
         case = Suspicion("stale-policy")
+        level = recent = 0.0
         lag = view.series("off_policy/mean")
         if len(lag):
             level = stats.median(lag.values[-stats.edge(len(lag), 0.3) :])
             case.add(3.6 * stats.ramp(level, 3, 16), "policy-lag", updates=level)
             case.first_step = crossing(lag, 3)
             case.show(lag, lag.steps[-1])
+            recent = -1.5 * stats.ramp(level, 3, 1)
         for gauge in _GAUGES:
             series = view.history.series(gauge.metric)
             if len(series) >= 6:
@@ -192,6 +199,7 @@ class StalePolicy:
                 case.first_step = clipped.steps[0] if case.first_step is None else case.first_step
                 case.show(clipped, clipped.steps[0], clipped.steps[-1])
         if case.clues:
+            case.add(recent, "policy-recent", updates=level)
             case.add(1.0 * view.course.lost, "reward-falls", value=view.course.reward.late)
             case.add(-3.0 * view.course.learned, "reward-rises")
             yield case
