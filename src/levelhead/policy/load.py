@@ -157,6 +157,8 @@ def _finish(
         model.config.use_cache = False
     wrapped: Any = model if section.lora is None else _adapter(model, section.lora, seed, adapter)
     policy = Policy(wrapped, codec, compute)
+    if section.lora is not None:
+        policy.merge_bytes = int(section.lora.merge_gib * 2**30)
     policy.model.eval()
     return policy
 

@@ -60,6 +60,10 @@ class Policy:
         self._branches: bool | None = None if self.shares_prefixes and self.device.type == "cpu" else False
         self._head = _Head.of(self.base)
         self._reference: nn.Module | str | None = None
+        self.steps: bool | None = None
+        """Whether a stepper has been found to compute what the model computes; ``None`` before anyone looked."""
+        self.merge_bytes = 4 << 30
+        """What a merged copy of the weights under an adapter may take while sampling."""
 
     @property
     def context(self) -> int:

@@ -22,6 +22,9 @@ class Lora(Section):
     """Module names that get an adapter, or ``all-linear``."""
     modules_to_save: list[str] = Field(default_factory=list)
     """Modules trained in full and saved beside the adapter."""
+    merge_gib: float = Field(4.0, ge=0)
+    """In float32 on a CPU, rollouts are drawn from a copy of the weights with the adapter merged, where that copy takes
+    at most this many GiB; 0 never merges."""
 
 
 class TinyModel(Section):

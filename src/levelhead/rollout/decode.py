@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,13 @@ from levelhead.policy import attention
 from levelhead.policy.packing import trie
 from levelhead.policy.policy import Policy
 from levelhead.records import Prompt
+from levelhead.rollout.stepper import Stepper, make_stepper
+
+_log = logging.getLogger(__name__)
+
+
+STEPPER_TOLERANCE = 2e-5
+"""Relative distance of its logits from the model's own up to which a stepper is used."""
 
 
 class Decoder(Protocol):
@@ -31,7 +39,9 @@ class Decoder(Protocol):
         ...
 
 
-def make_decoder(policy: Policy, prompts: Sequence[Prompt], k: int, budget: int) -> Decoder:
+def make_decoder(
+    policy: Policy, prompts: Sequence[Prompt], k: int, budget: int, stepper: Stepper | None = None
+) -> Decoder:
     """The fastest decoder that a policy's model allows.
 
     Args:
@@ -39,8 +49,38 @@ def make_decoder(policy: Policy, prompts: Sequence[Prompt], k: int, budget: int)
         prompts: Rendered.
         k: Rows a prompt.
         budget: Tokens that a row draws at most.
+        stepper: On the policy's weights as they are now, from :func:`find_stepper`.
     """
-    return (SharedDecoder if policy.branches else PaddedDecoder)(policy, prompts, k, budget)
+    return (SharedDecoder if policy.branches else PaddedDecoder)(policy, prompts, k, budget, stepper)
+
+
+@torch.inference_mode()
+def find_stepper(policy: Policy) -> Stepper | None:
+    """A stepper on a policy's weights as they are now, where there is one that computes what its model computes.
+
+    That is found out once a policy, by comparing the logits of a few tokens on this model.
+    """
+    if policy.steps is False:
+        return None
+    stepper = make_stepper(policy)
+    if policy.steps is None and stepper is not None:
+        prompts = [Prompt(str(i), "", (), ids) for i, ids in enumerate([(0, 1, 2), (2, 1), (0, 1, *[1, 2, 0] * 10)])]
+        found = []
+        for each in (stepper, None):
+            decoder = SharedDecoder(policy, prompts, 2, 2, each)
+            found.append(torch.cat([decoder.start(), decoder.step(torch.tensor([0, 1, 2, 0, 1, 2]))]))
+        gap = float((found[0] - found[1]).norm() / found[1].norm())
+        policy.steps = gap <= STEPPER_TOLERANCE
+        if not policy.steps:
+            _log.warning("%s samples through its own modules (a stepper differs by %.2g)", _name(policy), gap)
+            return None
+        if stepper.merged:
+            _log.info("%s samples from a merged copy of its weights (%d MiB)", _name(policy), stepper.merged >> 20)
+    return stepper if policy.steps else None
+
+
+def _name(policy: Policy) -> str:
+    return type(policy.base).__name__
 
 
 def _different(prompts: Sequence[Prompt], k: int) -> tuple[list[tuple[int, ...]], Tensor]:
@@ -56,7 +96,7 @@ class PaddedDecoder:
     Each different prompt is computed once; its cache is copied to its rows.
     """
 
-    def __init__(self, policy: Policy, prompts: Sequence[Prompt], k: int, budget: int) -> None:  # noqa: ARG002
+    def __init__(self, policy: Policy, prompts: Sequence[Prompt], k: int, *_: object) -> None:
         self._policy = policy
         different, self._prompt_of = _different(prompts, k)
         longest = max(map(len, different))
@@ -113,8 +153,10 @@ class SharedDecoder:
     aside for the whole budget.
     """
 
-    def __init__(self, policy: Policy, prompts: Sequence[Prompt], k: int, budget: int) -> None:
-        self._policy, self._budget = policy, budget
+    def __init__(
+        self, policy: Policy, prompts: Sequence[Prompt], k: int, budget: int, stepper: Stepper | None = None
+    ) -> None:
+        self._policy, self._budget, self._stepper = policy, budget, stepper
         self._prompts, self._prompt_of = _different(prompts, k)
         self._memory: _Memory | None = None
         self._positions = torch.tensor([len(ids) for ids in self._prompts])[self._prompt_of, None]
@@ -126,14 +168,14 @@ class SharedDecoder:
         needed, order = last.unique(return_inverse=True)
         layers = self._policy.base.config.num_hidden_layers
         forest = attention.Forest(nodes, layers, needed, keep=True)
-        logits = self._forward(torch.tensor([tokens]), torch.tensor([depths]), forest, needed)[0]
+        logits = self._forward(torch.tensor([tokens]), torch.tensor([depths]), forest, needed)
         self._memory = _Memory(forest, paths, self._prompt_of, self._budget)
         return logits[order[self._prompt_of]]
 
     def step(self, tokens: Tensor) -> Tensor:
         """See :class:`Decoder`."""
         assert self._memory is not None  # noqa: S101 - start() comes first
-        logits = self._forward(tokens[:, None], self._positions, self._memory, 1)[:, 0]
+        logits = self._forward(tokens[:, None], self._positions, self._memory)
         self._memory.length += 1
         self._positions = self._positions + 1
         return logits
@@ -144,17 +186,20 @@ class SharedDecoder:
         self._memory.keep(rows)
         self._positions = self._positions[rows]
 
-    def _forward(self, ids: Tensor, positions: Tensor, branches: Any, logits: int | Tensor) -> Tensor:
+    def _forward(self, ids: Tensor, positions: Tensor, branches: Any, needed: Tensor | None = None) -> Tensor:
+        """(n, v) logits of some positions of one row, or of the only one of each row."""
+        if self._stepper is not None:
+            return self._stepper(ids, positions, branches, needed)
         with self._policy.autocast():
             output = self._policy.base(
                 input_ids=ids,
                 attention_mask=attention.unused_mask(ids.device),
                 position_ids=positions,
                 use_cache=False,
-                logits_to_keep=logits,
+                logits_to_keep=1 if needed is None else needed,
                 branches=branches,
             )
-        found: Tensor = output.logits.float()
+        found: Tensor = output.logits.float().flatten(0, 1)
         return found
 
 
@@ -228,4 +273,5 @@ class _Memory:
         other_log = other_log.unflatten(2, (self._slots, each)).transpose(1, 2).flatten(0, 1)
         if not self._even:
             other, other_log = other[self._places], other_log[self._places]
-        return attention.merge(out, log, other, other_log)[0].reshape(rows, heads, 1, -1)
+        part = torch.sigmoid(log - other_log)[..., None]
+        return torch.lerp(other.float(), out.float(), part).to(out.dtype).reshape(rows, heads, 1, -1)

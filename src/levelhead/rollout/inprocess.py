@@ -14,9 +14,10 @@ from levelhead.errors import PolicyError
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import FinishReason, Prompt, Turn
-from levelhead.rollout.decode import make_decoder
+from levelhead.rollout.decode import find_stepper, make_decoder
 from levelhead.rollout.draws import uniforms
 from levelhead.rollout.logits import LogitsPipeline, draw
+from levelhead.rollout.stepper import Stepper
 
 COMPACT_FRACTION = 0.125
 """Finished rows leave the batch once they make up this share of it: leaving costs a copy of the cache."""
@@ -77,6 +78,7 @@ class InProcessSampler:
         turns: list[list[Turn]] = [[] for _ in prompts]
         by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i].token_ids))
         chunk = max(1, self._rows // k)
+        stepper = find_stepper(self._policy)
         for start in range(0, len(by_length), chunk):
             members = by_length[start : start + chunk]
             rows = [
@@ -84,18 +86,20 @@ class InProcessSampler:
                 for i in members
                 for index in range(k)
             ]
-            self._draw([prompts[i] for i in members], k, rows, controls)
+            self._draw([prompts[i] for i in members], k, rows, controls, stepper)
             for row in rows:
                 turns[row.prompt].append(row.turn(prompts[row.prompt]))
         return turns
 
-    def _draw(self, prompts: list[Prompt], k: int, rows: list[_Row], controls: Sampling) -> None:
+    def _draw(
+        self, prompts: list[Prompt], k: int, rows: list[_Row], controls: Sampling, stepper: Stepper | None
+    ) -> None:
         """Draw every row to its end."""
         codec = self._policy.codec
         device = self._policy.device
         budget = controls.max_new_tokens
         stops = torch.tensor(sorted(codec.stop_ids), device=device)
-        decoder = make_decoder(self._policy, prompts, k, budget)
+        decoder = make_decoder(self._policy, prompts, k, budget, stepper)
         logits = decoder.start()
         if bool(logits.isnan().any()):
             raise PolicyError(

@@ -253,8 +253,9 @@ def draw(logprobs_bv: Tensor, uniform_b: Tensor) -> Tensor:
     """Draw one token a row by inverting the cumulative distribution.
 
     Row i depends on row i's log-probabilities and number alone, so that a row draws the same token in any batch.
-    A token of probability 0 is never drawn.  The mass is summed in float64, first over blocks of the vocabulary
-    and then inside the block that the number falls into, which spares a cumulative sum over all of it.
+    A token of probability 0 is never drawn.  The mass is summed over blocks of the vocabulary, in float32, whose
+    error is that of the log-probabilities; then, in float64, over the blocks and inside the one that the number falls
+    into, which spares a cumulative sum over all of it.
 
     Args:
         logprobs_bv: Log-probabilities.
@@ -265,7 +266,7 @@ def draw(logprobs_bv: Tensor, uniform_b: Tensor) -> Tensor:
     """
     pad = -logprobs_bv.shape[1] % _BLOCK
     blocks_bnw = torch.nn.functional.pad(logprobs_bv.exp(), (0, pad)).unflatten(1, (-1, _BLOCK))
-    mass_bn = blocks_bnw.sum(dim=-1, dtype=torch.float64)
+    mass_bn = blocks_bnw.sum(dim=-1).double()
     block_b, rest_b = _invert(mass_bn, uniform_b.double() * mass_bn.sum(dim=-1))
     inside_bw = blocks_bnw[torch.arange(len(blocks_bnw), device=block_b.device), block_b].double()
     return block_b * _BLOCK + _invert(inside_bw, rest_b)[0]

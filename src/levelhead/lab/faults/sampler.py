@@ -123,11 +123,11 @@ def _penalties_count_the_prompt() -> Iterator[None]:
     rows: dict[str, Any] = {}
 
     def prefill(real: Any) -> Any:
-        def run(policy: Policy, prompts: Sequence[Any], k: int, budget: int) -> Any:
+        def run(policy: Policy, prompts: Sequence[Any], k: int, *others: Any) -> Any:
             longest = max(len(prompt.token_ids) for prompt in prompts)
             padded = [(*p.token_ids, *[p.token_ids[0]] * (longest - len(p.token_ids))) for p in prompts]
             rows["ids"] = torch.tensor(padded).repeat_interleave(k, 0).to(policy.device)
-            return real(policy, prompts, k, budget)
+            return real(policy, prompts, k, *others)
 
         return run
 
