@@ -143,6 +143,20 @@ def test_a_checkpoint_of_another_model(command: Any, tmp_path: Path, lora: dict 
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_disk_that_is_full_from_the_start(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(_self: Policy, _folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Policy, "save", save)
+        code, said = command(short(tmp_path))
+    assert code == 2
+    assert "no space left" in said
+    assert "no checkpoint had been saved before" in said
+    assert "whole" not in said
+    assert command(short(tmp_path), "--resume")[0] == 0
+
+
 def test_a_full_disk_while_saving(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, saved = Policy.save, []
 
@@ -157,6 +171,7 @@ def test_a_full_disk_while_saving(command: Any, tmp_path: Path, monkeypatch: pyt
         code, said = command(short(tmp_path))
     assert code == 2
     assert "no space left" in said
+    assert "step-000002, saved before, is whole" in said
     assert "--resume" in said
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept == ["step-000001", "step-000002"]

@@ -108,8 +108,7 @@ class Checkpoints:
 
     def steps(self) -> list[Path]:
         """Complete step checkpoints, oldest first."""
-        found = self._root.glob("step-*") if self._root.is_dir() else ()
-        return sorted(path for path in found if (path / "state.json").is_file())
+        return step_folders(self._root)
 
     def latest(self) -> Path | None:
         """The newest complete checkpoint."""
@@ -132,6 +131,12 @@ class Checkpoints:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         return draft
+
+
+def step_folders(root: Path) -> list[Path]:
+    """Complete step checkpoints in a folder, oldest first; none where there is no folder."""
+    found = root.glob("step-*") if root.is_dir() else ()
+    return sorted(path for path in found if (path / "state.json").is_file())
 
 
 def read_state(folder: Path) -> State:
@@ -169,6 +174,13 @@ _NO_SPACE = re.compile(r"No space left|File too large|os error (27|28|122)\b")
 """How libraries put it that raise no OSError."""
 
 
+def _way_out(root: Path) -> str:
+    """What a full disk has left: a run with a checkpoint goes on from it, one without begins again."""
+    if steps := step_folders(root):
+        return f"{steps[-1].name}, saved before, is whole: free some space and continue with --resume"
+    return "no checkpoint had been saved before: free some space, and --resume begins the run again"
+
+
 class _full_disk:  # noqa: N801 - reads as a statement
     """Turns a full disk into an error that says what survives."""
 
@@ -184,6 +196,5 @@ class _full_disk:  # noqa: N801 - reads as a statement
         shutil.rmtree(self._draft, ignore_errors=True)
         if _out_of_space(error):
             raise InputError(
-                f"{self._draft.parent}: no space left while saving {self._what}; the checkpoints before it are whole: "
-                "free some space and continue with --resume"
+                f"{self._draft.parent}: no space left while saving {self._what}; {_way_out(self._draft.parent)}"
             ) from None
