@@ -24,6 +24,11 @@ from levelhead.lab import probe
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.recipe import load
+from levelhead.recipe.tasks import BROWSER_TASKS
+from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.training.collect import Collector
+from levelhead.training.evaluate import evaluate
+from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, prepare
 from levelhead.training.run import Run, newest_checkpoint, seed_everything
 from levelhead.training.rundir import RunDir
@@ -48,6 +53,15 @@ ROWS = tuple(
     for times in range(5)
     for n in range(8)
 )
+
+
+RECIPES = {"workflow": "workflow-collapse", "browser": "browser-deadlock"}
+"""Families that start from a recipe; the others start from the probe."""
+SIX_PAGES = f"tasks.0.tasks=[{', '.join(BROWSER_TASKS)}]"
+BEFORE: Mapping[str, Sequence[str]] = {"workflow": (), "browser": (SIX_PAGES,), "echo": ()}
+"""What is different in the fine-tuning that a family's runs begin with."""
+WIDER: Mapping[str, Sequence[str]] = {"browser": (SIX_PAGES, "eval.final_items=96")}
+"""Where a family is trained on less than it was fine-tuned on: the whole, to see what became of the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,11 @@ SCENARIOS: Mapping[str, Scenario] = {
         "learning rate ten times too high, no leash and no bonus",
         ("grpo.steps=50", "grpo.batch_size=24", "grpo.group_size=6", "grpo.optimizer.learning_rate=1e-2"),
     ),
+    "browser-deadlock": Scenario(
+        "browser",
+        "`recipes/browser-deadlock.yaml` as it stands, in a real browser, after a fine-tuning on six pages",
+        ("eval.final_items=48",),
+    ),
     "high-rate": Scenario(
         "echo", "thirty times the learning rate", ("grpo.steps=40", "grpo.optimizer.learning_rate=3e-2")
     ),
@@ -97,8 +116,8 @@ SCENARIOS: Mapping[str, Scenario] = {
 def setup_of(family: str, settings: Sequence[str], policy: Policy | None = None) -> Setup:
     """What a run of a family works on."""
     settings = [*ALWAYS, *settings]
-    if family == "workflow":
-        return prepare(load(ROOT / "recipes" / "workflow-collapse.yaml", settings), policy=policy)
+    if family in RECIPES:
+        return prepare(load(ROOT / "recipes" / f"{RECIPES[family]}.yaml", settings), policy=policy)
     return probe.setup_of("tasks.0.eval_fraction=0.5", "sft.steps=140", *settings, rows=ROWS, policy=policy)
 
 
@@ -110,7 +129,7 @@ def start_of(family: str, folder: Path) -> Path:
         seed_everything(0)
         shutil.rmtree(run.path, ignore_errors=True)
         run.claim(resume=False)
-        Run(setup_of(family, ["grpo=null"]), run).execute()
+        Run(setup_of(family, ["grpo=null", *BEFORE[family]]), run).execute()
     found = newest_checkpoint(run)
     assert found is not None
     return found
@@ -148,7 +167,29 @@ def run_one(name: str, policy: str, seed: int, folder: Path, extra: Sequence[str
         "seconds": round(seconds, 1),
         "actions": actions_of(run.path / "events.jsonl"),
         "rewards": [round(record.values["reward"], 3) for record in records],
+        **wider(scenario.family, start, setup.policy),
     }
+
+
+def wider(family: str, start: Path, policy: Policy) -> dict[str, float]:
+    """Score on all that the family's start was fine-tuned on, before and after the run."""
+    if family not in WIDER:
+        return {}
+    begun = load_checkpoint(setup_of(family, WIDER[family]).recipe.model, start)
+    return {"wider_start": score_of(family, begun), "wider_final": score_of(family, policy)}
+
+
+def score_of(family: str, policy: Policy) -> float:
+    """Held-out score of a policy on all of a family."""
+    setup, loop = setup_of(family, WIDER[family], policy), EventLoop()
+    try:
+        collector = Collector(setup.tasks, policy.codec, InProcessSampler(policy), loop)
+        (found,) = evaluate(setup.tasks, collector, setup.recipe.eval, 0, setup.recipe.eval.final_items).values()
+        return found.score
+    finally:
+        for task in setup.tasks.values():
+            loop.run(task.close())
+        loop.close()
 
 
 def actions_of(path: Path) -> dict[str, int]:

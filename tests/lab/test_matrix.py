@@ -44,6 +44,26 @@ def test_a_learning_rate_that_is_too_high_is_caught_by_the_guard_at_once() -> No
     assert row.doctor is not None
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "step"),
+    [
+        ("dropout-left-on", "logprob-mismatch", 1),
+        ("temperature-in-sampling-only", "logprob-mismatch", 1),
+        ("reference-not-frozen", "reference-not-frozen", 2),
+        ("advantages-negated", "update-against-reward", 8),
+    ],
+)
+def test_what_cannot_be_in_a_sound_trainer_is_told_of_at_once(name: str, said: str, step: int) -> None:
+    row = run_fault(FAULTS[name], lambda _: [], ("grpo.steps=8",))
+    assert (row.guard, row.guard_step) == (said, step)
+
+
+@pytest.mark.parametrize("name", ["entropy-penalised", "kl-rewarded"])
+def test_a_term_with_the_wrong_sense_stops_the_run_before_its_first_update(name: str) -> None:
+    row = run_fault(FAULTS[name], lambda _: [], ("grpo.steps=1",))
+    assert row.stopped == "SignError"
+
+
 def test_a_reward_without_contrast_is_called_so_by_guard_and_doctor() -> None:
     row = run_fault(FAULTS["format-nobody-meets"], lambda _setup: ())
     assert row.guard == row.doctor == "no-learning-signal-all-zero-reward"

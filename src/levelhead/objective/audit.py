@@ -85,6 +85,7 @@ class Auditor:
         params: Leaves that are trained.
         max_entries: Entries of a gradient that are kept.
         reduce: Called on what is kept of each gradient, to reduce it over data-parallel ranks in place.
+        wishes: Sense that a term of a name must come with; one that comes with the other is an error.
     """
 
     def __init__(
@@ -93,7 +94,9 @@ class Auditor:
         *,
         max_entries: int = MAX_ENTRIES,
         reduce: Callable[[Tensor], object] | None = None,
+        wishes: Mapping[str, Sense] | None = None,
     ) -> None:
+        self._wishes = wishes or {}
         self.params = list(params)
         self._stride = _stride(sum(param.numel() for param in params), max_entries)
         self._reduce = reduce
@@ -158,6 +161,9 @@ class Auditor:
             if coef < -CERTAIN * error and fitted.shares[index] > VISIBLE:
                 errors.append(_wrong_way(label, term, coef))
         for label, term in terms.items():
+            wish = self._wishes.get(term.name, term.sense)
+            if term.weight > 0 and term.sense != wish:
+                errors.append(f"term {label!r} comes with the sense to {term.sense} it; it is there to {wish} it")
             if term.name == "entropy" and term.value < 0:
                 errors.append(f"term {label!r} has value {term.value:.3g}: an entropy is never negative")
         return AuditReport(metrics, tuple(errors))

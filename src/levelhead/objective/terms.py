@@ -9,7 +9,7 @@ the policy losses all go through it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 Sense = Literal["maximize", "minimize"]
+WISHES: Mapping[str, Sense] = {"policy": "maximize", "kl": "minimize", "entropy": "maximize"}
+"""What post-training wants of its terms, by name: a second entry, for the audit to hold a term's own sense against."""
 
 
 def as_loss(value: Tensor, sense: Sense) -> Tensor:

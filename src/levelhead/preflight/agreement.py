@@ -12,6 +12,7 @@ from torch import nn
 
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import REFERENCE_ADAPTER
+from levelhead.policy.rounding import tolerance
 from levelhead.preflight import plain
 from levelhead.preflight.nudge import nudged
 from levelhead.preflight.result import Check, judged
@@ -94,7 +95,7 @@ def _packing(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
 
 
 def _compared(scene: Scene, name: str, gaps: Sequence[float], what: str, evidence: dict[str, Any], fix: str) -> Check:
-    allowed = plain.tolerance(scene.policy)
+    allowed = tolerance(scene.policy)
     mean, most = (fmean(gaps), max(gaps)) if gaps else (0.0, 0.0)
     numbers = {"tokens": len(gaps), "mean_difference": mean, "largest_difference": most}
     limits = {"allowed_mean": allowed.mean, "allowed_largest": allowed.most}
@@ -116,7 +117,7 @@ def _trainer(scene: Scene) -> Check:
     found = trial.result.record.values
     mean = found.get("sampling/sampling_logp_difference/mean", 0.0)
     most = found.get("sampling/sampling_logp_difference/max", 0.0)
-    allowed = plain.tolerance(scene.policy)
+    allowed = tolerance(scene.policy)
     behaviour = [
         abs(a - b) for turn in scene.turns for a, b in zip(turn.logprobs, turn.behaviour_logprobs, strict=True)
     ]
@@ -165,7 +166,7 @@ def _synced(scene: Scene) -> Check:
         ]
         version = scene.sampler.version
     scene.sampler.sync(scene.policy, before)
-    allowed = plain.tolerance(scene.policy).most
+    allowed = tolerance(scene.policy).most
     evidence = {"largest_difference": max(gaps, default=0.0), "allowed": allowed, "version": version - before}
     wrong = None
     if max(gaps, default=0.0) > allowed:
@@ -205,7 +206,7 @@ def _reference(scene: Scene) -> Check:
         policy.drop_reference()
         if policy.lora and REFERENCE_ADAPTER in policy.model.peft_config:
             policy.model.delete_adapter(REFERENCE_ADAPTER)
-    allowed = plain.tolerance(policy).most
+    allowed = tolerance(policy).most
     evidence = {"difference_at_start": kl_start, "reference_moved": moved, "policy_moved": apart, "allowed": allowed}
     wrong = None
     if kl_start > allowed:
@@ -233,7 +234,7 @@ def _dropout(scene: Scene) -> Check:
     gap = float((first - second).abs().max())
     evidence = {"dropout_modules": len(modules), "attention_dropout": len(attention), "two_passes_differ_by": gap}
     wrong = None
-    if modules or attention or gap > plain.tolerance(policy).most:
+    if modules or attention or gap > tolerance(policy).most:
         wrong = (
             f"dropout is on while training ({len(modules)} dropout modules, {len(attention)} attention layers, two "
             f"passes differ by {gap:.3g} nats): sampler and trainer compute different policies, and ratios are noise"

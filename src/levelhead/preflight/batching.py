@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from levelhead.policy.rounding import tolerance
 from levelhead.preflight import plain
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
@@ -30,7 +31,7 @@ def check_batching(scene: Scene) -> Iterator[Check]:
 @torch.no_grad()
 def _argmax(scene: Scene, prompts: Sequence[Prompt], turns: Sequence[Turn]) -> Check:
     """Every token of a greedy completion is the likeliest, by the plain computation."""
-    allowed = plain.tolerance(scene.policy).most
+    allowed = tolerance(scene.policy).most
     worst, wrong = 0.0, None
     for prompt, turn in zip(prompts, turns, strict=True):
         if not turn.completion_ids:
@@ -66,7 +67,7 @@ def _explain(scene: Scene, prompt: Prompt, turn: Turn, at: int) -> str:
 @torch.no_grad()
 def _alone(scene: Scene, prompts: Sequence[Prompt], together: Sequence[Turn], alone: Sequence[Turn]) -> Check:
     """A completion and its log-probabilities are those of the prompt alone."""
-    allowed = plain.tolerance(scene.policy).most
+    allowed = tolerance(scene.policy).most
     wrong, worst = None, 0.0
     for prompt, a, b in zip(prompts, together, alone, strict=True):
         same = next((i for i, (x, y) in enumerate(zip(a.completion_ids, b.completion_ids, strict=False)) if x != y), -1)

@@ -7,6 +7,7 @@ from statistics import fmean, median
 
 import torch
 
+from levelhead.policy.rounding import tolerance
 from levelhead.preflight import plain
 from levelhead.preflight.result import Check, Status, judged
 from levelhead.preflight.scene import DRAWN, Scene
@@ -33,7 +34,7 @@ def _penalties(scene: Scene) -> Check:
     own = penalties != {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
     controls = Sampling(max_new_tokens=8, **(penalties if own else _PROBE))
     turns = [t[0] for t in scene.sampler.sample(scene.contexts, 1, controls, scene.seed)]
-    allowed = plain.tolerance(scene.policy).most
+    allowed = tolerance(scene.policy).most
     first = max(abs(t.behaviour_logprobs[0] - t.logprobs[0]) for t in turns)
     later, example = 0.0, turns[0]
     for turn in turns:

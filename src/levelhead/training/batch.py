@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class Sample:
         advantages: Of each token, where the estimator tells them apart.
         old: Log-probabilities that the trainer computed before the first update, where it did.
         keep: 1 for tokens to learn from and 0 for others, where not all count.
+        merit: What its rollout's reward, shaped, is above the mean of its group.
     """
 
     sequence: TokenSequence
@@ -47,6 +49,7 @@ class Sample:
     advantages: tuple[float, ...] | None = None
     old: tuple[float, ...] | None = None
     keep: tuple[float, ...] | None = None
+    merit: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ def make_batch(
         _samples(i, group, credit, None if scores is None else scores[i], threshold, rescored)
         for i, (group, credit) in enumerate(zip(groups, credited, strict=True))
     ]
-    return Batch(samples, _metrics(groups, credited), [credit.values for credit in credited])
+    return Batch(samples, _metrics(groups, credited) | _agreement(samples), [credit.values for credit in credited])
 
 
 def _samples(
@@ -100,6 +103,7 @@ def _samples(
     rescored: bool,
 ) -> list[Sample]:
     found: list[Sample] = []
+    usual = statistics.fmean(credit.shaped) if credit.shaped else 0.0
     for k, rollout in enumerate(group.rollouts):
         tokens = None if credit.tokens is None else iter(credit.tokens[k])
         for t, turn in enumerate(rollout.turns):
@@ -117,9 +121,17 @@ def _samples(
                     None if tokens is None else tuple(next(tokens) for _ in turn.completion_ids),
                     known.logprobs if known is not None and rescored else None,
                     None if known is None or threshold is None else _kept(known.entropies, threshold),
+                    credit.shaped[k] - usual if credit.shaped else 0.0,
                 )
             )
     return found
+
+
+def _agreement(groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
+    """Cosine of advantages and merits over a batch: 1 where each advantage is its reward above the group's mean."""
+    pairs = [(sample.advantage, sample.merit) for group in groups for sample in group if sample.live]
+    size = math.sqrt(math.fsum(a * a for a, _ in pairs) * math.fsum(m * m for _, m in pairs))
+    return {"advantages/agreement": math.fsum(a * m for a, m in pairs) / size} if 0 < size < math.inf else {}
 
 
 def _threshold(scores: Scores, fraction: float) -> float | None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from levelhead.objective.audit import Auditor
 from levelhead.objective.surgery import ConflictMonitor, GradientMerger
+from levelhead.objective.terms import WISHES
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.recipe.training import Grpo
@@ -184,7 +185,7 @@ class GrpoTrainer:
         if not plan.samples:
             self.updater.clear()
             return update
-        auditor = Auditor(self.policy.parameters, reduce=self.ranks.reduce) if self._audits(plan) else None
+        auditor = self._auditor() if self._audits(plan) else None
         broken = any(self.ranks.gathered(self._accumulate(self.ranks.own(plan), auditor)))
         self.objective.sums = self.ranks.totals(self.objective.sums)
         merged = self.merger.finish()
@@ -227,6 +228,9 @@ class GrpoTrainer:
                         auditor.add(terms)
                     self.merger.add(terms)
         return False
+
+    def _auditor(self) -> Auditor:
+        return Auditor(self.policy.parameters, reduce=self.ranks.reduce, wishes=WISHES)
 
     def _audits(self, plan: Plan) -> bool:
         audit, done = self.recipe.audit, self.updater.done

@@ -70,14 +70,16 @@ class Keeper:
             later: Whether the batch has seen an update before.
         """
         self.values = {}
-        probe = self._probe(plan)
+        chosen = self._chosen(plan)
+        probe = self._policy.pack([sample.sequence for sample in chosen], self._tokens)
         if not probe:
             self._updater.step()
             return []
         old = self._before(later=later)
         before = self._read(probe, plan.temperature)
         self._updater.step()
-        trials = [_change(1.0, before, self._read(probe, plan.temperature), later)]
+        whole = self._read(probe, plan.temperature)
+        trials = [_change(1.0, before, whole, later)]
         events: list[Event] = []
         while (decision := self.guard.judge(step, trials)) is not None:
             scale = float(decision.params["scale"])
@@ -88,6 +90,9 @@ class Keeper:
             if not scale:
                 break
         self.values = {"guard/kl": trials[0].kl, "guard/scale": trials[-1].scale}
+        follows = _alignment(probe, [sample.merit for sample in chosen], whole.logp - before.logp)
+        if follows is not None:
+            self.values["guard/alignment"] = follows
         return [replace(e, evidence={**e.evidence, "kl_after": trials[-1].kl}) for e in events]
 
     def keep(self, drew: Sequence[Tensor] | None = None) -> None:
@@ -123,12 +128,11 @@ class Keeper:
         """Restore :meth:`tensors`."""
         self._kept = [weight.cpu() for weight in weights] or None
 
-    def _probe(self, plan: Plan) -> list[MicroBatch]:
+    def _chosen(self, plan: Plan) -> list[Sample]:
         """A few sequences spread evenly over the update's tasks and groups."""
         samples: list[Sample] = [sample for members in plan.samples.values() for sample in members]
         size = self.guard.probe_size(len(samples))
-        chosen = [samples[(2 * i + 1) * len(samples) // (2 * size)] for i in range(size)]
-        return self._policy.pack([sample.sequence for sample in chosen], self._tokens)
+        return [samples[(2 * i + 1) * len(samples) // (2 * size)] for i in range(size)]
 
     @torch.no_grad()
     def _read(self, probe: Sequence[MicroBatch], temperature: float) -> _Reading:
@@ -168,3 +172,25 @@ def _change(scale: float, before: _Reading, after: _Reading, later: bool) -> Cha
     known = math.isfinite(kl) and math.isfinite(after.entropy)
     most = float(change.abs().max()) if known else math.inf
     return Change(scale, max(kl, 0.0) if known else math.inf, most, (before.entropy, after.entropy), later)
+
+
+def _alignment(probe: Sequence[MicroBatch], merits: Sequence[float], change: Tensor) -> float | None:
+    """Whether an update followed the rewards: cosine, over the probe, of merit and mean change of log-probability.
+
+    Args:
+        probe: Micro-batches of the probe's sequences.
+        merits: Of each sequence: its reward less its group's mean.
+        change: (m,) change of each token's log-probability, micro-batch after micro-batch.
+
+    Returns:
+        -1 to 1, above 0 in expectation for any update that climbs the reward; ``None`` where fewer than two
+        sequences have merit either way, or nothing has moved, or the change is not finite.
+    """
+    order = [index for micro in probe for index in micro.indices]
+    lengths = [length for micro in probe for length in micro.lengths]
+    moved_n = torch.stack([part.mean() for part in change.split(lengths)]).double().cpu()
+    merit_n = torch.tensor([merits[index] for index in order], dtype=torch.float64)
+    size = float(moved_n.norm() * merit_n.norm())
+    if int((merit_n != 0).sum()) < 2 or not math.isfinite(size) or size == 0:
+        return None
+    return float(merit_n @ moved_n) / size

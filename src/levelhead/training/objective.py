@@ -16,6 +16,7 @@ from levelhead.objective.masks import combine_weights
 from levelhead.objective.terms import Term, scalar_loss
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
+from levelhead.policy.rounding import tolerance
 from levelhead.recipe.training import Grpo
 from levelhead.records import Knobs
 from levelhead.training.batch import Sample
@@ -183,6 +184,8 @@ class Objective:
         mask_nt = micro.mask().to(logp_nt.device)
         drawn_nt = _pad([s.logprobs for s in members], logp_nt)
         self._note_mismatch(logp_nt, drawn_nt, mask_nt)
+        if plan.on_policy:
+            self.sums["rounding|max"] = tolerance(policy).mean
         old_nt = logp_nt.detach()
         if not plan.on_policy:
             old_nt = _pad([s.logprobs if s.old is None else s.old for s in members], logp_nt)
@@ -295,6 +298,9 @@ class Objective:
             values[name] = found[f"{name}|sum"] / max(found[f"{name}|count"], 1.0)
         if "mismatch|max" in found:
             values["sampling/sampling_logp_difference/max"] = found["mismatch|max"]
+        if "rounding|max" in found:
+            beyond = values["sampling/sampling_logp_difference/mean"] - found["rounding|max"]
+            values["sampling/logp_difference_beyond_rounding"] = max(beyond, 0.0)
         values["loss"] = found.get("loss", 0.0)
         return values
 

@@ -63,6 +63,11 @@ _ALL = (
         "sampling/sampling_logp_difference/mean", "mean |log-prob in the trainer - log-prob in the sampler| per token"
     ),
     Signal("sampling/sampling_logp_difference/max", "largest such difference", "max"),
+    Signal(
+        "sampling/logp_difference_beyond_rounding",
+        "what of the mean difference rounding does not explain, where trainer and sampler hold the same weights",
+        "max",
+    ),
     Signal("sampling/importance_sampling_ratio/mean", "mean ratio of trainer to sampler probability, after truncation"),
     Signal("sampling/importance_sampling_ratio/min", "smallest such ratio", "min"),
     Signal("sampling/importance_sampling_ratio/max", "largest such ratio", "max"),

@@ -179,8 +179,23 @@ def test_an_entropy_bonus_that_lowers_entropy_is_named() -> None:
         entropy -= 0.002 if i < 24 else 0.05
         rows.append({"entropy": entropy, "entropy_coef": coef, "reward": 0.4 + 0.01 * (i % 3)})
     assert finding(diagnosed(rows), "entropy-sign") is not None
-    audited = [{"audit/entropy/coef": -0.01, "entropy": 1.0, "reward": 0.4} for _ in range(3)]
-    assert first(audited) == "entropy-sign"
+    for name in ("audit/entropy/coef", "audit/entropy/math/coef"):
+        audited = [{name: -0.01, "entropy": 1.0, "reward": 0.4} for _ in range(3)]
+        assert first(audited) == "entropy-sign"
+
+
+@pytest.mark.parametrize("beyond", [[0.02] * 20, [0.0] * 11 + [0.03] + [0.0] * 8])
+def test_a_difference_that_rounding_does_not_explain_is_a_mismatch(beyond: list[float]) -> None:
+    rows = [
+        {"sampling/logp_difference_beyond_rounding": b, "reward": 0.4 + 0.01 * (i % 3), "reward_std": 0.3}
+        for i, b in enumerate(beyond)
+    ]
+    found = finding(diagnosed(rows), "logprob-mismatch")
+    assert found is not None
+    assert found.severity == "critical"
+    assert found.first_step == 1 + next(i for i, b in enumerate(beyond) if b)
+    none = [row | {"sampling/logp_difference_beyond_rounding": 0.0} for row in rows]
+    assert finding(diagnosed(none), "logprob-mismatch") is None
 
 
 def test_tasks_that_part_ways_are_an_imbalance() -> None:

@@ -8,6 +8,11 @@ from levelhead.watch.entry import Language, Text
 
 CLUES: dict[str, Text] = {
     "advantages-pinned": Text("advantages are ±{value:.3g} in every row", "每行优势都是 ±{value:.3g}"),
+    "beyond-rounding": Text(
+        "in {share:.0%} of the rows trainer and sampler, at the same weights, differ by more than rounding explains "
+        "(up to {value:.3g} nats a token more)",
+        "{share:.0%} 的行里，同一权重下训练端与采样端之差超出舍入所能解释的（每词元至多多出 {value:.3g} 纳特）",
+    ),
     "bonus-lowers-entropy": Text(
         "entropy changes by {low:.2g} a step under a small bonus and by {high:.2g} under a large one",
         "奖励小时熵每步变化 {low:.2g}，奖励大时变化 {high:.2g}",

@@ -131,7 +131,7 @@ class EntropySign:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Ask the audit if it ran; else compare the fall under small and under large coefficients of the run."""
-        audited = view.series("audit/entropy/coef")
+        audited = _audited(view)
         if len(audited) and stats.median(audited.values) < 0:
             value = stats.median(audited.values)
             case = Suspicion("entropy-sign", first_step=audited.steps[0], setup=True)
@@ -161,6 +161,12 @@ class EntropySign:
             )
         case.show(coef, coef.steps[-n], coef.steps[-1]).show(entropy, entropy.steps[-n], entropy.steps[-1])
         yield case
+
+
+def _audited(view: View) -> Series:
+    """Coefficient with which the audit found the entropy term, of the task where it is lowest."""
+    found = [s for s in view.history.matching("audit/entropy/") if s.name.endswith("/coef") and len(s)]
+    return min(found, key=lambda s: stats.median(s.values), default=Series("audit/entropy/coef"))
 
 
 class KlDivergence:

@@ -64,6 +64,7 @@ class LogprobMismatch:
                 # They agreed on rollouts of their own weights; what came later is the policy's own movement.
                 level = stats.median(lag.values)
                 case.add(-3.0 * stats.ramp(level, 0, 1), "agreed-on-policy", updates=level)
+        self._beyond_rounding(case, view)
         self._ratio(case, view)
         self._correlation(case, view)
         self._negative(case, kl)
@@ -88,6 +89,17 @@ class LogprobMismatch:
         early, late = ends(series)
         level = max(early, late)
         return (series, gauge, gauge.strength(level), level) if gauge.strength(level) > 0 else None
+
+    def _beyond_rounding(self, case: Suspicion, view: View) -> None:
+        """Our own trainer knows what the rounding of its precision explains: one row beyond it is a bug."""
+        beyond = view.history.series("sampling/logp_difference_beyond_rounding")
+        rows = [step for step, value in zip(beyond.steps, beyond.values, strict=True) if value > 0]
+        if rows:
+            share = len(rows) / len(beyond)
+            case.add(4.5 + stats.ramp(share, 0.0, 0.5), "beyond-rounding", value=max(beyond.values), share=share)
+            case.setup = case.setup or rows[0] == beyond.steps[0]
+            case.first_step = rows[0] if case.first_step is None else min(rows[0], case.first_step)
+            case.show(beyond, rows[0], rows[-1])
 
     def _ratio(self, case: Suspicion, view: View) -> None:
         ratio = view.history.series("sampling/importance_sampling_ratio/mean")

@@ -13,6 +13,7 @@ from levelhead.watch.detectors import View
 from levelhead.watch.diagnosis import Finding, diagnose
 from levelhead.watch.findings import CATALOGUE
 from levelhead.watch.guard import region, remedy
+from levelhead.watch.guard.invariants import Breach, Invariants
 from levelhead.watch.guard.pulse import Pulse
 from levelhead.watch.guard.remedy import Climate
 from levelhead.watch.history import History
@@ -55,6 +56,7 @@ class LiveGuard:
         self.bounds = bounds
         self.history = History()
         self._pulse = Pulse(bounds)
+        self._invariants = Invariants()
         self._knobs = Knobs()
         self._good = Climate()
         self._keep = False
@@ -100,7 +102,13 @@ class LiveGuard:
             return [self._decide(record.step, "gradient-spike", "skip", "warning", text, evidence)]
         if 0 < norm < float("inf"):
             self._norms = [*self._norms, norm][-NORMS:]
-        return self._unexplained(record)
+        return [*self._unexplained(record), *self._broken(record.step, self._invariants.before(record.values))]
+
+    def _broken(self, step: int, breaches: Sequence[Breach]) -> list[Decision]:
+        """Tell, once each, of what cannot be in a sound trainer."""
+        new = [breach for breach in breaches if breach.code not in self._told]
+        self._told += [breach.code for breach in new]
+        return [self._decide(step, b.code, "warn", "critical", b.text, b.evidence) for b in new]
 
     def _unexplained(self, record: StepRecord) -> list[Decision]:
         """Tell, once, of a gradient that holds more than the objective's terms."""
@@ -129,6 +137,7 @@ class LiveGuard:
         self.history.append(record.step, record.values)
         self._pulse.add(record.values)
         decisions, self._pending = self._pending, []
+        decisions += self._broken(record.step, self._invariants.after(record.values))
         self._keep = False
         fallen = self._fallen(record.step)
         if fallen:
@@ -170,6 +179,7 @@ class LiveGuard:
             self._knobs = remedy.after_collapse(self._knobs, self._good, now, self.bounds)
             self._scales, self._calm, self._norms = [], 0, []
             self._pulse.restart()
+            self._invariants.restart()
         else:
             self._pulse.rebase()
         evidence |= {f"{name}_knob": value for name, value in self._knobs.to_json().items() if value != AT_REST[name]}
@@ -312,6 +322,7 @@ class LiveGuard:
             "later": self._later,
             "told": self._told,
             "next_look": self._next_look,
+            "invariants": self._invariants.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -323,6 +334,7 @@ class LiveGuard:
         self._norms, self._scales = list(state["norms"]), list(state["scales"])
         self._later, self._told = bool(state["later"]), list(state["told"])
         self._next_look = int(state["next_look"])
+        self._invariants.load_state(state["invariants"])
 
 
 def _shown(finding: Finding) -> dict[str, Any]:
