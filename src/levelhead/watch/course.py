@@ -16,6 +16,8 @@ from levelhead.watch import stats
 from levelhead.watch.history import History, Series
 from levelhead.watch.signals import REWARD_PART, part_kind
 
+ALL_DRAWN = "dynamic_sampling/reward"
+"""Mean reward of all that was drawn, where groups without contrast then give way: what is kept stays in the middle."""
 _SHORT = 6
 _EVAL_SCORE = re.compile(
     r"(?:^|[/_@ -])(?:rewards?|acc\w*|scores?|pass\w*|em|f1|success\w*|correct\w*|solve\w*|win\w*)(?:$|[/_@ -])",
@@ -128,12 +130,15 @@ class Course:
         series = history.series(self.source)
         stds = history.series("reward_std").values
         positive = [v for v in stds if v > 0]
-        scale = stats.median(positive) if self.source == "reward" and positive else None
+        scale = stats.median(positive) if self.source in ("reward", ALL_DRAWN) and positive else None
         self.reward = trend(series, scale)
         self.held_out = {s.name: trend(s) for s in self._held_out()}
 
     def _pick(self) -> str:
-        if len(self._history.series("reward")):
+        rewards = self._history.series("reward")
+        if len(self._history.series(ALL_DRAWN)) > 0.9 * max(len(rewards), 1):
+            return ALL_DRAWN
+        if len(rewards):
             return "reward"
         parts = [s for s in self._history.matching("rewards/") if REWARD_PART.match(s.name) and len(s)]
         outcome = [s for s in parts if part_kind(_part_name(s.name)) == "outcome"]

@@ -409,3 +409,27 @@ def test_a_few_batches_that_happen_to_be_cut_are_no_truncation() -> None:
     cut = [0.22, 0.29, 0.32, 0.19, 0.16, 0.22, 0.41, 0.51, 0.38, 0.28]
     rows = [{"reward": -0.3 + 0.01 * (-1) ** i, "reward_std": 0.3, CUT: share} for i, share in enumerate(cut)]
     assert all(diagnosed(rows[:n]).verdict == "healthy" for n in range(1, 11))
+
+
+def flat(n: int = 300, **more: float) -> list[dict[str, float]]:
+    rng = random.Random(3)
+    return [{"reward": rng.gauss(0.5, 0.04), "reward_std": 0.35, "frac_reward_zero_std": 0.2, **more} for _ in range(n)]
+
+
+def test_a_flat_reward_says_nothing_where_the_log_starts_later() -> None:
+    history = History()
+    for i, row in enumerate(flat()):
+        history.append(700 + i, row)
+    assert diagnose(history).verdict == "healthy"
+    assert diagnosed(flat()).verdict == "warning"
+
+
+def test_a_flat_reward_says_little_where_prompts_are_chosen_by_it() -> None:
+    assert diagnosed(flat(**{"curriculum/success/a": 0.5})).verdict == "healthy"
+
+
+def test_the_reward_of_all_that_was_drawn_counts_where_groups_are_redrawn() -> None:
+    rows = [row | {"dynamic_sampling/reward": 0.2 + 0.6 * i / 300} for i, row in enumerate(flat())]
+    diagnosis = diagnosed(rows)
+    assert diagnosis.verdict == "healthy"
+    assert "reward-rises" in {clue.key for clue in diagnosis.findings[0].clues}

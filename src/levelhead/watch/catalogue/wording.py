@@ -8,6 +8,15 @@ from levelhead.watch.entry import Language, Text
 
 CLUES: dict[str, Text] = {
     "advantages-pinned": Text("advantages are ±{value:.3g} in every row", "每行优势都是 ±{value:.3g}"),
+    "starts-later": Text(
+        "the log starts at step {step:.0f}: what was learnt before it does not show",
+        "日志从第 {step:.0f} 步开始：之前学到的看不见",
+    ),
+    "prompts-are-chosen": Text(
+        "a curriculum chooses prompts by how far they are solved, which holds the reward still; its own estimate of "
+        "success goes from {early:.2f} to {late:.2f}",
+        "课程按解出的程度选题，奖励因此不动；它自己估计的成功率从 {early:.2f} 到 {late:.2f}",
+    ),
     "beyond-rounding": Text(
         "in {share:.0%} of the rows trainer and sampler, at the same weights, differ by more than rounding explains "
         "(up to {value:.3g} nats a token more)",

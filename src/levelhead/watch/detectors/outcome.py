@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from levelhead.watch import stats
 from levelhead.watch.course import Trend, trend
@@ -114,11 +114,21 @@ class NoImprovement:
             case.add(0.8, "learning-rate-tiny", rate=max(rate.values))
         case.add(-2.0 * course.near_top, "reward-near-top", value=reward.late)
         case.add(-3.5 * course.learned, "reward-rises")
+        if not view.from_start:
+            case.add(-2.0, "starts-later", step=view.history.first_step)
+        self._chosen(case, view)
         if course.held_out and course.learned > 0.3:
             case.add(-2.0, "held-out-rises")
         if reward.fall > 0.5:
             case.first_step = reward.drop_step
         yield case.show(series, series.steps[0], series.steps[-1])
+
+    def _chosen(self, case: Suspicion, view: View) -> None:
+        """A curriculum that serves what is half solved holds the reward there, however much the policy learns."""
+        arms = [series for series in view.history.matching("curriculum/success/") if len(series) >= 6]
+        if arms:
+            rise = stats.mean([trend(series).rise for series in arms])
+            case.add(-1.5 - 2.0 * rise, "prompts-are-chosen", early=_level(arms, 0), late=_level(arms, -1))
 
 
 class JudgeFailure:
@@ -230,6 +240,10 @@ class TaskBalance:
             )
         case.show(worst, worst.steps[0], worst.steps[-1])
         return case.show(best, best.steps[0], best.steps[-1])
+
+
+def _level(series: Sequence[Series], at: int) -> float:
+    return stats.mean([ends(one)[at] for one in series])
 
 
 def _means(series: Series) -> tuple[float, float]:
