@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from levelhead.objective.audit import Auditor, SignError
 from levelhead.objective.surgery import GradientMerger
-from levelhead.objective.terms import Term
+from levelhead.objective.terms import WISHES, Term
 from levelhead.objective.updates import next_updates
 
 
@@ -205,6 +206,24 @@ def test_a_negated_entropy_is_refused_by_its_value():
     GradientMerger(policy.leaves()).add(terms)
     report = auditor.finish()
     assert "never negative" in report.errors[0]
+
+
+@pytest.mark.parametrize("wrong", ["policy/b", "kl", "entropy"])
+def test_a_term_that_comes_with_the_opposite_of_its_wish_is_named_though_no_sign_was_lost(wrong):
+    policy = Policy()
+    turn = {"maximize": "minimize", "minimize": "maximize"}
+    made = [replace(term, sense=turn[term.sense]) if term.label == wrong else term for term in policy.terms()]
+    errors = []
+    for wishes in (None, WISHES):
+        auditor, merger = Auditor(policy.leaves(), wishes=wishes), GradientMerger(policy.leaves())
+        auditor.add(made)
+        merger.add(made)
+        merger.finish()
+        errors.append(auditor.finish().errors)
+        made = [replace(made[i], value=term.value) for i, term in enumerate(policy.terms())]
+    assert errors[0] == ()
+    assert len(errors[1]) == 1
+    assert repr(wrong) in errors[1][0]
 
 
 def test_micro_batches_add_up():

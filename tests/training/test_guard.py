@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from levelhead.api import train
+from levelhead.policy.packing import MicroBatch
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Event, Knobs, StepRecord
+from levelhead.training.keeper import alignment
 from levelhead.training.optim import Updater
 from levelhead.watch.guard import LiveGuard
 from small_run import events, metrics, recipe, same_weights, steps
@@ -173,3 +175,35 @@ def test_a_run_that_was_corrected_resumes_to_the_bit(
     assert metrics(resumed.folder) == metrics(wanted.folder)
     assert events(resumed.folder) == events(wanted.folder)
     assert same_weights(resumed.model, wanted.model)
+
+
+def test_a_sound_run_agrees_with_itself_and_follows_its_rewards(tmp_path: Path) -> None:
+    result = run(tmp_path, "sound", [LiveGuard(Bounds())], grpo__steps=6, grpo__optimizer__learning_rate=1e-3)
+    rows = [row for row in metrics(result.folder) if row["stage"] == "grpo"]
+    assert all(row["sampling/logp_difference_beyond_rounding"] == 0 for row in rows if row["grad_norm"] > 0)
+    agreements = [row["advantages/agreement"] for row in rows if "advantages/agreement" in row]
+    alignments = [row["guard/alignment"] for row in rows if "guard/alignment" in row]
+    assert len(agreements) >= 3
+    assert len(alignments) >= 3
+    assert min(agreements) > 0.5
+    assert sum(alignments) > 0
+    codes = {event["code"] for event in events(result.folder)}
+    assert not codes & {"logprob-mismatch", "update-against-reward", "reference-not-frozen"}
+
+
+def test_the_alignment_is_the_cosine_of_merit_and_change() -> None:
+    probe = [_micro((1, 0), (2, 1)), _micro((2,), (3,))]
+    change = torch.tensor([0.2, 0.4, -0.1, 0.5, 0.5, 0.5])
+    merits = [-1.0, 3.0, 0.0]
+    moved, merit = torch.tensor([0.3, -0.1, 0.5]), torch.tensor([3.0, -1.0, 0.0])
+    expected = float(merit @ moved / (merit.norm() * moved.norm()))
+    assert alignment(probe, merits, change) == pytest.approx(expected, rel=1e-6)
+    assert alignment(probe, merits, -change) == pytest.approx(-expected, rel=1e-6)
+    assert alignment(probe, [0.0, 1.0, 0.0], change) is None
+    assert alignment(probe, merits, 0 * change) is None
+    assert alignment(probe, merits, change * torch.inf) is None
+
+
+def _micro(indices: tuple[int, ...], lengths: tuple[int, ...]) -> MicroBatch:
+    empty = torch.zeros(0, dtype=torch.long)
+    return MicroBatch(indices, empty, None, None, empty, empty, lengths)

@@ -90,7 +90,7 @@ class Keeper:
             if not scale:
                 break
         self.values = {"guard/kl": trials[0].kl, "guard/scale": trials[-1].scale}
-        follows = _alignment(probe, [sample.merit for sample in chosen], whole.logp - before.logp)
+        follows = alignment(probe, [sample.merit for sample in chosen], whole.logp - before.logp)
         if follows is not None:
             self.values["guard/alignment"] = follows
         return [replace(e, evidence={**e.evidence, "kl_after": trials[-1].kl}) for e in events]
@@ -174,7 +174,7 @@ def _change(scale: float, before: _Reading, after: _Reading, later: bool) -> Cha
     return Change(scale, max(kl, 0.0) if known else math.inf, most, (before.entropy, after.entropy), later)
 
 
-def _alignment(probe: Sequence[MicroBatch], merits: Sequence[float], change: Tensor) -> float | None:
+def alignment(probe: Sequence[MicroBatch], merits: Sequence[float], change: Tensor) -> float | None:
     """Whether an update followed the rewards: cosine, over the probe, of merit and mean change of log-probability.
 
     Args:
