@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from levelhead.policy import attention
+from levelhead.policy.adapter import join_adapters
 from levelhead.policy.head import token_statistics
 from levelhead.policy.packing import MicroBatch, TokenSequence, pack
 from levelhead.policy.trim import trim_last_layer
@@ -56,6 +57,8 @@ class Policy:
         self.device: torch.device = next(model.parameters()).device
         self.lora = hasattr(model, "peft_config")
         self.base: PreTrainedModel = model.get_base_model() if self.lora else model
+        if self.lora:
+            join_adapters(self.base)
         self.shares_prefixes = _can_branch(self.base)
         self._branches: bool | None = None if self.shares_prefixes and self.device.type == "cpu" else False
         self._head = _Head.of(self.base)

@@ -207,7 +207,7 @@ def _merged(module: Any) -> tuple[Tensor, Tensor | None]:
     """The weight that a linear layer with a plain adapter amounts to, as a copy, and its bias."""
     from peft.tuners.lora import Linear
 
-    if type(module) is not Linear or type(module.base_layer) is not nn.Linear or module.merged:
+    if not isinstance(module, Linear) or type(module.base_layer) is not nn.Linear or module.merged:
         raise _UnknownShapeError(f"a {type(module).__name__}")
     if getattr(module, "fan_in_fan_out", False):
         raise _UnknownShapeError("an adapter of transposed weights")
