@@ -37,6 +37,8 @@ PEER_SETTINGS: dict[str, dict[str, Any]] = {
     "bf16": {"bf16": True},
     "continuous batching": {"use_transformers_continuous_batching": True},
     "static cache": {"cache_implementation": "static"},
+    "torch.compile": {"torch_compile": True},
+    "liger kernels": {"use_liger_kernel": True},
 }
 """What ``--explore`` tries for TRL."""
 
@@ -125,7 +127,7 @@ class Bench:
     def explore(self) -> dict[str, Any]:
         """Try TRL's settings one by one."""
         found: dict[str, Any] = {}
-        for setting in PEER_SETTINGS:
+        for setting in self.options.settings:
             try:
                 worker = self.peer(setting)
                 for _ in range(self.options.warmup):
@@ -134,7 +136,7 @@ class Bench:
                 found[setting] = {"summary": compare.summary(steps), **worker.ask("memory")}
                 worker.close()
             except (RuntimeError, subprocess.TimeoutExpired) as error:
-                found[setting] = {"error": str(error).strip().splitlines()[-1]}
+                found[setting] = {"error": ([*str(error).strip().splitlines()] or ["it ended"])[-1]}
             print(f"{self.workload.name}: {setting}: {json.dumps(found[setting])[:300]}", file=sys.stderr)
         return found
 
@@ -177,6 +179,14 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ours", default="{}", help="JSON: model, grpo (recipe keys) and dtype for our side")
     parser.add_argument("--explore", action="store_true", help="try TRL's settings instead, and say which is best")
+    parser.add_argument(
+        "--settings",
+        nargs="+",
+        choices=list(PEER_SETTINGS),
+        default=list(PEER_SETTINGS),
+        metavar="NAME",
+        help="what --explore tries",
+    )
     parser.add_argument("--profile", type=int, metavar="ROWS", help="print our side's costliest operators instead")
     parser.add_argument("--show", type=Path, metavar="FILE", help="print the tables of an earlier run instead")
     parser.add_argument("--out", type=Path, help="where the raw numbers go")

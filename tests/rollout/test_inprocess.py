@@ -69,6 +69,18 @@ def test_a_completion_is_the_same_alone_and_in_any_batch(policy: Policy, control
         assert turn.logprobs == pytest.approx(turns[0].logprobs, abs=1e-5)
 
 
+def test_rows_at_once_change_nothing_but_how_many_are_drawn_together(policy: Policy) -> None:
+    found = []
+    for rows in (4, 8, 256):
+        controls = Sampling(max_new_tokens=12, rows_at_once=rows)
+        with counted() as shapes:
+            found.append(InProcessSampler(policy).sample(prompts(), 4, controls, seed=1))
+        assert rows / 2 < max(batch for batch, _ in shapes) <= rows or rows > 16
+    for groups in found[1:]:
+        for turns, want in zip(groups, found[0], strict=True):
+            assert [turn.completion_ids for turn in turns] == [turn.completion_ids for turn in want]
+
+
 def test_another_seed_and_another_index_draw_other_tokens(policy: Policy) -> None:
     sampler = InProcessSampler(policy)
     first = sampler.sample(prompts(), 2, Sampling(max_new_tokens=12), seed=1)

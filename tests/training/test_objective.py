@@ -139,6 +139,30 @@ def test_gradients_of_tasks_merged_by_a_sum_are_the_gradient_of_the_single_loss(
     assert apart_values["loss"] == pytest.approx(values["loss"], rel=1e-4)
 
 
+def test_later_epochs_ask_the_reference_nothing_and_have_the_same_gradient(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = grpo(kl={"coef": 0.1}, epochs=2)
+    found, asked = samples(policy), []
+    real = policy.reference_logp
+    monkeypatch.setattr(policy, "reference_logp", lambda micro, t=1.0: asked.append(1) or real(micro, t))
+    objective, merger = make(recipe), make_merger(policy, recipe, 0)
+    epochs = []
+    for tokens, order in ((10_000, found), (40, found[::-1])):
+        plan = objective.plan(order, temperature=1.0, on_policy=False, seed=0)
+        merger.start()
+        for task, members in plan.samples.items():
+            for micro in policy.pack([s.sequence for s in members], tokens):
+                merger.add(objective.terms(policy, micro, task, plan))
+        merger.finish()
+        epochs.append([p.grad.clone() for p in policy.parameters if p.grad is not None])
+    assert len(asked) == 2  # once a task, in the first epoch
+    same(epochs[1], epochs[0])
+    objective.begin()
+    update(policy, found, recipe)
+    assert len(asked) == 4
+
+
 def test_the_loss_of_an_update_is_its_formula(policy: Policy) -> None:
     """PPO's surrogate, k3 and entropy of each task from plain forward passes, by hand."""
     recipe = grpo(kl={"coef": 0.1}, entropy={"coef": 0.05})

@@ -34,6 +34,9 @@ class Sampling(Section):
     (Keskar et al. 2019); 1 is none, and the prompt does not count."""
     no_repeat_ngram: int = Field(0, ge=0)
     """No run of this many tokens occurs twice in a completion; 0 allows all."""
+    rows_at_once: int = Field(256, ge=1)
+    """Completions drawn at once.  The rest waits until all of them have ended: where a batch has many more, and answers
+    differ much in length, a larger number is faster, and takes memory in proportion.  What is drawn does not change."""
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> Self:

@@ -51,10 +51,10 @@ class InProcessSampler:
 
     Args:
         policy: Whose model draws.
-        rows: Completions drawn at once.
+        rows: Completions drawn at once; what the controls say unless given.
     """
 
-    def __init__(self, policy: Policy, rows: int = 256) -> None:
+    def __init__(self, policy: Policy, rows: int | None = None) -> None:
         self._policy = policy
         self._rows = rows
         self._version = 0
@@ -77,7 +77,7 @@ class InProcessSampler:
         self.suppressed = 0.0
         turns: list[list[Turn]] = [[] for _ in prompts]
         by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i].token_ids))
-        chunk = max(1, self._rows // k)
+        chunk = max(1, (self._rows or controls.rows_at_once) // k)
         stepper = find_stepper(self._policy)
         for start in range(0, len(by_length), chunk):
             members = by_length[start : start + chunk]

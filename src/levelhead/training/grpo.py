@@ -106,6 +106,7 @@ class GrpoTrainer:
         scores = self._rescore(rollouts.groups, rollouts.temperature or 1.0)
         credited, measured = self.creditor.assign(rollouts.groups, scores, self.objective.kl_coefs)
         batch = make_batch(rollouts.groups, credited, scores, self.recipe.loss.top_entropy, rescored=own)
+        self.objective.begin()
         updates = [
             self._update(step, samples, i, rollouts.temperature, on_policy=own and i == 0)
             for i, samples in enumerate(self._minibatches(batch, step))

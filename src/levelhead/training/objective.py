@@ -84,6 +84,7 @@ class Objective:
         self._entropy_state = self._entropy.begin()
         self.sums: dict[str, float] = {}
         self.knobs = Knobs()
+        self._references: dict[int, tuple[Sample, Tensor]] = {}
 
     @property
     def needs_reference(self) -> bool:
@@ -193,13 +194,28 @@ class Objective:
         mean_nt = mask_nt * weight_n1 / share.tokens
         terms = self._policy_term(members, logp_nt, old_nt, mask_nt, weight_n1, task, plan)
         if self._kl_term_of(task) and policy.keeps_reference:
-            reference_nt = micro.pad(policy.reference_logp(micro, plan.temperature))
+            reference_nt = micro.pad(self._reference(policy, micro, members, plan.temperature))
             terms.append(self._kl_term(logp_nt, reference_nt, old_nt, mean_nt, share, task))
         entropy = (entropy_nt * mean_nt).sum()
         self._add(f"entropy/{task}", float(entropy.detach()))
         terms.append(Term("entropy", entropy, "maximize", self.entropy_coef * share.weight, task))
         self._add("loss", float(scalar_loss(terms).detach()))
         return terms
+
+    def begin(self) -> None:
+        """Forget what the reference said of the last batch."""
+        self._references = {}
+
+    def _reference(self, policy: Policy, micro: MicroBatch, members: Sequence[Sample], temperature: float) -> Tensor:
+        """(m,) log-probabilities under the reference; later epochs of a batch get those of the first."""
+        known = [self._references[id(s)][1] for s in members if id(s) in self._references]
+        if len(known) == len(members):
+            return torch.cat(known)
+        found = policy.reference_logp(micro, temperature)
+        if self.recipe.epochs > 1:
+            parts = found.split(list(micro.lengths))
+            self._references |= {id(s): (s, part) for s, part in zip(members, parts, strict=True)}
+        return found
 
     def _policy_term(
         self,
