@@ -98,10 +98,9 @@ class GrpoTrainer:
         start = time.perf_counter()
         if self.keeper:
             self.keeper.begin()
-        controls = self._controls(step)
-        rollouts = self.drawer.draw(step, controls, self.objective.knobs.redraws)
+        rollouts = self.drawer.draw(step, self._controls(step), self.objective.knobs.redraws)
         collected = time.perf_counter()
-        # Where a correction takes the step from the weights that drew to these, the loss starts from these.
+        # The old policy is the one at hand, unless others drew and no correction leads from them to it.
         own = not rollouts.behind or self.recipe.loss.importance is not None
         scores = self._rescore(rollouts.groups, rollouts.temperature or 1.0)
         credited, measured = self.creditor.assign(rollouts.groups, scores, self.objective.kl_coefs)
