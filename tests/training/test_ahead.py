@@ -87,6 +87,25 @@ def test_timing_changes_no_number(tmp_path: Path) -> None:
     assert same_weights(other.model, first.model)
 
 
+def test_an_evaluation_waits_for_the_batch_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way: list[str] = []
+    names: list[str] = []
+    collect = Collector.collect
+
+    def alone(self: Collector, *args: Any) -> Collected:
+        names.append(threading.current_thread().name)
+        under_way.append(names[-1])
+        assert len(under_way) == 1
+        if names.count("levelhead-ahead") == 2:
+            time.sleep(2.0)  # longer than a step trains
+        found = collect(self, *args)
+        under_way.clear()
+        return found
+
+    monkeypatch.setattr(Collector, "collect", alone)
+    run(tmp_path, "run", eval__every=1, grpo__steps=2)
+
+
 def test_the_first_batch_is_on_policy_and_the_others_are_a_step_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
