@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.records import Prompt, Turn
+from levelhead.rollout.decode import find_stepper
 from levelhead.rollout.inprocess import InProcessSampler
 from small_run import codec_ids, tiny_policy
 
@@ -105,3 +107,17 @@ def test_a_twin_draws_in_one_thread_while_the_policy_trains_in_another(policy: P
         thread.join()
     assert found
     assert all(turns == drawn for turns in found)
+
+
+def test_a_twin_samples_the_way_the_policy_does(policy: Policy) -> None:
+    draws(policy)
+    twin = policy.twin()
+    assert twin.steps is policy.steps is True
+    assert find_stepper(twin) is not None
+
+
+def test_a_sampler_that_is_called_off_draws_nothing_more(policy: Policy) -> None:
+    sampler = InProcessSampler(policy)
+    sampler.called_off = True
+    with pytest.raises(CancelledError):
+        sampler.sample([Prompt("0", "task", (), codec_ids()[:6])], 1, TrainSampling(max_new_tokens=8), seed=1)

@@ -173,7 +173,7 @@ class Policy:
         shared = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
         model = copy.deepcopy(self.model, {**shared})
         twin = Policy(model.requires_grad_(False).eval(), self.codec, self.compute_dtype)
-        twin._branches = branches
+        twin._branches, twin.steps, twin.merge_bytes = branches, self.steps, self.merge_bytes
         return twin
 
     def copied(self, other: Policy) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,6 +61,8 @@ class InProcessSampler:
         self._version = 0
         self.suppressed = 0.0
         """Draws that the minimum length is expected to have changed, in the last call."""
+        self.called_off = False
+        """Set by another thread to end a call at its next token, with a :class:`CancelledError`."""
 
     @property
     def version(self) -> int:
@@ -114,6 +117,8 @@ class InProcessSampler:
         logprobs, behaviour = logits.new_zeros(drawn.shape), logits.new_zeros(drawn.shape)
         alive = torch.ones(len(rows), dtype=torch.bool, device=device)
         for position in range(budget):
+            if self.called_off:
+                raise CancelledError
             history = drawn[live, :position] if pipeline.needs_history else drawn[live, :0]
             chance = pipeline(logits, history, position)
             if controls.temperature == 0:

@@ -81,10 +81,8 @@ class Ahead(Drawer):
     ) -> None:
         self._policy, self._updater, self._controls, self._keeps = policy, updater, controls, keeps
         self._twin = policy.twin()
-        self._twin.base.register_forward_pre_hook(self._unless_closed)
         self._sampler = InProcessSampler(self._twin)
         apart, self._strand = collector.apart(self._sampler)
-        self._closed = False
         self._next: _Batch | None = None
         self._events: list[Event] = []
         super().__init__(stream, apart, recipe, seed)
@@ -158,7 +156,7 @@ class Ahead(Drawer):
 
     def close(self) -> None:
         """Call off the batch on its way and wait until its thread has ended."""
-        self._closed = True
+        self._sampler.called_off = True
         self._strand.call_off()
         self.settle()
 
@@ -199,7 +197,3 @@ class Ahead(Drawer):
             found.drew = [weight.to("cpu", copy=True) for weight in self._twin.copied(self._policy)]
         self._events += super().events(batch.step)
         return found
-
-    def _unless_closed(self, _module: object, _args: object) -> None:
-        if self._closed:
-            raise CancelledError
