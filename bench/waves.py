@@ -1,11 +1,12 @@
 """What it would save to let new groups enter the decoding batch as others finish: measured steps, replayed lengths.
 
-    python bench/waves.py [--workload balanced] [--rows 256] [--k 8] [--out FILE]
+    python bench/waves.py [--workload balanced] [--rows 256 1024] [--k 8] [--out FILE]
 
-The sampler draws waves of ``--rows`` completions; finished ones leave, and the next wave begins when all have.  First,
-the processor seconds of a decoding step are measured at several numbers of rows, behind prompts of the workload's
-length.  Then lengths of answers are drawn, and both plans are replayed with those prices: waves as they are, and places
-that are filled at once, at no cost of its own.  The second is a lower bound of what continuous filling would take.
+The sampler draws waves of ``rows_at_once`` completions; finished ones leave, and the next wave begins when all have.
+First, the processor seconds of a decoding step are measured at several numbers of rows, behind prompts of the
+workload's length.  Then lengths of answers are drawn, and both plans are replayed with those prices: waves as they are,
+and places that are filled at once, at no cost of its own.  The second is a lower bound of what continuous filling would
+take.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from levelhead.records import Prompt
 from levelhead.rollout.decode import find_stepper, make_decoder
 from levelhead.rollout.inprocess import COMPACT_FRACTION
 
-COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STEPS = 24
 
 
@@ -95,7 +96,7 @@ def drawn_lengths(kind: str, n: int, most: int, seed: int = 0) -> list[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="balanced")
-    parser.add_argument("--rows", type=int, default=256, help="completions drawn at once")
+    parser.add_argument("--rows", type=int, nargs="+", default=[256, 1024], help="completions drawn at once")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--budget", type=int, default=256, help="longest answer")
     parser.add_argument("--out", type=Path)
@@ -105,19 +106,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         write(workload, Path(root))
         policy = load_policy(Model(name=root, tokenizer=f"{root}/tokenizer", dtype="float32"))
-    counts = [n for n in COUNTS if n <= options.rows]
+    counts = [n for n in COUNTS if n <= max(options.rows)]
     measured = {n: step_seconds(policy, workload.prompt, options.k, n) for n in counts}
     found = {"command": sys.argv, "step_seconds": measured, "replays": []}
     print("| rows | " + " | ".join(map(str, measured)) + " |")
     print("|---|" + "---|" * len(measured))
     print("| processor ms a step | " + " | ".join(f"{1e3 * s:.1f}" for s in measured.values()) + " |\n")
-    print("| completions | lengths | waves, s | filled at once, s | saved at most |\n|---|---|---|---|---|")
-    for n in (options.rows, 2 * options.rows, 4 * options.rows):
-        for kind in ("geometric", "even"):
-            lengths = drawn_lengths(kind, n, options.budget)
-            waves, full = in_waves(lengths, options.rows, measured), filled(lengths, options.rows, measured)
-            found["replays"].append({"completions": n, "lengths": kind, "waves": waves, "filled": full})
-            print(f"| {n} | {kind} | {waves:.1f} | {full:.1f} | {100 * (1 - full / waves):.0f}% |")
+    print("| rows at once | completions | lengths | waves, s | filled at once, s | saved at most |")
+    print("|---|---|---|---|---|---|")
+    for rows in options.rows:
+        for n in (256, 512, 1024):
+            for kind in ("geometric", "even"):
+                lengths = drawn_lengths(kind, n, options.budget)
+                waves, full = in_waves(lengths, rows, measured), filled(lengths, rows, measured)
+                found["replays"].append(
+                    {"rows": rows, "completions": n, "lengths": kind, "waves": waves, "filled": full}
+                )
+                print(f"| {rows} | {n} | {kind} | {waves:.1f} | {full:.1f} | {100 * (1 - full / waves):.0f}% |")
     if options.out:
         options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

@@ -265,7 +265,8 @@ def draw(logprobs_bv: Tensor, uniform_b: Tensor) -> Tensor:
         Token ids, (b,).
     """
     pad = -logprobs_bv.shape[1] % _BLOCK
-    blocks_bnw = torch.nn.functional.pad(logprobs_bv.exp(), (0, pad)).unflatten(1, (-1, _BLOCK))
+    odds_bv = logprobs_bv.exp()
+    blocks_bnw = (torch.nn.functional.pad(odds_bv, (0, pad)) if pad else odds_bv).unflatten(1, (-1, _BLOCK))
     mass_bn = blocks_bnw.sum(dim=-1).double()
     block_b, rest_b = _invert(mass_bn, uniform_b.double() * mass_bn.sum(dim=-1))
     inside_bw = blocks_bnw[torch.arange(len(blocks_bnw), device=block_b.device), block_b].double()
