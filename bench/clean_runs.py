@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.api import train
-from levelhead.lab import probe
 from levelhead.policy.load import load_checkpoint
 from levelhead.recipe import load
 from levelhead.training.prepare import Setup, prepare
@@ -38,47 +37,46 @@ ALWAYS = (
 )  # fmt: skip
 RUNS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "dual-tiny": (
-        5,
+        13,
         ("model.tiny={hidden_size: 48, layers: 2, heads: 2, kv_heads: 1, intermediate_size: 96, context: 512}",
          "tasks.0.items=400", "tasks.1.items=400", "sft.steps=60", "sft.batch_size=12", "grpo.steps=14",
          "grpo.batch_size=32", "grpo.sampling.max_new_tokens=40", "eval.sampling.max_new_tokens=40"),
     ),
     "workflow-tiny": (
-        10,
+        12,
         ("tasks.0.items=400", "sft.steps=60", "sft.batch_size=16", "grpo.steps=16", "grpo.batch_size=32",
          "grpo.optimizer.learning_rate=5e-4"),
     ),
-    "probe": (15, ("grpo.steps=30",)),
+    "browser-tiny": (
+        5,
+        ("tasks.0.items=60", "tasks.0.pages=8", "tasks.0.spare_pages=8", "grpo.steps=8", "grpo.batch_size=24"),
+    ),
 }  # fmt: skip
-"""Recipe, seeds, and what makes it short.  ``probe`` is the run of the fault matrix."""
+"""Recipe, seeds, and what makes it short."""
 
 
-def setup_of(name: str, settings: Sequence[str], start: Path | None = None) -> Setup:
-    """What a run works on; from a fine-tuned policy, where one is given."""
-    given = [*ALWAYS, *RUNS[name][1], *settings]
-    if name == "probe":
-        return probe.setup_of(*given)
-    recipe = load(ROOT / "recipes" / f"{name}.yaml", given)
-    policy = load_checkpoint(recipe.model, start) if start else None
-    return prepare(recipe, policy=policy)
+def setup_of(name: str, settings: Sequence[str], start: Path) -> Setup:
+    """What a run works on, from a fine-tuned policy."""
+    recipe = load(ROOT / "recipes" / f"{name}.yaml", [*ALWAYS, *RUNS[name][1], *settings])
+    return prepare(recipe, policy=load_checkpoint(recipe.model, start))
 
 
-def start_of(name: str, folder: Path) -> Path | None:
-    """The fine-tuned policy that a recipe's runs begin with; the probe fine-tunes its own."""
-    if name == "probe":
-        return None
+def start_of(name: str, folder: Path) -> Path:
+    """The fine-tuned policy that a recipe's runs begin with."""
     run = RunDir(folder / f"start-{name}")
     if newest_checkpoint(run) is None:
         given = [*ALWAYS, *RUNS[name][1], "grpo=null"]
         train(load(ROOT / "recipes" / f"{name}.yaml", given), out=run.path, check=False)
-    return newest_checkpoint(run)
+    found = newest_checkpoint(run)
+    assert found is not None
+    return found
 
 
 def run_one(name: str, seed: int, folder: Path) -> dict[str, Any]:
     """One run, and what guard and doctor said of it."""
     start = start_of(name, folder)
     seed_everything(seed)
-    setup = setup_of(name, [f"seed={seed}", *(["sft=null"] if start else [])], start)
+    setup = setup_of(name, [f"seed={seed}", "sft=null"], start)
     run = RunDir(folder / f"{name}-{seed}")
     shutil.rmtree(run.path, ignore_errors=True)
     run.claim(resume=False)
