@@ -79,8 +79,10 @@ ENTRIES: tuple[Entry, ...] = (
         differs=Text(
             "When groups are dead, answers cut or gradients zero, those are the cause. A few dozen rows of a noisy "
             "reward "
-            "prove nothing.",
-            "若死组、截断或零梯度存在，它们才是原因。几十行嘈杂的奖励说明不了什么。",
+            "prove nothing; nor does a flat reward in a log that starts later, or under a curriculum that serves what "
+            "is half solved.",
+            "若死组、截断或零梯度存在，它们才是原因。几十行嘈杂的奖励说明不了什么；日志从中途开始、或课程只出半会的题时，"
+            "奖励持平也说明不了什么。",
         ),
         confirm=Text(
             "Evaluate the first and the last checkpoint on held-out items with enough samples for the difference to "
