@@ -82,3 +82,11 @@ def test_a_resumed_watch_remembers() -> None:
     assert resumed.state() == watched.state()
     assert resumed.after({"guard/alignment": -0.5})
     assert resumed.before({"kl": 0.0})
+
+
+def test_a_checkpoint_of_before_these_checks_can_be_resumed() -> None:
+    state = json.loads(json.dumps(LiveGuard(Bounds()).state()))
+    del state["invariants"]
+    guard = LiveGuard(Bounds())
+    guard.load_state(state)
+    assert guard.before_update(StepRecord(1, "grpo", {"grad_norm": 0.5, BEYOND: 0.03}))

@@ -334,7 +334,8 @@ class LiveGuard:
         self._norms, self._scales = list(state["norms"]), list(state["scales"])
         self._later, self._told = bool(state["later"]), list(state["told"])
         self._next_look = int(state["next_look"])
-        self._invariants.load_state(state["invariants"])
+        if "invariants" in state:  # not in checkpoints of before they were watched
+            self._invariants.load_state(state["invariants"])
 
 
 def _shown(finding: Finding) -> dict[str, Any]:
