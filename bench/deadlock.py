@@ -27,11 +27,11 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "browser-deadlock.yaml"
 MIX = {"tasks.0.tasks": list(BROWSER_TASKS)}
 ARMS: dict[str, dict[str, Any]] = {
     "alone": {},
-    "alone-slow": {"grpo.optimizer.learning_rate": 1e-4},
+    "alone-slow": {"grpo.optimizer.learning_rate": 5e-5},
     "mix": MIX,
     "learnability": {**MIX, "grpo.curriculum": "learnability", "grpo.dynamic_sampling": 2},
 }
-SHOWN = (1, 2, 4, 6, 8, 10, 12, 16, 20, 30, 40)
+SHOWN = (1, 2, 4, 6, 8, 10, 12, 16, 20, 25, 30)
 COLUMNS = ("entropy", "reward", "reward_std", "frac_reward_zero_std", "grad_norm", "step_time")
 
 
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/deadlock"))
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--sft-steps", type=int, default=3)
+    parser.add_argument("--sft-steps", type=int, default=5)
     parser.add_argument("--shared", action="store_true", help="start every run from one fine-tuned policy")
     parser.add_argument("--start", type=Path, help="start every run from this checkpoint")
     parser.add_argument("--json", type=Path, help="write every step of every run here")

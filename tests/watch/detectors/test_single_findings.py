@@ -224,6 +224,19 @@ def test_validity_lost_after_an_update_is_update_collapse() -> None:
     assert (found.code, found.first_step) == ("update-collapse", 3)
 
 
+def test_validity_that_halves_by_chance_every_few_batches_is_no_update_collapse() -> None:
+    valid = (0.41, 0.38, 0.16, 0.34, 0.41, 0.22, 0.09, 0.34, 0.41, 0.28, 0.25, 0.34, 0.41, 0.41)
+    for n in range(6, len(valid) + 1):
+        found = finding(diagnosed([{"validity": v, "reward": v - 0.5} for v in valid[:n]]), "update-collapse")
+        assert found is None or found.severity == "info", n
+
+
+def test_one_reading_is_no_certain_update_collapse() -> None:
+    found = finding(diagnosed([{"validity": v, "reward": v - 0.5} for v in (0.41, 0.38, 0.16)]), "update-collapse")
+    assert found is not None
+    assert found.severity == "warning"
+
+
 def test_a_format_reward_of_zero_beside_right_answers_is_a_template_mismatch() -> None:
     rows = [{"rewards/accuracy/mean": 0.4, "rewards/format/mean": 0.0, "reward": 0.4} for _ in range(8)]
     assert finding(diagnosed(rows), "template-mismatch") is not None

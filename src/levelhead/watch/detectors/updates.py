@@ -88,13 +88,18 @@ class UpdateCollapse:
             late = stats.mean(valid.values[-max(1, n // 5) :])
             before = max(valid.values[: collapses[0] + 1])
             lasting = stats.ramp(late / max(before, 1e-9), 0.7, 0.2)
-            case.add(2.2 + 3.0 * lasting, "validity-lost", count=len(collapses), early=before, late=late)
+            fall = max(valid.values[i] - valid.values[i + 1] for i in collapses)
+            # Of few rollouts a batch, validity halves and doubles by chance.
+            plain = max(stats.surety(valid.values, fall, 1), stats.surety(valid.values, before - late, max(1, n // 5)))
+            case.add((2.2 + 3.0 * lasting) * plain, "validity-lost", count=len(collapses), early=before, late=late)
             case.add(
                 1.5 * stats.ramp(len(collapses) / (n - 1), 0.05, 0.3),
                 "validity-lost-often",
                 share=len(collapses) / (n - 1),
             )
             at = collapses[0] + 1
+            if n - at < 2:
+                case.add(-2.0, "few-rows", rows=n - at)
             case.first_step = valid.steps[at]
             case.show(valid, *(valid.steps[i] for i in sorted({at - 1, at, min(n - 1, at + 1), n - 1})))
         else:
