@@ -87,7 +87,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     ),
     "deadlock": Scenario(
         "echo",
-        "the setting of `recipes/browser-deadlock.yaml` on an easy task without a browser: four groups of six, a "
+        "like `recipes/browser-deadlock.yaml`, on an easy task without a browser: four groups of six, a "
         "learning rate ten times too high, no leash and no bonus",
         ("grpo.steps=50", "grpo.batch_size=24", "grpo.group_size=6", "grpo.optimizer.learning_rate=1e-2"),
     ),

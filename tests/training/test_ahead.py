@@ -34,8 +34,10 @@ def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_running() -> Any:
+    before = set(threading.enumerate())
     yield
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("levelhead")] == []
+    left = set(threading.enumerate()) - before
+    assert [thread.name for thread in left if thread.name.startswith("levelhead")] == []
 
 
 def run(folder: Path, name: str, observers: Sequence[Any] = (), **changes: Any) -> Result:
