@@ -210,7 +210,7 @@ def test_suppression_count_is_the_number_of_draws_that_would_have_stopped():
     logits = random_logits(1, 9).expand(20_000, V)
     uniform = torch.rand(20_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     history = torch.zeros(20_000, 0, dtype=torch.long)
-    free = draw(LogitsPipeline(Sampling(), STOPS, V)(logits, history, 0).behaviour_bv, uniform)
+    free = draw(LogitsPipeline(Sampling(), STOPS, V)(logits, history, 0).behaviour_bv.exp(), uniform)
     would_stop = torch.isin(free, torch.tensor(STOPS)).float().mean().item()
     suppressed = LogitsPipeline(Sampling(min_new_tokens=1), STOPS, V)(logits, history, 0).suppressed_b
     assert suppressed is not None
@@ -247,7 +247,7 @@ def test_the_strictest_truncation_keeps_the_likeliest_token_alone(rule: dict[str
 def test_draws_follow_the_distribution():
     logprobs = torch.log_softmax(random_logits(1, 13), -1)
     uniform = (torch.arange(40_000, dtype=torch.float64) + 0.5) / 40_000
-    tokens = draw(logprobs.expand(40_000, V), uniform)
+    tokens = draw(logprobs.exp().expand(40_000, V), uniform)
     shares = torch.bincount(tokens, minlength=V) / 40_000
     torch.testing.assert_close(shares, logprobs[0].exp(), atol=1e-4, rtol=0)
 
@@ -258,13 +258,13 @@ def test_drawing_by_blocks_is_inverting_the_whole_cumulative_sum(vocab: int):
     uniform = torch.rand(2000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     cdf = logprobs[0].exp().double().cumsum(0)
     expected = torch.searchsorted(cdf, uniform * cdf[-1], right=True)
-    assert torch.equal(draw(logprobs, uniform), expected)
+    assert torch.equal(draw(logprobs.exp(), uniform), expected)
 
 
 def test_a_token_without_mass_is_never_drawn_even_at_the_ends():
     logprobs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).log()
     uniform = torch.tensor([0.0, 0.5 - 1e-12, 0.5, 1 - 1e-16, 1.0], dtype=torch.float64)
-    assert draw(logprobs.expand(5, 5), uniform).tolist() == [1, 1, 3, 3, 3]
+    assert draw(logprobs.exp().expand(5, 5), uniform).tolist() == [1, 1, 3, 3, 3]
 
 
 def test_half_precision_logits_are_computed_in_float32():

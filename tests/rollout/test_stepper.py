@@ -109,11 +109,11 @@ def test_merging_leaves_every_weight_and_module_as_it_was() -> None:
     InProcessSampler(policy).sample(prompts(), 2, Sampling(max_new_tokens=4), seed=1)
     stepper = find_stepper(policy)
     assert stepper is not None
-    assert stepper.merged > 0
+    assert stepper.copied > 0
     assert all(torch.equal(value, before[name]) for name, value in policy.model.state_dict().items())
     assert storages == [value.data_ptr() for value in policy.model.state_dict().values()]
     assert forwards == [module.forward for module in policy.model.modules()]
-    assert not {layer.query.weight.data_ptr() for layer in stepper._layers} & set(storages)
+    assert not {weight.data_ptr() for layer in stepper._layers for weight in layer.out.weights} & set(storages)
 
 
 def test_the_newest_weights_are_sampled() -> None:

@@ -83,9 +83,22 @@ def _blocks(total: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, total)) for start in range(0, total, size))
 
 
-def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape) -> tuple[Tensor, Tensor | None]:
+class _Scratch:
+    """Memory that block after block is computed in: fresh memory would be handed out page by page each time."""
+
+    def __init__(self, hidden: Tensor, shape: _Shape) -> None:
+        self._memory = hidden.new_empty(shape.rows * shape.columns)
+
+    def like(self, rows: int, columns: int) -> Tensor:
+        """(rows, columns) of it."""
+        return self._memory[: rows * columns].view(rows, columns)
+
+
+def _logits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape, scratch: _Scratch
+) -> tuple[Tensor, Tensor | None]:
     """Tempered logits of a block in float32 or better, and the derivative of the soft cap where there is one."""
-    logits = hidden @ weight.T
+    logits = torch.mm(hidden, weight.T, out=scratch.like(len(hidden), len(weight)))
     logits = logits.to(_precise(logits))
     if bias is not None:
         logits += bias.to(logits.dtype)
@@ -109,11 +122,12 @@ class _TokenStatistics(torch.autograd.Function):
         logp = torch.empty(len(targets), dtype=_precise(hidden), device=hidden.device)
         entropy, normalizer = torch.empty_like(logp), torch.empty_like(logp)
         projection = weight.to(hidden.dtype)
+        scratch, other = _Scratch(hidden, shape), _Scratch(logp, shape)
         for rows in _blocks(len(targets), shape.rows):
             top = mass = moment = drawn = logp.new_zeros(0)
             for columns in _blocks(len(weight), shape.columns):
                 part = None if bias is None else bias[columns]
-                logits, _ = _logits(hidden[rows], projection[columns], part, shape)
+                logits, _ = _logits(hidden[rows], projection[columns], part, shape, scratch)
                 high = logits.amax(-1)
                 if not columns.start:
                     top, drawn = high, torch.empty_like(high)
@@ -126,7 +140,7 @@ class _TokenStatistics(torch.autograd.Function):
                 moment = shift.exp() * (moment + mass * shift)
                 mass = shift.exp() * mass
                 top = higher
-                odds = logits.sub_(top[:, None]).exp()
+                odds = torch.exp(logits.sub_(top[:, None]), out=other.like(*logits.shape))
                 mass += odds.sum(-1)
                 moment += odds.mul_(logits).sum(-1)
             normalizer[rows] = top + mass.log()
@@ -145,6 +159,7 @@ class _TokenStatistics(torch.autograd.Function):
         if grad_logp is None:
             grad_logp = torch.zeros_like(normalizer)
         projection = weight.to(hidden.dtype)
+        scratch = _Scratch(hidden, shape)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.zeros_like(hidden, dtype=_precise(hidden)) if needs_hidden else None
         grad_weight = torch.zeros_like(weight, dtype=_precise(weight)) if needs_weight else None
@@ -152,7 +167,7 @@ class _TokenStatistics(torch.autograd.Function):
         for rows in _blocks(len(targets), shape.rows):
             for columns in _blocks(len(weight), shape.columns):
                 part = None if bias is None else bias[columns]
-                logits, slope = _logits(hidden[rows], projection[columns], part, shape)
+                logits, slope = _logits(hidden[rows], projection[columns], part, shape, scratch)
                 logprobs = logits.sub_(normalizer[rows, None])
                 if grad_entropy is None:
                     grad = logprobs.exp_().mul_(-grad_logp[rows, None])

@@ -23,6 +23,10 @@ STEPPER_TOLERANCE = 2e-5
 """Relative distance of its logits from the model's own up to which a stepper is used."""
 
 
+Pair = tuple[Tensor, Tensor]
+"""Keys and values."""
+
+
 class Decoder(Protocol):
     """Draws from k rows a prompt, prompt after prompt."""
 
@@ -74,8 +78,8 @@ def find_stepper(policy: Policy) -> Stepper | None:
         if not policy.steps:
             _log.warning("%s samples through its own modules (a stepper differs by %.2g)", _name(policy), gap)
             return None
-        if stepper.merged:
-            _log.info("%s samples from a merged copy of its weights (%d MiB)", _name(policy), stepper.merged >> 20)
+        if stepper.copied:
+            _log.info("%s samples from copies of %d MiB of its weights", _name(policy), stepper.copied >> 20)
     return stepper if policy.steps else None
 
 
@@ -206,6 +210,9 @@ class SharedDecoder:
 class _Memory:
     """Keys and values of prompts, one copy each, and of what their rows have drawn.
 
+    Every prompt has as many seats as the one with most rows; a seat without a row of its own repeats the first row.
+    Tensors begin with (prompts, key/value heads, seats), so that a prompt's rows look at its keys as one matrix.
+
     Args:
         forest: That holds the prompts' keys and values.
         paths: Row positions of each prompt's tokens.
@@ -216,62 +223,103 @@ class _Memory:
     def __init__(self, forest: attention.Forest, paths: Sequence[Tensor], prompt_of: Tensor, budget: int) -> None:
         longest = max(len(path) for path in paths)
         places = torch.stack([torch.nn.functional.pad(path, (longest - len(path), 0)) for path in paths])
-        self._shared = [
-            tuple(x[0][:, places].transpose(0, 1) for x in pair)
-            for pair in zip(forest.keys, forest.values, strict=True)
+        # (prompts, kv, n, d) and (prompts, kv, seats, budget, d), of each layer.
+        self._shared: list[Pair] = [
+            (keys[0][:, places].transpose(0, 1).contiguous(), values[0][:, places].transpose(0, 1).contiguous())
+            for keys, values in zip(forest.keys, forest.values, strict=True)
         ]
+        self._own: list[Pair] = []
         real = torch.tensor([[longest - len(path)] for path in paths]) <= torch.arange(longest)
         self._hidden = None if bool(real.all()) else torch.zeros(real.shape).masked_fill(~real, -torch.inf)
         self._budget = budget
-        self._own: list[tuple[Tensor, Tensor]] = []
         self.length = 0
         self._prompt_of = prompt_of
         self._arrange()
 
     def keep(self, rows: Tensor) -> None:
         """Let all rows go but some, and the prompts that have none left."""
-        self._own = [(keys[rows], values[rows]) for keys, values in self._own]
+        old_seats, old_seat_of = self._seats, self._seat_of[rows]
         prompts, self._prompt_of = self._prompt_of[rows].unique(return_inverse=True)
         if len(prompts) < len(self._shared[0][0]):
             self._shared = [(keys[prompts], values[prompts]) for keys, values in self._shared]
             self._hidden = None if self._hidden is None else self._hidden[prompts]
         self._arrange()
+        taken = old_seat_of[self._row_of].view(-1, 1, self._seats)
+        heads = torch.arange(self._shared[0][0].shape[1])[:, None]
+        place = (taken // old_seats, heads, taken % old_seats)
+        self._own = [(keys[place], values[place]) for keys, values in self._own]
 
     def _arrange(self) -> None:
-        """Find for each prompt the places of its rows; one with fewer than others looks at its first row again."""
+        """Give every row a seat at its prompt."""
         counts = torch.bincount(self._prompt_of)
-        self._slots = int(counts.max())
+        self._seats = int(counts.max())
         starts = counts.cumsum(0) - counts
         order = self._prompt_of.argsort(stable=True)
-        rank = order.argsort()
-        slot = torch.arange(self._slots)
-        self._taken = order[torch.where(slot < counts[:, None], starts[:, None] + slot, starts[:, None]).flatten()]
-        self._places = self._prompt_of * self._slots + rank - starts[self._prompt_of]
-        self._even = torch.equal(self._taken, torch.arange(len(self._prompt_of)))
+        seat = torch.arange(self._seats)
+        self._row_of = order[torch.where(seat < counts[:, None], starts[:, None] + seat, starts[:, None]).flatten()]
+        self._seat_of = self._prompt_of * self._seats + order.argsort() - starts[self._prompt_of]
+        self._even = torch.equal(self._row_of, torch.arange(len(self._prompt_of)))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Store a token's key and value, and attend to the prompt's and the row's own; one query a row."""
-        rows, heads, _, width = query.shape
-        kv_heads = key.shape[1]
-        each = heads // kv_heads
-        shared_keys, shared_values = self._shared[layer]
+        shared = self._shared[layer]
+        query, key, value = (self._seated(x.to(shared[0].dtype)) for x in (query, key, value))
         if layer == len(self._own):
-            shapes = [(rows, kv_heads, self._budget, x.shape[-1]) for x in (key, value)]
-            self._own.append((shared_keys.new_empty(shapes[0]), shared_keys.new_empty(shapes[1])))
-        keys, values = self._own[layer]
-        keys[:, :, self.length] = key[:, :, 0]
-        values[:, :, self.length] = value[:, :, 0]
-        end = self.length + 1
-        query = query.to(shared_keys.dtype).view(rows, kv_heads, each, width)
-        out, log = attention.fused(query, keys[:, :, :end], values[:, :, :end], scale)
-        # The queries of a prompt's rows, head by head, look at its keys together.
-        asked = query if self._even else query[self._taken]
-        asked = asked.unflatten(0, (-1, self._slots)).transpose(1, 2).flatten(2, 3)
-        mask = None if self._hidden is None else self._hidden[:, None, None]
-        other, other_log = attention.fused(asked, shared_keys, shared_values, scale, mask=mask)
-        other = other.unflatten(2, (self._slots, each)).transpose(1, 2).flatten(0, 1)
-        other_log = other_log.unflatten(2, (self._slots, each)).transpose(1, 2).flatten(0, 1)
-        if not self._even:
-            other, other_log = other[self._places], other_log[self._places]
-        part = torch.sigmoid(log - other_log)[..., None]
-        return torch.lerp(other.float(), out.float(), part).to(out.dtype).reshape(rows, heads, 1, -1)
+            self._own.append((self._room(key), self._room(value)))
+        own_keys, own_values = self._own[layer]
+        own_keys.select(3, self.length).copy_(key)
+        own_values.select(3, self.length).copy_(value)
+        own = (own_keys.narrow(3, 0, self.length + 1), own_values.narrow(3, 0, self.length + 1))
+        kernel = _products if query.dtype == torch.float32 else _fused
+        query = query.unflatten(-1, (-1, key.shape[-1])).contiguous()
+        found = kernel(query, shared, own, scale, self._hidden).transpose(1, 2)
+        found = found.reshape(len(self._row_of), -1, 1, value.shape[-1])
+        return found if self._even else found[self._seat_of]
+
+    def _seated(self, x: Tensor) -> Tensor:
+        """(prompts, kv, seats, d) of (rows, kv, 1, d); of more heads than kv, those of each lie in d."""
+        prompts, kv_heads = self._shared[0][0].shape[:2]
+        x = x if self._even else x[self._row_of]
+        return x.reshape(prompts, self._seats, kv_heads, -1).transpose(1, 2)
+
+    def _room(self, like: Tensor) -> Tensor:
+        return like.new_empty((*like.shape[:3], self._budget, like.shape[3]))
+
+
+def _products(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None) -> Tensor:
+    """Attention of one query a row to its prompt's keys and its own, as plain matrix products.
+
+    The fused kernel is slower where threads share many queries that each look at little.
+
+    Args:
+        query: (prompts, kv, seats, heads / kv, d), contiguous.
+        shared: (prompts, kv, n, d) keys and values of the prompts.
+        own: (prompts, kv, seats, t, d) those of the rows.
+        scale: On the products.
+        hidden: (prompts, n) added to the prompts' products.
+
+    Returns:
+        (prompts, kv, seats, heads / kv, d).
+    """
+    prompts, kv_heads, seats, each, _ = query.shape
+    together, apart = query.flatten(2, 3).flatten(0, 1), query.flatten(0, 2)
+    keys, values = (x.flatten(0, 1) for x in shared)
+    own_keys, own_values = (x.flatten(0, 2) for x in own)
+    scores = torch.bmm(together, keys.mT)
+    if hidden is not None:
+        scores.view(prompts, kv_heads, seats * each, -1).add_(hidden[:, None, None])
+    scores = torch.cat([scores.view(len(apart), each, -1), torch.bmm(apart, own_keys.mT)], -1)
+    to_shared, to_own = scores.mul_(scale).softmax(-1).split([keys.shape[1], own_keys.shape[1]], -1)
+    found = torch.bmm(to_shared.reshape(len(together), seats * each, -1), values)
+    return found.view(len(apart), each, -1).baddbmm_(to_own, own_values).view(*query.shape[:-1], -1)
+
+
+def _fused(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None) -> Tensor:
+    """As :func:`_products`, with the fused kernel, which sums in float32 whatever the precision."""
+    mask = None if hidden is None else hidden[:, None, None]
+    other, other_log = attention.fused(query.flatten(2, 3), *shared, scale, mask=mask)
+    own_keys, own_values = (x.flatten(0, 2)[None] for x in own)
+    out, log = attention.fused(query.flatten(0, 2)[None], own_keys, own_values, scale)
+    part = torch.sigmoid(log.flatten() - other_log.flatten())[:, None]
+    mixed = torch.lerp(other.flatten(0, 2).float(), out.flatten(0, 2).float(), part)
+    return mixed.to(query.dtype).view(*query.shape[:-1], -1)

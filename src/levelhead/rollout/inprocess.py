@@ -17,7 +17,7 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.records import FinishReason, Prompt, Turn
 from levelhead.rollout.decode import find_stepper, make_decoder
 from levelhead.rollout.draws import uniforms
-from levelhead.rollout.logits import LogitsPipeline, draw
+from levelhead.rollout.logits import LogitsPipeline
 from levelhead.rollout.stepper import Stepper
 
 COMPACT_FRACTION = 0.125
@@ -113,24 +113,20 @@ class InProcessSampler:
         live = torch.arange(len(rows), device=device)
         draws = torch.from_numpy(np.stack([row.draws for row in rows])).to(device)
         # One line a row; a row that has left keeps what it has.
-        drawn = torch.zeros((len(rows), budget), dtype=torch.long, device=device)
-        logprobs, behaviour = logits.new_zeros(drawn.shape), logits.new_zeros(drawn.shape)
+        ids = torch.zeros((len(rows), budget), dtype=torch.long, device=device)
+        logprobs, behaviour = logits.new_zeros(ids.shape), logits.new_zeros(ids.shape)
         alive = torch.ones(len(rows), dtype=torch.bool, device=device)
         for position in range(budget):
             if self.called_off:
                 raise CancelledError
-            history = drawn[live, :position] if pipeline.needs_history else drawn[live, :0]
-            chance = pipeline(logits, history, position)
-            if controls.temperature == 0:
-                tokens = chance.behaviour_bv.argmax(-1)
-            else:
-                tokens = draw(chance.behaviour_bv, draws[:, position])
-            index = tokens[:, None]
-            drawn[live, position] = tokens
-            logprobs[live, position] = chance.policy_bv.gather(1, index)[:, 0]
-            behaviour[live, position] = chance.behaviour_bv.gather(1, index)[:, 0]
-            if chance.suppressed_b is not None:
-                self.suppressed += float(chance.suppressed_b[alive].sum())
+            history = ids[live, :position] if pipeline.needs_history else ids[live, :0]
+            drawn = pipeline.draw(logits, history, position, draws[:, position])
+            tokens = drawn.tokens_b
+            ids[live, position] = tokens
+            logprobs[live, position] = drawn.policy_b
+            behaviour[live, position] = drawn.behaviour_b
+            if drawn.suppressed_b is not None:
+                self.suppressed += float(drawn.suppressed_b[alive].sum())
             alive = alive & ~torch.isin(tokens, stops)
             left = int(alive.sum())
             if left == 0 or position + 1 == budget:
@@ -141,16 +137,16 @@ class InProcessSampler:
                 draws, tokens, live = draws[keep], tokens[keep], live[keep]
                 alive = torch.ones(len(live), dtype=torch.bool, device=device)
             logits = decoder.step(tokens)
-        _collect(rows, drawn[:, : position + 1], logprobs, behaviour, stops)
+        _collect(rows, ids[:, : position + 1], logprobs, behaviour, stops)
 
 
-def _collect(rows: list[_Row], drawn: Tensor, logprobs: Tensor, behaviour: Tensor, stops: Tensor) -> None:
+def _collect(rows: list[_Row], ids: Tensor, logprobs: Tensor, behaviour: Tensor, stops: Tensor) -> None:
     """Hand the drawn tokens back to their rows, each up to and with its stop token."""
-    stopped = torch.isin(drawn, stops)
-    first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, drawn.shape[1]).tolist()
+    stopped = torch.isin(ids, stops)
+    first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, ids.shape[1]).tolist()
     ended = stopped.any(1).tolist()
     for row, length, end, *values in zip(
-        rows, first, ended, drawn.tolist(), logprobs.tolist(), behaviour.tolist(), strict=True
+        rows, first, ended, ids.tolist(), logprobs.tolist(), behaviour.tolist(), strict=True
     ):
         row.tokens, row.logprobs, row.behaviour = (value[:length] for value in values)
         row.finish = "stop" if end else None

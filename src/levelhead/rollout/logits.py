@@ -41,6 +41,22 @@ class Distribution(NamedTuple):
     suppressed_b: Tensor | None
 
 
+class Drawn(NamedTuple):
+    """A token a row, and what :class:`Distribution` says of it.
+
+    Attributes:
+        tokens_b: Token ids.
+        policy_b: Their log-probabilities at the sampling temperature alone.
+        behaviour_b: Their log-probabilities in the draw.
+        suppressed_b: See :class:`Distribution`.
+    """
+
+    tokens_b: Tensor
+    policy_b: Tensor
+    behaviour_b: Tensor
+    suppressed_b: Tensor | None
+
+
 class LogitsPipeline:
     """The controls of a recipe as one function of logits and completion.
 
@@ -91,10 +107,6 @@ class LogitsPipeline:
         suppresses = len(self._stops) > 0 and c.min_new_tokens > 0 and _any(lengths_b < c.min_new_tokens)
         if not (self.needs_history or suppresses or self._truncates or c.temperature == 0):
             return Distribution(policy_bv, policy_bv, None)
-        if isinstance(lengths_b, int) and not (self.needs_history or self._truncates or c.temperature == 0):
-            bound = self._without_stops(policy_bv)
-            if bound is not None:
-                return bound
 
         lengths_b = torch.as_tensor(lengths_b, device=logits_bv.device).expand(len(logits_bv))
         shaped_bv = logits_bv
@@ -118,14 +130,48 @@ class LogitsPipeline:
         bound_bv = self._finish(_unless_empty(shaped_bv, shaped_bv.index_fill(1, stops, -math.inf)))
         return Distribution(policy_bv, torch.where(early_b[:, None], bound_bv, free_bv), suppressed_b)
 
-    def _without_stops(self, policy_bv: Tensor) -> Distribution | None:
-        """What is left where nothing acts but the minimum length; ``None`` where stop tokens leave too little."""
-        stops = self._stops.to(policy_bv.device)
-        suppressed_b = policy_bv[:, stops].exp().sum(-1)
-        if not bool((suppressed_b < _MOST_SUPPRESSED).all()):
+    def draw(self, logits_bv: Tensor, history_bt: Tensor, lengths_b: Tensor | int, uniform_b: Tensor) -> Drawn:
+        """Draw the next token of each row.
+
+        Args:
+            logits_bv: Logits of the last position; never written to.
+            history_bt: Completion ids, left-aligned; what lies past a row's length is not read.
+            lengths_b: Completion tokens of each row, one number where all have the same.
+            uniform_b: Numbers in [0, 1), float64; see :func:`draw`.
+        """
+        if isinstance(lengths_b, int):
+            drawn = self._draw_plainly(logits_bv, lengths_b, uniform_b)
+            if drawn is not None:
+                return drawn
+        policy_bv, behaviour_bv, suppressed_b = self(logits_bv, history_bt, lengths_b)
+        greedy = self.controls.temperature == 0
+        tokens_b = behaviour_bv.argmax(-1) if greedy else draw(behaviour_bv.exp(), uniform_b)
+        index_b1 = tokens_b[:, None]
+        return Drawn(
+            tokens_b, policy_bv.gather(1, index_b1)[:, 0], behaviour_bv.gather(1, index_b1)[:, 0], suppressed_b
+        )
+
+    def _draw_plainly(self, logits_bv: Tensor, length: int, uniform_b: Tensor) -> Drawn | None:
+        """Draw in one pass over the vocabulary, where nothing acts but temperature and minimum length.
+
+        ``None`` where something else acts, or stop tokens leave too little.
+        """
+        c = self.controls
+        if self.needs_history or self._truncates or c.temperature == 0:
             return None
-        bound_bv = (policy_bv - torch.log1p(-suppressed_b)[:, None]).index_fill_(1, stops, -math.inf)
-        return Distribution(policy_bv, bound_bv, suppressed_b)
+        logits_bv = logits_bv.float()
+        odds_bv = torch.softmax(logits_bv if c.temperature == 1 else logits_bv / c.temperature, dim=-1)
+        suppressed_b = None
+        if len(self._stops) and length < c.min_new_tokens:
+            stops = self._stops.to(odds_bv.device)
+            suppressed_b = odds_bv[:, stops].sum(-1)
+            if not bool((suppressed_b < _MOST_SUPPRESSED).all()):
+                return None
+            odds_bv.index_fill_(1, stops, 0.0)
+        tokens_b = draw(odds_bv, uniform_b)
+        policy_b = odds_bv.gather(1, tokens_b[:, None])[:, 0].log()
+        behaviour_b = policy_b if suppressed_b is None else policy_b - torch.log1p(-suppressed_b)
+        return Drawn(tokens_b, policy_b, behaviour_b, suppressed_b)
 
     def _finish(self, logits_bv: Tensor) -> Tensor:
         """Apply temperature and truncation; returns log-probabilities."""
@@ -249,23 +295,22 @@ def _unless_empty(before_bv: Tensor, after_bv: Tensor) -> Tensor:
     return torch.where(after_bv.isneginf().all(dim=-1, keepdim=True), before_bv, after_bv)
 
 
-def draw(logprobs_bv: Tensor, uniform_b: Tensor) -> Tensor:
+def draw(odds_bv: Tensor, uniform_b: Tensor) -> Tensor:
     """Draw one token a row by inverting the cumulative distribution.
 
-    Row i depends on row i's log-probabilities and number alone, so that a row draws the same token in any batch.
+    Row i depends on row i's probabilities and number alone, so that a row draws the same token in any batch.
     A token of probability 0 is never drawn.  The mass is summed over blocks of the vocabulary, in float32, whose
-    error is that of the log-probabilities; then, in float64, over the blocks and inside the one that the number falls
+    error is that of the probabilities; then, in float64, over the blocks and inside the one that the number falls
     into, which spares a cumulative sum over all of it.
 
     Args:
-        logprobs_bv: Log-probabilities.
+        odds_bv: Probabilities, or what is proportional to them.
         uniform_b: Numbers in [0, 1), float64.
 
     Returns:
         Token ids, (b,).
     """
-    pad = -logprobs_bv.shape[1] % _BLOCK
-    odds_bv = logprobs_bv.exp()
+    pad = -odds_bv.shape[1] % _BLOCK
     blocks_bnw = (torch.nn.functional.pad(odds_bv, (0, pad)) if pad else odds_bv).unflatten(1, (-1, _BLOCK))
     mass_bn = blocks_bnw.sum(dim=-1).double()
     block_b, rest_b = _invert(mass_bn, uniform_b.double() * mass_bn.sum(dim=-1))

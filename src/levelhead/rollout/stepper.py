@@ -28,6 +28,10 @@ _FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
 _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _HEAD_NORMS = {"q_norm", "k_norm"}
+_FEW_ROWS = 128
+"""Rows up to which the rows of an output lie side by side."""
+_FEWEST_ROWS = 8
+"""Rows up to which those of an input should not."""
 _FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
 
@@ -41,38 +45,64 @@ class _Norm:
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, (len(self.weight),), self.weight, self.eps)
+        return functional.rms_norm(x, x.shape[-1:], eps=self.eps).mul_(self.weight)
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A linear layer, its adapter merged."""
+    """Linear layers of one input side by side."""
+
+    weights: tuple[Tensor, ...]
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, all outputs) of (n, d).
+
+        Of few rows it lies in memory with the rows of an output side by side: written so, a product of few rows is
+        shared by threads that would otherwise each do all of it.
+        """
+        few = len(x) <= _FEW_ROWS
+        if len(x) <= _FEWEST_ROWS:
+            x = x.contiguous()
+        sizes = [len(weight) for weight in self.weights]
+        found = x.new_empty((sum(sizes), len(x))).T if few else x.new_empty((len(x), sum(sizes)))
+        for weight, part in zip(self.weights, found.split(sizes, -1), strict=True):
+            torch.mm(x, weight.T, out=part)
+        return found if self.bias is None else found.add_(self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Linear layers of one input as one, a copy that lies in memory as oneDNN reads it; faster for many outputs."""
 
     weight: Tensor
     bias: Tensor | None
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight, self.bias)
+    @staticmethod
+    def possible() -> bool:
+        """Whether torch has the operators here."""
+        names = ("_reorder_linear_weight", "_linear_pointwise")
+        return torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in names)
 
-    def onto(self, x: Tensor, residual: Tensor) -> Tensor:
-        """The product added to the residual stream, (n, d)."""
-        found = torch.addmm(residual, x, self.weight.T)
-        return found if self.bias is None else found.add_(self.bias)
+    @classmethod
+    def of(cls, plain: _Product) -> _Packed:
+        """The same layers."""
+        return cls(torch.ops.mkldnn._reorder_linear_weight(torch.cat(plain.weights), _FEW_ROWS), plain.bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
     norm: _Norm
-    query: _Product
-    key: _Product
-    value: _Product
-    query_norm: _Norm | None
-    key_norm: _Norm | None
+    heads: _Product | _Packed
+    head_norm: _Norm | None
     out: _Product
     scale: float
     feed_norm: _Norm
-    gate: _Product
-    up: _Product
+    gate_up: _Product | _Packed
     down: _Product
     activation: Callable[[Tensor], Tensor]
 
@@ -93,14 +123,17 @@ class Stepper:
         own = type(decoder).__module__.startswith("transformers.models.")
         if not own or model.config.model_type not in _FAMILIES:
             raise _UnknownShapeError(f"model type {model.config.model_type}")
-        self.merged = 0
-        """Bytes of merged copies."""
+        self._room = policy.merge_bytes
+        self.copied = 0
+        """Bytes of weights that are copies: with an adapter merged, or laid out anew."""
+        self._queries = int(model.config.num_attention_heads)
+        self._keys = int(model.config.num_key_value_heads)
         self._width = int(getattr(model.config, "head_dim", None) or decoder.layers[0].self_attn.head_dim)
         self._embedding = _exactly(model.get_input_embeddings(), nn.Embedding).weight
         self._rotary = decoder.rotary_emb
         self._layers = [self._layer(layer) for layer in decoder.layers]
         self._norm = _norm(decoder.norm)
-        self._head = self._product(model.get_output_embeddings())
+        self._head = self._packed(model.get_output_embeddings())
 
     def __call__(self, ids: Tensor, positions: Tensor, branches: Branches, needed: Tensor | None = None) -> Tensor:
         """Float32 logits of tokens.
@@ -116,26 +149,24 @@ class Stepper:
         """
         rows, length = ids.shape
         hidden = functional.embedding(ids, self._embedding)
-        cos, sin = (part[:, :, None] for part in self._rotary(hidden, positions))
+        cos, sin = (part.flatten(0, 1)[:, None] for part in self._rotary(hidden, positions))
         half = sin.shape[-1] // 2
         turn = torch.cat([-sin[..., :half], sin[..., half:]], -1)
         hidden = hidden.flatten(0, 1)
         for index, layer in enumerate(self._layers):
-            x = layer.norm(hidden)
-            query, key, value = (
-                part(x).view(rows, length, -1, self._width) for part in (layer.query, layer.key, layer.value)
-            )
-            if layer.query_norm is not None and layer.key_norm is not None:
-                query, key = layer.query_norm(query), layer.key_norm(key)
-            turned = [torch.addcmul(part * cos, part.roll(half, -1), turn) for part in (query, key)]
-            query, key, value = (part.transpose(1, 2) for part in (*turned, value))
-            mixed = branches.attend(index, query, key, value, layer.scale)
-            mixed = mixed.transpose(1, 2).reshape(len(hidden), -1)
+            heads = layer.heads(layer.norm(hidden)).contiguous().view(len(hidden), -1, self._width)
+            turned, value = heads.split([self._queries + self._keys, self._keys], 1)
+            if layer.head_norm is not None:
+                turned = layer.head_norm(turned)
+            turned = torch.addcmul(turned * cos, turned.roll(half, -1), turn)
+            query, key = turned.split([self._queries, self._keys], 1)
+            query, key, value = (x.unflatten(0, (rows, length)).transpose(1, 2) for x in (query, key, value))
+            mixed = branches.attend(index, query, key, value, layer.scale).transpose(1, 2).reshape(len(hidden), -1)
             if needed is not None and index + 1 == len(self._layers):
                 mixed, hidden = mixed[needed], hidden[needed]
-            hidden = layer.out.onto(mixed, hidden)
-            x = layer.feed_norm(hidden)
-            hidden = layer.down.onto(layer.activation(layer.gate(x)).mul_(layer.up(x)), hidden)
+            hidden = hidden + layer.out(mixed)
+            gate, up = layer.gate_up(layer.feed_norm(hidden)).chunk(2, -1)
+            hidden = hidden + layer.down(layer.activation(gate).mul_(up))
         return self._head(self._norm(hidden))
 
     def _layer(self, layer: Any) -> _Layer:
@@ -145,29 +176,47 @@ class Stepper:
         _same(feed_forward, _FEED_FORWARD)
         if named - _HEAD_NORMS != _ATTENTION:
             raise _UnknownShapeError(f"attention of {sorted(named)}")
-        normed = bool(named & _HEAD_NORMS)
         return _Layer(
             norm=_norm(layer.input_layernorm),
-            query=self._product(attention.q_proj),
-            key=self._product(attention.k_proj),
-            value=self._product(attention.v_proj),
-            query_norm=_norm(attention.q_norm) if normed else None,
-            key_norm=_norm(attention.k_norm) if normed else None,
+            heads=self._packed(attention.q_proj, attention.k_proj, attention.v_proj),
+            head_norm=self._head_norm(attention.q_norm, attention.k_norm) if named & _HEAD_NORMS else None,
             out=self._product(attention.o_proj),
             scale=float(attention.scaling),
             feed_norm=_norm(layer.post_attention_layernorm),
-            gate=self._product(feed_forward.gate_proj),
-            up=self._product(feed_forward.up_proj),
+            gate_up=self._packed(feed_forward.gate_proj, feed_forward.up_proj),
             down=self._product(feed_forward.down_proj),
             activation=feed_forward.act_fn,
         )
 
-    def _product(self, module: Any) -> _Product:
-        if type(module) is nn.Linear:
-            return _Product(module.weight, module.bias)
-        weight, bias = _merged(module)
-        self.merged += weight.numel() * weight.element_size()
-        return _Product(weight, bias)
+    def _head_norm(self, queries: Any, keys: Any) -> _Norm:
+        """The norm of all query and key heads at once."""
+        parts = [(_norm(queries), self._queries), (_norm(keys), self._keys)]
+        if parts[0][0].eps != parts[1][0].eps:
+            raise _UnknownShapeError("norms of different eps")
+        return _Norm(torch.cat([norm.weight.expand(count, -1) for norm, count in parts]), parts[0][0].eps)
+
+    def _product(self, *modules: Any) -> _Product:
+        """Linear layers, adapters merged."""
+        plain = [type(module) is nn.Linear for module in modules]
+        layers = [(m.weight, m.bias) if own else _merged(m) for m, own in zip(modules, plain, strict=True)]
+        self.copied += sum(_bytes(weight) for (weight, _), own in zip(layers, plain, strict=True) if not own)
+        biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in layers]
+        biased = any(bias is not None for _, bias in layers)
+        return _Product(tuple(weight for weight, _ in layers), torch.cat(biases) if biased else None)
+
+    def _packed(self, *modules: Any) -> _Product | _Packed:
+        """As :meth:`_product`, packed where there is room for the copy."""
+        before = self.copied
+        plain = self._product(*modules)
+        size = before + sum(map(_bytes, plain.weights))
+        if size > self._room or not _Packed.possible():
+            return plain
+        self.copied = size
+        return _Packed.of(plain)
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def make_stepper(policy: Policy) -> Stepper | None:
@@ -200,7 +249,7 @@ def _adapted_bytes(policy: Policy) -> int:
         return 0
     modules: Iterable[Any] = policy.base.modules()
     bases = [module.base_layer for module in modules if hasattr(module, "base_layer")]
-    return sum(weight.numel() * weight.element_size() for base in bases for weight in base.parameters())
+    return sum(_bytes(weight) for base in bases for weight in base.parameters())
 
 
 def _merged(module: Any) -> tuple[Tensor, Tensor | None]:
