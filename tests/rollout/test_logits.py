@@ -113,6 +113,43 @@ def test_a_row_gets_in_any_batch_what_it_gets_alone(c: Sampling, rows: list[list
         assert torch.equal(alone.behaviour_bv[0], together.behaviour_bv[i])
 
 
+@settings(deadline=None, max_examples=150)
+@given(
+    controls | st.builds(Sampling, temperature=st.sampled_from([0.7, 1.0]), min_new_tokens=st.sampled_from([0, 2])),
+    st.integers(0, 4),
+    st.integers(0, 10_000),
+)
+def test_what_is_drawn_is_drawn_from_the_distribution_and_has_its_log_probabilities(
+    c: Sampling, length: int, seed: int
+):
+    generator = torch.Generator().manual_seed(seed)
+    logits, history = random_logits(5, seed), torch.randint(0, V, (5, length), generator=generator)
+    before = logits.clone()
+    uniform = torch.rand(5, generator=generator, dtype=torch.float64)
+    pipeline = LogitsPipeline(c, STOPS, V)
+    chance = pipeline(logits, history, length)
+    drawn = pipeline.draw(logits, history, length, uniform)
+    assert torch.equal(logits, before), "the model's logits were written to"
+    likeliest = chance.behaviour_bv.argmax(-1)
+    assert torch.equal(drawn.tokens_b, draw(chance.behaviour_bv.exp(), uniform) if c.temperature else likeliest)
+    index = drawn.tokens_b[:, None]
+    torch.testing.assert_close(drawn.policy_b, chance.policy_bv.gather(1, index)[:, 0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(drawn.behaviour_b, chance.behaviour_bv.gather(1, index)[:, 0], atol=1e-5, rtol=1e-5)
+    if chance.suppressed_b is None:
+        assert drawn.suppressed_b is None
+    else:
+        assert drawn.suppressed_b is not None
+        torch.testing.assert_close(drawn.suppressed_b, chance.suppressed_b, atol=1e-5, rtol=1e-5)
+
+
+def test_stop_tokens_that_hold_nearly_all_mass_are_suppressed_from_the_logits():
+    logits = random_logits(2, 0).index_fill(1, torch.tensor(STOPS), 40.0)
+    uniform = torch.tensor([0.2, 0.9], dtype=torch.float64)
+    drawn = LogitsPipeline(Sampling(min_new_tokens=1), STOPS, V).draw(logits, logits.long()[:, :0], 0, uniform)
+    left = torch.log_softmax(logits.index_fill(1, torch.tensor(STOPS), -torch.inf), -1)
+    torch.testing.assert_close(drawn.behaviour_b, left.gather(1, drawn.tokens_b[:, None])[:, 0])
+
+
 def test_without_controls_the_two_distributions_are_one_tensor():
     for temperature in (1.0, 0.7):
         pipeline = LogitsPipeline(Sampling(temperature=temperature), STOPS, V)

@@ -57,13 +57,13 @@ def prompts() -> list[Prompt]:
 
 
 @torch.inference_mode()
-def played(policy: Policy, *, fast: bool) -> list[torch.Tensor]:
+def played(policy: Policy, *, fast: bool, k: int = 3) -> list[torch.Tensor]:
     """Logits of a decoding in which some rows leave."""
     stepper = find_stepper(policy)
     assert stepper is not None
-    decoder = SharedDecoder(policy, prompts(), 3, 8, stepper if fast else None)
+    decoder = SharedDecoder(policy, prompts(), k, 8, stepper if fast else None)
     found = [decoder.start()]
-    tokens = torch.tensor(codec_ids()[20:32])
+    tokens = torch.tensor(codec_ids()[20:32]).repeat(k)[: 4 * k]
     for position in range(5):
         if position == 2:
             decoder.keep(torch.tensor([0, 2, 3, 4, 10]))
@@ -81,6 +81,20 @@ def close(a: list[torch.Tensor], b: list[torch.Tensor]) -> None:
 def test_logits_are_those_of_the_modules(family: str) -> None:
     policy = random_policy(family, **FAMILIES[family])
     close(played(policy, fast=True), played(policy, fast=False))
+
+
+@pytest.mark.parametrize("k", [3, 40])
+@pytest.mark.parametrize("family", ["Llama", "Qwen2"])
+def test_weights_that_are_not_packed_give_the_same_logits(family: str, k: int) -> None:
+    policy = random_policy(family, **FAMILIES[family])
+    packed = played(policy, fast=True, k=k)
+    policy.merge_bytes = 0
+    stepper = find_stepper(policy)
+    assert stepper is not None
+    assert stepper.copied == 0
+    plain = played(policy, fast=True, k=k)
+    close(plain, packed)
+    close(plain, played(policy, fast=False, k=k))
 
 
 def test_a_merged_adapter_gives_the_logits_of_one_that_is_not() -> None:

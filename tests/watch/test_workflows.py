@@ -247,7 +247,7 @@ def test_rows_of_other_tasks_are_passed_over_and_a_run_without_workflows_has_no_
         "flows",
         "workflow",
     ]
-    assert tasks_of(None) == tasks_of({"tasks": None}) == []
+    assert tasks_of(None) == tasks_of({"tasks": None}) == tasks_of({"tasks": True}) == []
 
 
 def write_folder(folder: Path) -> Path:

@@ -66,7 +66,7 @@ class Policy:
         self.steps: bool | None = None
         """Whether a stepper has been found to compute what the model computes; ``None`` before anyone looked."""
         self.merge_bytes = 4 << 30
-        """What a merged copy of the weights under an adapter may take while sampling."""
+        """What copies of weights, with an adapter merged or laid out anew, may take while sampling."""
 
     @property
     def context(self) -> int:

@@ -23,8 +23,8 @@ class Lora(Section):
     modules_to_save: list[str] = Field(default_factory=list)
     """Modules trained in full and saved beside the adapter."""
     merge_gib: float = Field(4.0, ge=0)
-    """In float32 on a CPU, rollouts are drawn from a copy of the weights with the adapter merged, where that copy takes
-    at most this many GiB; 0 never merges."""
+    """In float32 on a CPU, rollouts are drawn from copies of weights with the adapter merged, where the adapted weights
+    take at most this many GiB; 0 never merges. What is left of it may hold weights laid out anew for drawing."""
 
 
 class TinyModel(Section):

@@ -23,7 +23,7 @@ _LAST_STAGES = ("grpo", "sft", "start")
 def tasks_of(recipe: Any) -> list[str]:
     """Return the names of a resolved recipe's tasks whose policy writes workflows; none where it has no such task."""
     sections = recipe.get("tasks") if isinstance(recipe, Mapping) else None
-    found = [section for section in sections or [] if isinstance(section, Mapping)] if sections else []
+    found = [section for section in sections if isinstance(section, Mapping)] if isinstance(sections, list) else []
     return [str(s.get("name") or s["kind"]) for s in found if s.get("kind") == "workflow"]
 
 
