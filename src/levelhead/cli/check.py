@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
@@ -41,6 +38,10 @@ def check(
 
 def show(report: Report, *, everything: bool = False) -> None:
     """Print a line a check, and below it the evidence and the fix of what did not pass."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title="Preflight", title_justify="left", show_header=False, box=None, padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 
 def evaluate(
@@ -19,6 +17,9 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Score a policy on held-out items, greedy and sampled, with each task's own metrics."""
+    from rich.console import Console
+    from rich.table import Table
+
     from levelhead.api import evaluate as score
     from levelhead.recipe import load
 

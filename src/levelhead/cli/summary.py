@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 STAGES = (("start", "untrained"), ("sft", "after SFT"), ("grpo", "after GRPO"))
 
 
 def show_summary(summary: Mapping[str, Any], folder: Path) -> None:
     """Print held-out score, validity and length of each task after each stage."""
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(title="Held-out results", title_justify="left")
     for column in ("task", "stage", "score", "validity", "length", "items"):
         table.add_column(column, justify="left" if column in ("task", "stage") else "right")
