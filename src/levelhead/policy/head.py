@@ -98,7 +98,10 @@ def _logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape, scratch: _Scratch
 ) -> tuple[Tensor, Tensor | None]:
     """Tempered logits of a block in float32 or better, and the derivative of the soft cap where there is one."""
-    logits = torch.mm(hidden, weight.T, out=scratch.like(len(hidden), len(weight)))
+    if torch.is_autocast_enabled(hidden.device.type):  # which does not know of results that are given
+        logits = hidden @ weight.T
+    else:
+        logits = torch.mm(hidden, weight.T, out=scratch.like(len(hidden), len(weight)))
     logits = logits.to(_precise(logits))
     if bias is not None:
         logits += bias.to(logits.dtype)
