@@ -67,20 +67,23 @@ def test_shared_memory_in_half_precision_differs_by_rounding_alone() -> None:
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_plain_products_are_the_fused_attention(hidden: bool) -> None:
+@pytest.mark.parametrize("prompt_of", [[0, 0, 0, 1, 1, 1], [1, 0, 1, 1, 0, 2]])
+def test_plain_products_and_the_fused_kernel_are_attention(hidden: bool, prompt_of: list[int]) -> None:
     generator = torch.Generator().manual_seed(0)
 
     def drawn(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator)
 
-    shared, own = (drawn(2, 3, 7, 8), drawn(2, 3, 7, 8)), (drawn(2, 3, 4, 5, 8), drawn(2, 3, 4, 5, 8))
-    mask = torch.zeros(2, 7).index_fill_(1, torch.tensor([0, 1]), -torch.inf) if hidden else None
-    query = drawn(2, 3, 4, 2, 8)
-    whole = [torch.cat([a[:, :, None].expand(2, 3, 4, 7, 8), b], 3) for a, b in zip(shared, own, strict=True)]
-    bias = None if mask is None else torch.cat([mask, torch.zeros(2, 5)], 1)[:, None, None, None]
+    rows, prompts = torch.tensor(prompt_of), max(prompt_of) + 1
+    shared, own = (drawn(prompts, 3, 7, 8), drawn(prompts, 3, 7, 8)), (drawn(6, 3, 5, 8), drawn(6, 3, 5, 8))
+    mask = torch.zeros(prompts, 7).index_fill_(1, torch.tensor([0, 1]), -torch.inf) if hidden else None
+    query = drawn(6, 3, 2, 8)
+    whole = [torch.cat([a[rows], b], 2) for a, b in zip(shared, own, strict=True)]
+    bias = None if mask is None else torch.cat([mask[rows], torch.zeros(6, 5)], 1)[:, None, None]
     expected = torch.nn.functional.scaled_dot_product_attention(query, *whole, attn_mask=bias, scale=0.3)
     for kernel in (decode._products, decode._fused):
-        torch.testing.assert_close(kernel(query, shared, own, 0.3, mask), expected, atol=1e-5, rtol=1e-5)
+        found = kernel(query, shared, own, 0.3, mask, decode._Seats(rows))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_model_whose_attention_cannot_branch_is_padded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Prompt
 from levelhead.rollout import decode
+from levelhead.rollout import stepper as stepper_module
 from levelhead.rollout.decode import SharedDecoder, find_stepper
 from levelhead.rollout.inprocess import InProcessSampler
 from levelhead.text.codec import Codec
@@ -83,18 +85,30 @@ def test_logits_are_those_of_the_modules(family: str) -> None:
     close(played(policy, fast=True), played(policy, fast=False))
 
 
+@pytest.fixture(params=["packed", "aside", "apart"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """How products are computed: from packed weights; with two threads' layout; from several weights."""
+    threads = torch.get_num_threads()
+    if request.param == "packed":
+        monkeypatch.setattr(stepper_module, "_LARGE", 0)
+    else:
+        monkeypatch.setattr(stepper_module, "_SMALL", 0)
+        torch.set_num_threads(2)
+    yield request.param
+    torch.set_num_threads(threads)
+
+
 @pytest.mark.parametrize("k", [3, 40])
 @pytest.mark.parametrize("family", ["Llama", "Qwen2"])
-def test_weights_that_are_not_packed_give_the_same_logits(family: str, k: int) -> None:
+def test_every_way_of_computing_products_gives_the_same_logits(way: str, family: str, k: int) -> None:
     policy = random_policy(family, **FAMILIES[family])
-    packed = played(policy, fast=True, k=k)
-    policy.merge_bytes = 0
+    if way == "apart":
+        policy.merge_bytes = 0
     stepper = find_stepper(policy)
     assert stepper is not None
-    assert stepper.copied == 0
-    plain = played(policy, fast=True, k=k)
-    close(plain, packed)
-    close(plain, played(policy, fast=False, k=k))
+    assert (stepper.copied > 0) == (way != "apart")
+    assert isinstance(stepper._head, stepper_module._Packed) == (way == "packed")
+    close(played(policy, fast=True, k=k), played(policy, fast=False, k=k))
 
 
 def test_a_merged_adapter_gives_the_logits_of_one_that_is_not() -> None:

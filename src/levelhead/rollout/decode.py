@@ -208,10 +208,10 @@ class SharedDecoder:
 
 
 class _Memory:
-    """Keys and values of prompts, one copy each, and of what their rows have drawn.
+    """Keys and values of prompts, one copy each, and of what each row has drawn.
 
-    Every prompt has as many seats as the one with most rows; a seat without a row of its own repeats the first row.
-    Tensors begin with (prompts, key/value heads, seats), so that a prompt's rows look at its keys as one matrix.
+    A prompt's rows look at its keys as one matrix, so they have seats at it: every prompt as many as the one with most
+    rows.  A seat without a row of its own repeats the prompt's first row.
 
     Args:
         forest: That holds the prompts' keys and values.
@@ -223,7 +223,7 @@ class _Memory:
     def __init__(self, forest: attention.Forest, paths: Sequence[Tensor], prompt_of: Tensor, budget: int) -> None:
         longest = max(len(path) for path in paths)
         places = torch.stack([torch.nn.functional.pad(path, (longest - len(path), 0)) for path in paths])
-        # (prompts, kv, n, d) and (prompts, kv, seats, budget, d), of each layer.
+        # (prompts, kv, n, d) and (rows, kv, budget, d), of each layer.
         self._shared: list[Pair] = [
             (keys[0][:, places].transpose(0, 1).contiguous(), values[0][:, places].transpose(0, 1).contiguous())
             for keys, values in zip(forest.keys, forest.values, strict=True)
@@ -234,92 +234,105 @@ class _Memory:
         self._budget = budget
         self.length = 0
         self._prompt_of = prompt_of
-        self._arrange()
+        self._seats = _Seats(prompt_of)
 
     def keep(self, rows: Tensor) -> None:
         """Let all rows go but some, and the prompts that have none left."""
-        old_seats, old_seat_of = self._seats, self._seat_of[rows]
         prompts, self._prompt_of = self._prompt_of[rows].unique(return_inverse=True)
         if len(prompts) < len(self._shared[0][0]):
             self._shared = [(keys[prompts], values[prompts]) for keys, values in self._shared]
             self._hidden = None if self._hidden is None else self._hidden[prompts]
-        self._arrange()
-        taken = old_seat_of[self._row_of].view(-1, 1, self._seats)
-        heads = torch.arange(self._shared[0][0].shape[1])[:, None]
-        place = (taken // old_seats, heads, taken % old_seats)
-        self._own = [(keys[place], values[place]) for keys, values in self._own]
+        self._seats = _Seats(self._prompt_of)
+        self._own = [(self._moved(keys, rows), self._moved(values, rows)) for keys, values in self._own]
 
-    def _arrange(self) -> None:
-        """Give every row a seat at its prompt."""
-        counts = torch.bincount(self._prompt_of)
-        self._seats = int(counts.max())
-        starts = counts.cumsum(0) - counts
-        order = self._prompt_of.argsort(stable=True)
-        seat = torch.arange(self._seats)
-        self._row_of = order[torch.where(seat < counts[:, None], starts[:, None] + seat, starts[:, None]).flatten()]
-        self._seat_of = self._prompt_of * self._seats + order.argsort() - starts[self._prompt_of]
-        self._even = torch.equal(self._row_of, torch.arange(len(self._prompt_of)))
+    def _moved(self, x: Tensor, rows: Tensor) -> Tensor:
+        """The memory's beginning, which now holds what some rows have drawn."""
+        held = x[: len(rows)]
+        held.narrow(2, 0, self.length).copy_(x.narrow(2, 0, self.length).index_select(0, rows))
+        return held
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Store a token's key and value, and attend to the prompt's and the row's own; one query a row."""
         shared = self._shared[layer]
-        query, key, value = (self._seated(x.to(shared[0].dtype)) for x in (query, key, value))
+        query, key, value = (x.to(shared[0].dtype) for x in (query, key, value))
         if layer == len(self._own):
             self._own.append((self._room(key), self._room(value)))
-        own_keys, own_values = self._own[layer]
-        own_keys.select(3, self.length).copy_(key)
-        own_values.select(3, self.length).copy_(value)
-        own = (own_keys.narrow(3, 0, self.length + 1), own_values.narrow(3, 0, self.length + 1))
+        own = self._own[layer]
+        for kept, new in zip(own, (key, value), strict=True):
+            kept.select(2, self.length).copy_(new.squeeze(2))
+        own = (own[0].narrow(2, 0, self.length + 1), own[1].narrow(2, 0, self.length + 1))
         kernel = _products if query.dtype == torch.float32 else _fused
-        query = query.unflatten(-1, (-1, key.shape[-1])).contiguous()
-        found = kernel(query, shared, own, scale, self._hidden).transpose(1, 2)
-        found = found.reshape(len(self._row_of), -1, 1, value.shape[-1])
-        return found if self._even else found[self._seat_of]
-
-    def _seated(self, x: Tensor) -> Tensor:
-        """(prompts, kv, seats, d) of (rows, kv, 1, d); of more heads than kv, those of each lie in d."""
-        prompts, kv_heads = self._shared[0][0].shape[:2]
-        x = x if self._even else x[self._row_of]
-        return x.reshape(prompts, self._seats, kv_heads, -1).transpose(1, 2)
+        found = kernel(query.reshape(*key.shape[:2], -1, key.shape[-1]), shared, own, scale, self._hidden, self._seats)
+        return found.reshape(len(query), -1, 1, value.shape[-1])
 
     def _room(self, like: Tensor) -> Tensor:
-        return like.new_empty((*like.shape[:3], self._budget, like.shape[3]))
+        return like.new_empty((*like.shape[:2], self._budget, like.shape[3]))
 
 
-def _products(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None) -> Tensor:
+class _Seats:
+    """Where the rows of prompts sit.
+
+    Args:
+        prompt_of: (rows,) which prompt each row has.
+    """
+
+    def __init__(self, prompt_of: Tensor) -> None:
+        counts = torch.bincount(prompt_of)
+        self.each = int(counts.max())
+        starts = counts.cumsum(0) - counts
+        order = prompt_of.argsort(stable=True)
+        seat = torch.arange(self.each)
+        self._row_of = order[torch.where(seat < counts[:, None], starts[:, None] + seat, starts[:, None]).flatten()]
+        self._seat_of = prompt_of * self.each + order.argsort() - starts[prompt_of]
+        self._even = torch.equal(self._row_of, torch.arange(len(prompt_of)))
+
+    def fill(self, x: Tensor) -> Tensor:
+        """(prompts, kv, seats, ...) of (rows, kv, ...), contiguous."""
+        x = x if self._even else x[self._row_of]
+        return x.reshape(-1, self.each, *x.shape[1:]).transpose(1, 2)
+
+    def leave(self, x: Tensor) -> Tensor:
+        """(rows, kv, ...) of (prompts, kv, seats, ...)."""
+        x = x.transpose(1, 2).flatten(0, 1)
+        return x if self._even else x[self._seat_of]
+
+
+def _products(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None, seats: _Seats) -> Tensor:
     """Attention of one query a row to its prompt's keys and its own, as plain matrix products.
 
     The fused kernel is slower where threads share many queries that each look at little.
 
     Args:
-        query: (prompts, kv, seats, heads / kv, d), contiguous.
+        query: (rows, kv, heads / kv, d), contiguous.
         shared: (prompts, kv, n, d) keys and values of the prompts.
-        own: (prompts, kv, seats, t, d) those of the rows.
+        own: (rows, kv, t, d) those of the rows.
         scale: On the products.
         hidden: (prompts, n) added to the prompts' products.
+        seats: Of the rows at their prompts.
 
     Returns:
-        (prompts, kv, seats, heads / kv, d).
+        (rows, kv, heads / kv, d).
     """
-    prompts, kv_heads, seats, each, _ = query.shape
-    together, apart = query.flatten(2, 3).flatten(0, 1), query.flatten(0, 2)
-    keys, values = (x.flatten(0, 1) for x in shared)
-    own_keys, own_values = (x.flatten(0, 2) for x in own)
-    scores = torch.bmm(together, keys.mT)
+    prompts, kv_heads, length, _ = shared[0].shape
+    each = query.shape[2]
+    keys, values, apart, own_keys, own_values = (x.flatten(0, 1) for x in (*shared, query, *own))
+    to_shared = torch.bmm(seats.fill(query).flatten(2, 3).flatten(0, 1), keys.mT)
+    to_shared = to_shared.view(prompts, kv_heads, seats.each, each, length)
     if hidden is not None:
-        scores.view(prompts, kv_heads, seats * each, -1).add_(hidden[:, None, None])
-    scores = torch.cat([scores.view(len(apart), each, -1), torch.bmm(apart, own_keys.mT)], -1)
-    to_shared, to_own = scores.mul_(scale).softmax(-1).split([keys.shape[1], own_keys.shape[1]], -1)
-    found = torch.bmm(to_shared.reshape(len(together), seats * each, -1), values)
-    return found.view(len(apart), each, -1).baddbmm_(to_own, own_values).view(*query.shape[:-1], -1)
+        to_shared.add_(hidden[:, None, None, None])
+    to_own = seats.fill(torch.bmm(apart, own_keys.mT).view(*query.shape[:3], -1))
+    weights = torch.cat([to_shared, to_own], -1).mul_(scale).softmax(-1)
+    to_shared, to_own = weights.split([length, own_keys.shape[1]], -1)
+    found = torch.bmm(to_shared.flatten(2, 3).flatten(0, 1), values).view(prompts, kv_heads, seats.each, each, -1)
+    found, to_own = (seats.leave(x).flatten(0, 1) for x in (found, to_own))
+    return found.baddbmm_(to_own, own_values).view(*query.shape[:3], -1)
 
 
-def _fused(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None) -> Tensor:
+def _fused(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None, seats: _Seats) -> Tensor:
     """As :func:`_products`, with the fused kernel, which sums in float32 whatever the precision."""
     mask = None if hidden is None else hidden[:, None, None]
-    other, other_log = attention.fused(query.flatten(2, 3), *shared, scale, mask=mask)
-    own_keys, own_values = (x.flatten(0, 2)[None] for x in own)
-    out, log = attention.fused(query.flatten(0, 2)[None], own_keys, own_values, scale)
-    part = torch.sigmoid(log.flatten() - other_log.flatten())[:, None]
-    mixed = torch.lerp(other.flatten(0, 2).float(), out.flatten(0, 2).float(), part)
-    return mixed.to(query.dtype).view(*query.shape[:-1], -1)
+    out, log = attention.fused(query, *own, scale)
+    other, other_log = attention.fused(seats.fill(query).flatten(2, 3), *shared, scale, mask=mask)
+    other, other_log = (seats.leave(x.unflatten(2, (seats.each, -1))) for x in (other, other_log))
+    part = torch.sigmoid(log - other_log)[..., None]
+    return torch.lerp(other.float(), out.float(), part).to(query.dtype)

@@ -28,10 +28,10 @@ _FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
 _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _HEAD_NORMS = {"q_norm", "k_norm"}
-_FEW_ROWS = 128
-"""Rows up to which the rows of an output lie side by side."""
-_FEWEST_ROWS = 8
-"""Rows up to which those of an input should not."""
+_FEWEST_ROWS, _FEW_ROWS = 8, 256
+"""Rows from and up to which those of an output lie side by side."""
+_SMALL, _LARGE = 1 << 17, 1 << 18
+"""Weights up to which a product stays plain, and from which it may be packed."""
 _FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
 
@@ -61,11 +61,13 @@ class _Product:
         Of few rows it lies in memory with the rows of an output side by side: written so, a product of few rows is
         shared by threads that would otherwise each do all of it.
         """
-        few = len(x) <= _FEW_ROWS
-        if len(x) <= _FEWEST_ROWS:
+        rows, sizes = len(x), [len(weight) for weight in self.weights]
+        aside = _FEWEST_ROWS < rows <= _FEW_ROWS and sum(sizes) * x.shape[1] > _SMALL and torch.get_num_threads() > 1
+        if rows <= _FEWEST_ROWS:
             x = x.contiguous()
-        sizes = [len(weight) for weight in self.weights]
-        found = x.new_empty((sum(sizes), len(x))).T if few else x.new_empty((len(x), sum(sizes)))
+        if len(sizes) == 1 and not aside:
+            return functional.linear(x, self.weights[0], self.bias)
+        found = x.new_empty((sum(sizes), rows)).T if aside else x.new_empty((rows, sum(sizes)))
         for weight, part in zip(self.weights, found.split(sizes, -1), strict=True):
             torch.mm(x, weight.T, out=part)
         return found if self.bias is None else found.add_(self.bias)
@@ -73,7 +75,7 @@ class _Product:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """Linear layers of one input as one, a copy that lies in memory as oneDNN reads it; faster for many outputs."""
+    """A linear layer of many outputs, a copy that lies in memory as oneDNN reads it."""
 
     weight: Tensor
     bias: Tensor | None
@@ -86,8 +88,8 @@ class _Packed:
 
     @classmethod
     def of(cls, plain: _Product) -> _Packed:
-        """The same layers."""
-        return cls(torch.ops.mkldnn._reorder_linear_weight(torch.cat(plain.weights), _FEW_ROWS), plain.bias)
+        """The same layer."""
+        return cls(torch.ops.mkldnn._reorder_linear_weight(plain.weights[0], 128), plain.bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
@@ -205,14 +207,16 @@ class Stepper:
         return _Product(tuple(weight for weight, _ in layers), torch.cat(biases) if biased else None)
 
     def _packed(self, *modules: Any) -> _Product | _Packed:
-        """As :meth:`_product`, packed where there is room for the copy."""
+        """As :meth:`_product`, as one layer and, if it is large, packed, where there is room for the copy."""
         before = self.copied
         plain = self._product(*modules)
         size = before + sum(map(_bytes, plain.weights))
-        if size > self._room or not _Packed.possible():
+        large = sum(weight.numel() for weight in plain.weights) >= _LARGE and _Packed.possible()
+        if size > self._room or not (large or len(plain.weights) > 1):
             return plain
         self.copied = size
-        return _Packed.of(plain)
+        one = _Product((torch.cat(plain.weights),), plain.bias)
+        return _Packed.of(one) if large else one
 
 
 def _bytes(tensor: Tensor) -> int:
