@@ -81,9 +81,11 @@ def test_plain_products_and_the_fused_kernel_are_attention(hidden: bool, prompt_
     whole = [torch.cat([a[rows], b], 2) for a, b in zip(shared, own, strict=True)]
     bias = None if mask is None else torch.cat([mask[rows], torch.zeros(6, 5)], 1)[:, None, None]
     expected = torch.nn.functional.scaled_dot_product_attention(query, *whole, attn_mask=bias, scale=0.3)
+    pairs = [(keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in (shared, own)]
+    heads = None if mask is None else mask.repeat_interleave(3, 0)
     for kernel in (decode._products, decode._fused):
-        found = kernel(query, shared, own, 0.3, mask, decode._Seats(rows))
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        found = kernel(query.flatten(0, 1), *pairs, 0.3, heads, decode._Seats(rows, 3))
+        torch.testing.assert_close(found, expected.flatten(0, 1), atol=1e-5, rtol=1e-5)
 
 
 def test_a_model_whose_attention_cannot_branch_is_padded() -> None:

@@ -85,6 +85,35 @@ def test_logits_are_those_of_the_modules(family: str) -> None:
     close(played(policy, fast=True), played(policy, fast=False))
 
 
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "dynamic", "factor": 4.0},
+        {
+            "rope_type": "longrope",
+            "short_factor": [1.0] * 4,
+            "long_factor": [1.0, 2.0, 4.0, 8.0],
+            "original_max_position_embeddings": 16,
+        },
+    ],
+    ids=lambda rope: rope["rope_type"],
+)
+def test_positions_that_change_with_the_longest_one_are_followed(rope: dict[str, Any]) -> None:
+    policy = random_policy("Llama", rope_parameters={"rope_theta": 1e4, **rope}, max_position_embeddings=64)
+    close(played(policy, fast=True), played(policy, fast=False))
+
+
+def test_positions_beyond_the_table_extend_it() -> None:
+    policy = random_policy("Qwen3", **FAMILIES["Qwen3"])
+    stepper = find_stepper(policy)
+    assert stepper is not None
+    for positions in (torch.tensor([0, 3]), torch.tensor([700, 2]), torch.tensor([955, 956])):
+        cos, turn = stepper._turns(positions)
+        wanted, sine = policy.base.get_decoder().rotary_emb(stepper._embedding, positions[None])
+        assert torch.equal(cos, wanted[0])
+        assert torch.equal(turn.abs(), sine[0].abs())
+
+
 @pytest.fixture(params=["packed", "aside", "apart"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """How products are computed: from packed weights; with two threads' layout; from several weights."""

@@ -223,78 +223,91 @@ class _Memory:
     def __init__(self, forest: attention.Forest, paths: Sequence[Tensor], prompt_of: Tensor, budget: int) -> None:
         longest = max(len(path) for path in paths)
         places = torch.stack([torch.nn.functional.pad(path, (longest - len(path), 0)) for path in paths])
-        # (prompts, kv, n, d) and (rows, kv, budget, d), of each layer.
+        # (prompts * kv, n, d) and (rows * kv, budget, d), of each layer.
         self._shared: list[Pair] = [
-            (keys[0][:, places].transpose(0, 1).contiguous(), values[0][:, places].transpose(0, 1).contiguous())
+            (keys[0][:, places].transpose(0, 1).flatten(0, 1), values[0][:, places].transpose(0, 1).flatten(0, 1))
             for keys, values in zip(forest.keys, forest.values, strict=True)
         ]
         self._own: list[Pair] = []
+        self._heads = len(self._shared[0][0]) // len(paths)
         real = torch.tensor([[longest - len(path)] for path in paths]) <= torch.arange(longest)
-        self._hidden = None if bool(real.all()) else torch.zeros(real.shape).masked_fill(~real, -torch.inf)
+        hidden = torch.zeros(real.shape).masked_fill(~real, -torch.inf).repeat_interleave(self._heads, 0)
+        self._hidden = None if bool(real.all()) else hidden
         self._budget = budget
         self.length = 0
         self._prompt_of = prompt_of
-        self._seats = _Seats(prompt_of)
+        self._seats = _Seats(prompt_of, self._heads)
 
     def keep(self, rows: Tensor) -> None:
         """Let all rows go but some, and the prompts that have none left."""
+        before = int(self._prompt_of.max()) + 1
         prompts, self._prompt_of = self._prompt_of[rows].unique(return_inverse=True)
-        if len(prompts) < len(self._shared[0][0]):
-            self._shared = [(keys[prompts], values[prompts]) for keys, values in self._shared]
-            self._hidden = None if self._hidden is None else self._hidden[prompts]
-        self._seats = _Seats(self._prompt_of)
-        self._own = [(self._moved(keys, rows), self._moved(values, rows)) for keys, values in self._own]
+        if len(prompts) < before:
+            kept = _each_head(prompts, self._heads)
+            self._shared = [(keys[kept], values[kept]) for keys, values in self._shared]
+            self._hidden = None if self._hidden is None else self._hidden[kept]
+        self._seats = _Seats(self._prompt_of, self._heads)
+        kept = _each_head(rows, self._heads)
+        self._own = [(self._moved(keys, kept), self._moved(values, kept)) for keys, values in self._own]
 
-    def _moved(self, x: Tensor, rows: Tensor) -> Tensor:
+    def _moved(self, x: Tensor, kept: Tensor) -> Tensor:
         """The memory's beginning, which now holds what some rows have drawn."""
-        held = x[: len(rows)]
-        held.narrow(2, 0, self.length).copy_(x.narrow(2, 0, self.length).index_select(0, rows))
+        held = x[: len(kept)]
+        held.narrow(1, 0, self.length).copy_(x.narrow(1, 0, self.length).index_select(0, kept))
         return held
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Store a token's key and value, and attend to the prompt's and the row's own; one query a row."""
         shared = self._shared[layer]
+        rows, kv_heads, _, width = key.shape
         query, key, value = (x.to(shared[0].dtype) for x in (query, key, value))
         if layer == len(self._own):
             self._own.append((self._room(key), self._room(value)))
-        own = self._own[layer]
-        for kept, new in zip(own, (key, value), strict=True):
-            kept.select(2, self.length).copy_(new.squeeze(2))
-        own = (own[0].narrow(2, 0, self.length + 1), own[1].narrow(2, 0, self.length + 1))
+        keys, values = self._own[layer]
+        for room, new in ((keys, key), (values, value)):
+            room.select(1, self.length).view(rows, kv_heads, -1).copy_(new.squeeze(2))
+        own = (keys.narrow(1, 0, self.length + 1), values.narrow(1, 0, self.length + 1))
         kernel = _products if query.dtype == torch.float32 else _fused
-        found = kernel(query.reshape(*key.shape[:2], -1, key.shape[-1]), shared, own, scale, self._hidden, self._seats)
-        return found.reshape(len(query), -1, 1, value.shape[-1])
+        found = kernel(query.reshape(rows * kv_heads, -1, width), shared, own, scale, self._hidden, self._seats)
+        return found.view(rows, -1, 1, found.shape[-1])
 
     def _room(self, like: Tensor) -> Tensor:
-        return like.new_empty((*like.shape[:2], self._budget, like.shape[3]))
+        return like.new_empty((like.shape[0] * like.shape[1], self._budget, like.shape[3]))
 
 
 class _Seats:
-    """Where the rows of prompts sit.
+    """Where the queries of rows sit, at the keys of their prompts.
 
     Args:
         prompt_of: (rows,) which prompt each row has.
+        heads: Key/value heads, each with seats of its own.
     """
 
-    def __init__(self, prompt_of: Tensor) -> None:
+    def __init__(self, prompt_of: Tensor, heads: int) -> None:
         counts = torch.bincount(prompt_of)
         self.each = int(counts.max())
         starts = counts.cumsum(0) - counts
         order = prompt_of.argsort(stable=True)
         seat = torch.arange(self.each)
-        self._row_of = order[torch.where(seat < counts[:, None], starts[:, None] + seat, starts[:, None]).flatten()]
-        self._seat_of = prompt_of * self.each + order.argsort() - starts[prompt_of]
-        self._even = torch.equal(self._row_of, torch.arange(len(prompt_of)))
+        row = order[torch.where(seat < counts[:, None], starts[:, None] + seat, starts[:, None])]
+        head = torch.arange(heads)
+        # (prompts, heads, seats) rows, and (rows, heads) seats.
+        self._row = (row[:, None] * heads + head[:, None]).flatten()
+        place = (prompt_of[:, None] * heads + head) * self.each
+        self._seat = (place + (order.argsort() - starts[prompt_of])[:, None]).flatten()
 
     def fill(self, x: Tensor) -> Tensor:
-        """(prompts, kv, seats, ...) of (rows, kv, ...), contiguous."""
-        x = x if self._even else x[self._row_of]
-        return x.reshape(-1, self.each, *x.shape[1:]).transpose(1, 2)
+        """(prompts * kv, seats * n, d) of (rows * kv, n, d)."""
+        return x.index_select(0, self._row).view(-1, self.each * x.shape[1], x.shape[2])
 
     def leave(self, x: Tensor) -> Tensor:
-        """(rows, kv, ...) of (prompts, kv, seats, ...)."""
-        x = x.transpose(1, 2).flatten(0, 1)
-        return x if self._even else x[self._seat_of]
+        """(rows * kv, n, d) of (prompts * kv, seats * n, d)."""
+        return x.view(len(self._row), -1, x.shape[2])[self._seat]
+
+
+def _each_head(x: Tensor, heads: int) -> Tensor:
+    """Places of the heads of each of some prompts or rows."""
+    return (x[:, None] * heads + torch.arange(heads)).flatten()
 
 
 def _products(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None, seats: _Seats) -> Tensor:
@@ -303,36 +316,37 @@ def _products(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tens
     The fused kernel is slower where threads share many queries that each look at little.
 
     Args:
-        query: (rows, kv, heads / kv, d), contiguous.
-        shared: (prompts, kv, n, d) keys and values of the prompts.
-        own: (rows, kv, t, d) those of the rows.
+        query: (rows * kv, heads / kv, d).
+        shared: (prompts * kv, n, d) keys and values of the prompts.
+        own: (rows * kv, t, d) those of the rows.
         scale: On the products.
-        hidden: (prompts, n) added to the prompts' products.
+        hidden: (prompts * kv, n) added to the prompts' products.
         seats: Of the rows at their prompts.
 
     Returns:
-        (rows, kv, heads / kv, d).
+        (rows * kv, heads / kv, d).
     """
-    prompts, kv_heads, length, _ = shared[0].shape
-    each = query.shape[2]
-    keys, values, apart, own_keys, own_values = (x.flatten(0, 1) for x in (*shared, query, *own))
-    to_shared = torch.bmm(seats.fill(query).flatten(2, 3).flatten(0, 1), keys.mT)
-    to_shared = to_shared.view(prompts, kv_heads, seats.each, each, length)
+    keys, values = shared
+    own_keys, own_values = own
+    to_shared = torch.bmm(seats.fill(query), keys.mT)
     if hidden is not None:
-        to_shared.add_(hidden[:, None, None, None])
-    to_own = seats.fill(torch.bmm(apart, own_keys.mT).view(*query.shape[:3], -1))
+        to_shared.add_(hidden[:, None])
+    to_own = seats.fill(torch.bmm(query, own_keys.mT))
     weights = torch.cat([to_shared, to_own], -1).mul_(scale).softmax(-1)
-    to_shared, to_own = weights.split([length, own_keys.shape[1]], -1)
-    found = torch.bmm(to_shared.flatten(2, 3).flatten(0, 1), values).view(prompts, kv_heads, seats.each, each, -1)
-    found, to_own = (seats.leave(x).flatten(0, 1) for x in (found, to_own))
-    return found.baddbmm_(to_own, own_values).view(*query.shape[:3], -1)
+    to_shared, to_own = weights.split([keys.shape[1], own_keys.shape[1]], -1)
+    return seats.leave(torch.bmm(to_shared, values)).baddbmm_(seats.leave(to_own), own_values)
 
 
 def _fused(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None, seats: _Seats) -> Tensor:
     """As :func:`_products`, with the fused kernel, which sums in float32 whatever the precision."""
     mask = None if hidden is None else hidden[:, None, None]
-    out, log = attention.fused(query, *own, scale)
-    other, other_log = attention.fused(seats.fill(query).flatten(2, 3), *shared, scale, mask=mask)
-    other, other_log = (seats.leave(x.unflatten(2, (seats.each, -1))) for x in (other, other_log))
-    part = torch.sigmoid(log - other_log)[..., None]
-    return torch.lerp(other.float(), out.float(), part).to(query.dtype)
+    out, log = _fused_heads(query, own, scale)
+    other, other_log = _fused_heads(seats.fill(query), shared, scale, mask)
+    part = torch.sigmoid(log[..., None] - seats.leave(other_log[..., None]))
+    return torch.lerp(seats.leave(other).float(), out.float(), part).to(query.dtype)
+
+
+def _fused_heads(query: Tensor, pair: Pair, scale: float, mask: Tensor | None = None) -> Pair:
+    """Output and log of the denominator, each head as if it were a row."""
+    out, log = attention.fused(query[:, None], pair[0][:, None], pair[1][:, None], scale, mask=mask)
+    return out[:, 0], log[:, 0]

@@ -30,8 +30,8 @@ _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _HEAD_NORMS = {"q_norm", "k_norm"}
 _FEWEST_ROWS, _FEW_ROWS = 8, 256
 """Rows from and up to which those of an output lie side by side."""
-_SMALL, _LARGE = 1 << 17, 1 << 18
-"""Weights up to which a product stays plain, and from which it may be packed."""
+_SMALL, _LARGE = 1 << 16, 1 << 17
+"""Weights below which a product stays plain, and from which it may be packed."""
 _FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
 
@@ -41,11 +41,45 @@ class _UnknownShapeError(TypeError):
 
 @dataclass(frozen=True, slots=True)
 class _Norm:
+    """Root mean square norm (Zhang and Sennrich 2019, equation 4), in half the operators of torch's own on a CPU."""
+
     weight: Tensor
-    eps: float
+    eps: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, x.shape[-1:], eps=self.eps).mul_(self.weight)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        mean = torch.addcmul(self.eps, length, length, value=1 / x.shape[-1])
+        return (x * mean.rsqrt_()).mul_(self.weight)
+
+
+class _Turns:
+    """Cosine and signed sine with which heads of a position are turned: rotary position embedding.
+
+    Args:
+        rotary: The model's module for it.
+        like: Of the dtype and device of what is turned.
+    """
+
+    def __init__(self, rotary: Any, like: Tensor) -> None:
+        self._rotary, self._like = rotary, like
+        kind = str(rotary.rope_type)
+        self._changes = "dynamic" in kind or kind == "longrope"  # with the longest position it is asked for
+        self._table: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, d) and (n, d), of (n,) positions."""
+        if self._changes:
+            return self._of(positions)
+        last = int(positions.max())
+        if self._table is None or last >= len(self._table[0]):
+            self._table = self._of(torch.arange(last + 256))
+        cos, turn = self._table
+        return cos.index_select(0, positions), turn.index_select(0, positions)
+
+    def _of(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = (part[0] for part in self._rotary(self._like, positions[None]))
+        half = sin.shape[-1] // 2
+        return cos, torch.cat([-sin[..., :half], sin[..., half:]], -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +96,7 @@ class _Product:
         shared by threads that would otherwise each do all of it.
         """
         rows, sizes = len(x), [len(weight) for weight in self.weights]
-        aside = _FEWEST_ROWS < rows <= _FEW_ROWS and sum(sizes) * x.shape[1] > _SMALL and torch.get_num_threads() > 1
+        aside = _FEWEST_ROWS < rows <= _FEW_ROWS and sum(sizes) * x.shape[1] >= _SMALL and torch.get_num_threads() > 1
         if rows <= _FEWEST_ROWS:
             x = x.contiguous()
         if len(sizes) == 1 and not aside:
@@ -132,7 +166,7 @@ class Stepper:
         self._keys = int(model.config.num_key_value_heads)
         self._width = int(getattr(model.config, "head_dim", None) or decoder.layers[0].self_attn.head_dim)
         self._embedding = _exactly(model.get_input_embeddings(), nn.Embedding).weight
-        self._rotary = decoder.rotary_emb
+        self._turns = _Turns(decoder.rotary_emb, self._embedding)
         self._layers = [self._layer(layer) for layer in decoder.layers]
         self._norm = _norm(decoder.norm)
         self._head = self._packed(model.get_output_embeddings())
@@ -151,16 +185,14 @@ class Stepper:
         """
         rows, length = ids.shape
         hidden = functional.embedding(ids, self._embedding)
-        cos, sin = (part.flatten(0, 1)[:, None] for part in self._rotary(hidden, positions))
-        half = sin.shape[-1] // 2
-        turn = torch.cat([-sin[..., :half], sin[..., half:]], -1)
+        cos, turn = (part[:, None] for part in self._turns(positions.flatten()))
         hidden = hidden.flatten(0, 1)
         for index, layer in enumerate(self._layers):
             heads = layer.heads(layer.norm(hidden)).contiguous().view(len(hidden), -1, self._width)
             turned, value = heads.split([self._queries + self._keys, self._keys], 1)
             if layer.head_norm is not None:
                 turned = layer.head_norm(turned)
-            turned = torch.addcmul(turned * cos, turned.roll(half, -1), turn)
+            turned = torch.addcmul(turned * cos, turned.roll(self._width // 2, -1), turn)
             query, key = turned.split([self._queries, self._keys], 1)
             query, key, value = (x.unflatten(0, (rows, length)).transpose(1, 2) for x in (query, key, value))
             mixed = branches.attend(index, query, key, value, layer.scale).transpose(1, 2).reshape(len(hidden), -1)
@@ -279,7 +311,7 @@ def _merged(module: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def _norm(module: Any) -> _Norm:
-    return _Norm(module.weight, float(module.variance_epsilon))
+    return _Norm(module.weight, torch.tensor(float(module.variance_epsilon)))
 
 
 def _exactly(module: Any, kind: type[nn.Module]) -> Any:
