@@ -119,14 +119,13 @@ class InProcessSampler:
         for position in range(budget):
             if self.called_off:
                 raise CancelledError
-            history = ids[live, :position] if pipeline.needs_history else ids[live, :0]
+            history = ids[live, :position] if pipeline.needs_history else ids[:, :0]
             drawn = pipeline.draw(logits, history, position, draws[:, position])
             tokens = drawn.tokens_b
-            ids[live, position] = tokens
-            logprobs[live, position] = drawn.policy_b
-            behaviour[live, position] = drawn.behaviour_b
+            for kept, new in ((ids, tokens), (logprobs, drawn.policy_b), (behaviour, drawn.behaviour_b)):
+                kept.select(1, position).index_copy_(0, live, new)
             if drawn.suppressed_b is not None:
-                self.suppressed += float(drawn.suppressed_b[alive].sum())
+                self.suppressed += float((drawn.suppressed_b * alive).sum())
             alive = alive & ~torch.isin(tokens, stops)
             left = int(alive.sum())
             if left == 0 or position + 1 == budget:

@@ -164,7 +164,7 @@ class LogitsPipeline:
         suppressed_b = None
         if len(self._stops) and length < c.min_new_tokens:
             stops = self._stops.to(odds_bv.device)
-            suppressed_b = odds_bv[:, stops].sum(-1)
+            suppressed_b = odds_bv.index_select(1, stops).sum(-1)
             if not bool((suppressed_b < _MOST_SUPPRESSED).all()):
                 return None
             odds_bv.index_fill_(1, stops, 0.0)
@@ -314,7 +314,7 @@ def draw(odds_bv: Tensor, uniform_b: Tensor) -> Tensor:
     blocks_bnw = (torch.nn.functional.pad(odds_bv, (0, pad)) if pad else odds_bv).unflatten(1, (-1, _BLOCK))
     mass_bn = blocks_bnw.sum(dim=-1).double()
     block_b, rest_b = _invert(mass_bn, uniform_b.double() * mass_bn.sum(dim=-1))
-    inside_bw = blocks_bnw[torch.arange(len(blocks_bnw), device=block_b.device), block_b].double()
+    inside_bw = blocks_bnw.take_along_dim(block_b[:, None, None], 1)[:, 0].double()
     return block_b * _BLOCK + _invert(inside_bw, rest_b)[0]
 
 

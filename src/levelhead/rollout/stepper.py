@@ -102,7 +102,8 @@ class _Product:
         if len(sizes) == 1 and not aside:
             return functional.linear(x, self.weights[0], self.bias)
         found = x.new_empty((sum(sizes), rows)).T if aside else x.new_empty((rows, sum(sizes)))
-        for weight, part in zip(self.weights, found.split(sizes, -1), strict=True):
+        parts = found.split(sizes, -1) if len(sizes) > 1 else (found,)
+        for weight, part in zip(self.weights, parts, strict=True):
             torch.mm(x, weight.T, out=part)
         return found if self.bias is None else found.add_(self.bias)
 
