@@ -69,7 +69,7 @@ class Scenario:
     """A way to break a run.
 
     Attributes:
-        family: Where it starts from: ``workflow`` or ``echo``.
+        family: Where it starts from: ``workflow``, ``browser`` or ``echo``.
         story: What is wrong with it.
         settings: Changes of the recipe.
     """
@@ -95,6 +95,11 @@ SCENARIOS: Mapping[str, Scenario] = {
         "browser",
         "`recipes/browser-deadlock.yaml` as it stands, in a real browser, after a fine-tuning on six pages",
         ("eval.final_items=48",),
+    ),
+    "browser-high-rate": Scenario(
+        "browser",
+        "the same recipe with forty times its learning rate, in a real browser",
+        ("eval.final_items=48", "grpo.steps=15", "grpo.optimizer.learning_rate=2e-2"),
     ),
     "high-rate": Scenario(
         "echo", "thirty times the learning rate", ("grpo.steps=40", "grpo.optimizer.learning_rate=3e-2")
