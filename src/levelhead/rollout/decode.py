@@ -302,7 +302,7 @@ class _Seats:
 
     def leave(self, x: Tensor) -> Tensor:
         """(rows * kv, n, d) of (prompts * kv, seats * n, d)."""
-        return x.view(len(self._row), -1, x.shape[2])[self._seat]
+        return x.view(len(self._row), -1, x.shape[2]).index_select(0, self._seat)
 
 
 def _each_head(x: Tensor, heads: int) -> Tensor:

@@ -314,7 +314,9 @@ def draw(odds_bv: Tensor, uniform_b: Tensor) -> Tensor:
     blocks_bnw = (torch.nn.functional.pad(odds_bv, (0, pad)) if pad else odds_bv).unflatten(1, (-1, _BLOCK))
     mass_bn = blocks_bnw.sum(dim=-1).double()
     block_b, rest_b = _invert(mass_bn, uniform_b.double() * mass_bn.sum(dim=-1))
-    inside_bw = blocks_bnw.take_along_dim(block_b[:, None, None], 1)[:, 0].double()
+    blocks = mass_bn.shape[1]
+    place_b = torch.arange(len(mass_bn), device=mass_bn.device) * blocks + block_b
+    inside_bw = blocks_bnw.reshape(-1, _BLOCK).index_select(0, place_b).double()
     return block_b * _BLOCK + _invert(inside_bw, rest_b)[0]
 
 
