@@ -15,6 +15,9 @@ BLOCK_ELEMENTS = {"cpu": 1 << 20, "other": 1 << 24}
 _ROWS = {"cpu": 1024, "other": 8192}
 """Tokens of a block at most."""
 
+KEPT_ELEMENTS = {"cpu": 1 << 23, "other": 0}
+"""Logits kept for the backward pass, which computes the rest again: 32 MiB in float32 on a CPU."""
+
 
 def token_statistics(
     hidden: Tensor,
@@ -26,12 +29,13 @@ def token_statistics(
     softcap: float | None = None,
     scale: float = 1.0,
     block_elements: int | None = None,
+    kept_elements: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each target and entropy of its distribution, p = softmax(z / temperature).
 
     ``z = cap(scale * (hidden @ weight.T + bias))`` is computed in blocks of tokens and of the vocabulary, forward and
-    again in the backward pass, so that memory grows with a block and not with tokens times vocabulary.  The softmax
-    runs over the blocks online (Milakov and Gimelshein 2018).  Sums run in float32 or better.
+    again in the backward pass, so that memory grows with a block and not with tokens times vocabulary; the first blocks
+    are kept, up to a bound, instead of computed again.  The softmax runs over the blocks online (Milakov and Gimelshein 2018).  Sums run in float32 or better.
     Both outputs are differentiable: with p the distribution and H its entropy,
     ``d logp_y / dz = (1_y - p) / T`` and ``dH / dz = -p (log p + H) / T``; where nothing depends on the entropies, its
     part costs nothing.
@@ -45,6 +49,7 @@ def token_statistics(
         softcap: ``softcap * tanh(z / softcap)`` is applied to the logits (Gemma 2).
         scale: Factor on the logits (Cohere, Granite).
         block_elements: Logits computed at once; by device unless given.
+        kept_elements: Logits kept at most; by device unless given.
 
     Returns:
         (m,) log-probabilities and (m,) entropies in nats, float32 or better.
@@ -54,7 +59,9 @@ def token_statistics(
     kind = "cpu" if hidden.device.type == "cpu" else "other"
     elements = BLOCK_ELEMENTS[kind] if block_elements is None else block_elements
     rows = max(1, min(len(targets), _ROWS[kind], elements))
-    shape = _Shape(temperature, softcap, scale, rows, max(1, elements // rows))
+    kept = KEPT_ELEMENTS[kind] if kept_elements is None else kept_elements
+    trained = torch.is_grad_enabled() and softcap is None  # of capped logits the slope would have to be kept as well
+    shape = _Shape(temperature, softcap, scale, rows, max(1, elements // rows), kept if trained else 0)
     result: tuple[Tensor, Tensor] = _TokenStatistics.apply(hidden, weight, bias, targets, shape)  # type: ignore[no-untyped-call]
     return result
 
@@ -68,6 +75,7 @@ class _Shape:
     scale: float
     rows: int
     columns: int
+    kept: int
 
     @property
     def factor(self) -> float:
@@ -95,10 +103,14 @@ class _Scratch:
 
 
 def _logits(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape, scratch: _Scratch
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape, scratch: _Scratch | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Tempered logits of a block in float32 or better, and the derivative of the soft cap where there is one."""
-    if torch.is_autocast_enabled(hidden.device.type):  # which does not know of results that are given
+    """Tempered logits of a block in float32 or better, and the derivative of the soft cap where there is one.
+
+    They lie in memory of their own if no scratch is given.
+    """
+    # Autocast does not know of results that are given.
+    if scratch is None or torch.is_autocast_enabled(hidden.device.type):
         logits = hidden @ weight.T
     else:
         logits = torch.mm(hidden, weight.T, out=scratch.like(len(hidden), len(weight)))
@@ -126,11 +138,16 @@ class _TokenStatistics(torch.autograd.Function):
         entropy, normalizer = torch.empty_like(logp), torch.empty_like(logp)
         projection = weight.to(hidden.dtype)
         scratch, other = _Scratch(hidden, shape), _Scratch(logp, shape)
+        kept: list[Tensor] = []
+        room = shape.kept if any(ctx.needs_input_grad) else 0
         for rows in _blocks(len(targets), shape.rows):
             top = mass = moment = drawn = logp.new_zeros(0)
             for columns in _blocks(len(weight), shape.columns):
                 part = None if bias is None else bias[columns]
-                logits, _ = _logits(hidden[rows], projection[columns], part, shape, scratch)
+                size = len(targets[rows]) * len(projection[columns])
+                own = size <= room
+                room = room - size if own else 0
+                logits, _ = _logits(hidden[rows], projection[columns], part, shape, None if own else scratch)
                 high = logits.amax(-1)
                 if not columns.start:
                     top, drawn = high, torch.empty_like(high)
@@ -146,32 +163,41 @@ class _TokenStatistics(torch.autograd.Function):
                 odds = torch.exp(logits.sub_(top[:, None]), out=other.like(*logits.shape))
                 mass += odds.sum(-1)
                 moment += odds.mul_(logits).sum(-1)
+                if own:
+                    kept += [logits, top]
             normalizer[rows] = top + mass.log()
             logp[rows] = (drawn - top) - mass.log()
             entropy[rows] = mass.log() - moment / mass
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(hidden, weight, bias, targets, normalizer, entropy)
+        ctx.save_for_backward(hidden, weight, bias, targets, normalizer, entropy, *kept)
         ctx.shape = shape
         return logp, entropy
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, targets, normalizer, entropy = ctx.saved_tensors
+        hidden, weight, bias, targets, normalizer, entropy, *kept = ctx.saved_tensors
         shape: _Shape = ctx.shape
         grad_logp, grad_entropy = grads
         if grad_logp is None:
             grad_logp = torch.zeros_like(normalizer)
         projection = weight.to(hidden.dtype)
-        scratch = _Scratch(hidden, shape)
+        scratch, other = _Scratch(hidden, shape), _Scratch(normalizer, shape)
+        blocks = iter(zip(kept[::2], kept[1::2], strict=True))
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.zeros_like(hidden, dtype=_precise(hidden)) if needs_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=_precise(weight)) if needs_weight else None
+        fresh = torch.empty_like if len(targets) else torch.zeros_like
+        grad_hidden = fresh(hidden, dtype=_precise(hidden)) if needs_hidden else None
+        grad_weight = fresh(weight, dtype=_precise(weight)) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=_precise(bias)) if needs_bias and bias is not None else None
         for rows in _blocks(len(targets), shape.rows):
             for columns in _blocks(len(weight), shape.columns):
                 part = None if bias is None else bias[columns]
-                logits, slope = _logits(hidden[rows], projection[columns], part, shape, scratch)
-                logprobs = logits.sub_(normalizer[rows, None])
+                block = next(blocks, None)
+                if block is None:
+                    logits, slope = _logits(hidden[rows], projection[columns], part, shape, scratch)
+                    logprobs = logits.sub_(normalizer[rows, None])
+                else:
+                    (logits, top), slope = block, None
+                    logprobs = torch.sub(logits, (normalizer[rows] - top)[:, None], out=other.like(*logits.shape))
                 if grad_entropy is None:
                     grad = logprobs.exp_().mul_(-grad_logp[rows, None])
                 else:
@@ -183,18 +209,24 @@ class _TokenStatistics(torch.autograd.Function):
                     grad *= slope
                 cast = grad.to(hidden.dtype)
                 if grad_hidden is not None:
-                    _add_product(grad_hidden[rows], cast, projection[columns])
+                    _add_product(grad_hidden[rows], cast, projection[columns], first=not columns.start)
                 if grad_weight is not None:
-                    _add_product(grad_weight[columns], cast.T, hidden[rows])
+                    _add_product(grad_weight[columns], cast.T, hidden[rows], first=not rows.start)
                 if grad_bias is not None:
                     grad_bias[columns] += grad.sum(0)
         whole = [(grad_hidden, hidden), (grad_weight, weight), (grad_bias, bias)]
-        return (*(None if g is None else g.mul_(shape.factor).to(of.dtype) for g, of in whole), None, None)
+        if shape.factor != 1.0:
+            for total, _ in whole:
+                if total is not None:
+                    total.mul_(shape.factor)
+        return (*(None if total is None else total.to(of.dtype) for total, of in whole), None, None)
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add ``a @ b`` to a total of the same or a better precision, in place."""
-    if total.dtype == a.dtype:
-        total.addmm_(a, b)
+def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
+    """Add ``a @ b`` to a total of the same or a better precision, in place; the first one fills it."""
+    if total.dtype != a.dtype:
+        total.copy_(a @ b) if first else total.add_(a @ b)
+    elif first:
+        torch.mm(a, b, out=total)
     else:
-        total += a @ b
+        total.addmm_(a, b)
