@@ -110,8 +110,9 @@ def test_positions_beyond_the_table_extend_it() -> None:
     for positions in (torch.tensor([0, 3]), torch.tensor([700, 2]), torch.tensor([955, 956])):
         cos, turn = stepper._turns(positions)
         wanted, sine = policy.base.get_decoder().rotary_emb(stepper._embedding, positions[None])
-        assert torch.equal(cos, wanted[0])
-        assert torch.equal(turn.abs(), sine[0].abs())
+        root = stepper._layers[0].scale ** 0.5  # of the scale on products of queries and keys
+        assert torch.equal(cos, wanted[0] * root)
+        assert torch.equal(turn.abs(), sine[0].abs() * root)
 
 
 @pytest.fixture(params=["packed", "aside", "apart"])

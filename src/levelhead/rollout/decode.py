@@ -223,12 +223,12 @@ class _Memory:
     def __init__(self, forest: attention.Forest, paths: Sequence[Tensor], prompt_of: Tensor, budget: int) -> None:
         longest = max(len(path) for path in paths)
         places = torch.stack([torch.nn.functional.pad(path, (longest - len(path), 0)) for path in paths])
-        # (prompts * kv, n, d) and (rows * kv, budget, d), of each layer.
+        # (prompts * kv, n, d) of each layer, and what rows have drawn.
         self._shared: list[Pair] = [
             (keys[0][:, places].transpose(0, 1).flatten(0, 1), values[0][:, places].transpose(0, 1).flatten(0, 1))
             for keys, values in zip(forest.keys, forest.values, strict=True)
         ]
-        self._own: list[Pair] = []
+        self._own: list[tuple[_Room, _Room]] = []
         self._heads = len(self._shared[0][0]) // len(paths)
         real = torch.tensor([[longest - len(path)] for path in paths]) <= torch.arange(longest)
         hidden = torch.zeros(real.shape).masked_fill(~real, -torch.inf).repeat_interleave(self._heads, 0)
@@ -247,32 +247,53 @@ class _Memory:
             self._shared = [(keys[kept], values[kept]) for keys, values in self._shared]
             self._hidden = None if self._hidden is None else self._hidden[kept]
         self._seats = _Seats(self._prompt_of, self._heads)
-        kept = _each_head(rows, self._heads)
-        self._own = [(self._moved(keys, kept), self._moved(values, kept)) for keys, values in self._own]
-
-    def _moved(self, x: Tensor, kept: Tensor) -> Tensor:
-        """The memory's beginning, which now holds what some rows have drawn."""
-        held = x[: len(kept)]
-        held.narrow(1, 0, self.length).copy_(x.narrow(1, 0, self.length).index_select(0, kept))
-        return held
+        self._own = [(keys.of(rows, self.length), values.of(rows, self.length)) for keys, values in self._own]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Store a token's key and value, and attend to the prompt's and the row's own; one query a row."""
         shared = self._shared[layer]
         rows, kv_heads, _, width = key.shape
-        query, key, value = (x.to(shared[0].dtype) for x in (query, key, value))
+        if query.dtype != shared[0].dtype:
+            query, key, value = (x.to(shared[0].dtype) for x in (query, key, value))
         if layer == len(self._own):
-            self._own.append((self._room(key), self._room(value)))
+            self._own.append((_Room.like(key, self._budget), _Room.like(value, self._budget)))
         keys, values = self._own[layer]
-        for room, new in ((keys, key), (values, value)):
-            room.select(1, self.length).view(rows, kv_heads, -1).copy_(new.squeeze(2))
-        own = (keys.narrow(1, 0, self.length + 1), values.narrow(1, 0, self.length + 1))
+        keys.store(self.length, key)
+        values.store(self.length, value)
+        own = (keys.held(self.length + 1), values.held(self.length + 1))
         kernel = _products if query.dtype == torch.float32 else _fused
         found = kernel(query.reshape(rows * kv_heads, -1, width), shared, own, scale, self._hidden, self._seats)
         return found.view(rows, -1, 1, found.shape[-1])
 
-    def _room(self, like: Tensor) -> Tensor:
-        return like.new_empty((like.shape[0] * like.shape[1], self._budget, like.shape[3]))
+
+class _Room:
+    """Keys or values of a layer, of what each row has drawn.
+
+    Args:
+        memory: (rows, kv, budget, d).
+    """
+
+    def __init__(self, memory: Tensor) -> None:
+        self._of_rows, self._of_heads = memory, memory.flatten(0, 1)
+
+    @classmethod
+    def like(cls, new: Tensor, budget: int) -> _Room:
+        """Empty, for a budget of tokens such as a first one, (rows, kv, 1, d)."""
+        return cls(new.new_empty((*new.shape[:2], budget, new.shape[3])))
+
+    def store(self, position: int, new: Tensor) -> None:
+        """Take in a token, (rows, kv, 1, d)."""
+        self._of_rows.narrow(2, position, 1).copy_(new)
+
+    def held(self, length: int) -> Tensor:
+        """(rows * kv, length, d)."""
+        return self._of_heads.narrow(1, 0, length)
+
+    def of(self, rows: Tensor, length: int) -> _Room:
+        """The memory's beginning, which now holds what some rows have drawn."""
+        held = self._of_rows[: len(rows)]
+        held.narrow(2, 0, length).copy_(self._of_rows.narrow(2, 0, length).index_select(0, rows))
+        return _Room(held)
 
 
 class _Seats:
@@ -332,7 +353,8 @@ def _products(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tens
     if hidden is not None:
         to_shared.add_(hidden[:, None])
     to_own = seats.fill(torch.bmm(query, own_keys.mT))
-    weights = torch.cat([to_shared, to_own], -1).mul_(scale).softmax(-1)
+    products = torch.cat([to_shared, to_own], -1)
+    weights = (products if scale == 1.0 else products.mul_(scale)).softmax(-1)
     to_shared, to_own = weights.split([keys.shape[1], own_keys.shape[1]], -1)
     return seats.leave(torch.bmm(to_shared, values)).baddbmm_(seats.leave(to_own), own_values)
 

@@ -58,10 +58,12 @@ class _Turns:
     Args:
         rotary: The model's module for it.
         like: Of the dtype and device of what is turned.
+        scale: On the products of queries and keys; each side carries its root.
     """
 
-    def __init__(self, rotary: Any, like: Tensor) -> None:
+    def __init__(self, rotary: Any, like: Tensor, scale: float) -> None:
         self._rotary, self._like = rotary, like
+        self._factor = scale**0.5
         kind = str(rotary.rope_type)
         self._changes = "dynamic" in kind or kind == "longrope"  # with the longest position it is asked for
         self._table: tuple[Tensor, Tensor] | None = None
@@ -77,17 +79,24 @@ class _Turns:
         return cos.index_select(0, positions), turn.index_select(0, positions)
 
     def _of(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        cos, sin = (part[0] for part in self._rotary(self._like, positions[None]))
+        cos, sin = (part[0] * self._factor for part in self._rotary(self._like, positions[None]))
         half = sin.shape[-1] // 2
         return cos, torch.cat([-sin[..., :half], sin[..., half:]], -1)
 
 
-@dataclass(frozen=True, slots=True)
 class _Product:
-    """Linear layers of one input side by side."""
+    """Linear layers of one input side by side.
 
-    weights: tuple[Tensor, ...]
-    bias: Tensor | None
+    Args:
+        weights: (outputs, d) each.
+        bias: (all outputs,).
+    """
+
+    def __init__(self, weights: tuple[Tensor, ...], bias: Tensor | None) -> None:
+        self.weights, self.bias = weights, bias
+        self._columns = [weight.T for weight in weights]
+        self._sizes = [len(weight) for weight in weights]
+        self._small = sum(weight.numel() for weight in weights) < _SMALL
 
     def __call__(self, x: Tensor) -> Tensor:
         """(n, all outputs) of (n, d).
@@ -95,16 +104,17 @@ class _Product:
         Of few rows it lies in memory with the rows of an output side by side: written so, a product of few rows is
         shared by threads that would otherwise each do all of it.
         """
-        rows, sizes = len(x), [len(weight) for weight in self.weights]
-        aside = _FEWEST_ROWS < rows <= _FEW_ROWS and sum(sizes) * x.shape[1] >= _SMALL and torch.get_num_threads() > 1
+        rows = len(x)
         if rows <= _FEWEST_ROWS:
             x = x.contiguous()
-        if len(sizes) == 1 and not aside:
+        aside = _FEWEST_ROWS < rows <= _FEW_ROWS and not self._small and torch.get_num_threads() > 1
+        if len(self.weights) == 1 and not aside:
             return functional.linear(x, self.weights[0], self.bias)
-        found = x.new_empty((sum(sizes), rows)).T if aside else x.new_empty((rows, sum(sizes)))
-        parts = found.split(sizes, -1) if len(sizes) > 1 else (found,)
-        for weight, part in zip(self.weights, parts, strict=True):
-            torch.mm(x, weight.T, out=part)
+        outputs = sum(self._sizes)
+        found = x.new_empty((outputs, rows)).T if aside else x.new_empty((rows, outputs))
+        parts = found.split(self._sizes, -1) if len(self.weights) > 1 else (found,)
+        for columns, part in zip(self._columns, parts, strict=True):
+            torch.mm(x, columns, out=part)
         return found if self.bias is None else found.add_(self.bias)
 
 
@@ -167,8 +177,11 @@ class Stepper:
         self._keys = int(model.config.num_key_value_heads)
         self._width = int(getattr(model.config, "head_dim", None) or decoder.layers[0].self_attn.head_dim)
         self._embedding = _exactly(model.get_input_embeddings(), nn.Embedding).weight
-        self._turns = _Turns(decoder.rotary_emb, self._embedding)
         self._layers = [self._layer(layer) for layer in decoder.layers]
+        scales = {layer.scale for layer in self._layers}
+        if len(scales) > 1:
+            raise _UnknownShapeError(f"layers of different scales {sorted(scales)}")
+        self._turns = _Turns(decoder.rotary_emb, self._embedding, scales.pop())
         self._norm = _norm(decoder.norm)
         self._head = self._packed(model.get_output_embeddings())
 
@@ -185,18 +198,17 @@ class Stepper:
             (n, v), or (b * t, v).
         """
         rows, length = ids.shape
-        hidden = functional.embedding(ids, self._embedding)
-        cos, turn = (part[:, None] for part in self._turns(positions.flatten()))
-        hidden = hidden.flatten(0, 1)
+        hidden = functional.embedding(ids.flatten(), self._embedding)
+        cos, turn = (part.view(rows, length, 1, -1) for part in self._turns(positions.flatten()))
         for index, layer in enumerate(self._layers):
-            heads = layer.heads(layer.norm(hidden)).contiguous().view(len(hidden), -1, self._width)
-            turned, value = heads.split([self._queries + self._keys, self._keys], 1)
+            heads = layer.heads(layer.norm(hidden)).contiguous().view(rows, length, -1, self._width)
+            turned, value = heads.split([self._queries + self._keys, self._keys], 2)
             if layer.head_norm is not None:
                 turned = layer.head_norm(turned)
-            turned = torch.addcmul(turned * cos, turned.roll(self._width // 2, -1), turn)
+            turned = torch.addcmul(turned * cos, turned.roll(self._width // 2, -1), turn).transpose(1, 2)
             query, key = turned.split([self._queries, self._keys], 1)
-            query, key, value = (x.unflatten(0, (rows, length)).transpose(1, 2) for x in (query, key, value))
-            mixed = branches.attend(index, query, key, value, layer.scale).transpose(1, 2).reshape(len(hidden), -1)
+            mixed = branches.attend(index, query, key, value.transpose(1, 2), 1.0)
+            mixed = mixed.transpose(1, 2).reshape(len(hidden), -1)
             if needed is not None and index + 1 == len(self._layers):
                 mixed, hidden = mixed[needed], hidden[needed]
             hidden = hidden + layer.out(mixed)
