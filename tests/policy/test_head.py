@@ -48,11 +48,15 @@ def in_full(
 
 @pytest.mark.parametrize("options", CASES)
 @pytest.mark.parametrize("block_elements", [1, 33, 1 << 20])
-def test_values_and_gradients_equal_autograd_on_the_full_logits(options: dict, block_elements: int) -> None:
+@pytest.mark.parametrize("kept_elements", [0, 40, 1 << 20])
+def test_values_and_gradients_equal_autograd_on_the_full_logits(
+    options: dict, block_elements: int, kept_elements: int
+) -> None:
     options = dict(options)
     hidden, weight, targets, bias = problem(torch.float64, bias=options.pop("bias", False))
     leaves = [leaf for leaf in (hidden, weight, bias) if leaf is not None]
-    blocks = token_statistics(hidden, weight, targets, bias=bias, block_elements=block_elements, **options)
+    sizes = {"block_elements": block_elements, "kept_elements": kept_elements}
+    blocks = token_statistics(hidden, weight, targets, bias=bias, **sizes, **options)
     whole = in_full(hidden, weight, targets, bias, **options)
     pull = torch.randn(2, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     found = torch.autograd.grad((pull[0] * blocks[0] + pull[1] * blocks[1]).sum(), leaves)
@@ -73,6 +77,35 @@ def test_gradients_equal_finite_differences(options: dict) -> None:
         )
 
     assert torch.autograd.gradcheck(run, leaves)
+
+
+@pytest.mark.parametrize(("kept_elements", "kept"), [(0, 0), (20, 0), (21, 21), (50, 42), (1 << 20, 77)])
+def test_no_more_logits_are_kept_than_allowed(kept_elements: int, kept: int) -> None:
+    hidden, weight, targets, _ = problem(torch.float32, bias=False)
+    saved: list[Tensor] = []
+
+    def save(tensor: Tensor) -> Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        token_statistics(hidden, weight, targets, block_elements=21, kept_elements=kept_elements)  # 7 x 3 logits each
+    assert sum(tensor.numel() for tensor in saved if tensor.ndim == 2) == hidden.numel() + weight.numel() + kept
+
+
+def test_kept_logits_serve_a_second_backward_pass() -> None:
+    hidden, weight, targets, _ = problem(torch.float64, bias=False)
+    logp, entropy = token_statistics(hidden, weight, targets, block_elements=21, kept_elements=50)
+    total = (logp + entropy).sum()
+    first, second = (torch.autograd.grad(total, (hidden, weight), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_no_targets_have_no_gradient() -> None:
+    hidden, weight, targets, bias = problem(torch.float32, bias=True)
+    logp, entropy = token_statistics(hidden[:0], weight, targets[:0], bias=bias)
+    (logp.sum() + entropy.sum()).backward()
+    assert not any(leaf.grad.any() for leaf in (weight, bias))
 
 
 def test_half_precision_inputs_give_float32_statistics() -> None:

@@ -34,8 +34,9 @@ def token_statistics(
     """Log-probability of each target and entropy of its distribution, p = softmax(z / temperature).
 
     ``z = cap(scale * (hidden @ weight.T + bias))`` is computed in blocks of tokens and of the vocabulary, forward and
-    again in the backward pass, so that memory grows with a block and not with tokens times vocabulary; the first blocks
-    are kept, up to a bound, instead of computed again.  The softmax runs over the blocks online (Milakov and Gimelshein 2018).  Sums run in float32 or better.
+    again in the backward pass, so that memory grows with a block and not with tokens times vocabulary; the first
+    blocks are kept, up to a bound, instead of computed again.  The softmax runs over the blocks online (Milakov and
+    Gimelshein 2018).  Sums run in float32 or better.
     Both outputs are differentiable: with p the distribution and H its entropy,
     ``d logp_y / dz = (1_y - p) / T`` and ``dH / dz = -p (log p + H) / T``; where nothing depends on the entropies, its
     part costs nothing.

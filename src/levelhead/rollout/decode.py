@@ -253,7 +253,7 @@ class _Memory:
         """Store a token's key and value, and attend to the prompt's and the row's own; one query a row."""
         shared = self._shared[layer]
         rows, kv_heads, _, width = key.shape
-        if query.dtype != shared[0].dtype:
+        if not query.dtype == key.dtype == value.dtype == shared[0].dtype:
             query, key, value = (x.to(shared[0].dtype) for x in (query, key, value))
         if layer == len(self._own):
             self._own.append((_Room.like(key, self._budget), _Room.like(value, self._budget)))
