@@ -199,7 +199,7 @@ def test_another_architecture_samples_through_its_modules(family: str, config: d
 def test_layers_of_different_scales_sample_through_their_modules() -> None:
     policy = random_policy("Llama", **FAMILIES["Llama"])
     policy.base.get_decoder().layers[-1].self_attn.scaling *= 2
-    assert find_stepper(policy) is None
+    assert stepper_module.make_stepper(policy) is None
 
 
 def test_a_model_that_differs_from_its_stepper_is_found_out(caplog: pytest.LogCaptureFixture) -> None:
