@@ -93,6 +93,22 @@ def test_no_more_logits_are_kept_than_allowed(kept_elements: int, kept: int) -> 
     assert sum(tensor.numel() for tensor in saved if tensor.ndim == 2) == hidden.numel() + weight.numel() + kept
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kept_elements", [21, 50, 1 << 20])
+def test_kept_logits_give_the_gradients_of_logits_computed_again(dtype: torch.dtype, kept_elements: int) -> None:
+    hidden, weight, targets, bias = problem(dtype, bias=True)
+    found = []
+    for kept in (0, kept_elements):
+        logp, entropy = token_statistics(
+            hidden, weight, targets, bias=bias, temperature=0.7, block_elements=21, kept_elements=kept
+        )
+        found.append(torch.autograd.grad((logp - 0.5 * entropy).sum(), (hidden, weight, bias)))
+    size = max(float(grad.abs().max()) for grad in found[0])
+    atol = (1e-6 if dtype == torch.float32 else 2**-7) * size
+    for again, kept in zip(*found, strict=True):
+        torch.testing.assert_close(kept, again, rtol=0, atol=atol)
+
+
 def test_kept_logits_serve_a_second_backward_pass() -> None:
     hidden, weight, targets, _ = problem(torch.float64, bias=False)
     logp, entropy = token_statistics(hidden, weight, targets, block_elements=21, kept_elements=50)
