@@ -226,6 +226,7 @@ class Change:
         most: Largest change of a drawn token's log-probability, in nats.
         entropy: Mean entropy a token before and after, in nats.
         later: Whether it is not the first update of its batch.
+        drift: KL of the policy that the batch's updates began with to that before the step and to that after it.
     """
 
     scale: float
@@ -233,6 +234,7 @@ class Change:
     most: float
     entropy: tuple[float, float]
     later: bool = False
+    drift: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 import torch
 
 from levelhead.api import train
-from levelhead.policy.packing import MicroBatch
+from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Event, Knobs, StepRecord
-from levelhead.training.keeper import alignment
+from levelhead.training.batch import Sample
+from levelhead.training.keeper import alignment, divergence, old_logp
 from levelhead.training.optim import Updater
 from levelhead.watch.guard import LiveGuard
 from small_run import events, metrics, recipe, same_weights, steps
@@ -99,6 +101,42 @@ def test_a_shortened_step_moves_the_policy_less(tmp_path: Path) -> None:
     run(tmp_path, "whole", [whole], **one)
     assert half.changes[0].kl == whole.changes[0].kl
     assert half.changes[1].kl < 0.6 * half.changes[0].kl
+
+
+def test_once_a_batch_has_led_too_far_the_rest_of_it_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs = {"grpo__steps": 2, "grpo__updates_per_batch": 1, "grpo__epochs": 4, "grpo__optimizer__warmup_steps": 0}
+    free = run(tmp_path, "free", guard={"max_kl": 1e9}, **epochs)
+    first = steps(free.folder, "grpo")[0]
+    assert first["guard/drift"] > first["guard/kl"]
+    bound = first["guard/drift"] / 4
+    taken: list[int] = []
+    real = Updater.step
+
+    def step(self: Updater) -> None:
+        taken.append(self.done)
+        real(self)
+
+    monkeypatch.setattr(Updater, "step", step)
+    held = run(tmp_path, "held", guard={"max_kl": 1e9, "max_batch_kl": bound}, **epochs)
+    said = [event for event in events(held.folder) if "left out" in event["message"]]
+    assert [event["step"] for event in said] == [1, 2]
+    for event in said:
+        assert event["evidence"]["drift_before"] <= bound < event["evidence"]["drift"]
+        assert event["evidence"]["drift_after"] <= bound
+    assert len(taken) < 8
+    # The second batch stands where it would in the schedule, whatever was left out of the first.
+    assert next(count for count in taken if count >= 4) == 4
+    assert 3 not in taken
+
+
+def test_one_that_only_looks_on_leaves_nothing_of_a_batch_out(tmp_path: Path) -> None:
+    epochs = {"grpo__steps": 1, "grpo__updates_per_batch": 1, "grpo__epochs": 3}
+    off = run(tmp_path, "off", guard={"policy": "off"}, **epochs)
+    on = run(tmp_path, "on", guard={"policy": "observe", "max_kl": 1e9, "max_batch_kl": 1e-9}, **epochs)
+    assert same_weights(off.model, on.model)
+    assert {event["evidence"]["would"] for event in events(on.folder)} == {"shrink"}
 
 
 def test_weights_are_where_the_scale_puts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +240,22 @@ def test_the_alignment_is_the_cosine_of_merit_and_change() -> None:
     assert alignment(probe, [0.0, 1.0, 0.0], change) is None
     assert alignment(probe, merits, 0 * change) is None
     assert alignment(probe, merits, change * torch.inf) is None
+
+
+def test_a_divergence_is_the_mean_of_the_third_estimator() -> None:
+    before, after = torch.tensor([-1.0, -2.0]), torch.tensor([-0.5, -2.5])
+    assert divergence(before, after) == pytest.approx((math.exp(0.5) - 1.5 + math.exp(-0.5) - 0.5) / 2, rel=1e-6)
+    assert divergence(before, before) == 0
+    assert divergence(before, after * torch.nan) == math.inf
+
+
+def test_old_logprobabilities_follow_the_order_of_the_probe() -> None:
+    def sample(*logprobs: float, old: tuple[float, ...] | None = None) -> Sample:
+        return Sample(TokenSequence((1,), (2,) * len(logprobs)), "one", 0.0, logprobs, 1.0, True, False, old=old)
+
+    chosen = [sample(-1.0), sample(-2.0, -3.0), sample(-4.0, -5.0, old=(-6.0, -7.0))]
+    probe = [_micro((2, 0), (2, 1)), _micro((1,), (2,))]
+    assert old_logp(probe, chosen, torch.zeros(5)).tolist() == [-6.0, -7.0, -1.0, -2.0, -3.0]
 
 
 def _micro(indices: tuple[int, ...], lengths: tuple[int, ...]) -> MicroBatch:

@@ -23,6 +23,8 @@ class Guard(Section):
 
     max_kl: float = Field(0.05, gt=0)
     """Farthest that one optimizer step may move the policy, in nats a token; a longer one is shortened."""
+    max_batch_kl: float | None = Field(None, gt=0)
+    """Farthest that all steps of one batch may move it together; twice ``max_kl`` unless given."""
     probe: int = Field(0, ge=0)
     """Sequences of a batch on which that is measured; 0 takes a 32nd of them, at least 4 and at most 8."""
     max_spike: float = Field(100.0, gt=1)
@@ -49,3 +51,8 @@ class Guard(Section):
     """Rounds in which groups without contrast may give way to others, while most have none."""
     patience: int = Field(60, ge=4)
     """Steps without any gradient, after which the run stops."""
+
+    @property
+    def batch_kl(self) -> float:
+        """Bound on what a batch's steps do together, in nats a token."""
+        return 2 * self.max_kl if self.max_batch_kl is None else self.max_batch_kl

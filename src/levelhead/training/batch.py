@@ -51,6 +51,11 @@ class Sample:
     keep: tuple[float, ...] | None = None
     merit: float = 0.0
 
+    @property
+    def old_logprobs(self) -> tuple[float, ...]:
+        """Log-probabilities of the policy that the batch's updates begin with."""
+        return self.logprobs if self.old is None else self.old
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

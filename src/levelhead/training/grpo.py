@@ -106,10 +106,12 @@ class GrpoTrainer:
         credited, measured = self.creditor.assign(rollouts.groups, scores, self.objective.kl_coefs)
         batch = make_batch(rollouts.groups, credited, scores, self.recipe.loss.top_entropy, rescored=own)
         self.objective.begin()
-        updates = [
-            self._update(step, samples, i, rollouts.temperature, on_policy=own and i == 0)
-            for i, samples in enumerate(self._minibatches(batch, step))
-        ]
+        hands, updates = self._minibatches(batch, step), list[_Update]()
+        for i, samples in enumerate(hands):
+            updates.append(self._update(step, samples, i, rollouts.temperature, on_policy=own and i == 0))
+            if self.keeper and self.keeper.spent:
+                self.updater.leave_out(len(hands) - len(updates))
+                break
         updated = _mean([u.values for u in updates])
         values = {**rollouts.values, **batch.values, **measured, **updated, **self.objective.coefficients()}
         self.objective.control(values)

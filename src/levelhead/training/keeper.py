@@ -50,12 +50,15 @@ class Keeper:
         self._start: list[Tensor] | None = None
         self._kept: list[Tensor] | None = None
         self.values: dict[str, float] = {}
+        self.spent = False
+        """Whether the guard wants no more updates from this batch."""
 
     def begin(self) -> None:
         """Note the weights that a step starts from, and turn the knobs to where the guard wants them."""
         knobs = self.guard.knobs
         self._updater.factor = knobs.learning_rate
         self._objective.knobs = knobs
+        self.spent = False
         if self.guard.corrects:
             self._start = self._copy()
             if self._kept is None:
@@ -77,23 +80,26 @@ class Keeper:
             return []
         old = self._before(later=later)
         before = self._read(probe, plan.temperature)
+        drew = old_logp(probe, chosen, before.logp) if later else before.logp
         self._updater.step()
         whole = self._read(probe, plan.temperature)
-        trials = [_change(1.0, before, whole, later)]
+        trials = [_change(1.0, before, whole, drew, later=later)]
         events: list[Event] = []
         while (decision := self.guard.judge(step, trials)) is not None:
             scale = float(decision.params["scale"])
             self._blend(old, scale / trials[-1].scale)
             after = self._read(probe, plan.temperature) if scale else before
-            trials.append(_change(scale, before, after, later))
+            trials.append(_change(scale, before, after, drew, later=later))
             events = [decision.event]
+            self.spent |= bool(decision.params.get("spent"))
             if not scale:
                 break
-        self.values = {"guard/kl": trials[0].kl, "guard/scale": trials[-1].scale}
+        self.values = {"guard/kl": trials[0].kl, "guard/scale": trials[-1].scale, "guard/drift": trials[-1].drift[1]}
         follows = alignment(probe, [sample.merit for sample in chosen], whole.logp - before.logp)
         if follows is not None:
             self.values["guard/alignment"] = follows
-        return [replace(e, evidence={**e.evidence, "kl_after": trials[-1].kl}) for e in events]
+        left = {"kl_after": trials[-1].kl, "drift_after": trials[-1].drift[1]}
+        return [replace(e, evidence={**e.evidence, **left}) for e in events]
 
     def keep(self, drew: Sequence[Tensor] | None = None) -> None:
         """Remember the weights that drew the batch, if the guard thinks them worth it.
@@ -160,18 +166,43 @@ def find_guard(observers: Sequence[Observer]) -> Guard | None:
     return next((observer for observer in observers if isinstance(observer, Guard)), None)
 
 
-def _change(scale: float, before: _Reading, after: _Reading, later: bool) -> Change:
-    """Measure a change on tokens that the policy drew.
-
-    The KL is estimated by the mean of ``exp(d) - 1 - d``, d being the change of a drawn token's log-probability
-    (Schulman 2020, "Approximating KL divergence", k3): never negative, and exact in expectation where the policy
-    before the step drew the tokens.
-    """
-    change = after.logp - before.logp
-    kl = float((change.clamp(max=LARGEST).exp() - 1 - change).mean())
+def _change(scale: float, before: _Reading, after: _Reading, drew: Tensor, *, later: bool) -> Change:
+    """Measure a step, and with it the way from the policy whose (m,) log-probabilities ``drew`` are."""
+    kl = divergence(before.logp, after.logp)
     known = math.isfinite(kl) and math.isfinite(after.entropy)
-    most = float(change.abs().max()) if known else math.inf
-    return Change(scale, max(kl, 0.0) if known else math.inf, most, (before.entropy, after.entropy), later)
+    most = float((after.logp - before.logp).abs().max()) if known else math.inf
+    drift = divergence(drew, before.logp), divergence(drew, after.logp)
+    return Change(scale, kl if known else math.inf, most, (before.entropy, after.entropy), later, drift)
+
+
+def divergence(before: Tensor, after: Tensor) -> float:
+    """Estimate the KL of one policy to another on drawn tokens.
+
+    The mean of ``exp(d) - 1 - d``, d being the change of a drawn token's log-probability (Schulman 2020,
+    "Approximating KL divergence", k3): never negative, and exact in expectation where the first policy drew them.
+
+    Args:
+        before: (m,) log-probabilities of the first policy.
+        after: (m,) those of the second.
+
+    Returns:
+        Nats a token; infinite where it cannot be told.
+    """
+    change = after - before
+    kl = float((change.clamp(max=LARGEST).exp() - 1 - change).mean())
+    return max(kl, 0.0) if math.isfinite(kl) else math.inf
+
+
+def old_logp(probe: Sequence[MicroBatch], chosen: Sequence[Sample], like: Tensor) -> Tensor:
+    """(m,) log-probabilities that the batch's updates began with, in the order of the probe's tokens.
+
+    Args:
+        probe: Micro-batches of the chosen samples' sequences.
+        chosen: Samples.
+        like: (m,) what is now said of the same tokens.
+    """
+    order = [chosen[index] for micro in probe for index in micro.indices]
+    return torch.tensor([value for sample in order for value in sample.old_logprobs], device=like.device)
 
 
 def alignment(probe: Sequence[MicroBatch], merits: Sequence[float], change: Tensor) -> float | None:

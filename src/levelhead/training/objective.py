@@ -189,7 +189,7 @@ class Objective:
             self.sums["rounding|max"] = tolerance(policy).mean
         old_nt = logp_nt.detach()
         if not plan.on_policy:
-            old_nt = _pad([s.logprobs if s.old is None else s.old for s in members], logp_nt)
+            old_nt = _pad([s.old_logprobs for s in members], logp_nt)
         weight_n1 = torch.tensor([[s.weight] for s in members], device=logp_nt.device)
         mean_nt = mask_nt * weight_n1 / share.tokens
         terms = self._policy_term(members, logp_nt, old_nt, mask_nt, weight_n1, task, plan)

@@ -65,6 +65,10 @@ class Updater:
         self.optimizer.zero_grad(set_to_none=True)
         self.done += 1
 
+    def leave_out(self, steps: int) -> None:
+        """Count steps that are not taken: the schedule goes with the batches."""
+        self.done += steps
+
 
 def lost_gradient(step: int, values: Mapping[str, float]) -> Event:
     """The event of an update that was skipped because its gradient is not finite."""

@@ -17,8 +17,8 @@ from levelhead.watch.guard.region import CODE
 HEALTHY = {"reward": 0.5, "validity": 1.0, "entropy": 1.0, "kl": 0.02, "grad_norm": 0.5, "frac_reward_zero_std": 0.2}
 
 
-def change(kl: float, scale: float = 1.0, *, later: bool = False) -> Change:
-    return Change(scale, kl, 3 * kl, (1.0, 0.9), later)
+def change(kl: float, scale: float = 1.0, *, later: bool = False, drift: tuple[float, float] | None = None) -> Change:
+    return Change(scale, kl, 3 * kl, (1.0, 0.9), later, drift or (0.0, kl))
 
 
 def shown(guard: LiveGuard, rows: Sequence[dict[str, float]], start: int = 1) -> list[Decision]:
@@ -54,6 +54,45 @@ def test_a_long_update_is_shortened_by_the_root_of_what_is_too_much() -> None:
     assert decision.event.step == 7
     assert decision.event.evidence["kl"] == 0.2
     assert decision.event.code == CODE
+
+
+def test_updates_that_together_lead_too_far_are_cut_where_the_batch_ends() -> None:
+    guard = LiveGuard(Bounds(max_kl=0.05, max_batch_kl=0.09))
+    trials = [change(0.04, later=True, drift=(0.04, 0.16))]
+    decision = guard.judge(3, trials)
+    assert decision is not None
+    # From 0.2 to 0.4 on the scale of ways, of which 0.3 is allowed.
+    assert decision.params == {"scale": pytest.approx(0.9 * 0.5), "spent": True}
+    assert (decision.event.evidence["drift"], decision.event.evidence["max_batch_kl"]) == (0.16, 0.09)
+    assert "the rest of the batch is left out" in decision.event.message
+    assert guard.judge(3, [*trials, change(0.01, 0.45, later=True, drift=(0.04, 0.088))]) is None
+
+
+def test_the_tighter_of_both_bounds_decides() -> None:
+    guard = LiveGuard(Bounds(max_kl=0.05, max_batch_kl=0.09))
+    decision = guard.judge(3, [change(0.8, later=True, drift=(0.04, 0.16))])
+    assert decision is not None
+    assert decision.params == {"scale": pytest.approx(0.9 * 0.25), "spent": True}
+    alone = guard.judge(3, [change(0.2, later=True, drift=(0.04, 0.05))])
+    assert alone is not None
+    assert alone.params == {"scale": pytest.approx(0.9 * 0.5), "spent": False}
+
+
+def test_an_update_that_leads_back_stands_however_far_the_batch_has_led() -> None:
+    assert LiveGuard(Bounds()).judge(3, [change(0.04, later=True, drift=(0.5, 0.4))]) is None
+
+
+def test_an_update_beyond_the_batchs_bound_before_it_began_is_undone() -> None:
+    guard, trials = LiveGuard(Bounds()), [change(0.01, later=True, drift=(0.5, 0.6))]
+    while decision := guard.judge(3, trials):
+        scale = decision.params["scale"]
+        trials.append(change(0.01 * scale, scale, later=True, drift=(0.5, 0.5 + 0.1 * scale)))
+    assert trials[-1].scale == 0
+
+
+def test_a_batch_may_lead_twice_as_far_as_one_update_unless_the_recipe_says_how_far() -> None:
+    assert Bounds(max_kl=0.03).batch_kl == pytest.approx(0.06)
+    assert Bounds(max_kl=0.03, max_batch_kl=0.5).batch_kl == 0.5
 
 
 def test_an_update_that_cannot_be_shortened_is_undone() -> None:

@@ -16,10 +16,11 @@ SHORTEST, LONGEST = 0.1, 0.7
 
 
 def judge(step: int, trials: Sequence[Change], bounds: Bounds) -> Decision | None:
-    """Ask for a shorter step where the last trial went too far.
+    """Ask for a shorter step where the last trial went too far, by itself or with those before it on its batch.
 
-    To second order the KL grows with the square of the step, so the next scale is the root of what is allowed over
-    what was measured, a little less; a step that cannot be shortened enough is undone.
+    To second order the KL grows with the square of the way, so the next scale is the root of what is allowed over
+    what was measured, a little less; a step that cannot be shortened enough is undone.  Where the batch's steps
+    together went too far, their ways are taken to add up, and its later steps are left out (``spent``).
 
     Args:
         step: Of the run.
@@ -27,26 +28,49 @@ def judge(step: int, trials: Sequence[Change], bounds: Bounds) -> Decision | Non
         bounds: The recipe's.
     """
     first, last = trials[0], trials[-1]
-    if last.kl <= bounds.max_kl or last.scale <= 0:
+    astray = _astray(last, bounds)
+    if (last.kl <= bounds.max_kl and not astray) or last.scale <= 0:
         return None
-    share = SHORTEST
-    if math.isfinite(last.kl):
-        share = min(max(0.9 * math.sqrt(bounds.max_kl / last.kl), SHORTEST), LONGEST)
-    scale = last.scale * share if len(trials) <= TRIALS else 0.0
+    spent = astray or _astray(first, bounds)
+    scale = last.scale * _share(last, bounds) if len(trials) <= TRIALS else 0.0
+    what, bound = "the update moved the policy by {:.3g} nats a token, more than {:g}", (first.kl, bounds.max_kl)
+    if spent:
+        what = "updates moved the policy by {:.3g} nats a token from the one that drew the batch, more than {:g}"
+        bound = first.drift[1], bounds.batch_kl
+    told = f"{scale:.2g} of the last one stands" if scale else "the last one was undone"
     event = Event(
         step,
         CODE,
         "warning",
-        f"the update moved the policy by {first.kl:.3g} nats a token, more than {bounds.max_kl:g}; "
-        + (f"{scale:.2g} of it stands" if scale else "it was undone"),
+        what.format(*bound) + "; " + told + ("; the rest of the batch is left out" if spent else ""),
         "shrink",
         {
             "kl": first.kl,
             "max_kl": bounds.max_kl,
+            "drift_before": first.drift[0],
+            "drift": first.drift[1],
+            "max_batch_kl": bounds.batch_kl,
             "max_logp_change": first.most,
             "entropy_before": first.entropy[0],
             "entropy_after": first.entropy[1],
             "scale": scale,
         },
     )
-    return Decision("shrink", event, {"scale": scale})
+    return Decision("shrink", event, {"scale": scale, "spent": spent})
+
+
+def _astray(change: Change, bounds: Bounds) -> bool:
+    """Whether a step led on, beyond where the policy that drew the batch is any guide."""
+    before, after = change.drift
+    return after > max(bounds.batch_kl, before)
+
+
+def _share(change: Change, bounds: Bounds) -> float:
+    """Share of a step that has gone too far which would not."""
+    before, after = (math.sqrt(drift) for drift in change.drift)
+    if not math.isfinite(change.kl + after):
+        return SHORTEST
+    share = math.sqrt(bounds.max_kl / change.kl) if change.kl else 1.0
+    if after > before:
+        share = min(share, (math.sqrt(bounds.batch_kl) - before) / (after - before))
+    return min(max(0.9 * share, SHORTEST), LONGEST)
