@@ -84,7 +84,7 @@ def trend(series: Series, scale: float | None = None) -> Trend:
         tau = stats.kendall_z(values)
         sure = stats.ramp(max(z, abs(tau) if tau * gain > 0 else 0.0), 1.5, 4.0)
     strength = sure * matters
-    crash, peak, peak_step, drop_step = _crash(series, sigma, late)
+    crash, peak, peak_step, drop_step = _crash(series, sigma, early, late)
     rise, fall = (strength, 0.0) if gain > 0 else (0.0, strength)
     return Trend(early, late, rise, fall, crash, peak, peak_step, drop_step, unit, n)
 
@@ -96,7 +96,7 @@ def _short_surety(values: list[float], gain: float) -> float:
     return {2: 0.25, 3: 0.5}.get(len(values), 0.6) if same and gain else 0.1
 
 
-def _crash(series: Series, sigma: float, late: float) -> tuple[float, float, float, float]:
+def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[float, float, float, float]:
     values, steps, n = series.values, series.steps, len(series)
     window = stats.edge(n, 0.1, 12)
     smooth = stats.smooth(values, window)
@@ -110,7 +110,9 @@ def _crash(series: Series, sigma: float, late: float) -> tuple[float, float, flo
     lost = drop / max(peak - floor, 1e-12)
     # The highest of n noisy means is high by chance: about sqrt(2 ln n) standard errors.
     bar = 1.5 + math.sqrt(2 * math.log(n))
-    crash = stats.ramp(z, bar, bar + 4) * stats.ramp(lost, 0.25, 0.6)
+    # What had been gained and is lost again counts too, where it is a part of the level that matters.
+    regained = stats.ramp(drop / max(peak - early, 1e-12), 0.4, 0.8) if peak > early else 0.0
+    crash = stats.ramp(z, bar, bar + 4) * max(stats.ramp(lost, 0.25, 0.6), regained * stats.ramp(lost, 0.1, 0.3))
     level = late + 0.5 * drop
     first = next((i for i in range(at, n) if max(smooth[i:]) < level), n - 1)
     start = max(at, first - window + 1)
@@ -140,10 +142,13 @@ class Course:
             return ALL_DRAWN
         if len(rewards):
             return "reward"
-        parts = [s for s in self._history.matching("rewards/") if REWARD_PART.match(s.name) and len(s)]
-        outcome = [s for s in parts if part_kind(_part_name(s.name)) == "outcome"]
-        best = outcome or parts
+        best = self._parts("outcome") or self._parts()
         return max(best, key=len).name if best else "reward"
+
+    def _parts(self, kind: str | None = None) -> list[Series]:
+        """Named rewards, all or those of one kind."""
+        parts = [s for s in self._history.matching("rewards/") if REWARD_PART.match(s.name) and len(s)]
+        return [s for s in parts if kind is None or part_kind(_part_name(s.name)) == kind]
 
     def _held_out(self) -> list[Series]:
         found = [s for s in self._history.matching("eval/") if len(s) >= 2 and _EVAL_SCORE.search(s.name)]
@@ -205,9 +210,11 @@ class Course:
 
     @property
     def near_top(self) -> float:
-        """0 to 1: how close the end stands to the known maximum, where it was climbed to."""
+        """0 to 1: how close the end stands to the known maximum, where it was climbed to and some answers are right."""
         top = None if self.leapt else self.top
-        return stats.ramp(self.reward.late / top, 0.8, 0.95) if top and top > 0 and self.reward.n else 0.0
+        near = stats.ramp(self.reward.late / top, 0.8, 0.95) if top and top > 0 and self.reward.n else 0.0
+        right = [stats.mean(s.values[-stats.edge(len(s)) :]) for s in self._parts("outcome")]
+        return near * stats.ramp(max(right), 0.1, 0.4) if right else near
 
     @property
     def shape(self) -> Literal["rising", "falling", "flat", "unknown"]:

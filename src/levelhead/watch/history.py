@@ -130,6 +130,7 @@ class History:
         first_step: Step of the first row.
         last_step: Step of the last row.
         epochs: First and last position in passes over the data, where the source tells it.
+        epoch_gap: Smallest way from one row to the next, in the same unit.
     """
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
@@ -138,9 +139,19 @@ class History:
         self.capacity = capacity
         self.columns: dict[str, Series] = {}
         self.epochs: tuple[float, float] | None = None
+        self.epoch_gap: float | None = None
         self.rows = 0
         self.first_step = math.nan
         self.last_step = math.nan
+
+    def place(self, epoch: float | None) -> None:
+        """Note where in its passes over the data the newest row stands."""
+        if epoch is None or not math.isfinite(epoch):
+            return
+        first, last = self.epochs or (epoch, epoch)
+        if epoch > last:
+            self.epoch_gap = min(epoch - last, self.epoch_gap or math.inf)
+        self.epochs = (first, epoch)
 
     def append(self, step: float, values: Mapping[str, float]) -> None:
         """Add the readings of one row under canonical names."""

@@ -59,9 +59,7 @@ class Live:
         if row is None or not math.isfinite(step):
             return []
         self.history.append(step, {k: v for k, v in row.values.items() if k not in self._left_out})
-        if row.epoch is not None and math.isfinite(row.epoch):
-            first = self.history.epochs[0] if self.history.epochs else row.epoch
-            self.history.epochs = (first, row.epoch)
+        self.history.place(row.epoch)
         self.diagnosis = diagnose(self.history)
         self.standing = self.standing + 1 if self.diagnosis.verdict == "critical" else 0
         return self._news(self.diagnosis)

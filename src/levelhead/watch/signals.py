@@ -81,6 +81,7 @@ _ALL = (
     Signal("group_size", "rollouts of one prompt", "last"),
     Signal("reward/errors", "share of rollouts whose reward function failed", "max"),
     Signal("gradients/cosine", "cosine between the gradients of two tasks", "min"),
+    Signal("value_loss", "loss of the value function, where there is one"),
     Signal("eval/score", "held-out score"),
 )
 
@@ -89,7 +90,7 @@ SIGNALS: dict[str, Signal] = {signal.name: signal for signal in _ALL}
 REWARD_PART = re.compile(r"^rewards/(?P<name>.+)/mean$")
 """Canonical name of one named reward."""
 
-_STRONG_OUTCOME = re.compile(r"accura|correct|solve|success|pass", re.IGNORECASE)
+_STRONG_OUTCOME = re.compile(r"accura|(?:^|[_/ -])acc(?:$|[_/ -])|correct|solve|success|pass", re.IGNORECASE)
 _FORM = re.compile(
     r"format|length|think|tag|xml|style|repet|language|cosine|brev|concis|reason|step|structure|syntax|cite|json|"
     r"schema|int_reward|penalty|divers",

@@ -446,3 +446,85 @@ def test_the_reward_of_all_that_was_drawn_counts_where_groups_are_redrawn() -> N
     diagnosis = diagnosed(rows)
     assert diagnosis.verdict == "healthy"
     assert "reward-rises" in {clue.key for clue in diagnosis.findings[0].clues}
+
+
+def test_a_flat_reward_counts_once_the_schedule_is_done() -> None:
+    noise = random.Random(3)
+    rows = [{"reward": 0.5 + 0.08 * noise.gauss(0, 1), "learning_rate": 1e-5 * (30 - i) / 30} for i in range(31)]
+    done = diagnosed(rows)
+    assert done.findings[0].code == "no-improvement"
+    assert "schedule-done" in {clue.key for clue in done.findings[0].clues}
+    assert diagnosed([{**row, "learning_rate": 1e-5} for row in rows]).verdict == "healthy"
+
+
+def test_few_rows_of_a_long_run_show_that_it_stands_still() -> None:
+    history = History()
+    for step, reward in ((10, 0.13), (20, 0.14), (30, 0.124), (1250, 0.135), (1260, 0.125)):
+        history.append(step, {"reward": reward, "loss": -0.1})
+    assert diagnose(history).findings[0].code == "no-improvement"
+
+
+def test_held_out_scores_that_stand_still_are_worth_more_than_noisy_rewards() -> None:
+    noise = random.Random(1)
+    history = History()
+    for step in range(0, 101, 4):
+        history.append(step, {"reward": 0.4 + 0.18 * noise.gauss(0, 1)})
+        if step % 12 == 0:
+            history.append(step, {"eval/pass@1": 0.3 + 0.02 * noise.gauss(0, 1)})
+    found = diagnose(history).findings[0]
+    assert found.code == "no-improvement"
+    assert "held-out-flat" in {clue.key for clue in found.clues}
+
+
+def test_gradients_that_grow_while_what_was_gained_is_lost() -> None:
+    rewards = [0.45, 0.5, 0.6, 0.7, 0.75, 0.8, 0.82, 0.78, 0.72, 0.65, 0.58, 0.55, 0.54, 0.53]
+    rows = [{"reward": r, "grad_norm": 4.0 * 1.5**i} for i, r in enumerate(rewards)]
+    assert first(rows) == "gradient-spike"
+    kept = [{"reward": max(rewards[: i + 1]), "grad_norm": 4.0 * 1.5**i} for i, r in enumerate(rewards)]
+    assert diagnosed(kept).verdict == "healthy"
+
+
+def test_a_reward_that_falls_is_no_entropy_explosion_where_entropy_is_low() -> None:
+    rows = [{"reward": 0.8 - 0.04 * i, "entropy": 0.05 + 0.008 * i} for i in range(24)]
+    assert first(rows) != "entropy-explosion"
+    assert first([{**row, "entropy": 10 * row["entropy"]} for row in rows]) == "entropy-explosion"
+
+
+def test_an_entropy_summed_over_tokens_is_no_entropy_a_token() -> None:
+    rows = [{"reward": 0.1 + 0.02 * i, "entropy": 6800.0 + 10 * (i % 5), "grad_norm": 1.0} for i in range(20)]
+    assert finding(diagnosed(rows), "entropy-explosion") is None
+
+
+def test_hardly_any_valid_answer_is_a_template_that_does_not_fit() -> None:
+    rows = [{"validity": 0.03 + 0.005 * (i % 3), "reward": 0.05 + 0.003 * (i % 2)} for i in range(7)]
+    assert first(rows) == "template-mismatch"
+    assert diagnosed([{**row, "validity": 0.4} for row in rows]).verdict == "healthy"
+
+
+def test_a_reward_for_form_alone_is_not_near_the_top() -> None:
+    dead = {"reward": 0.875, "reward_std": 0.0, "rewards/accuracy/mean": 0.0, "rewards/format/mean": 0.875, "loss": 0.0}
+    alive = {**dead, "reward": 0.5, "reward_std": 0.4, "rewards/format/mean": 0.5, "loss": 0.1}
+    rows = [alive if i in (3, 7) else dead for i in range(12)]
+    assert first(rows) == "reward-dead-groups"
+
+
+def test_a_value_function_that_is_not_finite_is_told_of() -> None:
+    row = {"value_loss": math.nan, "reward": 0.6, "grad_norm": 9.8, "policy_loss": -0.01}
+    assert first([row]) == "nonfinite"
+
+
+def test_an_excerpt_is_known_by_the_pace_of_its_epochs() -> None:
+    history = History()
+    epochs = (0.035, 0.037, 0.039, 0.126, 0.128)
+    for step, epoch in enumerate(epochs, 1):
+        history.append(step, {"kl": 0.7, "reward": 0.9, "grad_norm": 0.5})
+        history.place(epoch)
+    assert history.epochs == (0.035, 0.128)
+    assert history.epoch_gap == pytest.approx(0.002)
+    assert diagnose(history).findings[0].code != "logprob-mismatch"
+
+
+def test_few_lengths_that_go_one_way_have_changed() -> None:
+    lengths = [30, 34, 44, 73, 110, 150]
+    rows = [{LENGTH: n, CUT: 0.005 * 2.5**i, "reward": 0.7 + 0.003 * (i % 2)} for i, n in enumerate(lengths)]
+    assert first(rows) in ("length-runaway", "length-truncation")

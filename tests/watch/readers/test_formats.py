@@ -360,3 +360,50 @@ def test_utf16_logs_of_a_redirected_windows_shell(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text("{'loss': 0.1, 'reward': 0.5}\n{'loss': 0.1, 'reward': 0.6}\n", encoding="utf-16")
     assert column(read(path).history, "reward") == [(1, 0.5), (2, 0.6)]
+
+
+def test_words_and_numbers_between_commas(tmp_path: Path) -> None:
+    row = (
+        "Iter {}: Train loss 0.000, Total rewards mean {}, Total rewards std 0.5, Grouped rewards mean {}, "
+        "Grouped rewards std 0.25, KL {}, accuracy_reward_func mean 0.125, accuracy_reward_func std 0.3, "
+        "Learning Rate 1.000e-05, It/sec 0.1\n"
+    )
+    history = load(tmp_path, row.format(10, 0.5, 0.5, 0.01) + row.format(20, 0.6, 0.6, 0.02)).history
+    assert column(history, "reward") == [(10, 0.5), (20, 0.6)]
+    assert column(history, "reward_std") == [(10, 0.25), (20, 0.25)]
+    assert column(history, "rewards/accuracy/mean") == [(10, 0.125), (20, 0.125)]
+    assert column(history, "learning_rate") == [(10, 1e-5), (20, 1e-5)]
+    assert [kl for _, kl in column(history, "kl")] == [0.01, 0.02]
+
+
+def test_checkpoints_in_the_first_column_are_steps_and_their_scores_held_out(tmp_path: Path) -> None:
+    text = "  checkpoint     pass@1   pass@8\n  base-model      31.1%    76.9%\n  ckpt-20         34.5%    78.7%\n"
+    history = load(tmp_path, text + "  ckpt-40         50.0%    84.4%\n").history
+    assert column(history, "eval/pass@1") == [(20, pytest.approx(0.345)), (40, 0.5)]
+    assert column(history, "eval/pass@8")[1] == (40, pytest.approx(0.844))
+
+
+def test_windows_of_calls_and_headings_in_code_type(tmp_path: Path) -> None:
+    text = "| calls | mean `reward` of all | strict acc |\n|---|---|---|\n| 0-14 | 1.5 | 0.9 |\n"
+    text += "| 30\u201344 | **3.8** | **0.5** |\n"
+    history = load(tmp_path, text).history
+    assert column(history, "reward") == [(14, 1.5), (44, 3.8)]
+    assert column(history, "rewards/strict acc/mean") == [(14, 0.9), (44, 0.5)]
+
+
+def test_counts_of_groups_are_shares_where_the_row_says_of_how_many(tmp_path: Path) -> None:
+    text = "step,score,batch/solve_none,batch/solve_all,batch/solve_partial\n1,0.1,48,1,15\n2,0.2,32,0,32\n"
+    history = load(tmp_path, text, "log.csv").history
+    assert column(history, "dead_groups/all_failed") == [(1, 0.75), (2, 0.5)]
+    assert column(history, "dead_groups/all_solved") == [(1, pytest.approx(1 / 64)), (2, 0.0)]
+    text = '{"step": 1, "mean_reward": 0.6, "groups_skipped": 5, "groups_total": 8}\n'
+    history = load(tmp_path, text + text.replace(": 1,", ": 2,"), "log.jsonl").history
+    assert column(history, "frac_reward_zero_std") == [(1, 0.625), (2, 0.625)]
+
+
+def test_a_count_of_groups_alone_is_no_share(tmp_path: Path) -> None:
+    text = "step,score,batch/solve_none,batch/solve_all\n1,0.1,48,1\n2,0.2,47,0\n"
+    history = load(tmp_path, text, "log.csv").history
+    assert not column(history, "dead_groups/all_failed")
+    # Beside a count a 1 is one group, and not all of them.
+    assert (1, 1.0) not in column(history, "dead_groups/all_solved")

@@ -45,7 +45,8 @@ def test_raw_keys_lead_to_their_signal(raw: str, name: str) -> None:
     [
         "critic/grad_norm",
         "critic/lr",
-        "critic/vf_loss",
+        "critic/vpred_mean",
+        "critic/vf_explained_var",
         "eval_loss",
         "eval_runtime",
         "timing_s/gen",

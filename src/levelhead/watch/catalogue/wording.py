@@ -138,7 +138,10 @@ CLUES: dict[str, Text] = {
         "from the first row answers neither end nor score", "从第一行起回答既不结束也不得分"
     ),
     "never-finite": Text("{metric} is never finite ({rows:.0f} rows)", "{metric} 从未有限（{rows:.0f} 行）"),
-    "never-valid": Text("no answer parses in {rows:.0f} rows", "{rows:.0f} 行中没有一条能解析"),
+    "never-valid": Text(
+        "hardly an answer parses in {rows:.0f} rows ({share:.0%} at best)",
+        "{rows:.0f} 行中几乎没有能解析的（最多 {share:.0%}）",
+    ),
     "no-harm-after-spike": Text("nothing moved for good after the spikes", "尖峰之后没有什么发生持久变化"),
     "not-finite-at-first": Text(
         "{metric} was not finite in the first {rows:.0f} rows only", "只有开头 {rows:.0f} 行的 {metric} 非有限"
@@ -186,6 +189,13 @@ CLUES: dict[str, Text] = {
     "reward-flat-for": Text(
         "after {rows:.0f} rows the reward is {late:.3g}, it began at {early:.3g}",
         "{rows:.0f} 行之后奖励为 {late:.3g}，起初为 {early:.3g}",
+    ),
+    "held-out-flat": Text(
+        "{metric} stands at {late:.3g} after {rows:.0f} evaluations, it began at {early:.3g}",
+        "{rows:.0f} 次评测之后 {metric} 为 {late:.3g}，起初为 {early:.3g}",
+    ),
+    "schedule-done": Text(
+        "the learning rate has come to the end of its schedule: no more is to come", "学习率计划已走完：不会再有提升"
     ),
     "reward-near-top": Text("the reward is near its maximum ({value:.3g})", "奖励接近最高值（{value:.3g}）"),
     "reward-not-finite": Text("the reward was not finite in {rows:.0f} rows", "{rows:.0f} 行奖励非有限"),

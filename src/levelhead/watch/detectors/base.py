@@ -16,6 +16,7 @@ PRIOR = -3.0
 """Log-odds of any one finding before a reading is looked at: one run in twenty."""
 
 _MAX_READINGS = 8
+_NATS = 14.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,9 @@ class View:
         if history.epochs is None or history.rows < 2:
             return True
         first, last = history.epochs
-        return first <= max(0.05, 4 * (last - first) / (history.rows - 1))
+        gap = history.epoch_gap or (last - first) / (history.rows - 1)
+        # Sources that round to two digits begin at 0.0 or 0.01 whatever the gap.
+        return first <= max(0.02, 4 * gap)
 
     @property
     def supervised(self) -> bool:
@@ -148,9 +151,12 @@ class View:
 
     @property
     def entropy(self) -> Series:
-        """The entropy, where the column holds one: a negative one is a loss term, a constant 0 a placeholder."""
+        """The entropy a token, where the column holds it: a negative one is a loss term, a constant 0 a placeholder."""
         column = self.series("entropy")
         if len(column) and (min(column.values) < -1e-6 or max(column.values) <= 0):
+            return Series("entropy")
+        if len(column) and stats.median(column.values) > _NATS:
+            # More than the logarithm of any vocabulary: a sum over tokens.
             return Series("entropy")
         return column
 

@@ -10,7 +10,10 @@ from levelhead.watch.detectors.base import Suspicion, View
 from levelhead.watch.detectors.policy import aftermath
 from levelhead.watch.history import Series
 
-_WEIGHTS = {"loss": 8.0, "grad_norm": 8.0, "policy_loss": 8.0, "kl": 6.0, "ppo_kl": 4.5, "entropy": 5.0, "reward": 5.0}
+_WEIGHTS = {
+    "loss": 8.0, "grad_norm": 8.0, "policy_loss": 8.0, "value_loss": 7.0, "kl": 6.0, "ppo_kl": 4.5, "entropy": 5.0,
+    "reward": 5.0,
+}  # fmt: skip
 _SPIKE = 10.0
 _STILL = 1e-8
 
@@ -97,7 +100,7 @@ class GradientSpike:
                 case.add(-1.0, "no-harm-after-spike")
                 if len(spikes) <= max(2, 0.03 * n):
                     case.severity = "info"
-        self._growth(case, gradient)
+        self._growth(case, view, gradient)
         case.add(-2.5 * view.course.learned, "reward-rises")
         case.show(gradient, *(steps[i] for i in sorted({max(0, worst - 1), worst, top, n - 1})))
         yield case
@@ -115,7 +118,7 @@ class GradientSpike:
             case.add(-2.5 * view.course.learned, "reward-rises")
             yield case.show(loss, loss.steps[0], loss.steps[size.index(top)], loss.steps[-1])
 
-    def _growth(self, case: Suspicion, gradient: Series) -> None:
+    def _growth(self, case: Suspicion, view: View, gradient: Series) -> None:
         n = len(gradient)
         if n < 4:
             if n >= 2 and gradient.values[-1] > 100 * gradient.values[0] and gradient.values[-1] > 100:
@@ -124,7 +127,9 @@ class GradientSpike:
         m = stats.edge(n, 0.12)
         early, late = stats.median(gradient.values[: 2 * m]), stats.median(gradient.values[-m:])
         if late > 2 and early > 0:
-            case.add(2.6 * stats.ramp(math.log10(late / early), 0.8, 1.5), "gradient-grew", early=early, late=late)
+            grown = stats.ramp(math.log10(late / early), 0.8, 1.5)
+            case.add(2.6 * grown, "gradient-grew", early=early, late=late)
+            case.add(2.0 * grown * view.course.lost, "reward-falls", value=view.course.reward.late)
 
 
 def _worst_few(spikes: list[int], ratios: list[float]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from levelhead.watch import stats
 from levelhead.watch.detectors.base import Suspicion, View, crossing
@@ -95,7 +95,7 @@ class Lengths:
         early, late = stats.median(mean.values[:m]), stats.median(mean.values[-m:])
         few = {2: 0.5, 3: 0.8}.get(n, 1.0)
         highest = max(late, 0.8 * max(smooth))
-        up, down = (few * stats.surety(mean.values, end - early, m) for end in (highest, late))
+        up, down = (few * _sure(mean.values, end - early, m) for end in (highest, late))
         yield self._runaway(view, mean, cut, max(early, 1.0), highest, up)
         yield self._shrink(view, mean, max(early, 1.0), max(late, 1.0), down)
 
@@ -171,3 +171,11 @@ class Lengths:
         case.first_step = steps[n - tail]
         case.setup = tail == n
         return case.show(mean, case.first_step, mean.steps[-1])
+
+
+def _sure(values: Sequence[float], gap: float, window: int) -> float:
+    """How plainly lengths have changed: against their noise, or, where they are few, by going one way throughout."""
+    plain = stats.surety(values, gap, window)
+    if len(values) >= 12:
+        return plain
+    return max(plain, stats.ramp(math.copysign(1, gap) * stats.kendall_z(values), 1.5, 2.5))

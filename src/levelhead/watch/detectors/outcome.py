@@ -89,21 +89,27 @@ class NoImprovement:
         course = view.course
         reward = course.reward
         series = view.series("reward", course.source)
-        if reward.n < 6:
+        if reward.n < 4:
             return
         case = Suspicion("no-improvement", first_step=series.steps[0])
-        reached = stats.ramp(reward.n * series.stride, 40, 160)
-        # Flat is proven only where a gain that matters would have stood out of the noise.
-        error = stats.noise(series.values) * math.sqrt(12 / reward.n)
-        proven = stats.ramp((abs(reward.late - reward.early) + 2 * error) / reward.scale, 0.5, 0.25)
+        steps = max(reward.n * series.stride, series.steps[-1] - series.steps[0])
+        finished = _schedule_done(view.series("learning_rate"))
+        reached = max(stats.ramp(steps, 40, 160), finished)
+        held_out = max((s for name in course.held_out if len(s := view.series(name)) >= 5), key=len, default=None)
+        proven = max(_proven_flat(series, course.top), _proven_flat(held_out, 1.0) if held_out else 0.0)
         flat = (1 - reward.rise) * (1 - course.learned) * (0.4 + 0.6 * proven)
         case.add(
-            (0.8 * (reward.n >= 20) + 2.2 * reached) * flat,
+            (0.8 * (reward.n >= 20) + 2.2 * reached + 0.6 * stats.ramp(steps, 160, 600)) * flat,
             "reward-flat-for",
             rows=reward.n,
             early=reward.early,
             late=reward.late,
         )
+        case.add(0.6 * finished * flat, "schedule-done")
+        if held_out:
+            early, late = ends(held_out)
+            weight = 1.4 * max(reached, stats.ramp(len(held_out), 4, 10)) * flat * _proven_flat(held_out, 1.0)
+            case.add(weight, "held-out-flat", metric=held_out.name, rows=len(held_out), early=early, late=late)
         if reward.fall > 0.3:
             lost = abs(reward.early - reward.late) / max(abs(reward.early), reward.scale, 1e-9)
             case.add(2.5 * reward.fall * stats.ramp(lost, 0.15, 0.6), "reward-falls", value=reward.late)
@@ -240,6 +246,26 @@ class TaskBalance:
             )
         case.show(worst, worst.steps[0], worst.steps[-1])
         return case.show(best, best.steps[0], best.steps[-1])
+
+
+def _schedule_done(rate: Series) -> float:
+    """0 to 1: how surely a decaying learning rate has come to its end, and the run with it."""
+    if len(rate) < 4 or max(rate.values) <= 0:
+        return 0.0
+    falling = rate.values[-1] <= min(rate.values[len(rate) // 2 :])
+    return stats.ramp(rate.values[-1] / max(rate.values), 0.1, 0.03) if falling else 0.0
+
+
+def _proven_flat(series: Series, top: float | None) -> float:
+    """0 to 1: how surely a gain that matters (a part of the room above, or of the level) would have been seen."""
+    n = len(series)
+    if n < 4:
+        return 0.0
+    m = stats.edge(n)
+    early, late = stats.mean(series.values[:m]), stats.mean(series.values[-m:])
+    room = top - early if top is not None else max(abs(early), stats.noise(series.values))
+    error = stats.noise(series.values) * math.sqrt(12 / n)
+    return stats.ramp((late - early + 2 * error) / max(room, 1e-12), 0.5, 0.25)
 
 
 def _level(series: Sequence[Series], at: int) -> float:

@@ -106,13 +106,16 @@ class EntropyExplosion:
         late = max(late, stats.quantile(entropy.values[-max(1, len(entropy) // 4) :], 0.75))
         case = Suspicion("entropy-explosion")
         rise = math.log(max(late, _FLOOR) / max(early, _FLOOR))
-        case.add(2.8 * stats.ramp(rise, math.log(1.7), math.log(4)), "entropy-rose", early=early, late=late)
+        # Little entropy that has become several times as much is still little.
+        noisy = stats.ramp(late, 0.15, 0.5)
+        weight = 2.8 * (0.4 + 0.6 * noisy) * stats.ramp(rise, math.log(1.7), math.log(4))
+        case.add(weight, "entropy-rose", early=early, late=late)
         if rise > math.log(1.5):
             case.add(1.6 * stats.ramp(late - early, 0.3, 2.0), "entropy-rose-by", nats=late - early)
             case.add(1.0 * stats.ramp(late, 2.0, 4.0), "entropy-high", late=late)
-            case.add(2.2 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
+            case.add(2.2 * noisy * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
             if course.known and course.learned < 0.2:
-                case.add(0.5, "reward-flat")
+                case.add(0.5 * noisy, "reward-flat")
         else:
             # Uniform over a few hundred tokens at every position: no language is that open.
             case.add(2.6 * stats.ramp(late, 3.0, 4.5) + 1.4 * stats.ramp(late, 4.5, 7.0), "entropy-high", late=late)

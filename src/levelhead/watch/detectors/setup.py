@@ -226,8 +226,11 @@ class TemplateMismatch:
         """Look for a form reward or validity at zero throughout while outcomes are right or lengths look normal."""
         case = Suspicion("template-mismatch", setup=True)
         valid = view.series("validity")
-        if len(valid) >= 2 and max(valid.values) <= 0.02:
-            case.add(3.6 if len(valid) >= 4 else 2.4, "never-valid", rows=len(valid))
+        if len(valid) >= 2 and max(valid.values) <= 0.15:
+            hardly = stats.ramp(max(valid.values), 0.15, 0.05)
+            case.add(
+                (3.6 if len(valid) >= 4 else 2.4) * hardly, "never-valid", rows=len(valid), share=max(valid.values)
+            )
             case.first_step = valid.steps[0]
             case.show(valid, valid.steps[0], valid.steps[-1])
         right = max((max(s.values) for s in view.parts("outcome")), default=0.0)

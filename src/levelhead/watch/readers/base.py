@@ -184,6 +184,7 @@ def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -
         step = None
     if abs(values.get("step_time", 0.0)) > _UNIX_TIME:
         del values["step_time"]
+    _shares(values)
     for name in _FRACTIONS & values.keys():
         if not -1e-6 <= values[name] <= 1.0 + 1e-6 and math.isfinite(values[name]):
             # A count under a fraction's name: its scale is unknown, and a reader never invents one.
@@ -191,6 +192,24 @@ def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -
     if evaluation:
         values = {f"eval/{name}": v for name, v in values.items() if name == "reward" or name.startswith("rewards/")}
     return Row(step, values, epoch, line) if values and _enough(values, least) else None
+
+
+def _shares(values: dict[str, float]) -> None:
+    """Counts of groups become shares where the row tells of how many; counts alone are nobody's share."""
+    mixed, total = values.pop("groups/mixed", None), values.pop("groups/count", None)
+    dead = values.pop("dead_groups/count", None)
+    if dead is not None and total and 0 <= dead <= total:
+        values.setdefault("frac_reward_zero_std", dead / total)
+    sides = [name for name in ("dead_groups/all_failed", "dead_groups/all_solved") if name in values]
+    if mixed is not None and len(sides) == 2:
+        total = mixed + sum(values[name] for name in sides)
+    counts = [values[name] for name in sides]
+    if not any(count > 1 for count in (*counts, mixed or 0)):
+        return
+    for name in sides:
+        count = values.pop(name)
+        if total and 0 <= count <= total:
+            values[name] = count / total
 
 
 def _enough(values: Mapping[str, float], least: int) -> bool:

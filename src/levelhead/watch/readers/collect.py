@@ -60,7 +60,7 @@ class Collector:
             if self._first_epoch is None:
                 self._first_epoch = row.epoch
             self._last_epoch = row.epoch
-            self.history.epochs = (self._first_epoch, row.epoch)
+            self.history.place(row.epoch)
 
     def _next(self) -> float:
         return 1.0 if math.isnan(self._last_step) else self._last_step + 1

@@ -30,10 +30,11 @@ _COMMON: dict[str, str] = {
     "train_reward, env/reward, env/all/reward/total, rewards, rew, rm, objective/scores, objective/rlhf_reward, "
     "episode_reward, score, mean_score, score_mean, avg_score, scores, mean reward, average reward, batch_reward, "
     "reward_avg, r_mean, 奖励, 平均奖励, total reward, ep_reward, return_mean, mean_return, "
-    "reward/avg_total_reward, avg_total_reward",
+    "reward/avg_total_reward, avg_total_reward, total rewards mean, total_rewards_mean, total_r_mean, proxy rm, "
+    "proxy reward, rm score, rm_score, reward model, rm reward",
     "reward_std": "reward_std, group_reward_std, reward/std, rewards/std, std_reward, rewards_std, rstd, "
     "critic/score/std, critic/rewards/std, within_group_std, group_std, reward_group_std, std(reward), reward std, "
-    "rew_std, mean_group_std, 奖励标准差",
+    "rew_std, mean_group_std, 奖励标准差, grouped rewards std, grouped_rewards_std, group_r_std",
     "reward/max": "critic/score/max, reward/max, rewards/max, reward_max, max_reward, rew_max, best_reward, "
     "rollout/reward_max",
     "reward/min": "critic/score/min, reward/min, rewards/min, reward_min, min_reward, rew_min, rollout/reward_min",
@@ -42,7 +43,12 @@ _COMMON: dict[str, str] = {
     "dead_groups_frac, dead_frac, degenerate_frac, zero_adv_frac, frac_zero_adv, dead%, dead, dead groups, "
     "zero std, zero-std, zero_std_groups, frac_zero_advantage, zero_advantage_frac, uniform_groups, "
     "1-dynamic_filtering_pass_rate, 1-baseline_reward/pct_mixed, 1-train/agg/all/solved_some, 1-solved_some, "
-    "1-effective_group_ratio, 1-frac_mixed, 1-frac_informative",
+    "1-effective_group_ratio, 1-frac_mixed, 1-frac_informative, frac_groups_skipped, skipped_frac, degenerate_rate, "
+    "degenerate_ratio",
+    "dead_groups/count": "groups_skipped, n_dead_groups, num_dead_groups, dead_group_count, skipped_groups, "
+    "n_groups_skipped, degenerate_groups, num_degenerate_groups",
+    "groups/count": "groups_total, n_groups, num_groups, total_groups",
+    "groups/mixed": "batch/solve_partial, solve_partial, solved_partial",
     "dead_groups/all_failed": "dead_groups/all_failed, baseline_reward/pct_0, train/agg/all/solved_none, solved_none, "
     "all_failed, frac_all_failed, batch/solve_none, all_fail_frac, frac_all_zero, all_wrong, frac_all_wrong",
     "dead_groups/all_solved": "dead_groups/all_solved, baseline_reward/pct_1, train/agg/all/solved_all, solved_all, "
@@ -94,7 +100,11 @@ _COMMON: dict[str, str] = {
     "generation_truncated, stop_condition/generation_truncated, trunc_frac, trunc_ratio, truncated_fraction, "
     "hit_max_len, max_len_ratio, 1-natural_termination_rate, 1-eos_rate, 1-finished_ratio, "
     "1-val/stop_rate, length_cap_rate, clip%",
-    "validity": "validity, valid, validity, valid_ratio, valid_rate, valid_fraction, "
+    "validity": "validity, valid, valid_ratio, valid_rate, valid_fraction, env/ratio_of_valid_action, "
+    "ratio_of_valid_action, episode/valid_action_ratio, valid_action_ratio, valid_action_rate, valid_actions, "
+    "valid_format_ratio, format_valid_ratio, format_validity, valid_json_rate, json_valid_rate, json_validity, "
+    "valid_response_ratio, valid_answer_ratio, 1-env/invalid_action/ratio, 1-invalid_action_ratio, "
+    "1-invalid_action_rate, "
     "parse_rate, parse_success, frac_valid, format_ok_rate, valid%, parsed, 1-fallback, 1-fallback_rate, "
     "1-invalid_rate, "
     "1-parse_error_rate, 1-parse_fail_rate, 1-invalid, 1-parse_failures, 1-invalid_ratio",
@@ -126,6 +136,7 @@ _COMMON: dict[str, str] = {
     "group_size": "group_size, num_generations",
     "reward/errors": "reward/errors, reward_errors, train/agg/all/has_error/mean, error, errors, reward_error_rate, "
     "judge_error_rate, judge_errors, grader_error_rate",
+    "value_loss": "value_loss, critic/vf_loss, vf_loss, critic_loss, critic/loss, loss/value_avg, critic/value_loss",
     "gradients/cosine": "gradients/cosine, grad_cosine, gradient_cosine, grad_cos",
 }
 
@@ -154,13 +165,14 @@ _PART_TRL = re.compile(r"^rewards/(?P<name>.+)/mean$")
 _PART_STD = re.compile(r"^rewards/(?P<name>.+)/std$")
 _PART_CRITIC = re.compile(r"^critic/(?P<name>\w*(?:score|reward)s?)/mean$")
 _PART_AFFIX = re.compile(
-    r"^(?:(?P<a>[\w@. -]+?)[_ /](?:reward|rew|score|rwd)(?:_?mean|_?avg|/mean)?|"
+    r"^(?:(?P<a>[\w@. -]+?)[_ /](?:reward|rew|score|rwd)(?:_fn|_func|_function)?(?:[_/ ]?mean|_?avg)?|"
     r"(?:reward|rew|r|score)[_/](?P<b>[\w@. -]+))$"
 )
 _PART_BARE = re.compile(
-    r"^(?:(?:train|mean|avg|batch)[_/ ])?(?P<name>acc|accuracy|corr|correct|correctness|correct_rate|correct%|"
-    r"solve_rate|"
-    r"solved|success|success_rate|win_rate|pass_rate|pass@?1|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
+    r"^(?:(?:train|mean|avg|batch|rollout)[_/ ])?(?P<name>"
+    r"(?:(?:strict|loose|exact|final|answer|outcome|format-blind)[_ ])?"
+    r"(?:acc|accuracy|corr|correct|correctness|correct_rate|correct%)|solve_rate|"
+    r"solved|success|success_rate|win_rate|pass_rate|pass@?\d+|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
     r"acc%|frac_correct|正确率)(?:_mean|/mean|_avg)?$"
 )
 _PART_NOT = re.compile(

@@ -147,6 +147,17 @@ def piped_pairs(text: str) -> Pairs | None:
     return pairs if len(pairs) >= 2 else None
 
 
+def listed_pairs(text: str) -> Pairs:
+    """``Iter 20: Train loss 0.1, Total rewards mean 0.8, KL 0.0`` (mlx): words and a number between commas."""
+    start, colon, rest = text.partition(": ")
+    mark = step_mark(start) if colon else None
+    segments = (rest if mark else text).split(", ")
+    if len(segments) < 4:
+        return []
+    pairs = [pair for segment in segments for pair in _lone(segment)]
+    return [*pairs, mark] if mark and 2 * len(pairs) > len(segments) else []
+
+
 def _lone(segment: str) -> Pairs:
     match = _SEGMENT.match(segment.strip())
     return [(match.group("key").strip(), match.group("value"))] if match else []

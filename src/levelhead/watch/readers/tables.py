@@ -12,6 +12,13 @@ from levelhead.watch.readers.values import NotANumberError, parse_pair
 _RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
 _RANGE = re.compile(r"^\s*\**\s*(\d+)\s*[\u2013\u2014-]\s*(\d+)\s*\**\s*$")
 _RUN_METRIC = re.compile(r"^(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?$")
+_TIME = re.compile(
+    r"^(?:check-?points?|ckpts?|calls?|windows?|batch(?:es)?|(?:[\w-]+ )?(?:steps?|iter\w*|updates?))\b.*$", re.I
+)
+"""Headings of a first column that tells when a row was, under a name that is no step's."""
+_WHEN = re.compile(r"(\d+)\W*$")
+_SAVED = re.compile(r"^(?:check-?points?|ckpts?)\b", re.I)
+_CODE = re.compile(r"`([^`]+)`")
 _CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
 _MAX_COLUMNS = 2000
@@ -43,6 +50,7 @@ class Table:
         self._header: list[str | None] = []
         self._separator = ""
         self._fixed = False
+        self._timed = False
         self._notebook = False
         self.other_runs: list[str] = []
 
@@ -83,6 +91,10 @@ class Table:
         if not useful or (len(targets) < 2 and len(cells) > 2) or any(_is_number(cell) for cell in cells):
             return False
         self._header, self._fixed = names, False
+        self._timed = bool(names[0] and _TIME.match(names[0]) and "step" not in targets)
+        if self._timed and names[0] and _SAVED.match(names[0]):
+            # Checkpoints are scored when they are done: what their table shows is held out.
+            self._header = [f"eval/{name}" if name and name != names[0] else name for name in names]
         self._notebook = any(name and name.lower() == "training loss" for name in names)
         return True
 
@@ -101,9 +113,14 @@ class Table:
             elif cell.lower() == "value" and self._value_name:
                 names.append(self._value_name)
             else:
-                names.append(cell.strip("*` "))
+                names.append(self._name(cell))
         self.other_runs = runs[1:]
         return names
+
+    def _name(self, cell: str) -> str:
+        """A heading without its dress; a metric in code type wins over words around it."""
+        plain, code = cell.strip("*` "), _CODE.search(cell)
+        return code.group(1) if code and not self._translator.known(plain) else plain
 
     def row(self, line: str, number: int) -> tuple[bool, Row | None]:
         """Read a line under the header.
@@ -125,11 +142,16 @@ class Table:
     def cells(self, cells: Sequence[str], number: int) -> Row | None:
         """The row of ready-made cells."""
         pairs = []
-        for name, cell in zip(self._header, cells, strict=False):
+        for i, (name, cell) in enumerate(zip(self._header, cells, strict=False)):
             if name is None or not cell:
                 continue
             span = _RANGE.match(cell)
-            if span and "step" in name.lower():
+            if i == 0 and self._timed:
+                when = span.group(2) if span else (found.group(1) if (found := _WHEN.search(cell)) else None)
+                if when is None:
+                    return None
+                pairs.append(("step", when))
+            elif span and "step" in name.lower():
                 pairs.append((name, span.group(2)))
             elif not (self._notebook and cell == "0" and name.lower() == "entropy"):
                 # There an integer 0 is the placeholder for an entropy that was not logged.

@@ -170,6 +170,13 @@ class TextReader:
         known = [pair for pair in pairs if self._translator.known(pair[0])]
         mark = shapes.step_mark(text)
         values = {self._canonical(key) for key, _ in known} - {"step", "epoch"}
+        listed = shapes.listed_pairs(text) if mark and len(values) < 3 else []
+        if sum(self._translator.known(key) for key, _ in listed) > len(known):
+            row = self._translator.row(listed, self._number)
+            if row:
+                yield from self._flush_block()
+                yield row
+                return
         if not values:
             words = shapes.word_pairs(text) if mark else []
             row = self._translator.row([*words, mark], self._number, least=2) if mark else None
