@@ -89,6 +89,23 @@ def trend(series: Series, scale: float | None = None) -> Trend:
     return Trend(early, late, rise, fall, crash, peak, peak_step, drop_step, unit, n)
 
 
+def proven_flat(series: Series, top: float | None) -> float:
+    """0 to 1: how surely a gain that matters (a part of the room above, or of the level) would have been seen.
+
+    Args:
+        series: Readings in order.
+        top: Highest value that they can take, where it is known.
+    """
+    n = len(series)
+    if n < 4:
+        return 0.0
+    m = stats.edge(n)
+    early, late = stats.mean(series.values[:m]), stats.mean(series.values[-m:])
+    room = top - early if top is not None else max(abs(early), max(series.values) - min(series.values))
+    error = stats.noise(series.values) * math.sqrt(12 / n)
+    return stats.ramp((late - early + 2 * error) / max(room, 1e-12), 0.5, 0.25)
+
+
 def _short_surety(values: list[float], gain: float) -> float:
     """Few readings say little: all steps one way is worth half, for a handful of them more."""
     moves = [b - a for a, b in itertools.pairwise(values)]
@@ -171,9 +188,16 @@ class Course:
         return len(moving) < min(20, 0.3 * len(values))
 
     @property
+    def only_form(self) -> bool:
+        """Whether nothing but the reward for the form ever moved, of several that were given."""
+        form, rest = self._parts("form"), [s for kind in ("outcome", "other") for s in self._parts(kind)]
+        still = [len(s) >= 6 and max(s.values) - min(s.values) <= 1e-9 for s in rest]
+        return bool(form and rest) and all(still)
+
+    @property
     def learned(self) -> float:
         """0 to 1: the reward (or the held-out score, which wins) rose and stayed up."""
-        inner = self.reward.rise * (1 - self.reward.crash) * (0.2 if self.leapt else 1.0)
+        inner = self.reward.rise * (1 - self.reward.crash) * (0.2 if self.leapt or self.only_form else 1.0)
         if self.held_out:
             rise = stats.mean([t.rise * (1 - t.crash) for t in self.held_out.values()])
             fall = stats.mean([max(t.fall, t.crash) for t in self.held_out.values()])

@@ -190,6 +190,17 @@ CLUES: dict[str, Text] = {
         "after {rows:.0f} rows the reward is {late:.3g}, it began at {early:.3g}",
         "{rows:.0f} 行之后奖励为 {late:.3g}，起初为 {early:.3g}",
     ),
+    "answers-are-short": Text(
+        "answers have {length:.0f} tokens: the task may ask for just these",
+        "回答只有 {length:.0f} 个 token：也许任务要求如此",
+    ),
+    "advantages-are-rewards": Text(
+        "advantages are the rewards themselves: no baseline is taken away", "优势就是奖励本身：没有减去基线"
+    ),
+    "perplexity-rises-with-reward": Text(
+        "{metric} rose from {early:.3g} to {late:.3g} as the reward did",
+        "{metric} 随奖励一起从 {early:.3g} 升到 {late:.3g}",
+    ),
     "held-out-flat": Text(
         "{metric} stands at {late:.3g} after {rows:.0f} evaluations, it began at {early:.3g}",
         "{rows:.0f} 次评测之后 {metric} 为 {late:.3g}，起初为 {early:.3g}",

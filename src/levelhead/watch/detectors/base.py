@@ -190,6 +190,8 @@ class View:
         gradient, loss = self.history.series("grad_norm"), self.history.series("loss")
         if not len(loss):
             loss = self.history.series("policy_loss")
+        if not len(gradient) and _stands_out(loss.values):
+            return Series("loss", loss.steps, [float(value == 0) for value in loss.values])
         if len(gradient) != len(loss) or gradient.steps != loss.steps:
             return Series("frac_reward_zero_std")
         pairs = zip(gradient.values, loss.values, strict=True)
@@ -216,6 +218,12 @@ class Detector(Protocol):
     def examine(self, view: View) -> Iterable[Suspicion]:
         """Suspicions that this run gives rise to; the weak ones too, for the diagnosis weighs them."""
         ...
+
+
+def _stands_out(losses: Sequence[float]) -> bool:
+    """Whether exact zeros stand among losses far from 0: then they are no rounding, but batches without contrast."""
+    others = [abs(v) for v in losses if v]
+    return len(losses) >= 8 and len(others) >= 3 and min(others) > 0.02 and len(others) < 0.9 * len(losses)
 
 
 def index_at(series: Series, step: float) -> int | None:

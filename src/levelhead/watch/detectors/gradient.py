@@ -82,7 +82,8 @@ class GradientSpike:
         worst = max(range(n), key=lambda i: (ratios[i], values[i]))
         spikes = [i for i in range(n) if ratios[i] >= _SPIKE]
         top = max(range(n), key=values.__getitem__)
-        case.add(5.0 * stats.ramp(math.log10(max(values[top], 1e-12)), 2.7, 4.5), "gradient-absurd", value=values[top])
+        absurd = 5.0 * stats.ramp(math.log10(max(values[top], 1e-12)), 2.7, 4.5)
+        case.add(absurd * (1 - 0.7 * view.course.learned), "gradient-absurd", value=values[top])
         case.first_step = steps[top]
         if spikes:
             case.first_step = steps[spikes[0]] if values[top] < 1e4 else steps[top]
@@ -111,7 +112,9 @@ class GradientSpike:
         if len(loss) < 4:
             return
         size = [abs(v) for v in loss.values]
-        usual, top = stats.median(size[: max(2, len(size) // 2)]), max(size)
+        # A loss of exactly 0 is a batch without contrast, and no measure of the others.
+        early = [v for v in size[: max(2, len(size) // 2)] if v > 0]
+        usual, top = stats.median(early), max(size)
         case = Suspicion("gradient-spike", first_step=loss.steps[size.index(top)])
         if top > 10:
             case.add(3.6 * stats.ramp(math.log10(top / max(usual, 1e-3)), 2, 4), "loss-exploded", early=usual, late=top)

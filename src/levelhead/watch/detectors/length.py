@@ -167,6 +167,7 @@ class Lengths:
             "length-same",
             length=mean.values[-1],
         )
+        case.add(-2.6 * stats.ramp(mean.values[-1], 32, 12), "answers-are-short", length=mean.values[-1])
         case.add(-3.0 * view.course.learned, "reward-rises")
         case.first_step = steps[n - tail]
         case.setup = tail == n

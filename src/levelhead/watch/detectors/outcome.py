@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from levelhead.watch import stats
-from levelhead.watch.course import Trend, trend
+from levelhead.watch.course import Trend, proven_flat, trend
 from levelhead.watch.detectors.base import Suspicion, View, ends, index_at, shift_at
 from levelhead.watch.history import Series
 from levelhead.watch.signals import SIGNALS
+
+_PERPLEXITY = re.compile(r"perplexity|(?:^|[/_ -])ppl(?:$|[/_ -])", re.IGNORECASE)
 
 
 class RewardHacking:
@@ -26,6 +29,7 @@ class RewardHacking:
             if len(series) >= 3 and series.name != (winner.name if winner else ""):
                 self._loser(case, series, gain, winner)
         self._held_out(case, view)
+        self._fluency(case, view)
         self._jump(case, view)
         if case.clues:
             yield case
@@ -64,6 +68,20 @@ class RewardHacking:
                 case.show(view.history.series(name), held.peak_step, held.drop_step)
                 return
 
+    def _fluency(self, case: Suspicion, view: View) -> None:
+        """The text itself gets worse: its perplexity under a model that is not trained multiplies."""
+        gain = max(view.course.reward.rise, view.course.near_top, view.course.learned)
+        for series in view.history.matching("eval/"):
+            if not _PERPLEXITY.search(series.name) or len(series) < 3 or min(series.values) <= 0:
+                continue
+            early, late = ends(series)
+            weight = 4.2 * gain * stats.ramp(math.log(late / early), math.log(1.3), math.log(2.2))
+            if weight > 1:
+                case.add(weight, "perplexity-rises-with-reward", metric=series.name, early=early, late=late)
+                case.first_step = _leaves(series, early, late)
+                case.show(series, series.steps[0], series.steps[-1])
+                return
+
     def _jump(self, case: Suspicion, view: View) -> None:
         """A leap to the maximum within a few rows while answers shrink to nothing is a trick, not an insight."""
         reward, length = view.series("reward"), view.series("completions/mean_length")
@@ -93,10 +111,11 @@ class NoImprovement:
             return
         case = Suspicion("no-improvement", first_step=series.steps[0])
         steps = max(reward.n * series.stride, series.steps[-1] - series.steps[0])
-        finished = _schedule_done(view.series("learning_rate"))
+        # A demonstration of two dozen steps comes to its end as well.
+        finished = _schedule_done(view.series("learning_rate")) * stats.ramp(steps, 20, 36)
         reached = max(stats.ramp(steps, 40, 160), finished)
         held_out = max((s for name in course.held_out if len(s := view.series(name)) >= 5), key=len, default=None)
-        proven = max(_proven_flat(series, course.top), _proven_flat(held_out, 1.0) if held_out else 0.0)
+        proven = max(proven_flat(series, course.top), proven_flat(held_out, 1.0) if held_out else 0.0)
         flat = (1 - reward.rise) * (1 - course.learned) * (0.4 + 0.6 * proven)
         case.add(
             (0.8 * (reward.n >= 20) + 2.2 * reached + 0.6 * stats.ramp(steps, 160, 600)) * flat,
@@ -108,7 +127,7 @@ class NoImprovement:
         case.add(0.6 * finished * flat, "schedule-done")
         if held_out:
             early, late = ends(held_out)
-            weight = 1.4 * max(reached, stats.ramp(len(held_out), 4, 10)) * flat * _proven_flat(held_out, 1.0)
+            weight = 1.4 * max(reached, stats.ramp(len(held_out), 4, 10)) * flat * proven_flat(held_out, 1.0)
             case.add(weight, "held-out-flat", metric=held_out.name, rows=len(held_out), early=early, late=late)
         if reward.fall > 0.3:
             lost = abs(reward.early - reward.late) / max(abs(reward.early), reward.scale, 1e-9)
@@ -121,7 +140,7 @@ class NoImprovement:
         case.add(-2.0 * course.near_top, "reward-near-top", value=reward.late)
         case.add(-3.5 * course.learned, "reward-rises")
         if not view.from_start:
-            case.add(-2.0, "starts-later", step=view.history.first_step)
+            case.add(-2.0 + 1.2 * stats.ramp(steps, 100, 400), "starts-later", step=view.history.first_step)
         self._chosen(case, view)
         if course.held_out and course.learned > 0.3:
             case.add(-2.0, "held-out-rises")
@@ -254,18 +273,6 @@ def _schedule_done(rate: Series) -> float:
         return 0.0
     falling = rate.values[-1] <= min(rate.values[len(rate) // 2 :])
     return stats.ramp(rate.values[-1] / max(rate.values), 0.1, 0.03) if falling else 0.0
-
-
-def _proven_flat(series: Series, top: float | None) -> float:
-    """0 to 1: how surely a gain that matters (a part of the room above, or of the level) would have been seen."""
-    n = len(series)
-    if n < 4:
-        return 0.0
-    m = stats.edge(n)
-    early, late = stats.mean(series.values[:m]), stats.mean(series.values[-m:])
-    room = top - early if top is not None else max(abs(early), stats.noise(series.values))
-    error = stats.noise(series.values) * math.sqrt(12 / n)
-    return stats.ramp((late - early + 2 * error) / max(room, 1e-12), 0.5, 0.25)
 
 
 def _level(series: Sequence[Series], at: int) -> float:

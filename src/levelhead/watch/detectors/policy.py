@@ -40,7 +40,7 @@ class EntropyCollapse:
                 case.severity = "warning"
         else:
             case.add(
-                2.5 * stats.ramp(-math.log(max(late, _FLOOR)), -math.log(0.3), -math.log(0.02)),
+                2.5 * stats.ramp(-math.log(max(late, _FLOOR)), -math.log(0.15), -math.log(0.02)),
                 "entropy-low",
                 late=late,
             )

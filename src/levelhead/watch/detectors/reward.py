@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from levelhead.watch import stats
+from levelhead.watch.course import proven_flat
 from levelhead.watch.detectors.base import Suspicion, View, constant, ends, index_at, shift_at, unmoved
 from levelhead.watch.history import Series
 
@@ -99,6 +100,9 @@ class DeadGroups:
         if n >= 4 and late - early > 0.2 and not view.course.near_top:
             case.add(1.2 * stats.ramp(late - early, 0.2, 0.6), "dead-share-grows", early=early, late=late)
         self._fading(case, view)
+        course = view.course
+        if share > 0.6 and course.reward.n >= 6 and course.learned < 0.2 and course.near_top < 0.5:
+            case.add(1.2 * proven_flat(view.series("reward", course.source), course.top), "reward-flat")
         case.add(-4.0 * view.course.learned, "reward-rises")
         case.add(-1.5 * view.course.near_top, "reward-near-top", value=view.course.reward.late)
         if view.course.learned > 0.5 and share > 0.6:

@@ -277,6 +277,9 @@ class GroupSize:
             small.add(2.6, "group-size", size=known)
         elif pinned is not None:
             small.add(2.0, "advantages-pinned", value=pinned)
+        if self._without_baseline(view):
+            small.add(4.2, "advantages-are-rewards")
+            small.show(high, view.history.first_step).show(view.series("reward/max"), view.history.first_step)
         for suspicion in (case, small):
             if suspicion.clues:
                 dead = view.dead
@@ -286,3 +289,13 @@ class GroupSize:
                 suspicion.add(1.5 * view.course.lost, "reward-falls", value=view.course.reward.late)
                 suspicion.add(-3.0 * view.course.learned, "reward-rises")
                 yield suspicion
+
+    def _without_baseline(self, view: View) -> bool:
+        """Whether advantages are the rewards themselves: a mean over a group of one takes nothing away."""
+        for name in ("max", "min"):
+            reward, advantage = view.series(f"reward/{name}"), view.series(f"advantages/{name}")
+            if len(reward) < 3 or reward.steps != advantage.steps or constant(reward.values):
+                return False
+            if any(abs(a - b) > 0.002 for a, b in zip(advantage.values, reward.values, strict=True)):
+                return False
+        return True

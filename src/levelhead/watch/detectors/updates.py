@@ -50,11 +50,15 @@ class CatastrophicUpdate:
         yield case
 
     def _abrupt(self, reward: Series, at: int, level: float, rest: float) -> float:
-        """1 where nearly all of the fall happens within three rows, falling to 0 at a tenth of the run."""
+        """1 where nearly all of the fall happens within three rows, falling to 0 at a tenth of the run.
+
+        Where a log is short, three rows are much of it, and no moment.
+        """
         high, low = rest + 0.8 * (level - rest), rest + 0.25 * (level - rest)
         left = next((i for i in range(at - 1, -1, -1) if reward.values[i] >= high), 0)
         right = next((i for i in range(at, len(reward)) if reward.values[i] <= low), len(reward) - 1)
-        return stats.ramp(right - left, max(6, 0.12 * len(reward)), max(3, 0.03 * len(reward)))
+        n = len(reward)
+        return stats.ramp(right - left, max(min(6, 0.3 * n), 0.12 * n), max(min(3, 0.15 * n), 0.03 * n))
 
     def _companion(self, case: Suspicion, series: Series, step: float, factor: float) -> None:
         moved = shift_at(series, step)

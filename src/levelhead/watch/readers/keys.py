@@ -44,7 +44,8 @@ _COMMON: dict[str, str] = {
     "zero std, zero-std, zero_std_groups, frac_zero_advantage, zero_advantage_frac, uniform_groups, "
     "1-dynamic_filtering_pass_rate, 1-baseline_reward/pct_mixed, 1-train/agg/all/solved_some, 1-solved_some, "
     "1-effective_group_ratio, 1-frac_mixed, 1-frac_informative, frac_groups_skipped, skipped_frac, degenerate_rate, "
-    "degenerate_ratio",
+    "degenerate_ratio, flat_reward_group_ratio, flat_group_ratio, flat_groups, uniform_group_ratio, "
+    "collapsed_group_ratio, zero_advantage_ratio, identical_reward_ratio",
     "dead_groups/count": "groups_skipped, n_dead_groups, num_dead_groups, dead_group_count, skipped_groups, "
     "n_groups_skipped, degenerate_groups, num_degenerate_groups",
     "groups/count": "groups_total, n_groups, num_groups, total_groups",
@@ -153,6 +154,13 @@ _NOT_THE_POLICY = re.compile(
     r"grad_norm_critic|num_turns|turns|tools/|num_)"
 )
 _PREFIXES = ("train/", "training/", "metrics/", "actor/", "policy/", "rollout/", "optim/", "stats/", "env/")
+_QUALIFIERS = re.compile(
+    r"^(?:(?:mean|avg|average|per_token|token|policy|train|training|batch|final)_)+|(?:_(?:mean|avg|average))+$"
+)
+"""Words around a key that say how it was averaged, once blanks and dashes are underscores."""
+_TOO_BARE = frozenset(
+    {"h", "g", "it", "ep", "pg", "dt", "time", "step", "steps", "epoch", "tokens", "update", "error", "errors"}
+)
 _EVAL = re.compile(
     r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held_out|held-out)[/_ -]+(?P<rest>.+)$"
 )
@@ -274,6 +282,10 @@ class KeyMap:
                 return Target(target.name, target.rank + 50, target.transform, target.percent)
         if _NOT_THE_POLICY.match(key):
             return None
+        bare = _QUALIFIERS.sub("", plain)
+        if bare != plain and bare in _TABLE and bare not in _TOO_BARE:
+            target = _TABLE[bare]
+            return Target(target.name, target.rank + 60, target.transform, target.percent)
         return _part(raw.strip().strip("'\"*`").strip(), stripped)
 
 

@@ -35,6 +35,7 @@ _STEP_MARK = re.compile(
     r"(?P<step>\d+(?:\.\d+)?)(?:\s*/\s*\d+)?",
     re.IGNORECASE,
 )
+_EPOCH_STEP = re.compile(r"\bepoch\s*:?\s*\[\s*\d+\s*/\s*\d+\s*\]\s*\(\s*(?P<step>\d+)\s*/\s*\d+\s*\)", re.IGNORECASE)
 _FRACTION = re.compile(r"^\s*(\d+)\s*/\s*(\d+)\s*$")
 _TRAINABLE = re.compile(r"Trainable\s+(\d+)\s*/\s*(\d+)")
 _DASHED = re.compile(r"(?:^|\s)step:(?P<step>\d+)\s+-\s")
@@ -42,6 +43,9 @@ _DASHED = re.compile(r"(?:^|\s)step:(?P<step>\d+)\s+-\s")
 
 def step_mark(text: str) -> tuple[str, float] | None:
     """The step (or epoch) that a heading or prefix names: ``("step", 12.0)``."""
+    inside = _EPOCH_STEP.search(text) if "(" in text else None
+    if inside:
+        return "step", float(inside.group("step"))
     marks = [(match.group("kind").lower(), float(match.group("step"))) for match in _STEP_MARK.finditer(text)]
     steps = [step for kind, step in marks if kind != "epoch"]
     if steps:
