@@ -107,10 +107,15 @@ def proven_flat(series: Series, top: float | None) -> float:
 
 
 def _short_surety(values: list[float], gain: float) -> float:
-    """Few readings say little: all steps one way is worth half, for a handful of them more."""
+    """Few readings say little: all steps one way is worth half, for a handful of them more.
+
+    So is a first reading that all others leave far behind.
+    """
     moves = [b - a for a, b in itertools.pairwise(values)]
     same = all(move * gain > 0 for move in moves)
-    return {2: 0.25, 3: 0.5}.get(len(values), 0.6) if same and gain else 0.1
+    rest = values[1:]
+    left = min(abs(v - values[0]) for v in rest) > 2 * (max(rest) - min(rest)) and len(rest) >= 3
+    return {2: 0.25, 3: 0.5}.get(len(values), 0.6) if gain and (same or left) else 0.1
 
 
 def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[float, float, float, float]:

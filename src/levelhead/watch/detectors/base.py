@@ -178,7 +178,8 @@ class View:
         std = self.history.series("reward_std")
         if len(std):
             return Series("reward_std", std.steps, [float(v <= 1e-7) for v in std.values])
-        for name in ("reward", "advantages"):
+        # Rewards of a whole batch differ between groups too; advantages only where some group has contrast.
+        for name in ("advantages", "reward"):
             high, low = self.history.series(f"{name}/max"), self.history.series(f"{name}/min")
             if len(high) and len(high) == len(low):
                 same = [float(a - b <= 1e-6) for a, b in zip(high.values, low.values, strict=True)]

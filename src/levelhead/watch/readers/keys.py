@@ -10,13 +10,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from levelhead.watch.readers.words import by_words
+
 _ONE_MINUS = "1-"
 _INVERSE = "1/"
 
 # canonical name: raw keys, the most trusted first; "1-key" is one minus the key, "1/key" its inverse.
 _COMMON: dict[str, str] = {
     "step": "train/global_step, training/global_step, trainer/global_step, global_step, global step, train/step, "
-    "rollout/step, step, steps, iteration, iter, it, train_step, training_step, optimizer_step, update_step, 步骤, "
+    "rollout/step, step, steps, current_steps, current_step, iteration, iter, it, train_step, training_step, "
+    "optimizer_step, update_step, 步骤, "
     "步, "
     "episode, rollout_id, update, _step",
     "epoch": "epoch, training/epoch, train/epoch, ep",
@@ -30,8 +33,8 @@ _COMMON: dict[str, str] = {
     "train_reward, env/reward, env/all/reward/total, rewards, rew, rm, objective/scores, objective/rlhf_reward, "
     "episode_reward, score, mean_score, score_mean, avg_score, scores, mean reward, average reward, batch_reward, "
     "reward_avg, r_mean, 奖励, 平均奖励, total reward, ep_reward, return_mean, mean_return, "
-    "reward/avg_total_reward, avg_total_reward, total rewards mean, total_rewards_mean, total_r_mean, proxy rm, "
-    "proxy reward, rm score, rm_score, reward model, rm reward",
+    "reward/avg_total_reward, avg_total_reward, total rewards mean, total_rewards_mean, total_r_mean, "
+    "raw_reward, proxy rm, proxy reward, rm score, rm_score, reward model, rm reward",
     "reward_std": "reward_std, group_reward_std, reward/std, rewards/std, std_reward, rewards_std, rstd, "
     "critic/score/std, critic/rewards/std, within_group_std, group_std, reward_group_std, std(reward), reward std, "
     "rew_std, mean_group_std, 奖励标准差, grouped rewards std, grouped_rewards_std, group_r_std",
@@ -154,13 +157,6 @@ _NOT_THE_POLICY = re.compile(
     r"grad_norm_critic|num_turns|turns|tools/|num_)"
 )
 _PREFIXES = ("train/", "training/", "metrics/", "actor/", "policy/", "rollout/", "optim/", "stats/", "env/")
-_QUALIFIERS = re.compile(
-    r"^(?:(?:mean|avg|average|per_token|token|policy|train|training|batch|final)_)+|(?:_(?:mean|avg|average))+$"
-)
-"""Words around a key that say how it was averaged, once blanks and dashes are underscores."""
-_TOO_BARE = frozenset(
-    {"h", "g", "it", "ep", "pg", "dt", "time", "step", "steps", "epoch", "tokens", "update", "error", "errors"}
-)
 _EVAL = re.compile(
     r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held_out|held-out)[/_ -]+(?P<rest>.+)$"
 )
@@ -179,7 +175,7 @@ _PART_AFFIX = re.compile(
 _PART_BARE = re.compile(
     r"^(?:(?:train|mean|avg|batch|rollout)[_/ ])?(?P<name>"
     r"(?:(?:strict|loose|exact|final|answer|outcome|format-blind)[_ ])?"
-    r"(?:acc|accuracy|corr|correct|correctness|correct_rate|correct%)|solve_rate|"
+    r"(?:acc|accuracy|bacc|balanced accuracy|corr|correct|correctness|correct_rate|correct%)|solve_rate|macro[ _-]?f1|"
     r"solved|success|success_rate|win_rate|pass_rate|pass@?\d+|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
     r"acc%|frac_correct|正确率)(?:_mean|/mean|_avg)?$"
 )
@@ -282,10 +278,9 @@ class KeyMap:
                 return Target(target.name, target.rank + 50, target.transform, target.percent)
         if _NOT_THE_POLICY.match(key):
             return None
-        bare = _QUALIFIERS.sub("", plain)
-        if bare != plain and bare in _TABLE and bare not in _TOO_BARE:
-            target = _TABLE[bare]
-            return Target(target.name, target.rank + 60, target.transform, target.percent)
+        name = by_words(raw)
+        if name:
+            return Target(name, 200, percent="%" in key)
         return _part(raw.strip().strip("'\"*`").strip(), stripped)
 
 

@@ -13,7 +13,7 @@ _RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
 _RANGE = re.compile(r"^\s*\**\s*(\d+)\s*[\u2013\u2014-]\s*(\d+)\s*\**\s*$")
 _RUN_METRIC = re.compile(r"^(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?$")
 _TIME = re.compile(
-    r"^(?:check-?points?|ckpts?|calls?|windows?|batch(?:es)?|(?:[\w-]+ )?(?:steps?|iter\w*|updates?))\b.*$", re.I
+    r"^(?:check-?points?|ckpts?|calls?|windows?|batch(?:es)?|.*(?:\b|_)(?:steps?|iter\w*|updates?))\b.*$", re.I
 )
 """Headings of a first column that tells when a row was, under a name that is no step's."""
 _WHEN = re.compile(r"(\d+)\W*$")
@@ -88,10 +88,10 @@ class Table:
         if any(cell.strip("*` ").lower() in SAMPLE for cell in cells):
             return False
         useful = targets & CORE or any(t.startswith(("rewards/", "eval/")) for t in targets)
-        if not useful or (len(targets) < 2 and len(cells) > 2) or any(_is_number(cell) for cell in cells):
+        timed = bool(names[0] and _TIME.match(names[0]) and "step" not in targets)
+        if not useful or (len(targets) + timed < 2 and len(cells) > 2) or any(_is_number(cell) for cell in cells):
             return False
-        self._header, self._fixed = names, False
-        self._timed = bool(names[0] and _TIME.match(names[0]) and "step" not in targets)
+        self._header, self._fixed, self._timed = names, False, timed
         if self._timed and names[0] and _SAVED.match(names[0]):
             # Checkpoints are scored when they are done: what their table shows is held out.
             self._header = [f"eval/{name}" if name and name != names[0] else name for name in names]

@@ -49,7 +49,7 @@ def parse_number(text: str) -> float | None:
             return float(text)
     except ValueError:
         pass
-    bare = text.strip().strip("'\"*`").strip().lstrip("~≈")
+    bare = text.strip().strip("'\"*`").strip().lstrip("~≈").replace("\u2212", "-")
     lowered = bare.lower()
     if lowered in _ABSENT:
         return None

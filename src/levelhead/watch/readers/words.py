@@ -1,0 +1,89 @@
+"""What a heading means whose exact spelling nobody has listed: judged by its words, or not at all.
+
+Reports and hand-written loops call one signal by many names ("mean KL per token", "groups with zero reward spread").  A
+name is understood where it holds the signal's own word and otherwise only words that do not change its meaning.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_WORD = re.compile(r"[a-z]+|%|\d+")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_PLAIN = _set(
+    "mean avg average per token tok tokens policy train training rollout rollouts batch step steps "
+    "current raw total overall the of in to from vs and a sampled observed actual measured nats "
+    "actor rl grpo ppo k1 k2 k3 est estimate estimated 1 2 3"
+)
+"""Words that leave a signal what it is."""
+_KL = _set("kl divergence div ref reference base sft init initial model k")
+_KL_OLD = _set("old approx behaviour behavior")
+_KL_ENGINES = _set("sampler vllm sglang inference engine mismatch generation gen trainer")
+_ENTROPY = _set("entropy action output distribution generation response completion h")
+_REWARD = _set("reward rewards return returns episode group shaped scalar")
+_SPREAD = _set("std stdev spread sigma deviation dev")
+_NONE = _set("zero no dead flat identical uniform degenerate collapsed tied constant same null without")
+_CONTRAST = _set("std stdev variance var spread contrast signal advantage advantages adv diversity group groups")
+_SHARE = _set("frac fraction ratio rate share percent pct % prop proportion")
+_LENGTH = _set("length len lengths words toks")
+_ANSWER = _set(
+    "completion completions response responses resp output outputs answer answers gen generated "
+    "generation generations decode decoded reply replies"
+)
+_VALID = _set("valid parse parsed parseable parses wellformed")
+
+
+def by_words(raw: str) -> str | None:
+    """The canonical signal that a heading names by its words; ``None`` where they do not settle it.
+
+    Args:
+        raw: As the source spells it.
+    """
+    words = _WORD.findall(_CAMEL.sub(" ", raw.replace("_", " ")).lower())
+    found, rest = frozenset(words), frozenset(words) - _PLAIN
+    if not found or len(words) > 8:
+        return None
+    if "kl" in found:
+        return _kl(rest)
+    if "entropy" in found:
+        return "entropy" if rest <= _ENTROPY else None
+    if found & {"grad", "gradient", "gradients"} and "norm" in found:
+        return "grad_norm" if rest <= {"grad", "gradient", "gradients", "norm", "l", "global"} else None
+    return _groups(found, rest) or _answers(found, rest)
+
+
+def _kl(rest: frozenset[str]) -> str | None:
+    if rest <= _KL:
+        return "kl"
+    if rest & _KL_OLD and rest <= _KL | _KL_OLD:
+        return "ppo_kl"
+    return "mismatch/kl" if rest & _KL_ENGINES and rest <= _KL | _KL_ENGINES else None
+
+
+def _groups(found: frozenset[str], rest: frozenset[str]) -> str | None:
+    """Rewards, their spread, and groups that have none."""
+    about = _CONTRAST | _REWARD | _SHARE | {"with", "having", "whose", "are", "all", "equal", "prompts"}
+    if found & _NONE and found & _CONTRAST and found & {"group", "groups", "frac", "fraction", "ratio", "share", "%"}:
+        return "frac_reward_zero_std" if rest <= about | _NONE else None
+    if found & _REWARD and found & _SPREAD:
+        return "reward_std" if rest <= _REWARD | _SPREAD | {"within", "inside"} else None
+    return "reward" if found & {"reward", "rewards"} and rest <= _REWARD else None
+
+
+def _answers(found: frozenset[str], rest: frozenset[str]) -> str | None:
+    """Lengths, answers that are cut, and answers that parse."""
+    if found & _ANSWER and (found & _LENGTH or found & {"tokens", "token"}):
+        return "completions/mean_length" if rest <= _ANSWER | _LENGTH else None
+    cut = [word for word in found if word.startswith("trunc")]
+    if cut or "overlong" in found:
+        return "completions/clipped_ratio" if rest <= _ANSWER | _SHARE | {*cut, "overlong", "at", "max"} else None
+    if found & _VALID and found & _SHARE:
+        return (
+            "validity" if rest <= _VALID | _SHARE | _ANSWER | {"json", "format", "action", "actions", "tool"} else None
+        )
+    return None
