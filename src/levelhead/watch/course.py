@@ -204,6 +204,9 @@ class Course:
         """0 to 1: the reward (or the held-out score, which wins) rose and stayed up."""
         inner = self.reward.rise * (1 - self.reward.crash) * (0.2 if self.leapt or self.only_form else 1.0)
         if self.held_out:
+            longest = max(self.held_out.values(), key=lambda t: t.n)
+            if longest.n >= 8 and longest.rise < 0.1 and longest.late < 0.9:
+                inner *= 0.5
             rise = stats.mean([t.rise * (1 - t.crash) for t in self.held_out.values()])
             fall = stats.mean([max(t.fall, t.crash) for t in self.held_out.values()])
             return max(0.0, min(1.0, max(inner, rise) * (1 - fall)))

@@ -528,3 +528,20 @@ def test_few_lengths_that_go_one_way_have_changed() -> None:
     lengths = [30, 34, 44, 73, 110, 150]
     rows = [{LENGTH: n, CUT: 0.005 * 2.5**i, "reward": 0.7 + 0.003 * (i % 2)} for i, n in enumerate(lengths)]
     assert first(rows) in ("length-runaway", "length-truncation")
+
+
+def test_a_divergence_that_jumps_and_comes_back_again_and_again() -> None:
+    rows = [{"kl": 0.003, "reward": 0.4 + 0.05 * (i % 2)} for i in range(12)]
+    for i in (2, 7):
+        rows[i] = {**rows[i], "kl": 11.0}
+    assert first(rows) == "kl-blowup"
+    learning = [{**row, "reward": 0.1 + 0.07 * i} for i, row in enumerate(rows)]
+    assert diagnosed(learning).verdict == "healthy"
+
+
+def test_a_reward_that_rises_counts_for_less_where_nothing_held_out_does() -> None:
+    def learned(held_out: float) -> float:
+        rows = [{"reward": 0.3 + 0.02 * i, "eval/score": 0.5 + held_out * i + 0.01 * (i % 2)} for i in range(12)]
+        return diagnosed(rows).findings[0].confidence
+
+    assert learned(0.0) < learned(0.03)

@@ -201,6 +201,9 @@ CLUES: dict[str, Text] = {
         "{metric} rose from {early:.3g} to {late:.3g} as the reward did",
         "{metric} 随奖励一起从 {early:.3g} 升到 {late:.3g}",
     ),
+    "kl-jumps": Text(
+        "KL jumps to {value:.3g} and back, {count:.0f} times", "KL 跳到 {value:.3g} 又回落，共 {count:.0f} 次"
+    ),
     "held-out-flat": Text(
         "{metric} stands at {late:.3g} after {rows:.0f} evaluations, it began at {early:.3g}",
         "{rows:.0f} 次评测之后 {metric} 为 {late:.3g}，起初为 {early:.3g}",

@@ -202,6 +202,10 @@ class KlDivergence:
         if late > 0.1:
             case.add(1.0 * stats.ramp(math.log10(growth), 0.7, 2), "kl-grew", factor=growth)
         case.add(2.0 * stats.ramp(math.log10(level), 1, 2), "kl-beyond-reason", late=late)
+        jumps = [i for i, v in enumerate(kl.values) if v > max(1.0, 100 * stats.median(kl.values))]
+        if len(jumps) >= 2 and len(jumps) > 0.05 * len(kl):
+            case.add(3.0 * (1 - course.learned), "kl-jumps", count=len(jumps), value=max(kl.values))
+            case.show(kl, *(kl.steps[i] for i in jumps[:3]))
         gradient = view.series("grad_norm")
         if len(gradient) >= 8 and late > 0.3:
             tail = stats.quantile(gradient.values, 0.97) / max(stats.median(gradient.values), 1e-12)
@@ -214,7 +218,7 @@ class KlDivergence:
         peak = max(kl.values)
         if view.from_start and kl.values[0] >= 0.5 * max(late, stats.quantile(kl.values, 0.9)) and kl.values[0] > 0.05:
             case.add(-2.0, "kl-high-from-the-first-row", first=kl.values[0])
-        case.first_step = crossing(kl, max(0.3, 0.3 * late))
+        case.first_step = kl.steps[jumps[0]] if len(jumps) >= 2 else crossing(kl, max(0.3, 0.3 * late))
         steps = (case.first_step,) if case.first_step is not None else ()
         return case.show(kl, kl.steps[0], *steps, kl.steps[kl.values.index(peak)], kl.steps[-1])
 
