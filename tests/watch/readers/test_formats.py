@@ -407,3 +407,14 @@ def test_a_count_of_groups_alone_is_no_share(tmp_path: Path) -> None:
     assert not column(history, "dead_groups/all_failed")
     # Beside a count a 1 is one group, and not all of them.
     assert (1, 1.0) not in column(history, "dead_groups/all_solved")
+
+
+def test_a_notebook_that_puts_blanks_around_its_slashes(tmp_path: Path) -> None:
+    text = (
+        "Step\tTraining Loss\treward\treward_std\tcompletions / mean_length\tcompletions / clipped_ratio\t"
+        "rewards / format / mean\n1\t0.0\t0.5\t0.2\t200.5\t0.25\t0.125\n2\t0.0\t0.6\t0.2\t210.0\t0.5\t0.25\n"
+    )
+    history = load(tmp_path, text).history
+    assert column(history, "completions/mean_length") == [(1, 200.5), (2, 210.0)]
+    assert column(history, "completions/clipped_ratio") == [(1, 0.25), (2, 0.5)]
+    assert column(history, "rewards/format/mean") == [(1, 0.125), (2, 0.25)]

@@ -23,6 +23,7 @@ from levelhead.watch.readers.words import by_words
         ("Train reward", "reward"),
         ("reward std within group", "reward_std"),
         ("Avg Response Len", "completions/mean_length"),
+        ("AvgLen", "completions/mean_length"),
         ("Train truncation", "completions/clipped_ratio"),
         ("valid JSON rate", "validity"),
     ],

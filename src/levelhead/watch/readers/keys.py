@@ -37,7 +37,7 @@ _COMMON: dict[str, str] = {
     "raw_reward, proxy rm, proxy reward, rm score, rm_score, reward model, rm reward",
     "reward_std": "reward_std, group_reward_std, reward/std, rewards/std, std_reward, rewards_std, rstd, "
     "critic/score/std, critic/rewards/std, within_group_std, group_std, reward_group_std, std(reward), reward std, "
-    "rew_std, mean_group_std, 奖励标准差, grouped rewards std, grouped_rewards_std, group_r_std",
+    "rew_std, r_std, mean_group_std, 奖励标准差, grouped rewards std, grouped_rewards_std, group_r_std",
     "reward/max": "critic/score/max, reward/max, rewards/max, reward_max, max_reward, rew_max, best_reward, "
     "rollout/reward_max",
     "reward/min": "critic/score/min, reward/min, rewards/min, reward_min, min_reward, rew_min, rollout/reward_min",
@@ -102,8 +102,8 @@ _COMMON: dict[str, str] = {
     "truncated%, "
     "is_truncated, truncated_rate, frac_truncated, overlong_ratio, overlong_rate, completions_clipped_ratio, "
     "generation_truncated, stop_condition/generation_truncated, trunc_frac, trunc_ratio, truncated_fraction, "
-    "hit_max_len, max_len_ratio, 1-natural_termination_rate, 1-eos_rate, 1-finished_ratio, "
-    "1-val/stop_rate, length_cap_rate, clip%",
+    "hit_max_len, max_len_ratio, clipped, cut_off, cutoff_rate, 1-natural_termination_rate, 1-eos_rate, "
+    "1-finished_ratio, 1-val/stop_rate, length_cap_rate, clip%",
     "validity": "validity, valid, valid_ratio, valid_rate, valid_fraction, env/ratio_of_valid_action, "
     "ratio_of_valid_action, episode/valid_action_ratio, valid_action_ratio, valid_action_rate, valid_actions, "
     "valid_format_ratio, format_valid_ratio, format_validity, valid_json_rate, json_valid_rate, json_validity, "
@@ -260,6 +260,9 @@ class KeyMap:
         key = raw.strip().strip("'\"*`").strip().lower()
         if key in self._extra:
             return self._extra[key]
+        if " / " in raw:
+            # Notebooks print "rewards / format / mean".
+            raw, key = raw.replace(" / ", "/"), key.replace(" / ", "/")
         if key in self._source:
             return Target(self._source[key]) if self._source[key] else None
         if key in _TABLE:

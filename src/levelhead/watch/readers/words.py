@@ -79,6 +79,8 @@ def _answers(found: frozenset[str], rest: frozenset[str]) -> str | None:
     """Lengths, answers that are cut, and answers that parse."""
     if found & _ANSWER and (found & _LENGTH or found & {"tokens", "token"}):
         return "completions/mean_length" if rest <= _ANSWER | _LENGTH else None
+    if found & _LENGTH and rest <= _LENGTH - {"words"}:
+        return "completions/mean_length"
     cut = [word for word in found if word.startswith("trunc")]
     if cut or "overlong" in found:
         return "completions/clipped_ratio" if rest <= _ANSWER | _SHARE | {*cut, "overlong", "at", "max"} else None
