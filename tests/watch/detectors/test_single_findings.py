@@ -450,7 +450,7 @@ def test_the_reward_of_all_that_was_drawn_counts_where_groups_are_redrawn() -> N
 
 def test_a_flat_reward_counts_once_the_schedule_is_done() -> None:
     noise = random.Random(3)
-    rows = [{"reward": 0.5 + 0.08 * noise.gauss(0, 1), "learning_rate": 1e-5 * (30 - i) / 30} for i in range(31)]
+    rows = [{"reward": 0.35 + 0.08 * noise.gauss(0, 1), "learning_rate": 1e-5 * (30 - i) / 30} for i in range(31)]
     done = diagnosed(rows)
     assert done.findings[0].code == "no-improvement"
     assert "schedule-done" in {clue.key for clue in done.findings[0].clues}

@@ -117,6 +117,9 @@ class NoImprovement:
         held_out = max((s for name in course.held_out if len(s := view.series(name)) >= 5), key=len, default=None)
         proven = max(proven_flat(series, course.top), proven_flat(held_out, 1.0) if held_out else 0.0)
         flat = (1 - reward.rise) * (1 - course.learned) * (0.4 + 0.6 * proven)
+        if course.top:
+            # The higher a reward stands from the start, the less of a gain there is to be seen.
+            flat *= stats.ramp(reward.early / course.top, 0.95, 0.5)
         case.add(
             (0.8 * (reward.n >= 20) + 2.2 * reached + 0.6 * stats.ramp(steps, 160, 600)) * flat,
             "reward-flat-for",
