@@ -106,7 +106,8 @@ class GrpoTrainer:
         credited, measured = self.creditor.assign(rollouts.groups, scores, self.objective.kl_coefs)
         batch = make_batch(rollouts.groups, credited, scores, self.recipe.loss.top_entropy, rescored=own)
         self.objective.begin()
-        hands, updates = self._minibatches(batch, step), list[_Update]()
+        hands = self._minibatches(batch, step)
+        updates: list[_Update] = []
         for i, samples in enumerate(hands):
             updates.append(self._update(step, samples, i, rollouts.temperature, on_policy=own and i == 0))
             if self.keeper and self.keeper.spent:

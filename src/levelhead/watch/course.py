@@ -114,8 +114,8 @@ def _short_surety(values: list[float], gain: float) -> float:
     moves = [b - a for a, b in itertools.pairwise(values)]
     same = all(move * gain > 0 for move in moves)
     rest = values[1:]
-    left = min(abs(v - values[0]) for v in rest) > 2 * (max(rest) - min(rest)) and len(rest) >= 3
-    return {2: 0.25, 3: 0.5}.get(len(values), 0.6) if gain and (same or left) else 0.1
+    apart = min(abs(v - values[0]) for v in rest) > 2 * (max(rest) - min(rest)) and len(rest) >= 3
+    return {2: 0.25, 3: 0.5}.get(len(values), 0.6) if gain and (same or apart) else 0.1
 
 
 def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[float, float, float, float]:
@@ -133,8 +133,8 @@ def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[flo
     # The highest of n noisy means is high by chance: about sqrt(2 ln n) standard errors.
     bar = 1.5 + math.sqrt(2 * math.log(n))
     # What had been gained and is lost again counts too, where it is a part of the level that matters.
-    regained = stats.ramp(drop / max(peak - early, 1e-12), 0.4, 0.8) if peak > early else 0.0
-    crash = stats.ramp(z, bar, bar + 4) * max(stats.ramp(lost, 0.25, 0.6), regained * stats.ramp(lost, 0.1, 0.3))
+    given_back = stats.ramp(drop / max(peak - early, 1e-12), 0.4, 0.8) if peak > early else 0.0
+    crash = stats.ramp(z, bar, bar + 4) * max(stats.ramp(lost, 0.25, 0.6), given_back * stats.ramp(lost, 0.1, 0.3))
     level = late + 0.5 * drop
     first = next((i for i in range(at, n) if max(smooth[i:]) < level), n - 1)
     start = max(at, first - window + 1)

@@ -545,3 +545,46 @@ def test_a_reward_that_rises_counts_for_less_where_nothing_held_out_does() -> No
         return diagnosed(rows).findings[0].confidence
 
     assert learned(0.0) < learned(0.03)
+
+
+def test_text_that_gets_worse_as_the_reward_rises() -> None:
+    rows = [{"reward": min(0.99, 0.5 + 0.15 * i), "eval/perplexity": 4.4 + 1.4 * i, "kl": 0.1 * i} for i in range(6)]
+    assert first(rows) == "reward-hacking"
+    assert diagnosed([{**row, "eval/perplexity": 4.4} for row in rows]).verdict == "healthy"
+
+
+def test_advantages_that_are_the_rewards_have_no_baseline() -> None:
+    levels = (0.3, 0.1, 0.25, 0.1)
+    rows = [{"reward": r, "reward/max": r + 0.2, "reward/min": r - 0.2, "grad_norm": 0.01} for r in levels]
+    same = [{**row, "advantages/max": row["reward/max"], "advantages/min": row["reward/min"]} for row in rows]
+    assert first(same) == "group-size-too-small"
+    apart = [{**row, "advantages/max": 0.2, "advantages/min": -0.2} for row in rows]
+    assert first(apart) != "group-size-too-small"
+
+
+def test_losses_of_exactly_zero_among_large_ones_are_batches_without_contrast() -> None:
+    rows = [{"loss": 0.0 if i % 8 else 3.5, "reward": 0.0 if i % 8 else 0.125} for i in range(60)]
+    assert first(rows) == "reward-dead-groups"
+    cosmetic = [{"loss": 0.0 if i % 8 else 0.0001, "reward": 0.3 + 0.05 * (i % 3)} for i in range(30)]
+    assert diagnosed(cosmetic).verdict == "healthy"
+
+
+def test_form_alone_is_nothing_learnt() -> None:
+    rows = [
+        {
+            "reward": -0.7 + 0.02 * i,
+            "rewards/format/mean": 0.02 * i,
+            "rewards/answer/mean": -0.7,
+            LENGTH: 256.0,
+            CUT: 1.0,
+        }
+        for i in range(12)
+    ]
+    assert first(rows) in ("eos-never", "length-truncation", "length-fixed")
+    learning = [{**row, "rewards/answer/mean": -0.7 + 0.01 * i, CUT: 0.1} for i, row in enumerate(rows)]
+    assert diagnosed(learning).verdict == "healthy"
+
+
+def test_contrast_is_judged_by_advantages_where_rewards_are_of_the_whole_batch() -> None:
+    row = {"reward": 0.6, "reward/max": 1.0, "reward/min": 0.0, "advantages/max": 0.0, "advantages/min": 0.0}
+    assert first([row, row, row]) == "reward-dead-groups"

@@ -418,3 +418,22 @@ def test_a_notebook_that_puts_blanks_around_its_slashes(tmp_path: Path) -> None:
     assert column(history, "completions/mean_length") == [(1, 200.5), (2, 210.0)]
     assert column(history, "completions/clipped_ratio") == [(1, 0.25), (2, 0.5)]
     assert column(history, "rewards/format/mean") == [(1, 0.125), (2, 0.25)]
+
+
+def test_a_first_column_that_is_a_signal_is_no_step(tmp_path: Path) -> None:
+    text = "| mean reward per step | KL |\n|---|---|\n| 0.5 | 0.01 |\n| 0.6 | 0.02 |\n"
+    history = load(tmp_path, text).history
+    assert column(history, "reward") == [(1, 0.5), (2, 0.6)]
+
+
+def test_a_step_inside_an_epoch(tmp_path: Path) -> None:
+    line = "Epoch:[1/1]({}/9751), Reward: {}, KL_ref: 0.0002, Actor Loss: 0.0000, Learning Rate: 0.00000030\n"
+    history = load(tmp_path, line.format(10, 0.5) + line.format(20, 0.6)).history
+    assert column(history, "reward") == [(10, 0.5), (20, 0.6)]
+
+
+def test_a_minus_sign_of_typography(tmp_path: Path) -> None:
+    text = (
+        "| Step | Mean Reward | KL Divergence |\n|---|---|---|\n| 60 | +4.5 | \u221219.89 |\n| 70 | +4.1 | \u22125 |\n"
+    )
+    assert column(load(tmp_path, text).history, "kl") == [(60, -19.89), (70, -5.0)]

@@ -16,7 +16,8 @@ PRIOR = -3.0
 """Log-odds of any one finding before a reading is looked at: one run in twenty."""
 
 _MAX_READINGS = 8
-_NATS = 14.0
+_MOST_NATS = 14.0
+"""Entropy of a uniform choice among a million tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class View:
         column = self.series("entropy")
         if len(column) and (min(column.values) < -1e-6 or max(column.values) <= 0):
             return Series("entropy")
-        if len(column) and stats.median(column.values) > _NATS:
+        if len(column) and stats.median(column.values) > _MOST_NATS:
             # More than the logarithm of any vocabulary: a sum over tokens.
             return Series("entropy")
         return column

@@ -167,12 +167,8 @@ class Lengths:
             "length-same",
             length=mean.values[-1],
         )
-        cut = self._cut(view)
-        ended = (
-            1 - stats.mean(cut.values[-stats.edge(len(cut)) :])
-            if cut.name.endswith("clipped_ratio") and len(cut)
-            else 1.0
-        )
+        cut = view.series("completions/clipped_ratio").values
+        ended = 1 - stats.mean(cut[-stats.edge(len(cut)) :])
         case.add(-2.6 * ended * stats.ramp(mean.values[-1], 32, 12), "answers-are-short", length=mean.values[-1])
         case.add(-3.0 * view.course.learned, "reward-rises")
         case.first_step = steps[n - tail]

@@ -83,12 +83,12 @@ class Table:
     def accept(self, cells: Sequence[str]) -> bool:
         """Take ready-made cells as the header if they name known signals."""
         names = self._names(cells)
-        known = [self._translator.keys.lookup(name) for name in names if name]
+        known = [self._translator.keys.lookup(name) if name else None for name in names]
         targets = {target.name for target in known if target}
         if any(cell.strip("*` ").lower() in SAMPLE for cell in cells):
             return False
         useful = targets & CORE or any(t.startswith(("rewards/", "eval/")) for t in targets)
-        timed = bool(names[0] and _TIME.match(names[0]) and "step" not in targets)
+        timed = bool(names[0] and not known[0] and _TIME.match(names[0]) and "step" not in targets)
         if not useful or (len(targets) + timed < 2 and len(cells) > 2) or any(_is_number(cell) for cell in cells):
             return False
         self._header, self._fixed, self._timed = names, False, timed
