@@ -175,6 +175,22 @@ def test_a_budget_in_calls_is_never_overdrawn_and_a_raised_one_pays_nothing_twic
     assert again.usage.cached == 7
 
 
+def test_a_call_under_way_when_the_client_closes_is_kept_and_none_is_begun(tmp_path: Path) -> None:
+    endpoint = Endpoint()
+    cache = ReplyCache(str(tmp_path / "replies.sqlite"))
+
+    async def abandon() -> None:
+        async with ChatClient(section(concurrency=1), Usage(), cache, endpoint.transport()) as client:
+            calls = [asyncio.create_task(client.ask([{"role": "user", "content": word}], 0.5, word)) for word in "abc"]
+            await asyncio.sleep(0.001)
+            assert endpoint.now == 1
+            for call in calls:
+                call.cancel()
+
+    asyncio.run(abandon())
+    assert endpoint.replies == len(cache) == 1
+
+
 def test_a_budget_in_tokens_stops_the_run() -> None:
     endpoint = Endpoint()
     with pytest.raises(BudgetError, match="max_total_tokens is 40, and 45 tokens are used in 3 calls"):

@@ -477,10 +477,11 @@ def test_held_out_scores_that_stand_still_are_worth_more_than_noisy_rewards() ->
 
 
 def test_gradients_that_grow_while_what_was_gained_is_lost() -> None:
-    rewards = [0.45, 0.5, 0.6, 0.7, 0.75, 0.8, 0.82, 0.78, 0.72, 0.65, 0.58, 0.55, 0.54, 0.53]
-    rows = [{"reward": r, "grad_norm": 3.0 * 1.35**i} for i, r in enumerate(rewards)]
+    course = [0.45 + 0.03 * i for i in range(13)] + [0.82 - 0.022 * i for i in range(15)]
+    rewards = [level + 0.01 * (-1) ** i for i, level in enumerate(course)]
+    rows = [{"reward": r, "grad_norm": 4.0 * 1.15**i} for i, r in enumerate(rewards)]
     assert first(rows) == "gradient-spike"
-    kept = [{"reward": max(rewards[: i + 1]), "grad_norm": 3.0 * 1.35**i} for i, r in enumerate(rewards)]
+    kept = [{"reward": max(rewards[: i + 1]), "grad_norm": 4.0 * 1.15**i} for i, r in enumerate(rewards)]
     assert diagnosed(kept).verdict == "healthy"
 
 

@@ -99,6 +99,7 @@ class ChatClient:
         self._slots = asyncio.Semaphore(section.concurrency)
         self._asked: dict[str, asyncio.Task[Reply]] = {}
         self._down_since: float | None = None
+        self._closing = False
         self._http = httpx2.AsyncClient(
             base_url=section.base_url.rstrip("/") + "/",
             headers=_headers(section, where),
@@ -115,7 +116,14 @@ class ChatClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connection."""
+        """Let the calls under way finish, so that what is paid for is kept; then close the connection."""
+        self._closing = True
+        left = [task for task in self._asked.values() if not task.done()]
+        if left and not isinstance(error, asyncio.CancelledError):
+            await asyncio.wait(left, timeout=self._section.timeout_s)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         await self._http.__aexit__(kind, error, trace)
 
     async def ask(self, messages: Sequence[Message], temperature: float, sample: str) -> Reply:
@@ -151,6 +159,8 @@ class ChatClient:
             self._usage.cached += 1
             return known
         async with self._slots:
+            if self._closing:
+                raise asyncio.CancelledError
             self._check_budget()
             self._usage.in_flight += 1
             try:
