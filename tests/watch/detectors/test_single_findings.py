@@ -589,3 +589,27 @@ def test_form_alone_is_nothing_learnt() -> None:
 def test_contrast_is_judged_by_advantages_where_rewards_are_of_the_whole_batch() -> None:
     row = {"reward": 0.6, "reward/max": 1.0, "reward/min": 0.0, "advantages/max": 0.0, "advantages/min": 0.0}
     assert first([row, row, row]) == "reward-dead-groups"
+
+
+def test_absurd_gradients_that_leave_no_mark_on_a_run_that_learns() -> None:
+    rows = [{"reward": 0.1 + 0.02 * i, "grad_norm": 1.0 + 0.1 * (i % 3)} for i in range(40)]
+    for i in (9, 20, 31):
+        rows[i]["grad_norm"] = 15000.0
+    assert diagnosed(rows).verdict == "healthy"
+    assert first([{**row, "reward": 0.1 + 0.01 * (i % 2)} for i, row in enumerate(rows)]) == "gradient-spike"
+
+
+def test_answers_of_a_few_tokens_may_all_be_as_long_as_the_task_asks() -> None:
+    row = {LENGTH: 8.0, "completions/min_length": 8.0, "completions/max_length": 8.0, "grad_norm": 0.5}
+    rows = [{**row, "reward": 0.5 + 0.05 * (i % 3)} for i in range(12)]
+    assert diagnosed(rows).verdict == "healthy"
+    assert diagnosed([{**row, CUT: 1.0} for row in rows]).verdict != "healthy"
+    long = {LENGTH: 256.0, "completions/min_length": 256.0, "completions/max_length": 256.0}
+    assert diagnosed([{**row, **long} for row in rows]).verdict != "healthy"
+
+
+def test_a_third_of_a_short_log_is_no_moment() -> None:
+    gradual = [0.5, 0.52, 0.5, 0.51, 0.5, 0.36, 0.2, 0.05, 0.05, 0.04]
+    at_once = [0.5, 0.52, 0.5, 0.51, 0.5, 0.05, 0.04, 0.05, 0.05, 0.04]
+    assert finding(diagnosed([{"reward": r} for r in gradual]), "catastrophic-update") is None
+    assert first([{"reward": r} for r in at_once]) == "catastrophic-update"
