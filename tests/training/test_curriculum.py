@@ -27,10 +27,10 @@ class Pages(SingleTurnTask):
         self._strata = strata or {"easy": 0.5, "hard": 0.5}
 
     @property
-    def strata(self) -> Mapping[str, float]:
+    def shares(self) -> Mapping[str, float]:
         return self._strata
 
-    def stratum(self, prompt: Prompt) -> str:
+    def kind_of(self, prompt: Prompt) -> str:
         return prompt.id.split("-")[0]
 
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:

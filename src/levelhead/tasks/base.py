@@ -79,6 +79,34 @@ class Task(Protocol):
         """Return the task's own metrics over scored rollouts (accuracy by condition, bias scores, ...)."""
         ...
 
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:
+        """Return what a prompt's scores are told apart by (``{"condition": "ambig"}``); ``{}`` where nothing is."""
+        ...
+
+    def constants(self) -> Sequence[str]:
+        """Return answers that need no reading of the prompt: abstaining, "A", "no"."""
+        ...
+
+    def canonical(self, prompt: Prompt, text: str) -> str:
+        """Return what an answer says, so that two answers that mean the same to this task are equal texts."""
+        ...
+
+
+class TaskDefaults:
+    """What a task need not write: no strata, no constant answers, and answers compared without case and white space."""
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:  # noqa: ARG002
+        """Return no strata."""
+        return {}
+
+    def constants(self) -> Sequence[str]:
+        """Return no answers."""
+        return ()
+
+    def canonical(self, prompt: Prompt, text: str) -> str:  # noqa: ARG002
+        """Return the answer in lower case with its white space made single blanks."""
+        return " ".join(text.casefold().split())
+
 
 @runtime_checkable
 class Demonstrator(Protocol):
@@ -99,15 +127,15 @@ class Eventful(Protocol):
 
 
 @runtime_checkable
-class Stratified(Protocol):
-    """A task that is made of several kinds of problem, which a policy may learn at different times."""
+class Mixture(Protocol):
+    """A task that is made of several kinds of problem, which a curriculum may draw at different rates."""
 
     @property
-    def strata(self) -> Mapping[str, float]:
+    def shares(self) -> Mapping[str, float]:
         """Share of each kind of problem (a web page, a domain) in the prompts; shares sum to one."""
         ...
 
-    def stratum(self, prompt: Prompt) -> str:
+    def kind_of(self, prompt: Prompt) -> str:
         """Return the kind of problem that a prompt is."""
         ...
 
@@ -149,7 +177,7 @@ class Answer:
     token_ids: tuple[int, ...] = ()
 
 
-class SingleTurnTask(ABC):
+class SingleTurnTask(TaskDefaults, ABC):
     """A task whose rollouts are one answer each: subclasses write :meth:`prompts` and :meth:`score`."""
 
     name: str

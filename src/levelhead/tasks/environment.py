@@ -11,11 +11,11 @@ from typing import ClassVar
 
 from levelhead.recipe.tasks import EnvironmentSection
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
-from levelhead.tasks.base import Episode, Split
+from levelhead.tasks.base import Episode, Split, TaskDefaults
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 
 
-class EnvironmentTask(ABC):
+class EnvironmentTask(TaskDefaults, ABC):
     """Prompts over (task, seed) pairs, their split, a summary by task, and a log of what happened.
 
     A score's ``parts`` hold ``success`` (0 or 1) and its ``info`` the number of ``steps``.
@@ -67,11 +67,11 @@ class EnvironmentTask(ABC):
         return Prompt(_key((name, seed)), self.name, messages, facts={"task": name, "seed": seed})
 
     @property
-    def strata(self) -> Mapping[str, float]:
+    def shares(self) -> Mapping[str, float]:
         """Share of each of the environment's own tasks."""
         return self._weights
 
-    def stratum(self, prompt: Prompt) -> str:
+    def kind_of(self, prompt: Prompt) -> str:
         """Return the environment's own task that a prompt is about."""
         return str(prompt.facts["task"])
 

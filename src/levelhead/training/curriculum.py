@@ -18,7 +18,7 @@ from levelhead.errors import InputError
 from levelhead.recipe.curriculum import Learnability
 from levelhead.records import Group, Prompt, Rollout
 from levelhead.rollout.draws import derive, generator
-from levelhead.tasks.base import Stratified, Task
+from levelhead.tasks.base import Mixture, Task
 from levelhead.training.batch import SOLVED_AT
 from levelhead.training.stream import OTHER_STREAM, PromptStream, Stream
 
@@ -84,7 +84,7 @@ class LearnabilityStream:
     their weight every ``half_life`` steps, so that what is not drawn becomes untried again.
 
     Args:
-        tasks: What to draw from; a :class:`levelhead.tasks.base.Stratified` one is taken apart.
+        tasks: What to draw from; a :class:`levelhead.tasks.base.Mixture` one is taken apart.
         weights: One positive weight a task.
         seed: Of the draws.
         recipe: Floor and half-life.
@@ -92,14 +92,14 @@ class LearnabilityStream:
 
     def __init__(self, tasks: Sequence[Task], weights: Sequence[float], seed: int, recipe: Learnability) -> None:
         self._recipe, self._seed = recipe, seed
-        self._stratum_of = {task.name: task.stratum if isinstance(task, Stratified) else None for task in tasks}
+        self._stratum_of = {task.name: task.kind_of if isinstance(task, Mixture) else None for task in tasks}
         self._items: dict[str, list[Prompt]] = {}
         shares: dict[str, float] = {}
         for task, weight in zip(tasks, weights, strict=True):
             items = self._sorted(task, derive(seed, "order", task.name))
             if not items:
                 raise InputError(f"task {task.name!r} has no training prompts; check its path and limit")
-            share = task.strata if isinstance(task, Stratified) else {}
+            share = task.shares if isinstance(task, Mixture) else {}
             for name, members in items.items():
                 self._items[name] = members
                 shares[name] = weight * share.get(name.partition("/")[2], 1.0)
