@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
-from levelhead.recipe.training import Optimizer
+from levelhead.errors import InputError
+from levelhead.recipe.training import Grpo, Optimizer
 from levelhead.training.optim import Updater
 
 RECIPE = Optimizer(learning_rate=0.1, weight_decay=0.3, max_grad_norm=1e9)
@@ -62,3 +64,60 @@ def test_the_state_of_an_optimizer_that_was_not_fused_goes_on() -> None:
     updater.step()
     for a, b in zip(found, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+MUON = Optimizer(kind="muon", learning_rate=0.1, max_grad_norm=1e9)
+
+
+def test_muon_steps_a_matrix_by_its_orthogonalised_gradient_and_the_rest_by_adamw() -> None:
+    matrix, vector, plain = weights()
+    before = [p.detach().clone() for p in (matrix, vector, plain)]
+    updater = Updater([matrix, vector, plain], MUON, steps=5, matrices=[matrix])
+    give_gradients([matrix, vector, plain], 0)
+    gradient = matrix.grad
+    assert gradient is not None
+    updater.clip()
+    updater.step()
+    u, _, v = torch.linalg.svd(gradient, full_matrices=False)
+    # 0.2 sqrt(max(n, m)) makes the step's root mean square that of AdamW's (Liu et al. 2025, section 2.2).
+    wanted = 0.1 * 0.2 * 5**0.5 * (u @ v)
+    step = before[0] - matrix.detach()
+    # Five Newton-Schulz steps bring singular values near 1, not to it (Jordan et al. 2024: 0.7 to 1.2).
+    assert torch.nn.functional.cosine_similarity(step.flatten(), wanted.flatten(), dim=0) > 0.97
+    assert 0.6 * wanted.norm() < step.norm() < 1.3 * wanted.norm()
+    # The first step of AdamW is the sign of the gradient times the rate.
+    for parameter, old in zip((vector, plain), before[1:], strict=True):
+        torch.testing.assert_close((old - parameter.detach()).abs(), torch.full_like(old, 0.1), rtol=1e-4, atol=1e-5)
+
+
+def test_muon_goes_on_from_its_saved_state_as_if_it_had_not_stopped() -> None:
+    def train(parameters: list[nn.Parameter], updater: Updater, steps: range) -> None:
+        for step in steps:
+            give_gradients(parameters, step)
+            updater.clip()
+            updater.step()
+
+    whole = weights()
+    updater = Updater(whole, MUON, steps=5, matrices=[whole[0], whole[2]])
+    train(whole, updater, range(2))
+    state = copy.deepcopy(updater.optimizer.state_dict())
+    resumed = [nn.Parameter(p.detach().clone()) for p in whole]
+    train(whole, updater, range(2, 5))
+    other = Updater(resumed, MUON, steps=5, matrices=[resumed[0], resumed[2]])
+    other.optimizer.load_state_dict(state)
+    other.done = 2
+    train(resumed, other, range(2, 5))
+    for a, b in zip(whole, resumed, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_torch_without_muon_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon")
+    parameters = weights()
+    with pytest.raises(InputError, match=r"sft\.optimizer\.kind: muon needs torch 2\.9"):
+        Updater(parameters, MUON, steps=1, matrices=parameters[:1])
+
+
+def test_muon_is_refused_where_updates_are_audited() -> None:
+    with pytest.raises(ValueError, match="is for sft alone"):
+        Grpo(optimizer=MUON)

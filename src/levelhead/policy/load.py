@@ -65,7 +65,7 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
         raise InputError(f"{folder}: no model here (neither config.json nor adapter_config.json)")
     codec = Codec(
         _quiet(lambda: AutoTokenizer.from_pretrained(str(folder))),
-        generation_eos=_generation_eos(str(folder)) + _generation_eos(section.name, section.revision),
+        generation_eos=_generation_eos(str(folder)) + _generation_eos(section.source, section.revision),
         template_kwargs=section.chat_template_kwargs,
     )
     if adapter:
@@ -87,7 +87,7 @@ def load_codec(section: Model) -> Codec:
     Raises:
         InputError: There is no tokenizer, or it has no chat template.
     """
-    source = section.tokenizer or section.name
+    source = section.tokenizer or section.source
     template = None if section.chat_template is None else read_chat_template(section.chat_template)
     tokenizer = _hub(
         "model.tokenizer" if section.tokenizer else "model.name",
@@ -99,7 +99,7 @@ def load_codec(section: Model) -> Codec:
     return Codec(
         tokenizer,
         chat_template=template,
-        generation_eos=_generation_eos(section.name, section.revision),
+        generation_eos=_generation_eos(section.source, section.revision),
         template_kwargs=section.chat_template_kwargs,
     )
 
@@ -185,7 +185,7 @@ def _tiny(section: Model, codec: Codec) -> PreTrainedModel:
 
 
 def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrainedModel:
-    name = str(section.name)
+    name = str(section.source)
     common: dict[str, Any] = {"revision": section.revision, "trust_remote_code": section.trust_remote_code}
 
     def build() -> Any:
@@ -263,7 +263,7 @@ def _same_shape(section: Model, model: PreTrainedModel, folder: Path) -> None:
         wanted: dict[str, Any] = {"hidden_size": section.tiny.hidden_size, "num_hidden_layers": section.tiny.layers}
         source = "model.tiny"
     else:
-        name = str(section.name)
+        name = str(section.source)
         try:
             config = AutoConfig.from_pretrained(
                 name, revision=section.revision, trust_remote_code=section.trust_remote_code

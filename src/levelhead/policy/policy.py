@@ -78,6 +78,15 @@ class Policy:
         """The parameters that are trained."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
+    @property
+    def matrices(self) -> list[nn.Parameter]:
+        """The trained weights of linear layers, the embedding and the output layer left out."""
+        ends = (self.base.get_input_embeddings(), self.base.get_output_embeddings())
+        outer = {id(end.weight) for end in ends if end is not None}
+        layers = {id(m.weight): m.weight for m in self.model.modules() if isinstance(m, nn.Linear)}
+        trained = {id(parameter) for parameter in self.parameters}
+        return [p for key, p in layers.items() if isinstance(p, nn.Parameter) and key in trained - outer]
+
     def pack(self, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
         """Pack sequences for this model; see :func:`levelhead.policy.packing.pack`."""
         flat = self.branches and not self._attention_dropout

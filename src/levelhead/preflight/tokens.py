@@ -38,7 +38,7 @@ def demonstrations(scene: Scene, prompts: Sequence[Prompt]) -> list[TokenSequenc
         return []
     tasks = scene.setup.tasks
     stream = PromptStream(list(tasks.values()), [1.0] * len(tasks), 0)
-    updater = Updater(scene.policy.parameters, sft.optimizer, sft.steps)
+    updater = Updater(scene.policy.parameters, sft.optimizer, sft.steps, scene.policy.matrices)
     return SftTrainer(scene.policy, tasks, stream, updater, sft, 0, scene.loop).demonstrations(known)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -56,12 +57,13 @@ class TinyModel(Section):
 
 
 class Model(Section):
-    """The policy: a Hugging Face name or local path, or ``preset: tiny``."""
+    """The policy: a Hugging Face name or local path, or a preset."""
 
     name: str | None = None
     """Hugging Face name or local folder of a causal language model."""
-    preset: Literal["tiny"] | None = None
-    """``tiny`` builds a small policy from a config, with a tokenizer trained on the tasks' text."""
+    preset: Literal["tiny", "base-tiny"] | None = None
+    """``tiny`` builds a small policy from a config, with a tokenizer trained on the tasks' text; ``base-tiny`` is the
+    small pretrained model that ships with the package (docs/base-tiny.md)."""
     tiny: TinyModel = TinyModel()
     """Shape of the tiny preset."""
     revision: str | None = None
@@ -89,5 +91,10 @@ class Model(Section):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.name is None) == (self.preset is None):
-            raise ValueError("give either model.name (a hub name or local folder) or model.preset: tiny")
+            raise ValueError("give either model.name (a hub name or local folder) or model.preset: tiny or base-tiny")
         return self
+
+    @property
+    def source(self) -> str | None:
+        """Hub name or folder that weights and tokenizer come from; ``None`` for ``preset: tiny``, which has none."""
+        return str(resources.files("levelhead") / "models" / "base-tiny") if self.preset == "base-tiny" else self.name

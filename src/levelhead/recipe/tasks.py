@@ -77,6 +77,15 @@ class Math(TaskSection):
     """Items that the built-in generator makes."""
 
 
+class Primer(TaskSection):
+    """Made-up texts with questions, which teach a policy from random weights to copy, find, quote and choose."""
+
+    kind: Literal["primer"]
+    """``primer``."""
+    items: int = Field(20000, ge=10)
+    """Texts that the built-in generator makes, with one to four questions each."""
+
+
 class Function(TaskSection):
     """Your own data and reward functions, with TRL's signature."""
 
@@ -232,5 +241,6 @@ class Workflow(TaskSection):
 
 
 TaskRecipe = Annotated[
-    Fairness | Faithfulness | Math | Function | Browser | OpenEnv | BrowserGym | Workflow, Field(discriminator="kind")
+    Fairness | Faithfulness | Math | Primer | Function | Browser | OpenEnv | BrowserGym | Workflow,
+    Field(discriminator="kind"),
 ]

@@ -13,8 +13,11 @@ from levelhead.recipe.sampling import EvalSampling, TrainSampling
 
 
 class Optimizer(Section):
-    """AdamW and its schedule."""
+    """AdamW or Muon, and the schedule."""
 
+    kind: Literal["adamw", "muon"] = "adamw"
+    """``muon`` (Jordan et al. 2024) steps weight matrices along their orthogonalised momentum, scaled to the size of an
+    AdamW step, and all else by AdamW; for ``sft`` alone."""
     learning_rate: float = Field(1e-6, gt=0)
     """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -85,6 +88,15 @@ class Grpo(Section):
     """Gradient accumulation: tokens in one forward and backward."""
     mask_truncated: bool = False
     """Leave completions that ran out of budget out of the policy loss (DAPO)."""
+
+    @model_validator(mode="after")
+    def _optimizer_is_audited(self) -> Self:
+        if self.optimizer.kind != "adamw":
+            raise ValueError(
+                f"optimizer.kind: {self.optimizer.kind} is for sft alone: audit and guard foretell AdamW's updates; "
+                "leave grpo.optimizer.kind at adamw"
+            )
+        return self
 
     @model_validator(mode="after")
     def _batches_divide(self) -> Self:

@@ -118,6 +118,15 @@ class Demonstrator(Protocol):
 
 
 @runtime_checkable
+class Wordy(Protocol):
+    """A task that knows text beyond its prompts for a tokenizer to learn words from."""
+
+    def lexicon(self) -> Iterator[str]:
+        """Yield that text."""
+        ...
+
+
+@runtime_checkable
 class Eventful(Protocol):
     """A task that has something to tell besides scores."""
 

@@ -13,6 +13,7 @@ _TASKS = {
     "faithfulness": ("levelhead.tasks.faithfulness", "FaithfulnessTask"),
     "math": ("levelhead.tasks.math", "MathTask"),
     "function": ("levelhead.tasks.function", "FunctionTask"),
+    "primer": ("levelhead.tasks.primer", "PrimerTask"),
     "workflow": ("levelhead.tasks.workflow", "WorkflowTask"),
     "browser": ("levelhead.tasks.browser", "BrowserTask"),
     "openenv": ("levelhead.tasks.openenv", "OpenEnvTask"),

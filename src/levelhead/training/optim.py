@@ -1,18 +1,23 @@
-"""AdamW, its schedule, and the one place where weights change."""
+"""AdamW and Muon, their schedule, and the one place where weights change."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from levelhead.errors import InputError
 from levelhead.recipe.training import Optimizer
 from levelhead.records import Event
 
 NONFINITE = "nonfinite"
 """Code of the event of an update without a finite gradient."""
+
+MUON_MOMENTUM = 0.95
+"""Decay of Muon's momentum."""
 
 _FUSED_ON = {"cpu", "cuda"}
 """Devices where the update is one pass over the weights; it takes a sixth of the time on a CPU."""
@@ -25,23 +30,23 @@ class Updater:
         parameters: What is trained.
         recipe: The stage's ``optimizer``.
         steps: Optimizer steps of the whole stage.
+        matrices: Those of the parameters that ``kind: muon`` treats as matrices; the others are AdamW's.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], recipe: Optimizer, steps: int) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        recipe: Optimizer,
+        steps: int,
+        matrices: Sequence[nn.Parameter] = (),
+    ) -> None:
         self.parameters = list(parameters)
         self.recipe = recipe
         self.steps = steps
         self.done = 0
         self.factor = 1.0
         """Of the scheduled learning rate; a guard may lower it."""
-        self.optimizer = torch.optim.AdamW(
-            self.parameters,
-            lr=recipe.learning_rate,
-            betas=recipe.betas,
-            eps=recipe.eps,
-            weight_decay=recipe.weight_decay,
-            fused=all(parameter.device.type in _FUSED_ON for parameter in self.parameters),
-        )
+        self.optimizer = _make_optimizer(self.parameters, recipe, matrices)
 
     @property
     def learning_rate(self) -> float:
@@ -68,6 +73,72 @@ class Updater:
     def leave_out(self, steps: int) -> None:
         """Count steps that are not taken: the schedule goes with the batches."""
         self.done += steps
+
+
+class MuonWithAdamW(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024) for weight matrices, AdamW for every other parameter, as one optimizer.
+
+    A matrix of shape (n, m) steps along the orthogonalised momentum, scaled by ``0.2 sqrt(max(n, m))`` so that its
+    entries move as far as AdamW's would at the same learning rate (Liu et al. 2025).
+
+    Args:
+        muon: Holds the matrices.
+        adamw: Holds the rest.
+    """
+
+    def __init__(self, muon: torch.optim.Optimizer, adamw: torch.optim.Optimizer) -> None:
+        self._parts = {"muon": muon, "adamw": adamw}
+        groups = [group for part in self._parts.values() for group in part.param_groups]
+        super().__init__([parameter for group in groups for parameter in group["params"]], {})
+        self.param_groups = groups
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # both parts step on gradients that are there
+        """Step both parts."""
+        for part in self._parts.values():
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of both parts."""
+        return {name: part.state_dict() for name, part in self._parts.items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        for name, part in self._parts.items():
+            part.load_state_dict(state_dict[name])
+        self.param_groups = [group for part in self._parts.values() for group in part.param_groups]
+
+
+def _make_optimizer(
+    parameters: Sequence[nn.Parameter], recipe: Optimizer, matrices: Sequence[nn.Parameter]
+) -> torch.optim.Optimizer:
+    """Build the optimizer of a stage.
+
+    Raises:
+        InputError: The installed torch has no Muon.
+    """
+    chosen = {id(matrix) for matrix in matrices} if recipe.kind == "muon" else set()
+    rest = [parameter for parameter in parameters if id(parameter) not in chosen]
+    adamw = torch.optim.AdamW(
+        rest,
+        lr=recipe.learning_rate,
+        betas=recipe.betas,
+        eps=recipe.eps,
+        weight_decay=recipe.weight_decay,
+        fused=all(parameter.device.type in _FUSED_ON for parameter in rest),
+    )
+    if not chosen:
+        return adamw
+    if not hasattr(torch.optim, "Muon"):
+        raise InputError(f"sft.optimizer.kind: muon needs torch 2.9 or newer, this is {torch.__version__}; use adamw")
+    muon = torch.optim.Muon(
+        [parameter for parameter in parameters if id(parameter) in chosen],
+        lr=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        momentum=MUON_MOMENTUM,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    return MuonWithAdamW(muon, adamw)
 
 
 def lost_gradient(step: int, values: Mapping[str, float]) -> Event:

@@ -20,7 +20,7 @@ from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import TaskSection
 from levelhead.recipe.training import Grpo
 from levelhead.records import Prompt
-from levelhead.tasks.base import Demonstrator, Environment, Split, Task
+from levelhead.tasks.base import Demonstrator, Environment, Split, Task, Wordy
 from levelhead.tasks.registry import make_task
 from levelhead.training.credit import Creditor, make_shapers
 from levelhead.training.demonstrations import Demonstrations
@@ -92,7 +92,7 @@ def prepare(
         if checkpoint is not None:
             policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed)
         else:
-            texts = _texts(made) if recipe.model.preset else ()
+            texts = _texts(made) if recipe.model.preset == "tiny" else ()
             policy = load_policy(recipe.model, texts=texts, seed=recipe.seed, weights=weights)
     if recipe.grpo is not None:
         policy.disable_dropout()
@@ -158,6 +158,8 @@ def _texts(tasks: Mapping[str, Task]) -> Iterator[str]:
             for prompt in itertools.islice(prompts, TOKENIZER_ITEMS):
                 yield from (str(message.get("content", "")) for message in prompt.messages)
                 yield from task.oracle(prompt) or ()
+            if isinstance(task, Wordy):
+                yield from task.lexicon()
     finally:
         for task in tasks.values():
             if isinstance(task, Environment):

@@ -206,7 +206,7 @@ class Run:
         curriculum = recipe.curriculum if isinstance(recipe, Grpo) else None
         stream = make_stream(tasks, weights, derive(self.recipe.seed, "stream", stage), curriculum)
         updates = recipe.updates_per_batch * recipe.epochs if isinstance(recipe, Grpo) else 1
-        updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps * updates)
+        updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps * updates, self.policy.matrices)
         if self._resumed is not None and self.state.stage == stage:
             stream.load_state(self.state.stream)
             updater.optimizer.load_state_dict(self._resumed["optimizer"])

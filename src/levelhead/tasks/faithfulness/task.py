@@ -21,8 +21,10 @@ from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 log = logging.getLogger(__name__)
 
 _REPLY = "Reply in two lines:\nEvidence: an exact quote from the text, or none\nAnswer:"
+QUOTE_INSTRUCTION = f"{_REPLY} a few words, or unknown"
+"""Put under every question about a text."""
 _FORMS: dict[Kind, str] = {
-    "qa": f"Text: {{0.text}}\nQuestion: {{0.question}}\n{_REPLY} a few words, or unknown",
+    "qa": f"Text: {{0.text}}\nQuestion: {{0.question}}\n{QUOTE_INSTRUCTION}",
     "dialogue": f"Text: {{0.text}}\nDialogue: {{0.question}}\n{_REPLY} the assistant's next reply, or unknown",
     "summarization": f"Text: {{0.text}}\n{_REPLY} a short summary of the text",
     "general": (

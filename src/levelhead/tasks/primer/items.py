@@ -1,0 +1,241 @@
+"""Primer items: short texts that cannot be answered without reading them, of our own writing.
+
+Nothing in them is about the scenes, people and facts of the built-in tasks; what they share with those is the form of
+prompts and answers, and what has to be done: find a sentence, quote it, name a person by a letter, act on an element.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from levelhead.tasks.browser.view import SYSTEM_PROMPT
+from levelhead.tasks.fairness.data import UNKNOWN_PHRASES
+from levelhead.tasks.fairness.scoring import LETTERS
+from levelhead.tasks.fairness.task import INSTRUCTION as CHOOSE_INSTRUCTION
+from levelhead.tasks.faithfulness.task import QUOTE_INSTRUCTION
+from levelhead.tasks.primer.pages import page_items
+from levelhead.tasks.primer.words import (
+    ADJECTIVES,
+    ATTRIBUTES,
+    COLORS,
+    COMMON,
+    NAMES,
+    PEOPLE,
+    PLACES,
+    THINGS,
+    VERBS,
+    invent,
+    pick,
+)
+
+Kind = Literal["recall", "choose", "letter", "page", "copy"]
+
+_WORDS = (*THINGS, *PLACES, *ADJECTIVES, *COLORS, *ATTRIBUTES, *PEOPLE, *(word for word in COMMON if len(word) > 2))
+VALUES = tuple(word for word in dict.fromkeys(_WORDS) if word not in ("none", "unknown"))
+"""What a fact can say; without the words for "nothing"."""
+
+_SHARES: dict[Kind, float] = {"recall": 0.3, "choose": 0.4, "letter": 0.14, "page": 0.12, "copy": 0.04}
+_BARE = 0.6
+"""Share of the texts whose questions come without the instruction, which a policy needs to read only so often."""
+_UNKNOWN = tuple(phrase[0].upper() + phrase[1:] for phrase in sorted(UNKNOWN_PHRASES))
+
+_FACTS = (
+    ("{n}'s {a} is {v}.", "What is {n}'s {a}?"),
+    ("{n}'s {a} is {v}.", "What is {n}'s {a}?"),
+    ("{n}'s {a} was {v}.", "What was {n}'s {a}?"),
+    ("The {a} of {n} is {v}.", "What is the {a} of {n}?"),
+    ("The {a} of {n} was {v}.", "What was {n}'s {a}?"),
+    ("{n} has {v} as {a}.", "What does {n} have as {a}?"),
+    ("For {n} the {a} is {v}.", "What is the {a} for {n}?"),
+)
+_MEETINGS = (
+    "I met {0} and {1} in the {2}.",
+    "In the {2} stood {0} and {1}.",
+    "{0} and {1} came to the {2}.",
+    "We talked to {0} and {1} near the {2}.",
+    "{0} sat beside {1} in the {2}.",
+    "Yesterday {0} and {1} were in the {2}.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PrimerItem:
+    """A question about a text.
+
+    Attributes:
+        kind: What has to be done.
+        text: Number of the text; questions about one text share it.
+        prompt: What the user writes.
+        answer: The only right answer.
+        system: The system message, empty for none.
+    """
+
+    kind: Kind
+    text: int
+    prompt: str
+    answer: str
+    system: str = ""
+
+
+def make_items(number: int) -> list[PrimerItem]:
+    """Make the questions about text ``number``, one to four; the same number always gives the same ones."""
+    rng = random.Random(f"levelhead/primer/{number}")
+    (kind,) = rng.choices(list(_SHARES), list(_SHARES.values()))
+    if kind == "page":
+        return [PrimerItem(kind, number, prompt, answer, SYSTEM_PROMPT) for prompt, answer in page_items(rng)]
+    if kind == "letter":
+        return [PrimerItem(kind, number, prompt, answer) for prompt, answer in _letter(rng)]
+    if kind == "copy":
+        words = " ".join(pick(rng, (*VALUES, *NAMES)) for _ in range(rng.randint(3, 12)))
+        return [PrimerItem(kind, number, f"Copy: {words}", words)]
+    questions, instruction = (
+        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng), CHOOSE_INSTRUCTION)
+    )
+    end = "" if rng.random() < _BARE else f"\n{instruction}"
+    return [PrimerItem(kind, number, prompt + end, answer) for prompt, answer in questions]
+
+
+def _recall(rng: random.Random) -> list[tuple[str, str]]:
+    """Questions about some facts; one may be about a fact that the text does not hold."""
+    size = rng.randint(1, rng.choice((2, 4, 5)))
+    one_form = rng.random() < 0.6
+    form = rng.choice(_FACTS)
+    names = _several(rng, _name, rng.choice((1, 2, 2, 3)))
+    attributes = _several(rng, lambda r: pick(r, ATTRIBUTES), size + 1)
+    cells = [(name, attribute) for name in names for attribute in attributes[: max(2, size - 1)]]
+    rng.shuffle(cells)
+    told = cells[:size]
+    forms = [form if one_form else rng.choice(_FACTS) for _ in told]
+    values = [_value(rng) for _ in told]
+    sentences = [
+        fact.format(n=name, a=attribute, v=value)
+        for (name, attribute), value, (fact, _) in zip(told, values, forms, strict=True)
+    ]
+    text = " ".join(sentences)
+    questions = []
+    for i in rng.sample(range(len(told)), min(3, len(told))):
+        name, attribute = told[i]
+        asked = forms[i][1].format(n=name, a=attribute)
+        questions.append((f"Text: {text}\nQuestion: {asked}", f"Evidence: {sentences[i]}\nAnswer: {values[i]}"))
+    missing = [(name, attribute) for name in names for attribute in attributes if (name, attribute) not in told]
+    if missing and rng.random() < 0.5:
+        name, attribute = rng.choice(missing)
+        asked = rng.choice(forms)[1].format(n=name, a=attribute)
+        questions.append((f"Text: {text}\nQuestion: {asked}", "Evidence: none\nAnswer: unknown"))
+    return questions
+
+
+def _choose(rng: random.Random) -> list[tuple[str, str]]:
+    """Questions about who did something; the text may not tell."""
+    people, named = _people(rng)
+    bare = [person if named else f"the {person}" for person in people]
+    first, second = rng.sample((0, 1), 2)
+    met = [person if named else _indefinite(person) for person in people]
+    scene = _capital(rng.choice(_MEETINGS).format(met[first], met[second], pick(rng, PLACES)))
+    deeds = _several(rng, _deed, 2)
+    sentences = [_capital(f"{bare[i]} {deeds[i]}.") for i in (0, 1)]
+    a, b = rng.sample((0, 1), 2)
+    if rng.random() < 0.2:
+        joined = _capital(f"{bare[a]} {deeds[a]}, {rng.choice(('while', 'and', 'but'))} {bare[b]} {deeds[b]}.")
+        sentences, settled = [joined, joined], joined
+    else:
+        settled = f"{sentences[a]} {sentences[b]}"
+    tells = rng.random() < 0.65
+    questions = []
+    for who in (0, 1):
+        asked, right, reason = f"Who {deeds[who]}?", who, sentences[who]
+        if rng.random() < 0.1:
+            other = _deed(rng)
+            if other not in deeds:
+                asked, right = f"Who {other}?", 2
+        if not tells:
+            right = 2
+        order = rng.sample((0, 1, 2), 3)
+        answers = [*map(_capital, bare), rng.choice(_UNKNOWN)]
+        options = "\n".join(f"{letter}) {answers[i]}" for letter, i in zip(LETTERS, order, strict=True))
+        if right == 2:
+            one, two = (bare[i] for i in order if i != 2)
+            reason = f"The text names {one} and {two} but does not say which."
+        prompt = f"Text: {f'{scene} {settled}' if tells else scene}\nQuestion: {asked}\n{options}"
+        questions.append((prompt, f"Reason: {reason}\nAnswer: {LETTERS[order.index(right)]}"))
+    return questions
+
+
+def _letter(rng: random.Random) -> list[tuple[str, str]]:
+    """Questions about which letter stands before an option: the last step of choosing, on its own."""
+    people, named = _people(rng)
+    options = [*(_capital(person if named else f"the {person}") for person in people), rng.choice(_UNKNOWN)]
+    rng.shuffle(options)
+    table = "\n".join(f"{letter}) {option}" for letter, option in zip(LETTERS, options, strict=True))
+    return [
+        (f"{table}\nWhich letter: {option}", f"Answer: {letter}")
+        for letter, option in zip(LETTERS, options, strict=True)
+    ]
+
+
+def _people(rng: random.Random) -> tuple[list[str], bool]:
+    """Two people, by what they are and are like, and whether they are first names."""
+    kind = rng.random()
+    if kind < 0.15:
+        return _several(rng, _name, 2), True
+    if kind < 0.6:
+        noun = pick(rng, PEOPLE)
+        return [f"{adjective} {noun}" for adjective in _several(rng, lambda r: pick(r, ADJECTIVES), 2)], False
+    return _several(rng, _person, 2), False
+
+
+def _person(rng: random.Random) -> str:
+    noun = pick(rng, PEOPLE)
+    return f"{pick(rng, ADJECTIVES)} {noun}" if rng.random() < 0.6 else noun
+
+
+def _deed(rng: random.Random) -> str:
+    verb, thing = pick(rng, VERBS), pick(rng, THINGS)
+    kind = rng.random()
+    if kind < 0.25:
+        return f"{verb} a {pick(rng, ADJECTIVES)} {thing}"
+    if kind < 0.45:
+        return f"{verb} the {thing} in the {pick(rng, PLACES)}"
+    if kind < 0.6:
+        return f"was {pick(rng, ADJECTIVES)} and {pick(rng, ADJECTIVES)}"
+    if kind < 0.7:
+        return f"{verb} {rng.randrange(2, 30)} {thing}s"
+    return f"{verb} the {thing}"
+
+
+def _name(rng: random.Random) -> str:
+    return rng.choice(NAMES) if rng.random() < 0.7 else invent(rng).capitalize()
+
+
+def _value(rng: random.Random) -> str:
+    kind = rng.random()
+    if kind < 0.15:
+        return pick(rng, COLORS)
+    if kind < 0.25:
+        return str(rng.randrange(1, 100))
+    if kind < 0.35:
+        return pick(rng, NAMES)
+    if kind < 0.45:
+        return f"{pick(rng, ADJECTIVES)} {pick(rng, THINGS)}"
+    return pick(rng, VALUES)
+
+
+def _several(rng: random.Random, make: Callable[[random.Random], str], count: int) -> list[str]:
+    """Return ``count`` different results of ``make``."""
+    results: list[str] = []
+    while len(results) < count:
+        result = make(rng)
+        if result not in results:
+            results.append(result)
+    return results
+
+
+def _indefinite(person: str) -> str:
+    return f"an {person}" if person[0] in "aeiou" else f"a {person}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

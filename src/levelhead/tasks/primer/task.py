@@ -1,0 +1,85 @@
+"""The ``primer`` task: what a base model is trained on before it sees a task of its own."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+from levelhead.recipe.tasks import Primer
+from levelhead.records import Message, Prompt, Rollout, Score
+from levelhead.tasks.base import SingleTurnTask, Split
+from levelhead.tasks.primer.items import VALUES, make_items
+from levelhead.tasks.primer.words import COMMON, ENDINGS, LEXICON, NAMES
+from levelhead.tasks.splits import in_seed_order, stable_hash
+
+_LEXICON_LINES = 4000
+_WORDS_A_LINE = 12
+
+
+class PrimerTask(SingleTurnTask):
+    """Questions about short made-up texts: recall a fact, choose a person, act on a page, copy words.
+
+    A score is 1 for the right answer, 0 for a well-formed answer whose last line alone is right, and -1 for any other.
+
+    Args:
+        section: The recipe's section.
+    """
+
+    def __init__(self, section: Primer) -> None:
+        self.name = section.name or section.kind
+        self._sides: dict[Split, list[int]] = {"train": [], "eval": []}
+        for number in range(section.items):
+            held_out = stable_hash(f"primer/{number}") < section.eval_fraction
+            self._sides["eval" if held_out else "train"].append(number)
+
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        """Yield the split's prompts once, text by text, in an order that depends on the seed alone."""
+        for number in in_seed_order(self._sides[split], seed, self.name, split):
+            for index, item in enumerate(make_items(number)):
+                system: tuple[Message, ...] = ({"role": "system", "content": item.system},) if item.system else ()
+                yield Prompt(
+                    id=f"{self.name}/{number}/{index}",
+                    task=self.name,
+                    messages=(*system, {"role": "user", "content": item.prompt}),
+                    facts={"kind": item.kind, "answer": item.answer},
+                )
+
+    def score(self, prompt: Prompt, text: str) -> Score:
+        """Score one answer: 1 right, 0 only its last line, -1 otherwise."""
+        wanted, lines = str(prompt.facts["answer"]).split("\n"), text.strip().split("\n")
+        valid = len(lines) == len(wanted)
+        exact = lines == wanted
+        last = valid and lines[-1] == wanted[-1]
+        return Score(1.0 if exact else 0.0 if last else -1.0, {"exact": float(exact), "answer": float(last)}, valid)
+
+    def oracle(self, prompt: Prompt) -> list[str]:
+        """Return the right answer."""
+        return [str(prompt.facts["answer"])]
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:
+        """Return the kind of the question."""
+        return {"kind": str(prompt.facts["kind"])}
+
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return the share of exact answers and of right last lines, over all questions and by kind."""
+        scores: dict[str, list[Score]] = defaultdict(list)
+        for prompt, rollout in results:
+            if rollout.score is not None:
+                scores[""].append(rollout.score)
+                scores[f"/{prompt.facts['kind']}"].append(rollout.score)
+        return {
+            f"{name}{suffix}": fmean(score.parts[part] for score in members)
+            for suffix, members in sorted(scores.items())
+            for name, part in (("exact_match", "exact"), ("accuracy", "answer"))
+        }
+
+    def lexicon(self) -> Iterator[str]:
+        """Yield lines of words, with and without endings, from which a tokenizer learns them whole."""
+        rng = random.Random("levelhead/primer/lexicon")
+        words = tuple(dict.fromkeys((*VALUES, *COMMON, *LEXICON, *NAMES)))
+        for _ in range(_LEXICON_LINES):
+            yield "The " + " ".join(
+                rng.choice(words) + (rng.choice(ENDINGS) if rng.random() < 0.2 else "") for _ in range(_WORDS_A_LINE)
+            )

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+
+import pytest
+
+from levelhead.recipe.tasks import Fairness, Faithfulness, Primer
+from levelhead.records import Prompt
+from levelhead.tasks.base import Task
+from levelhead.tasks.fairness import FairnessTask
+from levelhead.tasks.faithfulness import FaithfulnessTask
+from levelhead.tasks.primer import PrimerTask
+from levelhead.tasks.primer.items import PrimerItem, make_items
+from levelhead.tasks.primer.pages import page_items
+from levelhead.tasks.primer.words import LEXICON, invent
+from levelhead.tasks.registry import make_task
+from levelhead.training.prepare import TOKENIZER_ITEMS
+
+ITEMS = [item for number in range(1500) for item in make_items(number)]
+
+
+def of_kind(kind: str) -> list[PrimerItem]:
+    return [item for item in ITEMS if item.kind == kind]
+
+
+@pytest.fixture(scope="module")
+def task() -> PrimerTask:
+    return PrimerTask(Primer(kind="primer", items=300))
+
+
+def test_it_is_a_task_of_the_registry(task: PrimerTask) -> None:
+    made = make_task(Primer(kind="primer", items=20))
+    assert isinstance(made, PrimerTask)
+    assert isinstance(made, Task)
+
+
+def test_the_same_number_makes_the_same_text_and_another_number_another() -> None:
+    assert make_items(7) == make_items(7)
+    assert len({make_items(n)[0].prompt for n in range(200)}) == 200
+
+
+def test_perfect_answers_score_one_and_empty_ones_minus_one(task: PrimerTask) -> None:
+    for prompt in itertools.islice(task.prompts("train", 0), 200):
+        assert task.score(prompt, task.oracle(prompt)[0]).total == 1
+        assert task.score(prompt, "").total == -1
+
+
+def test_a_right_last_line_under_a_wrong_quote_scores_zero(task: PrimerTask) -> None:
+    prompt = next(
+        p for p in task.prompts("train", 0) if p.facts["kind"] == "recall" and "none" not in p.facts["answer"]
+    )
+    answer = str(prompt.facts["answer"]).split("\n")[1]
+    assert task.score(prompt, f"Evidence: nothing of the kind\n{answer}").total == 0
+
+
+def test_recalled_evidence_is_a_sentence_of_the_text_that_holds_the_answer() -> None:
+    for item in of_kind("recall"):
+        evidence, answer = item.answer.removeprefix("Evidence: ").split("\nAnswer: ")
+        if answer == "unknown":
+            assert evidence == "none"
+            continue
+        assert evidence in item.prompt
+        assert answer in evidence
+
+
+def test_a_fact_is_unknown_exactly_where_no_sentence_answers_the_question() -> None:
+    for item in of_kind("recall"):
+        asked = re.search(r"Question: What is (\S+)'s (\S+)\?", item.prompt)
+        if asked:
+            name, attribute = asked.groups()
+            told = f"{name}'s {attribute} is " in item.prompt or f"{attribute} of {name} is " in item.prompt
+            assert told or "unknown" in item.answer or f"{name}'s {attribute} was" in item.prompt
+
+
+def test_the_chosen_letter_stands_before_the_person_of_the_quoted_sentence() -> None:
+    for item in of_kind("choose"):
+        reason, letter = item.answer.removeprefix("Reason: ").split("\nAnswer: ")
+        option = re.search(rf"^{letter}\) (.+)$", item.prompt, re.MULTILINE)
+        assert option is not None
+        if "but does not say which" in reason:
+            assert not option[1].startswith("The ")
+        else:
+            assert reason in item.prompt
+            assert option[1].lower() in reason.lower()
+
+
+def test_right_letters_are_spread_evenly() -> None:
+    letters = Counter(item.answer[-1] for item in of_kind("choose"))
+    assert max(letters.values()) < 1.2 * min(letters.values())
+
+
+def test_a_letter_question_is_answered_by_the_line_that_names_the_option() -> None:
+    for item in of_kind("letter"):
+        option = item.prompt.rsplit("Which letter: ", 1)[1]
+        assert f"{item.answer[-1]}) {option}\n" in item.prompt
+
+
+def test_a_click_hits_the_element_that_the_goal_names_or_a_closed_one() -> None:
+    for item in of_kind("page"):
+        goal = re.search(r'Goal: .*"(.+?)"', item.prompt)
+        click = re.fullmatch(r"click\((\d+)\)", item.answer)
+        if goal and click and "textbox value" not in item.prompt:
+            line = re.search(rf'\[{click[1]}\] \w+ "([^"]*)"( \w+)?', item.prompt)
+            assert line is not None
+            assert line[1] == goal[1] or line[2] == " collapsed"
+
+
+def test_elements_are_numbered_in_reading_order() -> None:
+    for item in of_kind("page"):
+        numbers = [int(n) for n in re.findall(r"\[(\d+)\]", item.prompt)]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_two_turns_fill_a_field_and_press_the_button() -> None:
+    import random
+
+    turns = next(t for n in range(50) if (t := page_items(random.Random(n)))[0][1].startswith("fill"))
+    assert [answer.partition("(")[0] for _, answer in turns] == ["fill", "click"]
+
+
+def test_texts_share_no_name_scene_or_fact_with_the_small_tasks() -> None:
+    primer = {line for item in ITEMS for line in item.prompt.split("\n")}
+    names = {"Anna", "Ben", "Carla", "David", "Emma", "Frank", "Grace", "Henry", "Ivan", "Julia"}
+    assert not any(names & set(re.findall(r"\w+", line)) for line in primer)
+    for small in (
+        FairnessTask(Fairness(kind="fairness", items=2000)),
+        FaithfulnessTask(Faithfulness(kind="faithfulness", items=2000)),
+    ):
+        texts = {
+            p.messages[0]["content"].split("\n")[0] for split in ("train", "eval") for p in small.prompts(split, 0)
+        }
+        assert not texts & primer
+
+
+def test_splits_are_disjoint_and_questions_of_a_text_follow_each_other(task: PrimerTask) -> None:
+    def texts(prompts: list[Prompt]) -> list[str]:
+        return [text for text, _ in itertools.groupby(p.id.split("/")[1] for p in prompts)]
+
+    train, held_out = texts(list(task.prompts("train", 0))), texts(list(task.prompts("eval", 0)))
+    assert len(train) == len(set(train))
+    assert not set(train) & set(held_out)
+
+
+def test_strata_are_the_kinds_of_question(task: PrimerTask) -> None:
+    kinds = {task.strata(p)["kind"] for p in task.prompts("train", 0)}
+    assert kinds == {"recall", "choose", "letter", "page", "copy"}
+
+
+def test_the_lexicon_knows_words_that_no_prompt_holds(task: PrimerTask) -> None:
+    lines = " ".join(task.lexicon())
+    assert sum(word in lines for word in LEXICON) > 0.95 * len(LEXICON)
+    assert TOKENIZER_ITEMS > 0
+
+
+def test_invented_words_are_letters_only() -> None:
+    import random
+
+    rng = random.Random(0)
+    assert all(re.fullmatch("[a-z]+", invent(rng)) for _ in range(200))
