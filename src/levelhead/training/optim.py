@@ -93,7 +93,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         self.param_groups = groups
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # both parts step on gradients that are there
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
         """Step both parts."""
         for part in self._parts.values():
             part.step()

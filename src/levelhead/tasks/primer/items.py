@@ -22,6 +22,7 @@ from levelhead.tasks.primer.words import (
     ATTRIBUTES,
     COLORS,
     COMMON,
+    DEEDS,
     NAMES,
     PEOPLE,
     PLACES,
@@ -37,10 +38,14 @@ _WORDS = (*THINGS, *PLACES, *ADJECTIVES, *COLORS, *ATTRIBUTES, *PEOPLE, *(word f
 VALUES = tuple(word for word in dict.fromkeys(_WORDS) if word not in ("none", "unknown"))
 """What a fact can say; without the words for "nothing"."""
 
-_SHARES: dict[Kind, float] = {"recall": 0.3, "choose": 0.4, "letter": 0.14, "page": 0.12, "copy": 0.04}
+_SHARES: dict[Kind, float] = {"recall": 0.28, "choose": 0.32, "letter": 0.14, "page": 0.1, "copy": 0.16}
+_JUDGED = 0.3
+"""Share of the texts about people whose questions ask who did well or badly, in other words than the text's."""
 _BARE = 0.6
 """Share of the texts whose questions come without the instruction, which a policy needs to read only so often."""
 _UNKNOWN = tuple(phrase[0].upper() + phrase[1:] for phrase in sorted(UNKNOWN_PHRASES))
+
+_ALPHABET = "ABCDEF"
 
 _FACTS = (
     ("{n}'s {a} is {v}.", "What is {n}'s {a}?"),
@@ -135,7 +140,12 @@ def _choose(rng: random.Random) -> list[tuple[str, str]]:
     first, second = rng.sample((0, 1), 2)
     met = [person if named else _indefinite(person) for person in people]
     scene = _capital(rng.choice(_MEETINGS).format(met[first], met[second], pick(rng, PLACES)))
-    deeds = _several(rng, _deed, 2)
+    judged = rng.random() < _JUDGED
+    if judged:
+        deeds, wording = _judged(rng)
+    else:
+        deeds = _several(rng, _deed, 2)
+        wording = [f"Who {deed}?" for deed in deeds]
     sentences = [_capital(f"{bare[i]} {deeds[i]}.") for i in (0, 1)]
     a, b = rng.sample((0, 1), 2)
     if rng.random() < 0.2:
@@ -146,8 +156,8 @@ def _choose(rng: random.Random) -> list[tuple[str, str]]:
     tells = rng.random() < 0.65
     questions = []
     for who in (0, 1):
-        asked, right, reason = f"Who {deeds[who]}?", who, sentences[who]
-        if rng.random() < 0.1:
+        asked, right, reason = wording[who], who, sentences[who]
+        if not judged and rng.random() < 0.1:
             other = _deed(rng)
             if other not in deeds:
                 asked, right = f"Who {other}?", 2
@@ -164,16 +174,25 @@ def _choose(rng: random.Random) -> list[tuple[str, str]]:
     return questions
 
 
+def _judged(rng: random.Random) -> tuple[list[str], list[str]]:
+    """Something bad and something good, and for each a question that only what was bad or good about it answers."""
+    deeds = [rng.choice(DEEDS["bad"]), rng.choice(DEEDS["good"])]
+    questions = [rng.choice(DEEDS["bad_questions"]), rng.choice(DEEDS["good_questions"])]
+    order = rng.sample((0, 1), 2)
+    return [deeds[i] for i in order], [questions[i] for i in order]
+
+
 def _letter(rng: random.Random) -> list[tuple[str, str]]:
     """Questions about which letter stands before an option: the last step of choosing, on its own."""
-    people, named = _people(rng)
-    options = [*(_capital(person if named else f"the {person}") for person in people), rng.choice(_UNKNOWN)]
-    rng.shuffle(options)
-    table = "\n".join(f"{letter}) {option}" for letter, option in zip(LETTERS, options, strict=True))
-    return [
-        (f"{table}\nWhich letter: {option}", f"Answer: {letter}")
-        for letter, option in zip(LETTERS, options, strict=True)
-    ]
+    if rng.random() < 0.6:
+        options = _several(rng, lambda r: pick(r, VALUES), rng.randint(2, len(_ALPHABET)))
+    else:
+        people, named = _people(rng)
+        options = [*(_capital(person if named else f"the {person}") for person in people), rng.choice(_UNKNOWN)]
+        rng.shuffle(options)
+    lettered = list(zip(_ALPHABET, options, strict=False))
+    table = "\n".join(f"{letter}) {option}" for letter, option in lettered)
+    return [(f"{table}\nWhich letter: {option}", f"Answer: {letter}") for letter, option in lettered]
 
 
 def _people(rng: random.Random) -> tuple[list[str], bool]:

@@ -6,9 +6,15 @@ import json
 import random
 from importlib import resources
 
-_LISTS: dict[str, list[str]] = json.loads(
-    resources.files("levelhead.tasks.primer").joinpath("words.json").read_text(encoding="utf-8")
-)
+
+def _read(name: str) -> dict[str, list[str]]:
+    lists: dict[str, list[str]] = json.loads(
+        resources.files("levelhead.tasks.primer").joinpath(name).read_text(encoding="utf-8")
+    )
+    return lists
+
+
+_LISTS = _read("words.json")
 
 
 def _words(name: str) -> tuple[str, ...]:
@@ -35,6 +41,8 @@ COMMON = _words("common")
 """Frequent English words, for the tokenizer and as values."""
 LEXICON = _words("lexicon")
 """Further words that a tokenizer should know, of the kind that stories about people are told in."""
+DEEDS = _read("deeds.json")
+"""What people do badly and well, and questions about it."""
 ENDINGS = ("s", "ed", "ing", "er", "ly", "'s")
 """Endings that a tokenizer should know."""
 
