@@ -53,3 +53,24 @@ def test_variables_of_the_recipe_reach_the_chat_template(pretrained: Path, tmp_p
         for codec in (load_codec(Model(**section, chat_template_kwargs={"thinking": on})) for on in (True, False))
     ]
     assert shown[1] == shown[0] + "(no thoughts)"
+
+
+AWKWARD = (
+    "  two blanks   three",
+    "a\n    b\n\n\tc",
+    "cafe\u0301 caf\u00e9",
+    "12 345",
+    "don't 'tis",
+    "\u4f60\u597d \U0001f642",
+)
+"""Texts that another pre-tokenizer or a normaliser takes apart otherwise."""
+
+
+def test_a_checkpoint_tokenizes_as_the_policy_that_it_was_saved_from(tmp_path: Path) -> None:
+    section = Model(preset="tiny", tiny=TINY)
+    policy = load_policy(section, texts=TEXTS)
+    policy.save(tmp_path / "checkpoint")
+    again = load_checkpoint(section, tmp_path / "checkpoint")
+    for text in AWKWARD:
+        message = [{"role": "user", "content": text}]
+        assert again.codec.render(message) == policy.codec.render(message)

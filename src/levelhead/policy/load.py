@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Qwen2Config
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
 from transformers import Qwen2ForCausalLM as TinyForCausalLM
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from levelhead.errors import InputError
@@ -19,6 +27,7 @@ from levelhead.text.codec import Codec
 from levelhead.text.template import read_chat_template
 from levelhead.text.tiny import train_tokenizer
 
+_GENERAL_TOKENIZERS = {"TokenizersBackend", "PreTrainedTokenizerFast"}
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -64,7 +73,7 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
     if not adapter and not (folder / "config.json").is_file():
         raise InputError(f"{folder}: no model here (neither config.json nor adapter_config.json)")
     codec = Codec(
-        _quiet(lambda: AutoTokenizer.from_pretrained(str(folder))),
+        _quiet(lambda: load_tokenizer(str(folder))),
         generation_eos=_generation_eos(str(folder)) + _generation_eos(section.source, section.revision),
         template_kwargs=section.chat_template_kwargs,
     )
@@ -92,9 +101,7 @@ def load_codec(section: Model) -> Codec:
     tokenizer = _hub(
         "model.tokenizer" if section.tokenizer else "model.name",
         str(source),
-        lambda: AutoTokenizer.from_pretrained(
-            source, revision=section.revision, trust_remote_code=section.trust_remote_code
-        ),
+        lambda: load_tokenizer(str(source), section.revision, trust_remote_code=section.trust_remote_code),
     )
     return Codec(
         tokenizer,
@@ -102,6 +109,17 @@ def load_codec(section: Model) -> Codec:
         generation_eos=_generation_eos(section.source, section.revision),
         template_kwargs=section.chat_template_kwargs,
     )
+
+
+def load_tokenizer(source: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Any:
+    """Load a tokenizer of the class that saved it.
+
+    ``AutoTokenizer`` takes the class that is usual for the model's architecture instead, which splits some texts
+    otherwise, where the saved class is the general one.
+    """
+    general = get_tokenizer_config(source, revision=revision).get("tokenizer_class") in _GENERAL_TOKENIZERS
+    kind = PreTrainedTokenizerFast if general else AutoTokenizer
+    return kind.from_pretrained(source, revision=revision or "main", trust_remote_code=trust_remote_code)
 
 
 def wrap(model: Any, tokenizer: Any) -> Policy:

@@ -1,0 +1,108 @@
+"""Make the base model that ships with the package again: ``python bench/base_model.py``.
+
+Trains ``recipes/base-tiny.yaml`` (or takes the finished run that ``--run`` names) and writes
+``src/levelhead/models/base-tiny``: weights in bfloat16, tokenizer, the run's log and the model card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from levelhead.api import train
+from levelhead.policy.load import load_checkpoint
+from levelhead.policy.policy import Policy
+from levelhead.recipe import load
+from levelhead.training.run import newest_checkpoint
+from levelhead.training.rundir import RunDir
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPE = ROOT / "recipes" / "base-tiny.yaml"
+TARGET = ROOT / "src" / "levelhead" / "models" / "base-tiny"
+
+CARD = """\
+---
+license: apache-2.0
+library_name: levelhead
+---
+# base-tiny
+
+A base model of {millions:.2f} million parameters that has learnt to copy, to find a fact, to quote a sentence, to
+choose a letter and to act on a page, and nothing about the world. Levelhead's small recipes start from it, so that their
+policies can read before they are reinforced. It is no use for anything else.
+
+| | |
+|---|---|
+| architecture | Qwen2, {layers} layers of width {width}, {heads} heads, {vocabulary} tokens |
+| weights | bfloat16, {megabytes:.1f} MB, SHA-256 `{digest}` |
+| data | made-up texts of `src/levelhead/tasks/primer`; no scene, name or fact of the tasks' items is among them |
+| recipe | `recipes/base-tiny.yaml`, seed {seed}, {steps} SFT steps with Muon, {minutes:.0f} minutes on one core |
+| made by | `python bench/base_model.py` |
+| licence | Apache-2.0, as the package |
+
+Share of held-out questions answered exactly (greedy), {items} of them:
+
+| kind | exact | last line right |
+|---|---|---|
+{rows}
+"""
+
+
+def export(policy: Policy, run: Path) -> None:
+    """Write weights, tokenizer, log, figures and card."""
+    shutil.rmtree(TARGET, ignore_errors=True)
+    TARGET.mkdir(parents=True)
+    policy.base.to(torch.bfloat16).save_pretrained(TARGET)
+    policy.codec.save(TARGET)
+    shutil.copy(run / "metrics.jsonl", TARGET / "metrics.jsonl")
+    summary = json.loads((run / "summary.json").read_text())
+    (TARGET / "README.md").write_text(card(policy, summary), encoding="utf-8")
+
+
+def card(policy: Policy, summary: dict[str, Any]) -> str:
+    """The model card, with the figures of the run."""
+    recipe, config = load(RECIPE), policy.base.config
+    result = summary["tasks"]["primer"]["sft"]
+    metrics = result["metrics"]
+    kinds = sorted(name.removeprefix("exact_match/") for name in metrics if name.startswith("exact_match/"))
+    rows = [f"| {kind} | {metrics[f'exact_match/{kind}']:.1%} | {metrics[f'accuracy/{kind}']:.1%} |" for kind in kinds]
+    weights = (TARGET / "model.safetensors").read_bytes()
+    return CARD.format(
+        millions=sum(p.numel() for p in policy.base.parameters()) / 1e6,
+        layers=config.num_hidden_layers,
+        width=config.hidden_size,
+        heads=config.num_attention_heads,
+        vocabulary=config.vocab_size,
+        megabytes=len(weights) / 1e6,
+        digest=hashlib.sha256(weights).hexdigest(),
+        seed=recipe.seed,
+        steps=recipe.sft.steps if recipe.sft else 0,
+        minutes=summary["seconds"] / 60,
+        items=result["n"],
+        rows="\n".join([*rows, f"| all | {metrics['exact_match']:.1%} | {metrics['accuracy']:.1%} |"]),
+    )
+
+
+def main() -> None:
+    """Train unless a run is given, then export."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, default=None, help="A finished run, instead of training.")
+    run = parser.parse_args().run
+    if run is None:
+        run = ROOT / "runs" / "base-tiny"
+        train(load(RECIPE), out=run)
+    checkpoint = newest_checkpoint(RunDir(run))
+    if checkpoint is None:
+        raise SystemExit(f"{run}: holds no checkpoint")
+    export(load_checkpoint(load(RECIPE).model, checkpoint), run)
+    print(TARGET)
+
+
+if __name__ == "__main__":
+    main()
