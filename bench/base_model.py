@@ -34,8 +34,8 @@ library_name: levelhead
 # base-tiny
 
 A base model of {millions:.2f} million parameters that has learnt to copy, to find a fact, to quote a sentence, to
-choose a letter and to act on a page, and nothing about the world. Levelhead's small recipes start from it, so that their
-policies can read before they are reinforced. It is no use for anything else.
+choose a letter and to act on a page, and nothing about the world. Levelhead's small recipes start from it, so that
+their policies can read before they are reinforced. It is no use for anything else.
 
 | | |
 |---|---|
