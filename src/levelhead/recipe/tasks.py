@@ -83,7 +83,9 @@ class Primer(TaskSection):
     kind: Literal["primer"]
     """``primer``."""
     items: int = Field(20000, ge=10)
-    """Texts that the built-in generator makes, with one to four questions each."""
+    """Texts that the built-in generator makes, with one to six questions each."""
+    easy: int = Field(0, ge=0)
+    """Training begins with this many easy texts; all kinds of text follow."""
 
 
 class Function(TaskSection):

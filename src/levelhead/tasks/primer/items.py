@@ -38,7 +38,8 @@ _WORDS = (*THINGS, *PLACES, *ADJECTIVES, *COLORS, *ATTRIBUTES, *PEOPLE, *(word f
 VALUES = tuple(word for word in dict.fromkeys(_WORDS) if word not in ("none", "unknown"))
 """What a fact can say; without the words for "nothing"."""
 
-_SHARES: dict[Kind, float] = {"recall": 0.28, "choose": 0.32, "letter": 0.14, "page": 0.1, "copy": 0.16}
+_SHARES: dict[Kind, float] = {"recall": 0.32, "choose": 0.36, "letter": 0.14, "page": 0.12, "copy": 0.06}
+_EASY: tuple[Kind, ...] = ("recall", "choose")
 _JUDGED = 0.3
 """Share of the texts about people whose questions ask who did well or badly, in other words than the text's."""
 _BARE = 0.6
@@ -85,10 +86,16 @@ class PrimerItem:
     system: str = ""
 
 
-def make_items(number: int) -> list[PrimerItem]:
-    """Make the questions about text ``number``, one to four; the same number always gives the same ones."""
+def make_items(number: int, *, easy: bool = False) -> list[PrimerItem]:
+    """Make the questions about text ``number``, one to six; the same arguments always give the same ones.
+
+    Args:
+        number: Which text.
+        easy: Only questions in the text's own words, to recall and to choose: what is learnt first.
+    """
     rng = random.Random(f"levelhead/primer/{number}")
-    (kind,) = rng.choices(list(_SHARES), list(_SHARES.values()))
+    shares = {kind: _SHARES[kind] for kind in _EASY} if easy else _SHARES
+    (kind,) = rng.choices(list(shares), list(shares.values()))
     if kind == "page":
         return [PrimerItem(kind, number, prompt, answer, SYSTEM_PROMPT) for prompt, answer in page_items(rng)]
     if kind == "letter":
@@ -97,7 +104,7 @@ def make_items(number: int) -> list[PrimerItem]:
         words = " ".join(pick(rng, (*VALUES, *NAMES)) for _ in range(rng.randint(3, 12)))
         return [PrimerItem(kind, number, f"Copy: {words}", words)]
     questions, instruction = (
-        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng), CHOOSE_INSTRUCTION)
+        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng, easy), CHOOSE_INSTRUCTION)
     )
     end = "" if rng.random() < _BARE else f"\n{instruction}"
     return [PrimerItem(kind, number, prompt + end, answer) for prompt, answer in questions]
@@ -133,14 +140,14 @@ def _recall(rng: random.Random) -> list[tuple[str, str]]:
     return questions
 
 
-def _choose(rng: random.Random) -> list[tuple[str, str]]:
+def _choose(rng: random.Random, easy: bool) -> list[tuple[str, str]]:
     """Questions about who did something; the text may not tell."""
     people, named = _people(rng)
     bare = [person if named else f"the {person}" for person in people]
     first, second = rng.sample((0, 1), 2)
     met = [person if named else _indefinite(person) for person in people]
     scene = _capital(rng.choice(_MEETINGS).format(met[first], met[second], pick(rng, PLACES)))
-    judged = rng.random() < _JUDGED
+    judged = not easy and rng.random() < _JUDGED
     if judged:
         deeds, wording = _judged(rng)
     else:

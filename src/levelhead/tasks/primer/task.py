@@ -29,15 +29,18 @@ class PrimerTask(SingleTurnTask):
 
     def __init__(self, section: Primer) -> None:
         self.name = section.name or section.kind
+        self._easy = section.easy
         self._sides: dict[Split, list[int]] = {"train": [], "eval": []}
         for number in range(section.items):
             held_out = stable_hash(f"primer/{number}") < section.eval_fraction
             self._sides["eval" if held_out else "train"].append(number)
 
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
-        """Yield the split's prompts once, text by text, in an order that depends on the seed alone."""
-        for number in in_seed_order(self._sides[split], seed, self.name, split):
-            for index, item in enumerate(make_items(number)):
+        """Yield the split's prompts once, text by text, in an order that depends on the seed alone; easy ones first."""
+        order = in_seed_order(self._sides[split], seed, self.name, split)
+        easy = self._easy if split == "train" else 0
+        for place, number in enumerate(order):
+            for index, item in enumerate(make_items(number, easy=place < easy)):
                 system: tuple[Message, ...] = ({"role": "system", "content": item.system},) if item.system else ()
                 yield Prompt(
                     id=f"{self.name}/{number}/{index}",
