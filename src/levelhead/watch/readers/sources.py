@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,8 +215,12 @@ def _grouped(candidates: Sequence[Path]) -> list[list[Path]]:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """Events of one of our own runs; what is no event is left out.  Empty where there is no such file."""
+    """Events of one of our own runs; what is no event is left out.  Empty where there is no such file.
+
+    Of very many, the first and the last thousand: how trouble began, and how the run ended.
+    """
     events: list[dict[str, Any]] = []
+    newest: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
     if not path.is_file():
         return events
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -225,7 +230,5 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict) and isinstance(event.get("code"), str):
-                events.append(event)
-                if len(events) >= _MAX_EVENTS:
-                    break
-    return events
+                (events if len(events) < _MAX_EVENTS else newest).append(event)
+    return [*events, *newest]
