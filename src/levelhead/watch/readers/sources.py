@@ -12,6 +12,7 @@ from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.watch.history import DEFAULT_CAPACITY, History
+from levelhead.watch.notice import printable
 from levelhead.watch.readers.base import Reader, Unread
 from levelhead.watch.readers.collect import Collector
 from levelhead.watch.readers.detect import HEAD, make_reader, recognise
@@ -125,6 +126,12 @@ def read(
         raise InputError(f"{path}: no such file or folder")
     folder = path.is_dir()
     log = _read_folder(path, given, extra, capacity) if folder else read_files([path], given, extra, capacity)
+    if not log.history.rows and folder and (events := read_events(path / "events.jsonl")):
+        last = events[-1]
+        raise InputError(
+            f"{path}: no training metrics: the run ended before its first row.\n"
+            f"Its last event: {printable(last['code'], 80)}: {printable(last.get('message', ''))}"
+        )
     if not log.history.rows:
         raise InputError(
             f"{path}: no training metrics found (read as {log.format!r}).\n"
