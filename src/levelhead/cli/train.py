@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from levelhead.cli.events import show_events, why_stopped
-from levelhead.cli.summary import show_summary
 from levelhead.errors import PolicyError, RewardError
 
 
@@ -48,6 +46,8 @@ def train(
 def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool | None = None) -> None:
     """Train, print the summary and what a person must know of the run, and leave with the outcome's exit code."""
     from levelhead.api import train as start
+    from levelhead.cli.events import show_events, why_stopped
+    from levelhead.cli.summary import show_summary
 
     first = not int(os.environ.get("RANK", "0"))  # of several processes, the first speaks
     try:
