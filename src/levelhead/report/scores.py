@@ -170,12 +170,11 @@ def _score(row: object) -> Score | None:
 def _strata(rows: object) -> dict[str, Stratum]:
     if not isinstance(rows, Mapping):
         return {}
-    read = {
+    return {
         str(name): Stratum(str(name), score, _count(row.get("n")), _metrics(row.get("metrics")))
         for name, row in rows.items()
         if isinstance(row, Mapping) and (score := _score(row)) is not None
     }
-    return read
 
 
 def _metrics(values: object) -> dict[str, float]:
