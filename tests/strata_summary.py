@@ -34,10 +34,21 @@ def stage(
         "metrics": dict(metrics or {}),
         "balanced": {"score": even[0], "se": even[1]},
         "constant": {"answer": text, "score": value, "se": error},
-        "over_constant": {"score": over[0], "se": over[1]},
+        "over_constant": {
+            "score": over[0],
+            "se": over[1],
+            "balanced": {"score": even[0] - value - 0.01, "se": over[1]},
+        },
         "strata": {
-            name: {"score": value, "se": error, "n": 256, "metrics": dict(numbers)}
-            for name, (value, error, numbers) in strata.items()
+            name: {
+                "score": value,
+                "se": error,
+                "n": 256,
+                "metrics": dict(numbers),
+                "constant": {"score": 0.5 - i, "se": 0.02},
+                "over_constant": {"score": value - 0.5 + i, "se": error},
+            }
+            for i, (name, (value, error, numbers)) in enumerate(strata.items())
         },
     }
 
@@ -79,14 +90,16 @@ SUMMARY: dict[str, Any] = {
             "start": _fairness(0.01, 0.02, 0.008, validity=0.02, length=63.5),
             "sft": _fairness(0.51, 0.48, 0.041, validity=0.93, length=27.2),
             "grpo": _fairness(0.91, 0.78, 0.032, validity=0.99, length=23.4),
-            "verdict": {"improved": True, "text": READS},
         },
         "faithfulness": {
             "start": _faithfulness(0.0, 0.0, 0.0, 0.0, 0.004, validity=0.01, length=64.0),
             "sft": _faithfulness(0.18, 0.16, 0.18, 0.31, 0.04, validity=0.92, length=28.0),
             "grpo": _faithfulness(0.0, 0.0, 0.99, 1.0, 0.03, validity=1.0, length=9.0),
-            "verdict": {"improved": False, "text": RECITES},
         },
+    },
+    "verdict": {
+        "fairness": {"improved": True, "text": READS},
+        "faithfulness": {"improved": False, "text": RECITES},
     },
     "seconds": 533.0,
 }
@@ -100,8 +113,8 @@ def summary() -> dict[str, Any]:
 def older() -> dict[str, Any]:
     """The same as a version wrote it that knew neither strata nor constant answers."""
     plain = summary()
+    plain.pop("verdict")
     for stages in plain["tasks"].values():
-        stages.pop("verdict")
         for result in stages.values():
             for name in ("balanced", "constant", "over_constant", "strata"):
                 result.pop(name)
@@ -112,4 +125,8 @@ def many_strata(n: int) -> dict[str, Any]:
     """A task of many kinds of problem, such as the pages of the browser task."""
     strata: dict[str, Part] = {f"page=click-number-{i}": (i / n, 0.1, {"success": i / n}) for i in range(n)}
     results = {name: stage((0.5, 0.05), strata, ("click(0)", 0.1, 0.02), (0.4, 0.04)) for name in ("sft", "grpo")}
-    return {"tasks": {"browser": {**results, "verdict": {"improved": True, "text": "Improved."}}}, "seconds": 60.0}
+    return {
+        "tasks": {"browser": results},
+        "verdict": {"browser": {"improved": True, "text": "Improved."}},
+        "seconds": 60.0,
+    }

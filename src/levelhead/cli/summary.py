@@ -16,6 +16,7 @@ from levelhead.report.scores import (
     Score,
     Stage,
     Verdict,
+    measured,
     stage_of,
     stages_of,
     strata_names,
@@ -57,7 +58,7 @@ def show_task(console: Console, task: str, stages: Sequence[Stage], heads: Seque
     Args:
         console: Where to.
         task: Its name.
-        stages: The columns.
+        stages: The columns; beside them stands what the best constant answer gets.
         heads: Their headings.
     """
     n = stages[-1].n
@@ -71,17 +72,16 @@ def show_task(console: Console, task: str, stages: Sequence[Stage], heads: Seque
         show_edge=False,
         collapse_padding=True,
     )
+    against = measured(stages)
     table.add_column("", overflow="fold")
-    for head in heads:
+    for head in [*heads, *(["constant"] if against else [])]:
         table.add_column(head, justify="right", no_wrap=True)
-    sections = [section for section in (_strata(stages), _baseline(stages), _whole(stages)) if section]
-    for section in sections:
+    for section in (_strata(stages, against), _whole(stages, against)):
         for i, (label, cells) in enumerate(section):
-            table.add_row(Text(label), *map(Text, cells), end_section=i == len(section) - 1)
+            table.add_row(Text(label), *map(Text, cells[: len(table.columns) - 1]), end_section=i == len(section) - 1)
     console.print(table)
-    last = next((stage for stage in reversed(stages) if stage.constant is not None), None)
-    if last is not None:
-        console.print(Text(f"Best constant answer: {quoted(last.answer)}"))
+    if against is not None:
+        console.print(Text(f"Best constant answer: {quoted(against.answer)}"))
 
 
 def show_scores(console: Console, scored: Mapping[str, Mapping[str, Any]]) -> None:
@@ -118,42 +118,39 @@ def verdict_line(task: str, verdict: Verdict | None, stages: Sequence[Stage]) ->
     return Text(f"{name}: no verdict, for the run did not come to its end.", style="dim")
 
 
-def _strata(stages: Sequence[Stage]) -> list[Row]:
-    """The score of each stratum, and below it the metrics that say how it came about."""
+def _strata(stages: Sequence[Stage], against: Stage | None) -> list[Row]:
+    """The score of each stratum, the metrics that say how it came about, and the mean over strata."""
     rows: list[Row] = []
     names = strata_names(stages)
     for name in names:
         own = [stage.strata.get(name) for stage in stages]
         n = next((stratum.n for stratum in reversed(own) if stratum is not None), None)
         scores = ["" if stratum is None else _score(stratum.score) for stratum in own]
-        rows.append((f"{printable(name, 60)}{f' ({n})' if n else ''}", scores))
+        constant = against.strata[name].constant if against is not None and name in against.strata else None
+        rows.append((f"{printable(name, 60)}{f' ({n})' if n else ''}", [*scores, _maybe(constant, _score)]))
         if len(names) <= MOST_WITH_METRICS:
             rows += _metrics([{} if stratum is None else stratum.metrics for stratum in own], indent="  ")
     return rows
 
 
-def _baseline(stages: Sequence[Stage]) -> list[Row]:
-    """The balanced score, the best constant answer, and how far the policy stands above it."""
-    rows = [
-        ("balanced score", [_maybe(stage.balanced, _score) for stage in stages]),
-        ("best constant answer", [_maybe(stage.constant, _score) for stage in stages]),
-        ("policy above it", [_maybe(stage.over_constant, _over) for stage in stages]),
-    ]
-    return [(label, cells) for label, cells in rows if any(cells)]
-
-
-def _whole(stages: Sequence[Stage]) -> list[Row]:
-    """The score over all items, and how answers look."""
-    rows = [("all items", [_score(stage.score) for stage in stages])]
+def _whole(stages: Sequence[Stage], against: Stage | None) -> list[Row]:
+    """Means over strata and over items, how far they are above the best constant answer, and how answers look."""
+    constant = _maybe(against.constant, _score) if against is not None else ""
+    rows: list[Row] = []
+    if strata_names(stages):
+        even = _maybe(against.baseline, _score) if against is not None and against.over_balanced is not None else ""
+        rows.append(("balanced score", [*[_maybe(stage.balanced, _score) for stage in stages], even]))
+    rows.append(("all items", [*[_score(stage.score) for stage in stages], constant]))
     if not strata_names(stages):
         rows += _metrics([stage.metrics for stage in stages], indent="  ")
-    looks: list[tuple[str, list[float | None], Callable[[float], str]]] = [
-        ("valid", [stage.validity for stage in stages], "{:.1%}".format),
-        ("tokens", [stage.length for stage in stages], "{:.1f}".format),
+    over = [stage.over_constant for stage in stages]
+    looks = [
+        ("  above the constant", [_maybe(score, _score) for score in over]),
+        ("  in standard errors", [_maybe(score, _errors) for score in over]),
+        ("  valid", ["" if stage.validity is None else f"{stage.validity:.1%}" for stage in stages]),
+        ("  tokens", ["" if stage.length is None else f"{stage.length:.1f}" for stage in stages]),
     ]
-    for label, values, write in looks:
-        rows.append((f"  {label}", ["" if value is None else write(value) for value in values]))
-    return [(label, cells) for label, cells in rows if any(cells)]
+    return [(label, cells) for label, cells in [*rows, *looks] if any(cells)]
 
 
 def _metrics(rows: Sequence[Mapping[str, float]], indent: str) -> Iterator[Row]:
@@ -166,11 +163,10 @@ def _maybe(score: Score | None, write: Callable[[Score], str]) -> str:
 
 
 def _score(score: Score) -> str:
-    return f"{score.value:+.3f}" + ("" if score.se is None else f" ± {score.se:.3f}")
+    return f"{score.value:+.2f}" + ("" if score.se is None else f" ± {score.se:.2f}")
 
 
-def _over(score: Score) -> str:
+def _errors(score: Score) -> str:
     if score.errors is None:
-        return f"{score.value:+.3f}"
-    errors = abs(score.errors)
-    return f"{score.value:+.2f} ({errors:.{1 if errors < 99.5 else 0}f} SE)"
+        return ""
+    return f"{score.errors:+.1f}" if abs(score.errors) < 99.5 else f"{score.errors:+.0f}"

@@ -51,12 +51,14 @@ class Stratum:
         score: Mean reward.
         n: Items.
         metrics: The task's own numbers on them.
+        constant: What the best constant answer to all prompts scores on these; ``None`` where none was tried.
     """
 
     name: str
     score: Score
     n: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    constant: Score | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Stage:
         constant: Score of the best constant answer; ``None`` where none was tried.
         answer: Its text.
         over_constant: Score above it, paired over items.
+        over_balanced: The same where each stratum counts alike.
     """
 
     name: str
@@ -88,6 +91,14 @@ class Stage:
     constant: Score | None = None
     answer: str = ""
     over_constant: Score | None = None
+    over_balanced: Score | None = None
+
+    @property
+    def baseline(self) -> Score | None:
+        """What a constant answer gets, on the scale of :attr:`main`; ``None`` where that was not measured."""
+        if self.balanced is None or self.over_balanced is None:
+            return self.constant
+        return Score(self.balanced.value - self.over_balanced.value, self.constant.se if self.constant else None)
 
     @property
     def main(self) -> Score:
@@ -121,7 +132,7 @@ def stage_of(name: str, row: object) -> Stage | None:
     score = _score(row)
     if score is None or not isinstance(row, Mapping):
         return None
-    constant = row.get("constant")
+    constant, over = row.get("constant"), row.get("over_constant")
     answer = constant.get("answer") if isinstance(constant, Mapping) else None
     return Stage(
         name,
@@ -134,7 +145,8 @@ def stage_of(name: str, row: object) -> Stage | None:
         _strata(row.get("strata")),
         _score(constant),
         answer if isinstance(answer, str) else "" if answer is None else str(answer),
-        _score(row.get("over_constant")),
+        _score(over),
+        _score(over.get("balanced")) if isinstance(over, Mapping) else None,
     )
 
 
@@ -148,6 +160,11 @@ def verdict_of(summary: Mapping[str, Any], task: str) -> Verdict | None:
     if not isinstance(found, Mapping) or not isinstance(found.get("text"), str):
         return None
     return Verdict(found.get("improved") is True, found["text"])
+
+
+def measured(stages: Sequence[Stage]) -> Stage | None:
+    """Return the last stage that was held against a constant answer; ``None`` where none was."""
+    return next((stage for stage in reversed(stages) if stage.constant is not None), None)
 
 
 def strata_names(stages: Sequence[Stage]) -> list[str]:
@@ -171,7 +188,9 @@ def _strata(rows: object) -> dict[str, Stratum]:
     if not isinstance(rows, Mapping):
         return {}
     return {
-        str(name): Stratum(str(name), score, _count(row.get("n")), _metrics(row.get("metrics")))
+        str(name): Stratum(
+            str(name), score, _count(row.get("n")), _metrics(row.get("metrics")), _score(row.get("constant"))
+        )
         for name, row in rows.items()
         if isinstance(row, Mapping) and (score := _score(row)) is not None
     }
