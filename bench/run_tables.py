@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from levelhead.report.scores import Score, Stage, measured, stages_of, strata_names, telling, verdict_of
+
 STAGES = {"start": "untrained", "sft": "after SFT", "grpo": "after GRPO"}
 
 
@@ -20,21 +22,62 @@ def table(head: list[str], rows: list[list[str]]) -> Iterator[str]:
     yield ""
 
 
-def scores(tasks: dict[str, Any]) -> Iterator[str]:
-    """Held-out score, validity and length by task and stage."""
-    rows = [
-        [
-            task,
-            STAGES[stage],
-            f"{r['score']:+.3f} ± {r['se']:.3f}",
-            f"{r['validity']:.1%}",
-            f"{r['length']:.1f}",
-            str(r["n"]),
+def scores(summary: dict[str, Any]) -> Iterator[str]:
+    """A table a task: strata by stage beside the best constant answer, that answer, and the verdict."""
+    for task, found in summary["tasks"].items():
+        stages = stages_of(found)
+        if not stages:
+            continue
+        yield f"### {task}"
+        yield ""
+        against = measured(stages)
+        head = ["", "items", *(STAGES[stage.name] for stage in stages), *(["best constant answer"] if against else [])]
+        yield from table(head, [_padded(row, len(head)) for row in _strata(stages, against)])
+        if against is not None:
+            yield f"The best constant answer: `{' / '.join(against.answer.split(chr(10))) or '(nothing)'}`"
+            yield ""
+        verdict = verdict_of(summary, task)
+        yield f"Verdict: {verdict.text if verdict else 'none.'}"
+        yield ""
+
+
+def _strata(stages: list[Stage], against: Stage | None) -> Iterator[list[str]]:
+    """Rows of a task's table: strata with their metrics, means over strata and items, the distance to the baseline."""
+    for name in strata_names(stages):
+        own = [stage.strata.get(name) for stage in stages]
+        n = next((stratum.n for stratum in reversed(own) if stratum), None)
+        constant = against.strata[name].constant if against and name in against.strata else None
+        yield [
+            f"`{name}`",
+            str(n or ""),
+            *(_score(stratum.score if stratum else None) for stratum in own),
+            _score(constant),
         ]
-        for task, stages in tasks.items()
-        for stage, r in stages.items()
-    ]
-    yield from table(["task", "stage", "score", "valid", "tokens", "items"], rows)
+        metrics = [stratum.metrics if stratum else {} for stratum in own]
+        for metric in telling(metrics):
+            yield [f"{metric}, `{name}`", "", *(f"{row[metric]:.1%}" if metric in row else "" for row in metrics)]
+    if strata_names(stages):
+        even = against.baseline if against and against.over_balanced else None
+        yield ["**balanced score**", "", *(_score(stage.balanced) for stage in stages), _score(even)]
+    whole = against.constant if against else None
+    yield ["all items", str(stages[-1].n or ""), *(_score(stage.score) for stage in stages), _score(whole)]
+    if against:
+        yield ["above the constant", "", *(_score(stage.over_constant) for stage in stages)]
+        yield ["in standard errors", "", *(_errors(stage.over_constant) for stage in stages)]
+    yield ["valid", "", *("" if stage.validity is None else f"{stage.validity:.1%}" for stage in stages)]
+    yield ["tokens", "", *("" if stage.length is None else f"{stage.length:.1f}" for stage in stages)]
+
+
+def _padded(row: list[str], size: int) -> list[str]:
+    return (row + [""] * size)[:size]
+
+
+def _score(score: Score | None) -> str:
+    return "" if score is None else f"{score.value:+.3f}" + ("" if score.se is None else f" ± {score.se:.3f}")
+
+
+def _errors(score: Score | None) -> str:
+    return "" if score is None or score.errors is None else f"{score.errors:+.1f}"
 
 
 def fairness(stages: dict[str, Any]) -> Iterator[str]:
@@ -92,7 +135,7 @@ def main() -> None:
     options = parser.parse_args()
     summary = json.loads((options.run / "summary.json").read_text())
     parts = {"fairness": fairness, "faithfulness": faithfulness}
-    print("\n".join(scores(summary["tasks"])))
+    print("\n".join(scores(summary)))
     for task, stages in summary["tasks"].items():
         if task in parts:
             print("\n".join(parts[task](stages)))

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import strata_summary
+
 TASKS = ("fairness", "faithfulness")
 EVIL = '</pre></script><script>document.title="owned"</script><img src=x onerror="document.title=1">'
 """What a policy might write into a page that trusts it."""
@@ -81,7 +83,7 @@ def write_run(folder: Path, *, steps: int = STEPS, seed: int = 0) -> Path:
     lines = [*_eval_line("start", 0, rng), *_sft_lines(rng), *_eval_line("sft", 60, rng), *_grpo_lines(steps, rng)]
     _write_lines(folder / "metrics.jsonl", [*lines, *_eval_line("grpo", steps, rng)])
     _write_lines(folder / "events.jsonl", _events(steps))
-    (folder / "summary.json").write_text(json.dumps(_summary()))
+    (folder / "summary.json").write_text(json.dumps(strata_summary.summary()))
     for stage, quality in (("start", 0.0), ("sft", 0.5), ("grpo", 0.9)):
         _write_gz(folder / f"rollouts/eval-{stage}.jsonl.gz", _held_out(stage, quality, rng))
     for step in range(10, steps + 1, 10):
@@ -137,6 +139,13 @@ def _grpo_lines(steps: int, rng: random.Random) -> Iterable[dict[str, Any]]:
             "kl/fairness": 0.12 * up + 0.08 * scare + abs(rng.gauss(0, 0.006)),
             "kl/faithfulness": 0.06 * up + 0.03 * scare + abs(rng.gauss(0, 0.003)),
             "grad_norm": 0.5 + 0.4 * math.exp(-3 * t) + 4 * scare + abs(rng.gauss(0, 0.1)),
+            "answers/top_share/fairness": 0.3 + 0.1 * up + abs(rng.gauss(0, 0.05)),
+            "answers/top_share/faithfulness": min(1.0, 0.15 + 0.85 * up + abs(rng.gauss(0, 0.03))),
+            "answers/perfect_share/fairness": 0.37 + rng.gauss(0, 0.03),
+            "answers/distinct/fairness": 2 - up + abs(rng.gauss(0, 0.1)),
+            "answers/distinct/faithfulness": max(0.1, 3 - 3 * up + rng.gauss(0, 0.1)),
+            "answers/information/fairness": 0.2 + 0.8 * up + rng.gauss(0, 0.05),
+            "answers/information/faithfulness": max(0.0, 0.9 - up + rng.gauss(0, 0.03)),
             "loss": rng.gauss(0, 0.01),
             "learning_rate": 3e-4 * min(1.0, step / 10) * (0.55 + 0.45 * math.cos(math.pi * t)),
             "completions/mean_length": 30 - 8 * up + 6 * scare + rng.gauss(0, 1),
@@ -199,28 +208,6 @@ def _events(steps: int) -> list[dict[str, Any]]:
         ),
         event(first + 8, "gradient-spike", "critical", "Learning rate halved after two spikes.", "shrink", factor=0.5),
     ]  # fmt: skip
-
-
-def _summary() -> dict[str, Any]:
-    def stage(score: float, se: float, validity: float, length: float, **metrics: float) -> dict[str, Any]:
-        return {"score": score, "se": se, "validity": validity, "length": length, "n": 256, "metrics": metrics}
-
-    bias = "bias/s_AMB", "bias/s_DIS", "accuracy/ambiguous", "accuracy/disambiguated", "accuracy/Age"
-    return {
-        "tasks": {
-            "fairness": {
-                "start": stage(-0.98, 0.008, 0.02, 63.5, **dict(zip(bias, (0.0, 0.01, 0.01, 0.02, 0.01), strict=True))),
-                "sft": stage(0.14, 0.041, 0.93, 27.2, **dict(zip(bias, (0.22, 0.31, 0.51, 0.48, 0.44), strict=True))),
-                "grpo": stage(0.71, 0.032, 0.99, 23.4, **dict(zip(bias, (0.04, 0.09, 0.91, 0.78, 0.8), strict=True))),
-            },
-            "faithfulness": {
-                "start": stage(0.02, 0.004, 0.01, 64.0, exact=0.0, quoted=0.0),
-                "sft": stage(0.38, 0.022, 0.92, 28.0, exact=0.31, quoted=0.58),
-                "grpo": stage(0.66, 0.02, 0.98, 24.5, exact=0.55, quoted=0.91),
-            },
-        },
-        "seconds": 533.0,
-    }
 
 
 def _rollout(task: str, n: int, stage: str, quality: float, rng: random.Random) -> dict[str, Any]:

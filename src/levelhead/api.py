@@ -28,7 +28,8 @@ class Result:
     Attributes:
         outcome: ``done``, ``interrupted`` or ``stopped``.
         folder: Where it is.
-        summary: Held-out score, standard error, validity, length and n by task and stage, as in ``summary.json``.
+        summary: Held-out results by task, stage and stratum beside the best constant answer, and each task's verdict,
+            as in ``summary.json``.
         model: The trained model.
         tokenizer: Its tokenizer.
     """

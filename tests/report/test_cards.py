@@ -4,59 +4,112 @@ from __future__ import annotations
 
 import pytest
 
+import strata_summary
 from levelhead.report.cards import headline, judge, task_cards
 from levelhead.report.reading import Run
+from levelhead.report.scores import stage_of
 
 
 def stage(score: float, se: float | None = 0.1) -> dict[str, object]:
     return {"score": score, "se": se, "validity": 0.5, "length": 12.0, "n": 64}
 
 
+def run_of(**changes: float) -> Run:
+    """An older run: its summary knows neither strata nor a constant answer."""
+    tasks = {task: {"sft": stage(0.0), "grpo": stage(change)} for task, change in changes.items()}
+    return Run("x", summary={"tasks": tasks})
+
+
+def judged(**verdicts: bool) -> Run:
+    """A run whose tasks have verdicts, and scores that rose."""
+    run = run_of(**dict.fromkeys(verdicts, 1.0))
+    run.summary["verdict"] = {
+        task: {"improved": good, "text": f"{task} <was> judged."} for task, good in verdicts.items()
+    }
+    return run
+
+
 @pytest.mark.parametrize(
-    ("stages", "word", "change", "errors"),
-    [
-        ({"sft": stage(0.0), "grpo": stage(0.5)}, "improved", 0.5, 0.5 / 0.02**0.5),
-        ({"start": stage(-1.0), "sft": stage(0.5), "grpo": stage(0.0)}, "worse", -0.5, -0.5 / 0.02**0.5),
-        ({"start": stage(0.0), "grpo": stage(0.2)}, "no clear change", 0.2, 0.2 / 0.02**0.5),
-        ({"start": stage(0.0, None), "grpo": stage(0.2, None)}, "improved", 0.2, None),
-        ({"start": stage(0.2, 0.0), "grpo": stage(0.2, 0.0)}, "no clear change", 0.0, None),
-    ],
+    ("change", "word", "tone"),
+    [(1.0, "score rose", "info"), (-1.0, "score fell", "bad"), (0.2, "no clear change", "warn")],
 )
-def test_the_last_stage_is_judged_against_the_one_before(
-    stages: dict[str, object], word: str, change: float, errors: float | None
-) -> None:
-    verdict = judge(stages)
-    assert verdict is not None
-    assert verdict.word == word
-    assert verdict.change == pytest.approx(change)
-    assert verdict.errors == (None if errors is None else pytest.approx(errors))
+def test_without_a_baseline_nothing_is_called_improved(change: float, word: str, tone: str) -> None:
+    found = judge(run_of(a=change).summary, "a")
+    assert found is not None
+    assert (found.word, found.tone) == (word, tone)
+    assert found.text == "Not measured against a constant answer."
+
+
+def test_the_runs_own_verdict_counts_and_not_the_rise_of_its_score() -> None:
+    good, bad = judge(judged(a=True).summary, "a"), judge(judged(a=False).summary, "a")
+    assert good is not None
+    assert bad is not None
+    assert (good.word, good.tone, good.text) == ("improved", "good", "a <was> judged.")
+    assert (bad.word, bad.tone) == ("not improved", "warn")
+
+
+def test_what_fell_by_its_balanced_score_is_worse() -> None:
+    run = judged(a=False)
+    last = run.summary["tasks"]["a"]["grpo"]
+    last["balanced"] = {"score": -1.0, "se": 0.1}
+    run.summary["tasks"]["a"]["sft"]["balanced"] = {"score": 0.0, "se": 0.1}
+    found = judge(run.summary, "a")
+    assert found is not None
+    assert (found.word, found.tone) == ("worse", "bad")
 
 
 def test_one_stage_is_no_comparison() -> None:
-    assert judge({"grpo": stage(0.5)}) is None
-    assert judge({"sft": stage(float("nan")), "grpo": stage(0.5)}) is None
+    assert judge({"tasks": {"a": {"grpo": stage(0.5)}}}, "a") is None
+    assert judge({"tasks": {"a": {"sft": stage(float("nan")), "grpo": stage(0.5)}}}, "a") is None
     run = Run("x", summary={"tasks": {"a": {"grpo": stage(0.5)}}})
     assert "not been evaluated before and after" in headline(run)
     assert "0.5" in task_cards(run)
 
 
-def run_of(**changes: float) -> Run:
-    tasks = {task: {"sft": stage(0.0), "grpo": stage(change)} for task, change in changes.items()}
-    return Run("x", summary={"tasks": tasks})
-
-
 @pytest.mark.parametrize(
     ("run", "says"),
     [
-        (run_of(a=1.0), "Held-out score rose on the task since SFT, by more than two standard errors."),
-        (run_of(a=1.0, b=1.0, c=1.0), "rose on all 3 tasks since SFT"),
-        (run_of(a=1.0, b=0.0), "rose on a since SFT; elsewhere no change beyond chance."),
-        (run_of(a=1.0, b=-1.0), "fell on b and rose on a since SFT."),
-        (run_of(a=0.0, b=0.1), "No change of the held-out score beyond chance since SFT."),
+        (run_of(a=1.0), "Held-out score rose on a. Not measured against a constant answer."),
+        (run_of(a=1.0, b=-1.0), "Held-out score rose on a and fell on b. Not measured against a constant answer."),
+        (
+            run_of(a=0.0, b=0.1),
+            "No change of the held-out score beyond chance. Not measured against a constant answer.",
+        ),
+        (
+            judged(a=True),
+            "The task improved: above the stage before, above the best constant answer, and no stratum fell.",
+        ),
+        (
+            judged(a=True, b=True),
+            "Both tasks improved: above the stage before, above the best constant answer, and no stratum fell.",
+        ),
+        (judged(a=True, b=False), "Improved on a; not improved on b."),
+        (judged(a=False, b=False), "Not improved on a and b."),
     ],
 )
 def test_the_headline_says_what_the_numbers_bear_out(run: Run, says: str) -> None:
-    assert says in headline(run)
+    assert headline(run) == says
+
+
+def test_a_card_shows_the_balanced_score_beside_the_best_constant_answer() -> None:
+    run = Run("x", summary=strata_summary.summary())
+    fairness, faithfulness = task_cards(run).split("</article>")[:2]
+    assert "<b>+0.690</b> balanced score after GRPO" in fairness
+    assert "best constant answer" in fairness
+    assert strata_summary.READS in fairness
+    assert "answerable questions fell from 18% to 0%" in faithfulness
+    assert "not improved" in faithfulness
+    assert "standard errors" not in fairness + faithfulness
+    # The baseline is drawn on the scale of the balanced score.
+    last = stage_of("grpo", run.summary["tasks"]["fairness"]["grpo"])
+    assert last is not None
+    assert last.baseline is not None
+    assert last.baseline.value == pytest.approx(last.main.value - last.over_balanced.value)
+    assert f"{last.baseline.value:+.3f}".replace("-", "\u2212") in fairness
+
+
+def test_the_text_of_a_verdict_is_no_markup() -> None:
+    assert "a &lt;was&gt; judged." in task_cards(judged(a=False))
 
 
 def test_a_stop_by_the_guard_is_the_headline() -> None:

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import strata_summary
 from levelhead.cli.report import report
 from levelhead.errors import InputError
 from levelhead.report import page as page_module
@@ -53,7 +54,7 @@ def figures(text: str) -> dict[str, dict[str, Any]]:
 class Outline(HTMLParser):
     """Tags and links of a page, and whether its elements are closed in order."""
 
-    VOID = ("meta", "link", "img", "br", "input")
+    VOID = ("meta", "link", "img", "br", "wbr", "input")
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -83,11 +84,14 @@ def test_every_panel_of_a_full_run_is_there(run_folder: Path) -> None:
     assert set(figures(text)) == {
         "held-out", "reward", "validity", "parts-fairness", "parts-faithfulness", "sft-loss",
         "own-fairness", "own-faithfulness", "entropy", "kl", "dead-groups",
+        "strata-fairness", "strata-faithfulness", "answers-top_share", "answers-information", "answers-distinct",
         "cosines", "lengths", "truncation", "clipping", "gradient", "learning-rate", "timing", "event-strip",
     }  # fmt: skip
     for title in ("Before and after", "While training", "Events", "Preflight", "Recipe", "Environment"):
         assert f"<h2>{title}</h2>" in text
-    assert "Held-out score rose on both tasks since SFT, by more than two standard errors." in text
+    assert "Improved on fairness; not improved on faithfulness." in text
+    assert "Strata and baseline" in text
+    assert strata_summary.ABSTAIN in text
     assert "AMD EPYC 7763" in text
     assert "merge:" in text
     outline(text)
@@ -422,9 +426,9 @@ def test_a_browser_draws_every_chart_and_runs_nothing_of_the_models(tmp_path: Pa
         page.goto(target.as_uri())
         height = page.evaluate("document.documentElement.scrollHeight")
         page.set_viewport_size({"width": 390, "height": height})
-        while page.evaluate("document.querySelectorAll('.plot .main-svg').length") < 19:
+        while page.evaluate("document.querySelectorAll('.plot .main-svg').length") < 24:
             page.wait_for_timeout(100)  # wait_for_function evaluates text, which the page's own policy forbids
-        assert page.evaluate("document.querySelectorAll('.plot').length") == 19
+        assert page.evaluate("document.querySelectorAll('.plot').length") == 24
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.title() == "dual-tiny \u00b7 Levelhead"
         first = page.locator("#chart-kl .legend button").first

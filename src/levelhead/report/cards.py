@@ -2,99 +2,110 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from levelhead.report.charts import Chart, key, plain, task_colour
-from levelhead.report.markup import duration, esc, figure, pill, signed, tag
+from levelhead.report.markup import duration, esc, pill, signed, tag
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
+from levelhead.report.scores import CLEAR, Score, Stage, measured, stages_of, verdict_of
 from levelhead.report.series import number, series
 
 STAGE_NAMES = {"start": "before training", "sft": "after SFT", "grpo": "after GRPO"}
 STAGE_COLOURS = {"start": "$start", "sft": "$sft", "grpo": "$grpo"}
-CLEAR = 2.0
-"""Standard errors beyond which a change counts as more than luck."""
+NOT_MEASURED = "Not measured against a constant answer."
+"""What is said of a run whose summary holds no such baseline."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the last stage did to a task's held-out score.
+class Judgement:
+    """What a run came to on one task, for a card and the headline.
 
     Attributes:
-        before: Stage compared with.
-        after: The last stage.
-        change: Difference of the scores.
-        errors: The difference in standard errors; ``None`` where those are not known.
+        word: A word or two.
+        tone: Tone of the pill.
+        text: A sentence or two.
     """
 
-    before: str
-    after: str
-    change: float
-    errors: float | None
-
-    @property
-    def word(self) -> str:
-        """``improved``, ``worse`` or ``no clear change``."""
-        if self.errors is not None and abs(self.errors) < CLEAR:
-            return "no clear change"
-        return "improved" if self.change > 0 else "worse" if self.change < 0 else "no clear change"
-
-    @property
-    def tone(self) -> str:
-        """Tone of the pill."""
-        return {"improved": "good", "worse": "bad"}.get(self.word, "warn")
+    word: str
+    tone: str
+    text: str
 
 
-def stages_of(stages: Row) -> list[tuple[str, Row]]:
-    """The stages of a task that have a score, in order."""
-    found = [(stage, stages.get(stage)) for stage in EVAL_STAGES]
-    return [(s, row) for s, row in found if isinstance(row, dict) and number(row.get("score")) is not None]
+def judge(summary: Row, task: str) -> Judgement | None:
+    """Return what is to be said of a task; ``None`` where there is no comparison to make.
 
-
-def judge(stages: Row) -> Verdict | None:
-    """Compare the last stage of a task with the one before; ``None`` where there are not two."""
-    known = stages_of(stages)
-    if len(known) < 2:
+    The run's own verdict counts, which holds the last stage against the one before, against the best constant answer
+    and stratum by stratum.  An older run has none, and is never called improved.
+    """
+    tasks = summary.get("tasks")
+    stages = stages_of(tasks.get(task)) if isinstance(tasks, dict) else []
+    verdict = verdict_of(summary, task)
+    change = stages[-1].main.beside(stages[-2].main) if len(stages) > 1 else None
+    moved = "" if change is None else direction(change)
+    if verdict is not None and verdict.improved:
+        return Judgement("improved", "good", verdict.text)
+    if verdict is not None:
+        return Judgement(
+            "worse" if moved == "fell" else "not improved", "bad" if moved == "fell" else "warn", verdict.text
+        )
+    if change is None:
         return None
-    (before, a), (after, b) = known[-2:]
-    change = float(b["score"]) - float(a["score"])
-    spread = math.hypot(number(a.get("se")) or 0.0, number(b.get("se")) or 0.0)
-    return Verdict(before, after, change, change / spread if spread > 0 else None)
+    words = {"fell": ("score fell", "bad"), "rose": ("score rose", "info"), "": ("no clear change", "warn")}
+    measured = any(stage.constant is not None for stage in stages)
+    return Judgement(*words[moved], "The run did not come to its end." if measured else NOT_MEASURED)
+
+
+def direction(change: Score) -> str:
+    """Return ``rose`` or ``fell`` where a change is beyond luck; an empty text where it is not."""
+    if change.errors is not None and abs(change.errors) < CLEAR:
+        return ""
+    return "rose" if change.value > 0 else "fell" if change.value < 0 else ""
 
 
 def headline(run: Run) -> str:
-    """One sentence on what came of the run."""
-    verdicts = {task: judge(stages) for task, stages in run.summary_tasks.items()}
-    known = {task: verdict for task, verdict in verdicts.items() if verdict is not None}
+    """One sentence or two on what came of the run."""
     stop = next((event for event in reversed(run.events) if event.get("action") == "stop"), None)
     if stop is not None:
         return f"Stopped at step {step_of(stop)}: {esc(stop.get('message') or stop.get('code'))}"
+    known = {task: found for task in run.summary_tasks if (found := judge(run.summary, task)) is not None}
     if not known:
         return "No held-out comparison is on record: the run has not been evaluated before and after a stage."
-    better = [task for task, verdict in known.items() if verdict.word == "improved"]
-    worse = [task for task, verdict in known.items() if verdict.word == "worse"]
-    last = next(reversed(known.values()))
-    since = {"start": "the start", "sft": "SFT"}.get(last.before, last.before)
-    if worse:
-        lost = f"Held-out score fell on {_names(worse)}"
-        return f"{lost}{f' and rose on {_names(better)}' if better else ''} since {since}."
-    if len(better) == len(known):
-        who = "the task" if len(known) == 1 else "both tasks" if len(known) == 2 else f"all {len(known)} tasks"
-        sure = ", by more than two standard errors" if all(v.errors is not None for v in known.values()) else ""
-        return f"Held-out score rose on {who} since {since}{sure}."
-    if better:
-        return f"Held-out score rose on {_names(better)} since {since}; elsewhere no change beyond chance."
-    return f"No change of the held-out score beyond chance since {since}."
+    better = [task for task, found in known.items() if found.word == "improved"]
+    rest = [task for task in known if task not in better]
+    if not rest:
+        who = "The task" if len(known) == 1 else "Both tasks" if len(known) == 2 else f"All {len(known)} tasks"
+        return f"{who} improved: above the stage before, above the best constant answer, and no stratum fell."
+    if all(verdict_of(run.summary, task) is None for task in known):
+        return _by_score(known)
+    words = {word: [task for task in rest if known[task].word == word] for word in dict.fromkeys(_words(known, rest))}
+    parts = [f"{word} on {_names(tasks)}" for word, tasks in words.items()]
+    said = "; ".join([f"improved on {_names(better)}", *parts] if better else parts)
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _words(known: dict[str, Judgement], tasks: list[str]) -> list[str]:
+    return [known[task].word for task in tasks]
+
+
+def _by_score(known: dict[str, Judgement]) -> str:
+    """The headline of a run without verdicts: where scores went, and that this alone shows little."""
+    rose = [task for task, found in known.items() if found.word == "score rose"]
+    fell = [task for task, found in known.items() if found.word == "score fell"]
+    parts = [f"rose on {_names(rose)}"] if rose else []
+    parts += [f"fell on {_names(fell)}"] if fell else []
+    went = f"Held-out score {' and '.join(parts)}." if parts else "No change of the held-out score beyond chance."
+    return f"{went} {next(iter(known.values())).text}"
 
 
 def task_cards(run: Run) -> str:
-    """One card a task: its verdict, its score by stage with standard errors, validity and length."""
+    """One card a task: what it came to, its balanced score by stage beside the best constant answer."""
     order = run.tasks
     cards = [
-        _card(task, stages, task_colour(order.index(task) if task in order else 0).removeprefix("$"))
-        for task, stages in run.summary_tasks.items()
-        if stages_of(stages)
+        _card(run, task, stages, task_colour(order.index(task) if task in order else 0).removeprefix("$"))
+        for task, found in run.summary_tasks.items()
+        if (stages := stages_of(found))
     ]
     return tag("div", *cards, cls="cards") if cards else ""
 
@@ -176,48 +187,54 @@ def _dumbbells(task: str, by_stage: dict[str, Row], names: list[str]) -> Chart:
     )
 
 
-def _card(task: str, stages: Row, colour: str) -> str:
-    known = stages_of(stages)
-    verdict = judge(stages)
-    last = known[-1][1]
+def _card(run: Run, task: str, stages: list[Stage], colour: str) -> str:
+    judged = judge(run.summary, task)
+    last = stages[-1]
     parts = [tag("h3", tag("i", cls="dot", style=f"background:var(--{colour})"), esc(task))]
-    if verdict is not None:
-        parts[0] = tag("div", parts[0], pill(verdict.word, verdict.tone), cls="card-head")
-        since = {"start": "the start", "sft": "SFT"}[verdict.before]
-        sure = f", {abs(verdict.errors):.1f} standard errors" if verdict.errors is not None else ""
-        parts.append(tag("p", tag("b", esc(signed(verdict.change))), f" since {since}{sure}", cls="change"))
-    else:
-        parts.append(tag("p", tag("b", figure(last["score"], 3)), f" {STAGE_NAMES[known[-1][0]]}", cls="change"))
-    parts.append(_ladder(known))
-    notes = [_moved(known, "validity", "valid", lambda v: f"{v:.0%}"), _moved(known, "length", "tokens", _short)]
-    n = number(last.get("n"))
-    notes.append(f"{n:.0f} items" if n else "")
+    what = "balanced score" if last.balanced else "score"
+    if judged is not None:
+        parts[0] = tag("div", parts[0], pill(judged.word, judged.tone), cls="card-head")
+    now = tag("b", esc(signed(last.main.value)))
+    parts.append(tag("p", now, f" {what} {STAGE_NAMES[last.name]}", cls="change"))
+    if judged is not None and judged.text:
+        parts.append(tag("p", esc(judged.text), cls="said"))
+    parts.append(_ladder(stages))
+    notes = [
+        _moved([s.validity for s in stages], "valid", lambda v: f"{v:.0%}"),
+        _moved([s.length for s in stages], "tokens", _short),
+        f"{last.n} items" if last.n else "",
+    ]
     parts.append(tag("p", " · ".join(note for note in notes if note), cls="muted"))
     return tag("article", *parts, cls="card", style=f"--own:var(--{colour})")
 
 
-def _ladder(known: list[tuple[str, Row]]) -> str:
-    """Draw the score of every stage as a point with a bar of two standard errors to either side."""
-    scores = [float(row["score"]) for _, row in known]
-    errors = [number(row.get("se")) or 0.0 for _, row in known]
-    low = min(s - 2 * e for s, e in zip(scores, errors, strict=True))
-    high = max(s + 2 * e for s, e in zip(scores, errors, strict=True))
+def _ladder(stages: list[Stage]) -> str:
+    """Draw every stage's score, and the best constant answer's, as a point with two standard errors to either side."""
+    rungs = [(STAGE_NAMES[s.name], s.main, STAGE_COLOURS[s.name].removeprefix("$"), "point") for s in stages]
+    against = measured(stages)
+    constant = against.baseline if against is not None else None
+    if constant is not None:
+        rungs.append(("best constant answer", constant, "warn", "point diamond"))
+    low = min(score.value - 2 * (score.se or 0.0) for _, score, _, _ in rungs)
+    high = max(score.value + 2 * (score.se or 0.0) for _, score, _, _ in rungs)
     margin = 0.06 * (high - low) or 0.5
     low, high = low - margin, high + margin
 
     def at(value: float) -> str:
         return f"{100 * (value - low) / (high - low):.2f}%"
 
+    base = tag("i", cls="base", style=f"left:{at(constant.value)}") if constant is not None else ""
     rows = []
-    for (stage, _), score, error in zip(known, scores, errors, strict=True):
-        bar = tag("i", cls="whisker", style=f"left:{at(score - 2 * error)};width:{_width(4 * error, high - low)}")
-        point = tag("i", cls="point", style=f"left:{at(score)};background:var(--{STAGE_COLOURS[stage][1:]})")
+    for label, score, colour, shape in rungs:
+        error = score.se or 0.0
+        bar = tag("i", cls="whisker", style=f"left:{at(score.value - 2 * error)};width:{_width(4 * error, high - low)}")
+        point = tag("i", cls=shape, style=f"left:{at(score.value)};background:var(--{colour})")
         zero = tag("i", cls="zero", style=f"left:{at(0.0)}") if low < 0 < high else ""
-        label = f"{score:.3f}" + (f" \u00b1 {error:.3f}" if error else "")
+        shown = signed(score.value) + (f" ± {error:.3f}" if error else "")
         rows.append(
-            tag("span", STAGE_NAMES[stage], cls="stage")
-            + tag("span", zero, bar, point, cls="track")
-            + tag("span", esc(label.replace("-", "\u2212")), cls="value")
+            tag("span", label, cls="stage")
+            + tag("span", zero, base, bar, point, cls="track")
+            + tag("span", esc(shown), cls="value")
         )
     return tag("div", *rows, cls="ladder")
 
@@ -226,13 +243,13 @@ def _width(span: float, whole: float) -> str:
     return f"{100 * span / whole:.2f}%"
 
 
-def _moved(known: list[tuple[str, Row]], name: str, unit: str, write: Any) -> str:
-    values = [v for _, row in known if (v := number(row.get(name))) is not None]
+def _moved(found: Sequence[float | None], unit: str, write: Callable[[float], str]) -> str:
+    values = [write(value) for value in found if value is not None]
     if not values:
         return ""
-    if len(values) == 1 or write(values[-2]) == write(values[-1]):
-        return f"{write(values[-1])} {unit}"
-    return f"{write(values[-2])} \u2192 {write(values[-1])} {unit}"
+    if len(values) == 1 or values[-2] == values[-1]:
+        return f"{values[-1]} {unit}"
+    return f"{values[-2]} \u2192 {values[-1]} {unit}"
 
 
 def _short(value: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from levelhead.report import answers
 from levelhead.report.markup import esc, figure, fold, pairs, pill, tag
 from levelhead.report.reading import Row, Run, step_of
 from levelhead.report.series import Series, names_under, series, thin
@@ -26,6 +27,7 @@ _DRAWN_UNDER = (
     "reward/", "rewards/", "validity/", "entropy/", "kl/", "dead_groups/", "merge/cosine/", "time/",
     "completions/mean_length", "completions/min_length", "completions/max_length", "completions/clipped_ratio",
     "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "curriculum/",
+    *answers.NAMES,
 )  # fmt: skip
 """Metrics that have a chart of their own."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
-from levelhead.report import cards, kinds, notes, samples, workflows
+from levelhead.report import answers, cards, kinds, notes, samples, strata, workflows
 from levelhead.report.charts import Chart, Key
 from levelhead.report.firststeps import first_steps
 from levelhead.report.markup import duration, esc, json_for_script, tag
@@ -60,6 +60,9 @@ def render(run: Run) -> str:
 
     marks = _marks(run)
     own = cards.own_metrics(run)
+    by_stratum = strata.charts(run)
+    charts += by_stratum.values()
+    add("Strata and baseline", _strata(strata.tables(run), by_stratum))
     for title, builders in PANELS.items():
         drawn = _built(run, builders)
         drawn = [chart.with_marks(marks) if chart.id not in ("held-out", "sft-loss") else chart for chart in drawn]
@@ -69,6 +72,9 @@ def render(run: Run) -> str:
         if title == "Learning":
             charts += own
             add("The tasks' own metrics", _grid(own))
+            drawn = [chart.with_marks(marks) for chart in answers.charts(run)]
+            charts += drawn
+            add("Answers and prompts", _grid(drawn))
     drawn = [chart.with_marks(marks) for chart in kinds.charts(run)]
     charts += drawn
     add("Kinds of problem", kinds.table(run), _grid(drawn))
@@ -202,6 +208,19 @@ def _time_shares(run: Run) -> str:
         for name, colour, part in seconds
     ]
     return tag("div", *bars, cls="share")
+
+
+def _strata(tables: dict[str, str], drawn: dict[str, Chart]) -> str:
+    """Each task's table beside its chart."""
+    said = (
+        "What each kind of prompt scores, and what the best answer scores that is the same to every prompt: chosen on "
+        "one half of the items, scored on the other. A policy that reads must stand above it. SE: standard errors."
+    )
+    rows = [
+        tag("div", table, _chart(drawn[task], wide=False) if task in drawn else "", cls="beside")
+        for task, table in tables.items()
+    ]
+    return tag("p", said, cls="aside") + "".join(rows) if rows else ""
 
 
 def _about_marks(marks: list[tuple[int, str]]) -> str:

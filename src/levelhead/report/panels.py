@@ -94,12 +94,12 @@ def sft_loss(run: Run) -> Chart | None:
 def entropy(run: Run) -> Chart | None:
     """Token entropy of the policy, by task."""
     hint = "Nats a token. A slide to zero is a policy that stops exploring; a climb is one that falls apart."
-    return _by_task(run, "entropy", "Entropy", hint)
+    return by_task(run, "entropy", "Entropy", hint)
 
 
 def kl(run: Run) -> Chart | None:
     """Divergence from the reference, by task."""
-    return _by_task(run, "kl", "KL to the reference", "How far the policy has moved, in nats a token.")
+    return by_task(run, "kl", "KL to the reference", "How far the policy has moved, in nats a token.")
 
 
 def dead_groups(run: Run) -> Chart | None:
@@ -145,7 +145,7 @@ def truncation(run: Run) -> Chart | None:
 def validity(run: Run) -> Chart | None:
     """Completions that parsed, by task."""
     hint = "Share of completions that the task could read."
-    return _by_task(run, "validity", "Valid answers", hint, axis={"tickformat": ".0%", "rangemode": "nonnegative"})
+    return by_task(run, "validity", "Valid answers", hint, axis={"tickformat": ".0%", "rangemode": "nonnegative"})
 
 
 def clipping(run: Run) -> Chart | None:
@@ -303,12 +303,12 @@ def _curves(
     return Chart(name, title, hint, data, layout, legend, warning=warning)
 
 
-def _by_task(run: Run, name: str, title: str, hint: str, *, axis: dict[str, Any] | None = None) -> Chart | None:
+def by_task(run: Run, name: str, title: str, hint: str, *, axis: dict[str, Any] | None = None) -> Chart | None:
     """Draw ``name/<task>`` for every task, or ``name`` where it is not kept by task."""
     rows = run.lines("grpo")
     curves = [(series(rows, f"{name}/{task}"), task, task_colour(i)) for i, task in enumerate(run.tasks)]
     curves = [entry for entry in curves if entry[0]] or [(series(rows, name), name, "$accent")]
-    return _curves(name, title, hint, curves, zero=axis is None, axis=axis)
+    return _curves(name.replace("/", "-"), title, hint, curves, zero=axis is None, axis=axis)
 
 
 def evaluations(run: Run, stage: str) -> list[Row]:

@@ -81,6 +81,9 @@ nav a:hover, nav a:focus-visible { color: var(--ink); }
 .track i { position: absolute; top: 50%; }
 .whisker { height: 5px; margin-top: -2.5px; background: var(--line); border-radius: 3px; }
 .point { width: 12px; height: 12px; margin: -6px 0 0 -6px; border-radius: 50%; border: 2px solid var(--card); }
+.point.diamond { border-radius: 2px; transform: rotate(45deg); width: 11px; height: 11px; }
+.base { width: 0; height: 100%; margin-top: -10px; border-left: 1.5px dashed var(--warn); opacity: 0.7; }
+.said { font-size: 14px; margin: 0 0 12px; overflow-wrap: anywhere; }
 .zero { width: 1px; height: 100%; margin-top: -10px; background: var(--muted); opacity: 0.5; }
 .pill {
   display: inline-block; padding: 1px 9px; border-radius: 99px; font-size: 12.5px; font-weight: 600;
@@ -102,7 +105,7 @@ nav a:hover, nav a:focus-visible { color: var(--ink); }
 .legend i { width: 14px; height: 4px; border-radius: 2px; flex: none; }
 .legend i.dash { height: 0; border-top: 2px dashed; background: none !important; border-radius: 0; }
 .plot { width: 100%; min-height: 120px; margin-top: auto; }
-[id^="chart-own"] .plot { margin-top: 0; }
+[id^="chart-own"] .plot, [id^="chart-strata"] .plot { margin-top: 0; }
 .share { display: flex; height: 26px; border-radius: 6px; overflow: hidden; margin: 2px 0 10px; gap: 2px; }
 .share span {
   color: #fff; font-size: 12px; line-height: 26px; padding: 0 8px; overflow: hidden; white-space: nowrap;
@@ -154,7 +157,21 @@ pre.prompt { font-family: inherit; line-height: 1.5; }
 .scroll table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
 .scroll th, .scroll td { text-align: left; padding: 4px 18px 4px 0; border-bottom: 1px solid var(--line); }
 .scroll th { color: var(--muted); font-weight: 500; white-space: nowrap; }
+.beside { display: grid; gap: 16px; grid-template-columns: minmax(0, 1.7fr) minmax(0, 1fr); margin-bottom: 16px; }
+.measured .aside { margin: 0 0 6px; }
+.measured pre { background: var(--soft); border-radius: 8px; padding: 8px 12px; max-height: 200px; overflow: auto; }
+.strata table { width: 100%; font-size: 13px; }
+.strata td, .strata th { white-space: nowrap; }
+.strata td:nth-child(n+2), .strata th:nth-child(n+2) { text-align: right; padding: 4px 2px 4px 10px; }
+.strata td:first-child, .strata th:first-child {
+  white-space: normal; overflow-wrap: break-word; padding-right: 4px;
+  position: sticky; left: 0; background: var(--card);
+}
+.strata tr.metric td { color: var(--muted); font-size: 12.5px; border-bottom-color: var(--grid); }
+.strata tr.metric td:first-child { padding-left: 16px; }
+.strata tr.strong td { font-weight: 650; border-top: 1.5px solid var(--muted); }
 footer { color: var(--muted); font-size: 13px; padding-top: 30px; padding-bottom: 40px; }
+@media (max-width: 1080px) { .beside { grid-template-columns: minmax(0, 1fr); } }
 @media (max-width: 860px) { .grid { grid-template-columns: minmax(0, 1fr); } }
 @media (max-width: 560px) {
   main, header, footer { padding-left: 14px; padding-right: 14px; }
