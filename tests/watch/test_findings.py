@@ -50,6 +50,8 @@ PROMISED = [
     "judge-failure",
     "step-time-collapse",
     "reference-drift",
+    "rewards-stopped",
+    "run-stopped",
     "healthy",
 ]
 

@@ -18,23 +18,14 @@ def evaluate(
 ) -> None:
     """Score a policy on held-out items, greedy and sampled, with each task's own metrics."""
     from rich.console import Console
-    from rich.table import Table
 
     from levelhead.api import evaluate as score
+    from levelhead.cli.summary import show_scores
     from levelhead.recipe import load
 
-    found = score(load(recipe, overrides or []), checkpoint, items=items)
+    results = score(load(recipe, overrides or []), checkpoint, items=items)
+    scored = {way: {name: result.to_json() for name, result in tasks.items()} for way, tasks in results.items()}
     if as_json:
-        typer.echo(json.dumps({way: {n: r.to_json() for n, r in tasks.items()} for way, tasks in found.items()}))
+        typer.echo(json.dumps(scored))
         return
-    table = Table(title=str(checkpoint), title_justify="left")
-    for column in ("task", "draws", "score", "validity", "length", "items"):
-        table.add_column(column, justify="left" if column in ("task", "draws") else "right")
-    for way, tasks in found.items():
-        for name, r in tasks.items():
-            table.add_row(name, way, f"{r.score:+.3f} ± {r.se:.3f}", f"{r.validity:.1%}", f"{r.length:.1f}", str(r.n))
-    console = Console()
-    console.print(table)
-    for name, r in found["greedy"].items():
-        for metric, value in r.metrics.items():
-            console.print(f"{name}  {metric}  {value:.4f}")
+    show_scores(Console(), scored)

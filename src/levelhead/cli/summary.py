@@ -1,35 +1,176 @@
-"""The table at the end of a run."""
+"""Held-out results for a terminal: a table a task, rows by stratum, beside the best constant answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-STAGES = (("start", "untrained"), ("sft", "after SFT"), ("grpo", "after GRPO"))
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from levelhead.report.scores import (
+    TELLING,
+    Score,
+    Stage,
+    Verdict,
+    stage_of,
+    stages_of,
+    strata_names,
+    telling,
+    verdict_of,
+)
+from levelhead.watch.notice import printable
+
+STAGES = {"start": "untrained", "sft": "after SFT", "grpo": "after GRPO"}
+MOST_WITH_METRICS = 6
+"""Strata up to which each is shown with its own metrics; more of them take a line each."""
+
+Row = tuple[str, list[str]]
 
 
 def show_summary(summary: Mapping[str, Any], folder: Path) -> None:
-    """Print held-out score, validity and length of each task after each stage."""
-    from rich.console import Console
-    from rich.table import Table
+    """Print what a run came to: each task's table by stage and the verdict on it.
 
-    table = Table(title="Held-out results", title_justify="left")
-    for column in ("task", "stage", "score", "validity", "length", "items"):
-        table.add_column(column, justify="left" if column in ("task", "stage") else "right")
-    for name, stages in summary.get("tasks", {}).items():
-        shown = [(stages[key], label) for key, label in STAGES if key in stages]
-        for row, (result, label) in enumerate(shown):
-            table.add_row(
-                name if row == 0 else "",
-                label,
-                f"{result['score']:+.3f} ± {result['se']:.3f}",
-                f"{result['validity']:.1%}",
-                f"{result['length']:.1f}",
-                str(result["n"]),
-                end_section=row == len(shown) - 1,
-            )
+    Args:
+        summary: The content of ``summary.json``, of this version or of an older one.
+        folder: Of the run.
+    """
     console = Console()
-    console.print(table)
+    tasks = summary.get("tasks")
+    for task, found in tasks.items() if isinstance(tasks, Mapping) else ():
+        stages = stages_of(found)
+        if stages:
+            console.print()
+            show_task(console, str(task), stages, [STAGES[stage.name] for stage in stages])
+            console.print(verdict_line(str(task), verdict_of(summary, str(task)), stages))
     if "seconds" in summary:
-        console.print(f"{summary['seconds']:.0f} s in all; score ± standard error.  {folder / 'report.html'}")
+        where = f"{summary['seconds']:.0f} s in all; scores ± standard error.  {folder / 'report.html'}"
+        console.print(f"\n{where}", soft_wrap=True, highlight=False)
+
+
+def show_task(console: Console, task: str, stages: Sequence[Stage], heads: Sequence[str]) -> None:
+    """Print one task's table and the text of the best constant answer.
+
+    Args:
+        console: Where to.
+        task: Its name.
+        stages: The columns.
+        heads: Their headings.
+    """
+    n = stages[-1].n
+    title = f"{printable(task, 60)}, {n} held-out items" if n else printable(task, 60)
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("", overflow="fold")
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    sections = [section for section in (_strata(stages), _baseline(stages), _whole(stages)) if section]
+    for section in sections:
+        for i, (label, cells) in enumerate(section):
+            table.add_row(Text(label), *map(Text, cells), end_section=i == len(section) - 1)
+    console.print(table)
+    last = next((stage for stage in reversed(stages) if stage.constant is not None), None)
+    if last is not None:
+        console.print(Text(f"Best constant answer: {quoted(last.answer)}"))
+
+
+def show_scores(console: Console, scored: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print a table a task, greedy and sampled side by side, and the task's further metrics.
+
+    Args:
+        console: Where to.
+        scored: Results as JSON, by way of sampling and task.
+    """
+    for name in next(iter(scored.values()), {}):
+        columns = {way: stage for way, tasks in scored.items() if (stage := stage_of(way, tasks.get(name))) is not None}
+        if columns:
+            console.print()
+            show_task(console, name, list(columns.values()), list(columns))
+        for metric, value in columns["greedy"].metrics.items() if "greedy" in columns else ():
+            if metric not in TELLING:
+                console.print(Text(f"{name}  {metric}  {value:.4f}"))
+
+
+def quoted(answer: str) -> str:
+    """Return an answer in quotation marks on one line, its own lines parted by slashes."""
+    lines = [shown for line in answer.splitlines() if (shown := printable(line))]
+    return f'"{printable(" / ".join(lines), 200)}"' if lines else "to write nothing"
+
+
+def verdict_line(task: str, verdict: Verdict | None, stages: Sequence[Stage]) -> Text:
+    """Return the verdict on a task as one sentence or two."""
+    name = printable(task, 60)
+    if verdict is not None:
+        style = "bold green" if verdict.improved else "bold yellow"
+        return Text(f"{name}: {printable(verdict.text, 600)}", style=style)
+    if all(stage.constant is None for stage in stages):
+        return Text(f"{name}: no verdict, for the run was not measured against a constant answer.", style="dim")
+    return Text(f"{name}: no verdict, for the run did not come to its end.", style="dim")
+
+
+def _strata(stages: Sequence[Stage]) -> list[Row]:
+    """The score of each stratum, and below it the metrics that say how it came about."""
+    rows: list[Row] = []
+    names = strata_names(stages)
+    for name in names:
+        own = [stage.strata.get(name) for stage in stages]
+        n = next((stratum.n for stratum in reversed(own) if stratum is not None), None)
+        scores = ["" if stratum is None else _score(stratum.score) for stratum in own]
+        rows.append((f"{printable(name, 60)}{f' ({n})' if n else ''}", scores))
+        if len(names) <= MOST_WITH_METRICS:
+            rows += _metrics([{} if stratum is None else stratum.metrics for stratum in own], indent="  ")
+    return rows
+
+
+def _baseline(stages: Sequence[Stage]) -> list[Row]:
+    """The balanced score, the best constant answer, and how far the policy stands above it."""
+    rows = [
+        ("balanced score", [_maybe(stage.balanced, _score) for stage in stages]),
+        ("best constant answer", [_maybe(stage.constant, _score) for stage in stages]),
+        ("policy above it", [_maybe(stage.over_constant, _over) for stage in stages]),
+    ]
+    return [(label, cells) for label, cells in rows if any(cells)]
+
+
+def _whole(stages: Sequence[Stage]) -> list[Row]:
+    """The score over all items, and how answers look."""
+    rows = [("all items", [_score(stage.score) for stage in stages])]
+    if not strata_names(stages):
+        rows += _metrics([stage.metrics for stage in stages], indent="  ")
+    looks: list[tuple[str, list[float | None], Callable[[float], str]]] = [
+        ("valid", [stage.validity for stage in stages], "{:.1%}".format),
+        ("tokens", [stage.length for stage in stages], "{:.1f}".format),
+    ]
+    for label, values, write in looks:
+        rows.append((f"  {label}", ["" if value is None else write(value) for value in values]))
+    return [(label, cells) for label, cells in rows if any(cells)]
+
+
+def _metrics(rows: Sequence[Mapping[str, float]], indent: str) -> Iterator[Row]:
+    for name in telling(rows):
+        yield f"{indent}{name}", [f"{row[name]:.1%}" if name in row else "" for row in rows]
+
+
+def _maybe(score: Score | None, write: Callable[[Score], str]) -> str:
+    return "" if score is None else write(score)
+
+
+def _score(score: Score) -> str:
+    return f"{score.value:+.3f}" + ("" if score.se is None else f" ± {score.se:.3f}")
+
+
+def _over(score: Score) -> str:
+    if score.errors is None:
+        return f"{score.value:+.3f}"
+    errors = abs(score.errors)
+    return f"{score.value:+.2f} ({errors:.{1 if errors < 99.5 else 0}f} SE)"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from levelhead.cli.summary import show_summary
+from levelhead.errors import PolicyError, RewardError
 
 
 def train(
@@ -44,20 +44,28 @@ def train(
 
 
 def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool | None = None) -> None:
-    """Train, print the summary, and leave with the outcome's exit code."""
+    """Train, print the summary and what a person must know of the run, and leave with the outcome's exit code."""
     from levelhead.api import train as start
+    from levelhead.cli.events import show_events, why_stopped
+    from levelhead.cli.summary import show_summary
 
-    result = start(recipe, out=out, resume=resume, check=check)
+    first = not int(os.environ.get("RANK", "0"))  # of several processes, the first speaks
+    try:
+        result = start(recipe, out=out, resume=resume, check=check)
+    except (PolicyError, RewardError):
+        if first:
+            show_events((out or Path("runs") / recipe.name) / "events.jsonl")
+        raise
     code = {"interrupted": 130, "stopped": 1}.get(result.outcome, 0)
-    if int(os.environ.get("RANK", "0")):  # of several processes, the first speaks
-        raise typer.Exit(code)
-    if as_json:
-        typer.echo(json.dumps({"outcome": result.outcome, "run": str(result.folder), **result.summary}))
-    else:
-        show_summary(result.summary, result.folder)
-    if result.outcome == "interrupted":
-        print(f"levelhead: interrupted and saved; continue with --resume --out {result.folder}", file=sys.stderr)
-    if result.outcome == "stopped":
-        print(f"levelhead: stopped by the guard; see {result.folder / 'events.jsonl'}", file=sys.stderr)
+    if first:
+        if as_json:
+            typer.echo(json.dumps({"outcome": result.outcome, "run": str(result.folder), **result.summary}))
+        else:
+            show_summary(result.summary, result.folder)
+        show_events(result.folder / "events.jsonl")
+        if result.outcome == "interrupted":
+            print(f"levelhead: interrupted and saved; continue with --resume --out {result.folder}", file=sys.stderr)
+        if result.outcome == "stopped":
+            print(f"levelhead: {why_stopped(result.folder / 'events.jsonl')}", file=sys.stderr)
     if code:
         raise typer.Exit(code)

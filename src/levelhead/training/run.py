@@ -28,6 +28,7 @@ from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps
 from levelhead.training.drawer import Drawer
 from levelhead.training.evaluate import TaskResult, evaluate
+from levelhead.training.eventlog import EventLog
 from levelhead.training.grpo import GrpoTrainer, StepResult
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import NONFINITE, Updater
@@ -69,6 +70,7 @@ class Run:
         self.offset = {"sft": 0, "grpo": self.recipe.sft.steps if self.recipe.sft else 0}
         self.checkpoints = Checkpoints(folder, self.recipe.checkpoint.keep_last, self.offset)
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
+        self.events = EventLog(folder, loud=not self.ranks.rank)
         self.loop = EventLoop()
         self.sampler = InProcessSampler(self.policy)
         collector = Collector(setup.tasks, self.policy.codec, self.sampler, self.loop)
@@ -90,18 +92,25 @@ class Run:
             stack.callback(self._close)
             stack.enter_context(self._interruptible())
             self._sinks = make_sinks(self.recipe, self.folder.path)
+            stack.enter_context(self.events.ending(self.state))
             if self._resumed is None:
                 self.folder.write("recipe.yaml", dump(self.recipe))
                 self.folder.write_json("environment.json", environment())
                 self._evaluate("start", 0)
-            for stage in self.stages:
-                if self._behind(stage):
-                    continue
-                outcome = self._sft() if stage == "sft" else self._grpo()
-                if outcome != "done":
-                    return outcome
-                if self._interrupted and stage != list(self.stages)[-1]:
-                    return "interrupted"
+            outcome = self._stages()
+            if outcome == "interrupted":
+                self.events.interrupted(self.state)
+            return outcome
+
+    def _stages(self) -> Outcome:
+        for stage in self.stages:
+            if self._behind(stage):
+                continue
+            outcome = self._sft() if stage == "sft" else self._grpo()
+            if outcome != "done":
+                return outcome
+            if self._interrupted and stage != list(self.stages)[-1]:
+                return "interrupted"
         return "done"
 
     def _behind(self, stage: Stage) -> bool:
@@ -183,13 +192,11 @@ class Run:
         try:
             yield
         except RewardError as error:
-            self.folder.append("events.jsonl", self._environment_events(self.state.step + 1))
+            self.events.write(self._environment_events(self.state.step + 1))
             if self.state.step:
                 stream.load_state(self.state.stream)
                 self._save(stage, stream, updater, trainer.tensors() if trainer else {})
                 error.add_note(f"saved after step {self.state.step}; continue with --resume --out {self.folder.path}")
-            # After the save: a run that goes on forgets that it stopped.
-            self.folder.append("events.jsonl", [Event(self.state.step, "rewards", "critical", str(error), "stop")])
             raise
 
     def _recall(self, trainer: GrpoTrainer) -> None:
@@ -224,7 +231,7 @@ class Run:
 
     def _record(self, record: StepRecord, events: Sequence[Event], bar: Sink) -> None:
         self.folder.append("metrics.jsonl", [record])
-        self.folder.append("events.jsonl", events)
+        self.events.write(events, {**record.values, **record.timings})
         for sink in [*self._sinks, bar]:
             sink.write(record, self.offset[record.stage])
         self.state.step = record.step
@@ -245,7 +252,7 @@ class Run:
         if self.state.lost < MAX_LOST:
             return False
         message = f"{MAX_LOST} steps in a row had no finite gradient; the run was stopped"
-        self.folder.append("events.jsonl", [Event(self.state.step, NONFINITE, "critical", message, "stop")])
+        self.events.write([Event(self.state.step, NONFINITE, "critical", message, "stop")])
         return True
 
     def _environment_events(self, step: int) -> list[Event]:
@@ -268,7 +275,7 @@ class Run:
         """Score the policy between stages, for the summary."""
         results = self._score(self.recipe.eval.final_items)
         self._write_evaluation(results, step, {"eval_stage": stage})
-        self.folder.append("events.jsonl", self._environment_events(step))
+        self.events.write(self._environment_events(step))
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
@@ -342,7 +349,7 @@ class Run:
 
     @contextlib.contextmanager
     def _progress(self, stage: str, total: int) -> Iterator[Sink]:
-        bar = ProgressSink(stage, self.state.step, total)
+        bar = ProgressSink(stage, self.state.step, total, self.events.console)
         try:
             yield bar
         finally:

@@ -68,11 +68,18 @@ class WandbSink:
 
 
 class ProgressSink:
-    """A bar with what matters; a line now and then where nobody watches."""
+    """A bar with what matters; a line now and then where nobody watches.
 
-    def __init__(self, stage: str, done: int, total: int) -> None:
+    Args:
+        stage: Whose steps it shows.
+        done: Steps of it that were done before.
+        total: Steps that it has.
+        console: The terminal; what is printed on it meanwhile stands above the bar.
+    """
+
+    def __init__(self, stage: str, done: int, total: int, console: Console | None = None) -> None:
         self._stage, self._total = stage, total
-        console = Console(stderr=True)
+        console = console or Console(stderr=True)
         self._bar: Progress | None = None
         if console.is_terminal:
             columns = (TextColumn("{task.description:>4}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())

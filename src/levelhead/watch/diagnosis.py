@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from levelhead.records import Severity
 from levelhead.watch import stats
@@ -73,14 +74,17 @@ class Diagnosis:
     rows: int
 
 
-def diagnose(history: History, detectors: Sequence[Detector] = DETECTORS) -> Diagnosis:
+def diagnose(
+    history: History, detectors: Sequence[Detector] = DETECTORS, events: Sequence[Mapping[str, Any]] = ()
+) -> Diagnosis:
     """Ask the detectors and weigh what they say.
 
     Args:
         history: The run, finished or still going.
         detectors: Whom to ask.
+        events: Lines of ``events.jsonl``, where the run is one of ours.
     """
-    view = View(history)
+    view = View(history, events)
     suspicions = [s for detector in detectors for s in detector.examine(view)]
     suspicions += too_fast(suspicions, view)
     return weigh(suspicions, view)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from levelhead.watch.detectors.ended import last_stop
 from levelhead.watch.diagnosis import Diagnosis, Finding, diagnose
 from levelhead.watch.findings import CATALOGUE, Language, Scaled, Settings, family_of
 from levelhead.watch.history import DEFAULT_CAPACITY, History
@@ -125,11 +126,17 @@ def examine(
         InputError: If it cannot be read or holds no metrics.
     """
     log = read(path, given, keys, capacity)
-    report = Report(log, diagnose(log.history), str(path))
+    report = Report(log, diagnose(log.history, events=log.events), str(path), _end(log))
     workflows = analyse_path(Path(path))
     if workflows is None:
         return report
-    return replace(report, extras={"workflows": workflows.to_json()}, tables=workflows.tables())
+    return replace(report, extras={**report.extras, "workflows": workflows.to_json()}, tables=workflows.tables())
+
+
+def _end(log: Log) -> dict[str, Any]:
+    """The event that ended the run before its end, for JSON; empty for any other run."""
+    last = last_stop(log.events, log.history)
+    return {} if last is None else {"ended": {key: last.get(key) for key in ("step", "code", "message")}}
 
 
 def examine_rows(rows: Iterable[Mapping[str, float]], source: str = "rows") -> Report:

@@ -6,12 +6,12 @@ One catalogue for the guard (while training), the doctor (afterwards) and prefli
 
 from __future__ import annotations
 
-from levelhead.watch.catalogue import contrast, length, numbers, outcome, policy, setup
+from levelhead.watch.catalogue import contrast, ended, length, numbers, outcome, policy, setup
 from levelhead.watch.entry import Entry, Family, Language, Remedy, Scaled, Settings, Text
 
 __all__ = ["CATALOGUE", "Entry", "Family", "Language", "Remedy", "Scaled", "Settings", "Text", "family_of"]
 
-_FAMILIES = (contrast, policy, numbers, length, setup, outcome)
+_FAMILIES = (contrast, policy, numbers, length, setup, ended, outcome)
 
 CATALOGUE: dict[str, Entry] = {entry.code: entry for family in _FAMILIES for entry in family.ENTRIES}
 """Every finding by code."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.watch.diagnosis import Diagnosis, diagnose
@@ -12,7 +13,7 @@ from levelhead.watch.doctor import Report
 from levelhead.watch.readers.base import Reader, Unread
 from levelhead.watch.readers.collect import Collector
 from levelhead.watch.readers.detect import HEAD, recognise
-from levelhead.watch.readers.sources import CHUNK, Log, open_reader, read_files
+from levelhead.watch.readers.sources import CHUNK, Log, open_reader, read_events, read_files
 
 _FILES = ("metrics.jsonl", "logging.jsonl")
 _DOCUMENTS = ("trl-state", "json")
@@ -73,6 +74,8 @@ class _Tail:
         self._collector = Collector(Unread())
         self._whole: Log | None = None
         self._judged = 0
+        self._events: list[dict[str, Any]] = []
+        self._events_seen = 0
 
     def _file(self) -> Path | None:
         if self._path.is_dir():
@@ -83,7 +86,7 @@ class _Tail:
         return self._path if self._path.is_file() else None
 
     def look(self) -> Diagnosis | None:
-        """Read what is new; a diagnosis when there are rows that have not been judged."""
+        """Read what is new; a diagnosis when there are rows or events that have not been judged."""
         file = self._file()
         if file is None:
             return None
@@ -99,12 +102,21 @@ class _Tail:
             return diagnose(self._whole.history) if self._whole.history.rows else None
         self._seen = stamp
         self._read_on(file)
-        rows = self._collector.run.rows
+        rows, told = self._collector.run.rows, self._read_events()
         # Judging a long history for every single row would cost more than it tells.
-        if rows - self._judged < max(1, _MIN_ROWS_BETWEEN * self._judged):
+        if rows - self._judged < max(1, _MIN_ROWS_BETWEEN * self._judged) and not (told and rows):
             return None
         self._judged = rows
-        return diagnose(self._collector.run)
+        return diagnose(self._collector.run, events=self._events)
+
+    def _read_events(self) -> bool:
+        """Read the events of a run folder where there are new ones; returns whether there are."""
+        path = self._path / "events.jsonl"
+        if not self._path.is_dir() or not path.is_file() or path.stat().st_mtime_ns == self._events_seen:
+            return False
+        self._events_seen = path.stat().st_mtime_ns
+        self._events = read_events(path)
+        return True
 
     def _is_document(self, file: Path) -> bool:
         """Whether the file is one JSON document, which is rewritten as a whole and not appended to."""
@@ -129,5 +141,6 @@ class _Tail:
         if self._whole is not None:
             return Report(self._whole, diagnosis, str(self._path))
         reader = self._reader
-        log = Log(reader.format if reader else "text", self._collector.run, reader.unread if reader else Unread())
+        unread = reader.unread if reader else Unread()
+        log = Log(reader.format if reader else "text", self._collector.run, unread, events=self._events)
         return Report(log, diagnosis, str(self._path))

@@ -9,6 +9,7 @@ from levelhead.watch.catalogue.wording import clue, label
 from levelhead.watch.diagnosis import Diagnosis, Finding
 from levelhead.watch.doctor import Report, number
 from levelhead.watch.findings import CATALOGUE, Language
+from levelhead.watch.notice import printable
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "info": "2"}
 _WIDTH = 100
@@ -117,7 +118,8 @@ def _events(report: Report, language: Language) -> Iterator[str]:
     yield ""
     yield f"{label('guard', language)}:"
     for event in acted[:12]:
-        yield f"  {event.get('step')}: {event['action']} ({event['code']}) {event.get('message', '')}"
+        code, message = printable(event["code"], 80), printable(event.get("message", ""))
+        yield f"  {event.get('step')}: {event['action']} ({code}) {message}"
     if len(acted) > 12:
         yield f"  ... {len(acted) - 12}"
 

@@ -22,6 +22,23 @@ CLUES: dict[str, Text] = {
         "(up to {value:.3g} nats a token more)",
         "{share:.0%} 的行里，同一权重下训练端与采样端之差超出舍入所能解释的（每词元至多多出 {value:.3g} 纳特）",
     ),
+    "ended-by-rewards": Text(
+        "the last event, after step {step:.0f}, is a reward that could not be computed: {message}",
+        "最后一个事件（第 {step:.0f} 步之后）是奖励无法计算：{message}",
+    ),
+    "ended-by-endpoint": Text(
+        "the last event, after step {step:.0f}, is an endpoint that refused, fell silent or ran out of budget: "
+        "{message}",
+        "最后一个事件（第 {step:.0f} 步之后）是接口拒绝、无应答或预算用尽：{message}",
+    ),
+    "ended-by-guard": Text(
+        "the guard stopped the run for it at step {step:.0f}: {message}",
+        "守护器因此在第 {step:.0f} 步停止了训练：{message}",
+    ),
+    "ended-by-error": Text(
+        "the last event, after step {step:.0f}, is an error: {message}",
+        "最后一个事件（第 {step:.0f} 步之后）是错误：{message}",
+    ),
     "bonus-lowers-entropy": Text(
         "entropy changes by {low:.2g} a step under a small bonus and by {high:.2g} under a large one",
         "奖励小时熵每步变化 {low:.2g}，奖励大时变化 {high:.2g}",

@@ -1,6 +1,7 @@
 """Detectors: each looks at a history for one family of findings and argues for and against."""
 
 from levelhead.watch.detectors.base import Clue, Detector, Reading, Suspicion, View
+from levelhead.watch.detectors.ended import Ended
 from levelhead.watch.detectors.gradient import GradientSpike, NonFinite, ZeroGradient
 from levelhead.watch.detectors.length import Lengths
 from levelhead.watch.detectors.outcome import JudgeFailure, NoImprovement, RewardHacking, TaskBalance
@@ -31,6 +32,7 @@ DETECTORS: tuple[Detector, ...] = (
     CatastrophicUpdate(),
     UpdateCollapse(),
     StepTime(),
+    Ended(),
 )
 """All of them, in the order in which they are asked."""
 

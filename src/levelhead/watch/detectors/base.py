@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from levelhead.records import Severity
 from levelhead.watch import stats
@@ -90,10 +90,12 @@ class View:
 
     Args:
         history: The run so far.
+        events: What its guard, trainer and environments said, in order; none where the source has no such thing.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, events: Sequence[Mapping[str, Any]] = ()) -> None:
         self.history = history
+        self.events = events
         self._course: Course | None = None
         self._dead: Series | None = None
 

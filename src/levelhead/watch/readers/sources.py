@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.watch.history import DEFAULT_CAPACITY, History
+from levelhead.watch.notice import printable
 from levelhead.watch.readers.base import Reader, Unread
 from levelhead.watch.readers.collect import Collector
 from levelhead.watch.readers.detect import HEAD, make_reader, recognise
@@ -124,6 +126,12 @@ def read(
         raise InputError(f"{path}: no such file or folder")
     folder = path.is_dir()
     log = _read_folder(path, given, extra, capacity) if folder else read_files([path], given, extra, capacity)
+    if not log.history.rows and folder and (events := read_events(path / "events.jsonl")):
+        last = events[-1]
+        raise InputError(
+            f"{path}: no training metrics: the run ended before its first row.\n"
+            f"Its last event: {printable(last['code'], 80)}: {printable(last.get('message', ''))}"
+        )
     if not log.history.rows:
         raise InputError(
             f"{path}: no training metrics found (read as {log.format!r}).\n"
@@ -214,8 +222,12 @@ def _grouped(candidates: Sequence[Path]) -> list[list[Path]]:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """Events of one of our own runs; what is no event is left out.  Empty where there is no such file."""
+    """Events of one of our own runs; what is no event is left out.  Empty where there is no such file.
+
+    Of very many, the first and the last thousand: how trouble began, and how the run ended.
+    """
     events: list[dict[str, Any]] = []
+    newest: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
     if not path.is_file():
         return events
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -225,7 +237,5 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict) and isinstance(event.get("code"), str):
-                events.append(event)
-                if len(events) >= _MAX_EVENTS:
-                    break
-    return events
+                (events if len(events) < _MAX_EVENTS else newest).append(event)
+    return [*events, *newest]

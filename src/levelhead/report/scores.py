@@ -1,0 +1,188 @@
+"""Held-out results as ``summary.json`` has them: by stage and stratum, beside the best constant answer.
+
+Whatever is missing or malformed is absent here: summaries of older runs hold neither strata nor a constant answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from levelhead.report.reading import EVAL_STAGES
+from levelhead.report.series import number
+
+TELLING = ("accuracy", "exact_match", "quoted", "abstained", "success")
+"""Metrics of a stratum that say how its score came about, in the order in which they are shown."""
+
+CLEAR = 2.0
+"""Standard errors beyond which a difference counts as more than luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A mean with its standard error.
+
+    Attributes:
+        value: The mean.
+        se: Its standard error; ``None`` where it is not known.
+    """
+
+    value: float
+    se: float | None = None
+
+    @property
+    def errors(self) -> float | None:
+        """The mean in standard errors; ``None`` where these are unknown or nothing."""
+        return self.value / self.se if self.se else None
+
+    def beside(self, other: Score) -> Score:
+        """Return the difference to another score, taken as independent of this one."""
+        return Score(self.value - other.value, math.hypot(self.se or 0.0, other.se or 0.0) or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """The prompts of one kind.
+
+    Attributes:
+        name: ``condition=ambig``.
+        score: Mean reward.
+        n: Items.
+        metrics: The task's own numbers on them.
+    """
+
+    name: str
+    score: Score
+    n: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One task after one stage.
+
+    Attributes:
+        name: ``start``, ``sft`` or ``grpo``.
+        score: Mean reward over all items.
+        n: Items.
+        validity: Share of answers that parsed.
+        length: Mean tokens of an answer.
+        metrics: The task's own numbers.
+        balanced: Mean score over strata; where there are none, it is the score.
+        strata: By name, in the file's order.
+        constant: Score of the best constant answer; ``None`` where none was tried.
+        answer: Its text.
+        over_constant: Score above it, paired over items.
+    """
+
+    name: str
+    score: Score
+    n: int | None = None
+    validity: float | None = None
+    length: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    balanced: Score | None = None
+    strata: Mapping[str, Stratum] = field(default_factory=dict)
+    constant: Score | None = None
+    answer: str = ""
+    over_constant: Score | None = None
+
+    @property
+    def main(self) -> Score:
+        """What a verdict speaks of: the balanced score, or the score where there is none."""
+        return self.balanced or self.score
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a run came to on one task, as it was judged at its end.
+
+    Attributes:
+        improved: Whether the balanced score rose above the stage before and above the best constant answer, no stratum
+            having fallen.
+        text: A sentence or two.
+    """
+
+    improved: bool
+    text: str
+
+
+def stages_of(stages: object) -> list[Stage]:
+    """Return the stages of a task that have a score, in order."""
+    if not isinstance(stages, Mapping):
+        return []
+    return [stage for name in EVAL_STAGES if (stage := stage_of(name, stages.get(name))) is not None]
+
+
+def stage_of(name: str, row: object) -> Stage | None:
+    """Return one result of a task; ``None`` where it has no score."""
+    score = _score(row)
+    if score is None or not isinstance(row, Mapping):
+        return None
+    constant = row.get("constant")
+    answer = constant.get("answer") if isinstance(constant, Mapping) else None
+    return Stage(
+        name,
+        score,
+        _count(row.get("n")),
+        number(row.get("validity")),
+        number(row.get("length")),
+        _metrics(row.get("metrics")),
+        _score(row.get("balanced")),
+        _strata(row.get("strata")),
+        _score(constant),
+        answer if isinstance(answer, str) else "" if answer is None else str(answer),
+        _score(row.get("over_constant")),
+    )
+
+
+def verdict_of(summary: Mapping[str, Any], task: str) -> Verdict | None:
+    """Return the verdict on a task; ``None`` where the run has none (it did not end, or is of an older version)."""
+    tasks, verdicts = summary.get("tasks"), summary.get("verdict")
+    own = tasks.get(task) if isinstance(tasks, Mapping) else None
+    found = own.get("verdict") if isinstance(own, Mapping) else None
+    if found is None and isinstance(verdicts, Mapping):
+        found = verdicts.get(task)
+    if not isinstance(found, Mapping) or not isinstance(found.get("text"), str):
+        return None
+    return Verdict(found.get("improved") is True, found["text"])
+
+
+def strata_names(stages: Sequence[Stage]) -> list[str]:
+    """Return the names of the strata of all stages, in order of appearance."""
+    return list(dict.fromkeys(name for stage in stages for name in stage.strata))
+
+
+def telling(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return those of the telling metrics that any of the rows holds."""
+    return [name for name in TELLING if any(name in row for row in rows)]
+
+
+def _score(row: object) -> Score | None:
+    if not isinstance(row, Mapping):
+        return None
+    value = number(row.get("score"))
+    return None if value is None else Score(value, number(row.get("se")))
+
+
+def _strata(rows: object) -> dict[str, Stratum]:
+    if not isinstance(rows, Mapping):
+        return {}
+    return {
+        str(name): Stratum(str(name), score, _count(row.get("n")), _metrics(row.get("metrics")))
+        for name, row in rows.items()
+        if isinstance(row, Mapping) and (score := _score(row)) is not None
+    }
+
+
+def _metrics(values: object) -> dict[str, float]:
+    if not isinstance(values, Mapping):
+        return {}
+    return {str(name): known for name, value in values.items() if (known := number(value)) is not None}
+
+
+def _count(value: object) -> int | None:
+    known = number(value)
+    return None if known is None else int(known)

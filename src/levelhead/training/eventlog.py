@@ -1,0 +1,97 @@
+"""Where events go: each is a line of ``events.jsonl``, and what a person must know also stands on the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from levelhead.errors import RewardError
+from levelhead.records import Event
+from levelhead.training.checkpoint import State
+from levelhead.training.rundir import RunDir
+from levelhead.watch.notice import LOUD, advice, notice, printable
+
+FILE = "events.jsonl"
+REWARDS = "rewards"
+"""Code of the event of a run that rewards ended: a reward function, a judge, an endpoint or its budget."""
+FAILED = "failed"
+"""Code of the event of a run that any other error ended."""
+INTERRUPTED = "interrupted"
+
+_COLOURS = {"critical": "bold red", "warning": "yellow"}
+
+
+class EventLog:
+    """Writes the events of a run, and tells warnings and critical ones as they happen.
+
+    A line goes to stderr, above the progress bar where there is one.  What repeats itself step after step is told the
+    first four times and then ever more rarely (8th, 16th, 32nd time); a stop is always told.
+
+    Args:
+        folder: Of the run.
+        loud: Whether this process speaks; of several, the first does.
+        console: The terminal, shared with the progress bar; stderr unless given.
+    """
+
+    def __init__(self, folder: RunDir, *, loud: bool = True, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self._folder, self._loud = folder, loud
+        self._seen: Counter[tuple[str, str]] = Counter()
+
+    def write(self, events: Sequence[Event], readings: Mapping[str, float] | None = None) -> None:
+        """Append events to the file and tell those that are worse than ``info``.
+
+        Args:
+            events: In order.
+            readings: Newest metrics of the run, for advice in numbers.
+        """
+        self._folder.append(FILE, events)
+        for event in events:
+            if event.severity in LOUD:
+                self._tell(event, readings or {})
+
+    @contextlib.contextmanager
+    def ending(self, state: State) -> Iterator[None]:
+        """Write which error ended the run, if one does.
+
+        It stands behind the last checkpoint: a run that goes on forgets that it stopped.
+        """
+        try:
+            yield
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # a full disk must not hide what went wrong
+                self.write([_end(state, error)])
+            raise
+
+    def interrupted(self, state: State) -> None:
+        """Write that the run was asked to stop, and did."""
+        text = f"interrupted and saved after step {state.step}; --resume goes on from there"
+        self.write([Event(state.step, INTERRUPTED, "info", text, "stop", {"stage": state.stage})])
+
+    def _tell(self, event: Event, readings: Mapping[str, float]) -> None:
+        self._seen[event.severity, event.code] += 1
+        times = self._seen[event.severity, event.code]
+        if not self._loud or (event.action != "stop" and times > 3 and times & (times - 1)):
+            return
+        to_do = ""
+        if times == 1:
+            to_do = advice(event.code, readings, {code for _, code in self._seen if code != event.code})
+        line = Text(f"levelhead: {notice(event.to_json(), to_do, times)}")
+        line.highlight_words([f"{event.severity}: {event.code}"], _COLOURS[event.severity])
+        self.console.print(line, soft_wrap=True)
+
+
+def _end(state: State, error: BaseException) -> Event:
+    kind = type(error).__name__
+    evidence = {"stage": state.stage, "error": kind}
+    if isinstance(error, KeyboardInterrupt):
+        text = "interrupted in the middle of a step; --resume goes on from the newest checkpoint"
+        return Event(state.step, INTERRUPTED, "info", text, "stop", evidence)
+    if isinstance(error, RewardError):
+        return Event(state.step, REWARDS, "critical", str(error), "stop", evidence)
+    text = f"{kind}: {printable(error) or 'no message'}"
+    return Event(state.step, FAILED, "critical", text, "stop", evidence)

@@ -1,0 +1,131 @@
+"""The end of a run on the terminal: strata first, the best constant answer beside them, and what it came to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import strata_summary
+from levelhead import api
+from levelhead.cli import train
+from levelhead.cli.summary import show_scores, show_summary
+from levelhead.recipe import Recipe
+
+
+def shown(found: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int = 80) -> str:
+    monkeypatch.setenv("COLUMNS", str(width))
+    show_summary(found, Path("runs/demo"))
+    return capsys.readouterr().out
+
+
+def row(text: str, label: str) -> list[str]:
+    """The cells of the first line that begins with a label."""
+    line = next(line for line in text.splitlines() if line.strip().startswith(label))
+    return [cell.strip() for cell in line.strip().removeprefix(label).split("  ") if cell.strip()]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_holds_strata_baseline_and_verdict(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = shown(strata_summary.summary(), capsys, monkeypatch, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert row(text, "condition=disambig (256)") == ["-0.960 ± 0.010", "-0.040 ± 0.049", "+0.560 ± 0.038"]
+    assert row(text, "accuracy") == ["1.0%", "51.0%", "91.0%"]
+    assert row(text, "balanced score") == ["-0.970 ± 0.008", "-0.010 ± 0.041", "+0.690 ± 0.032"]
+    assert row(text, "best constant answer") == ["-0.020 ± 0.031"] * 3
+    assert row(text, "policy above it") == ["-0.95 (108 SE)", "+0.01 (0.2 SE)", "+0.71 (20.2 SE)"]
+    recited = text[text.index("faithfulness, 512 held-out items") :]
+    for name, last in (("exact_match", "0.0%"), ("quoted", "0.0%"), ("abstained", "99.0%")):
+        assert row(recited, name)[-1] == last
+    assert row(recited, "policy above it")[-1] == "+0.03 (1.3 SE)"
+    assert 'Best constant answer: "Evidence: none / Answer: unknown"' in text
+    said = " ".join(text.split())
+    assert f"fairness: {strata_summary.READS}" in said
+    assert f"faithfulness: {strata_summary.RECITES}" in said
+    assert "standard errors" not in said
+
+
+def test_a_verdict_may_stand_beside_the_tasks_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = strata_summary.summary()
+    found["verdict"] = {task: stages.pop("verdict") for task, stages in found["tasks"].items()}
+    assert shown(found, capsys, monkeypatch) == shown(strata_summary.summary(), capsys, monkeypatch)
+
+
+def test_an_older_summary_is_shown_and_claims_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = shown(strata_summary.older(), capsys, monkeypatch)
+    assert row(text, "all items") == ["-0.970 ± 0.008", "-0.010 ± 0.041", "+0.690 ± 0.032"]
+    assert row(text, "valid") == ["2.0%", "93.0%", "99.0%"]
+    assert "the run was not measured against a constant answer" in " ".join(text.split())
+    assert "constant answer:" not in text
+    assert "improved" not in text
+
+
+def test_a_run_that_did_not_come_to_its_end_has_no_verdict(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = strata_summary.summary()
+    for stages in found["tasks"].values():
+        del stages["verdict"], stages["grpo"]
+    assert "no verdict, for the run did not come to its end" in shown(found, capsys, monkeypatch)
+
+
+def test_many_strata_take_a_line_each(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(strata_summary.many_strata(30), capsys, monkeypatch)
+    assert sum(line.startswith("page=click-number-") for line in text.splitlines()) == 30
+    assert "success" not in text
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [("", "to write nothing"), ("  \n\n", "to write nothing"), ("\x1b]0;owned\x07[red]A\x1b[2J\nB", '"[red]A / B"')],
+)
+def test_what_a_policy_wrote_does_nothing_to_the_terminal(
+    answer: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = strata_summary.summary()
+    found["tasks"]["fairness"]["grpo"]["constant"]["answer"] = answer
+    text = shown(found, capsys, monkeypatch)
+    assert f"Best constant answer: {said}" in text
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+@pytest.mark.parametrize("found", [{}, {"tasks": {}}, {"tasks": {"a": {"sft": {"score": "nan"}, "verdict": 3}}}])
+def test_a_summary_without_results_shows_nothing(
+    found: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shown(found, capsys, monkeypatch) == ""
+
+
+def test_scores_of_a_checkpoint_stand_side_by_side(tmp_path: Path) -> None:
+    tasks = strata_summary.summary()["tasks"]
+    with (tmp_path / "said").open("w") as file:
+        scored = {way: {name: stages[key] for name, stages in tasks.items()} for way, key in _WAYS.items()}
+        show_scores(Console(file=file, width=80), scored)
+    text = (tmp_path / "said").read_text()
+    assert row(text, "condition=ambig (256)") == ["+0.820 ± 0.032", "+0.020 ± 0.041"]
+    assert row(text, "policy above it") == ["+0.71 (20.2 SE)", "+0.01 (0.2 SE)"]
+    assert "fairness  bias/s_AMB  0.0180" in text
+
+
+_WAYS = {"greedy": "grpo", "sampled": "sft"}
+
+
+def test_json_carries_strata_baseline_and_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = strata_summary.summary()
+    monkeypatch.setattr(api, "train", lambda *_, **__: api.Result("done", tmp_path, found, None, None))
+    train.run(Recipe.model_construct(name="demo"), tmp_path, resume=False, as_json=True)
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"outcome": "done", "run": str(tmp_path), **strata_summary.summary()}
+    assert said.err == ""
