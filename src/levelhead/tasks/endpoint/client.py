@@ -251,13 +251,15 @@ class ChatClient:
             raise _RetryableError(f"a reply that is no chat completion: {response.text[:200].strip()}") from error
 
     def _refusal(self, response: httpx2.Response) -> EndpointError:
-        said = response.text[:300].strip()
-        message = f"{self._section.base_url} refuses a call with HTTP {response.status_code}: {said}"
-        if response.status_code in _NO_ENTRY:
-            holder = self._section.api_key_env
+        """What to say of a call that the endpoint will not take, however often it is made."""
+        url, status, cause = self._section.base_url, response.status_code, "refusal"
+        fix = f"check {self._where}.base_url, model and max_tokens against the endpoint"
+        if status in _NO_ENTRY:
+            cause, holder = "authentication", self._section.api_key_env
             where = f"set {holder}" if holder else f"name a variable in {self._where}.api_key_env that is set"
-            return EndpointError(message, "authentication", f"{where} to a key that {self._section.base_url} accepts")
-        return EndpointError(message, fix=f"check {self._where}.base_url, model and max_tokens against the endpoint")
+            fix = f"{where} to a key that the endpoint accepts"
+        said = " ".join(response.text[:300].split())
+        return EndpointError(f"{url} refuses a call with HTTP {status} ({fix}): {said}", cause, fix)
 
     def _note_silence(self, error: Exception) -> None:
         if self._down_since is None:
