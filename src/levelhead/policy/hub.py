@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from levelhead.errors import InputError
 
@@ -49,7 +49,7 @@ def without_waiting(source: str) -> Iterator[None]:
         yield
         return
     # `datasets` keeps a copy of the flag; it is there only where a data set of the hub is loaded.
-    flags = [constants, getattr(sys.modules.get("datasets"), "config", None)]
+    flags: list[Any] = [constants, getattr(sys.modules.get("datasets"), "config", None)]
     before = [(flag, flag.HF_HUB_OFFLINE) for flag in flags if hasattr(flag, "HF_HUB_OFFLINE")]
     try:
         for flag, _ in before:
