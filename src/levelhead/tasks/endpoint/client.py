@@ -78,7 +78,7 @@ class Usage:
     estimated: int = 0
     in_flight: int = 0
     news: list[str] = field(default_factory=list)
-    latencies: list[float] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list, compare=False)
 
     @property
     def tokens(self) -> int:
