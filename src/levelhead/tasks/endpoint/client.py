@@ -258,8 +258,8 @@ class ChatClient:
             cause, holder = "authentication", self._section.api_key_env
             where = f"set {holder}" if holder else f"name a variable in {self._where}.api_key_env that is set"
             fix = f"{where} to a key that the endpoint accepts"
-        said = " ".join(response.text[:300].split())
-        return EndpointError(f"{url} refuses a call with HTTP {status} ({fix}): {said}", cause, fix)
+        said = " ".join(response.text[:200].split())
+        return EndpointError(f"{url} refuses a call with HTTP {status}: {said}; {fix}", cause, fix)
 
     def _note_silence(self, error: Exception) -> None:
         if self._down_since is None:
