@@ -16,4 +16,12 @@ class PolicyError(Exception):
 
 
 class RewardError(Exception):
-    """A user's reward function misbehaved while training; the message names it, the row and the completion."""
+    """A reward cannot be computed: a user's function misbehaved, or an endpoint is of no use; the message says which.
+
+    Attributes:
+        cause: What kind of trouble it is, for the event that tells of it.
+        fix: What to change; empty where the message says all.
+    """
+
+    cause: str = "reward-function"
+    fix: str = ""

@@ -18,6 +18,29 @@ grpo:
 """
 
 
+SHIPPED = Path(__file__).parents[2] / "recipes"
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_recipe_that_ships_is_valid_and_survives_being_written_out(path: Path) -> None:
+    recipe = load(path)
+    assert parse(dump(recipe), source="again") == recipe
+
+
+def test_the_recipe_for_llama_has_every_part_of_the_main_job() -> None:
+    recipe = load(SHIPPED / "dual-llama3-8b.yaml")
+    assert recipe.sft is not None
+    assert recipe.grpo is not None
+    assert [(task.kind, task.judge is not None) for task in recipe.tasks] == [
+        ("fairness", True),
+        ("faithfulness", True),
+    ]
+    assert all(task.kl for task in recipe.tasks)
+    assert (recipe.grpo.merge.kind, recipe.grpo.kl.controller.kind) == ("cagrad", "band")
+    assert recipe.grpo.entropy.coef > 0
+    assert recipe.model.lora is not None
+
+
 @pytest.mark.parametrize(
     ("text", "key", "hint"),
     [

@@ -1,9 +1,12 @@
 import json
+from pathlib import Path
 
 import pytest
 
 from levelhead.errors import InputError
+from levelhead.recipe.tasks import Function
 from levelhead.tasks.files import find_files, read_rows
+from levelhead.tasks.function import FunctionTask
 
 
 def write(path, text):
@@ -102,3 +105,16 @@ def test_what_is_not_there_is_named(tmp_path):
         find_files(str(tmp_path), [".jsonl"])
     with pytest.raises(InputError, match="empty list"):
         find_files([], [".jsonl"])
+
+
+@pytest.mark.parametrize(("path", "home"), [("data/bbq", "nyu-mll/BBQ"), ("data/halueval", "RUCAIBox/HaluEval")])
+def test_a_missing_public_data_set_comes_with_its_address(path: str, home: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"no such file or folder .*\n.*github.com/{home}"):
+        find_files(str(tmp_path / path), [".jsonl"])
+    with pytest.raises(InputError, match="openai/grade-school-math"):
+        FunctionTask(Function(kind="function", path="data/gsm8k/train.jsonl"))
+
+
+def test_other_missing_files_claim_no_address(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^\S+mine.jsonl: no such file or folder [^\n]*$"):
+        find_files(str(tmp_path / "mine.jsonl"), [".jsonl"])

@@ -21,6 +21,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from levelhead.errors import InputError
+from levelhead.policy import hub
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.recipe.model import Lora, Model
 from levelhead.text.codec import Codec
@@ -98,10 +99,12 @@ def load_codec(section: Model) -> Codec:
     """
     source = section.tokenizer or section.source
     template = None if section.chat_template is None else read_chat_template(section.chat_template)
-    tokenizer = _hub(
+    tokenizer = hub.load(
         "model.tokenizer" if section.tokenizer else "model.name",
         str(source),
-        lambda: load_tokenizer(str(source), section.revision, trust_remote_code=section.trust_remote_code),
+        lambda: _quiet(
+            lambda: load_tokenizer(str(source), section.revision, trust_remote_code=section.trust_remote_code)
+        ),
     )
     return Codec(
         tokenizer,
@@ -217,7 +220,7 @@ def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrained
                 config, dtype=dtype, attn_implementation=section.attention, trust_remote_code=section.trust_remote_code
             )
 
-    model: PreTrainedModel = _hub("model.name", name, build)
+    model: PreTrainedModel = hub.load("model.name", name, lambda: _quiet(build))
     return model
 
 
@@ -268,7 +271,8 @@ def _generation_eos(source: str | None, revision: str | None = None) -> list[int
     if source is None:
         return []
     try:
-        config = GenerationConfig.from_pretrained(source, revision=revision or "main")
+        with hub.without_waiting(source):
+            config = GenerationConfig.from_pretrained(source, revision=revision or "main")
     except (OSError, ValueError):
         return []
     eos = config.eos_token_id
@@ -283,9 +287,10 @@ def _same_shape(section: Model, model: PreTrainedModel, folder: Path) -> None:
     else:
         name = str(section.source)
         try:
-            config = AutoConfig.from_pretrained(
-                name, revision=section.revision, trust_remote_code=section.trust_remote_code
-            )
+            with hub.without_waiting(name):
+                config = AutoConfig.from_pretrained(
+                    name, revision=section.revision, trust_remote_code=section.trust_remote_code
+                )
         except (OSError, ValueError):
             return  # the checkpoint holds all that is needed; its fingerprint has been written with it
         keys = ("model_type", "hidden_size", "num_hidden_layers", "vocab_size")
@@ -297,15 +302,6 @@ def _same_shape(section: Model, model: PreTrainedModel, folder: Path) -> None:
             raise InputError(
                 f"{folder}: a checkpoint of another model: {key} is {found}, the recipe's {source} gives {value}"
             )
-
-
-def _hub(key: str, name: str, build: Any) -> Any:
-    """Load something from a folder or the hub, with an error that names the key."""
-    try:
-        return _quiet(build)
-    except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{key}: cannot load {name!r}: {reason}") from None
 
 
 def _quiet(build: Any) -> Any:

@@ -16,6 +16,7 @@ PROBED = 4
 """Prompts of a task whose answers are scored."""
 TURNS = 12
 """Turns that an episode of empty answers may take."""
+_MEND = "mend the reward function"
 GIBBERISH = "lorem ipsum 12 dolor"
 _DIVIDING = ("grpo", "gdpo", "gtpo", "workflow_aware")
 """Estimators that divide by the deviation of a group."""
@@ -24,14 +25,16 @@ _DIVIDING = ("grpo", "gdpo", "gtpo", "workflow_aware")
 def check_rewards(scene: Scene) -> Iterator[Check]:
     """Score known answers, and look at the rewards of sampled groups."""
     if scene.drawn.error is not None:
-        fix = "mend the function (the message names it and the row), or set tasks[].on_reward_error: drop"
+        fix = scene.drawn.error.fix or (
+            "mend the function (the message names it and the row), or set tasks[].on_reward_error: drop"
+        )
         yield Check("rewards/finite", "fail", str(scene.drawn.error).splitlines()[0], {}, fix)
     for name, task in scene.setup.tasks.items():
         prompts = scene.prompts[name][:PROBED]
         try:
             yield from _of_task(scene, task, prompts)
         except RewardError as error:
-            yield Check(f"rewards/finite/{name}", "fail", str(error).splitlines()[0], {}, "mend the reward function")
+            yield Check(f"rewards/finite/{name}", "fail", str(error).splitlines()[0], {}, error.fix or _MEND)
     if scene.drawn.error is None:
         yield from _contrast(scene)
 

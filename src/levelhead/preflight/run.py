@@ -9,6 +9,7 @@ from levelhead.errors import InputError, RewardError
 from levelhead.preflight.advice import check_advice
 from levelhead.preflight.agreement import check_agreement
 from levelhead.preflight.batching import check_batching
+from levelhead.preflight.judges import check_judges
 from levelhead.preflight.loss import check_loss
 from levelhead.preflight.memory import check_memory
 from levelhead.preflight.result import Check, Report
@@ -23,6 +24,7 @@ from levelhead.training.prepare import Setup
 
 Family = Callable[[Scene], Iterator[Check]]
 FAMILIES: dict[str, Family] = {
+    "judges": check_judges,
     "tokens": check_tokens,
     "batching": check_batching,
     "stops": check_stops,

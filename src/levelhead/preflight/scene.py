@@ -20,7 +20,7 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Turn
 from levelhead.rollout.draws import derive
 from levelhead.rollout.inprocess import InProcessSampler
-from levelhead.tasks.base import Environment, SingleTurnTask, Task
+from levelhead.tasks.base import Environment, Judged, SingleTurnTask, Task
 from levelhead.text.codec import Codec
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.loop import EventLoop
@@ -199,6 +199,8 @@ class Scene:
     def close(self) -> None:
         """Let go of environments and the event loop."""
         for task in self.setup.tasks.values():
+            if isinstance(task, Judged):
+                task.asks = True
             if isinstance(task, Environment):
                 self.loop.run(task.close())
                 task.drain_events(0)

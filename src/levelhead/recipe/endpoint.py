@@ -30,7 +30,17 @@ class Endpoint(Section):
     """Budget in calls; the run stops cleanly once it is used up."""
     max_total_tokens: int | None = Field(None, ge=1)
     """Budget in tokens, as the endpoint counts them."""
+    prompt_price: float = Field(0.0, ge=0)
+    """Price of a million tokens that the model reads, in your currency, for the reported cost; 0 reports none."""
+    completion_price: float = Field(0.0, ge=0)
+    """Price of a million tokens that the model writes."""
     cache: str | None = None
     """File that keeps replies by content; a call that was answered before costs nothing."""
     send_seed: bool = True
     """Send a ``seed`` with every call, so that samples differ and can be drawn again."""
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return what some tokens cost at the recipe's prices; ``None`` where it gives none."""
+        if not self.prompt_price and not self.completion_price:
+            return None
+        return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6

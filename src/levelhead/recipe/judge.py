@@ -26,4 +26,5 @@ class Judge(Endpoint):
     attempts: int = Field(2, ge=1, le=5)
     """How often a verdict without a grade is asked for again, the first time included."""
     on_failure: Literal["rule", "drop"] = "rule"
-    """A verdict without a grade: keep the ``rule``'s reward, or ``drop`` the rollout.  Both are counted."""
+    """A verdict without a grade: the rewards of its group are those of the ``rule``s alone, or ``drop`` the rollout,
+    and by lot as large a share of the group's answers that the judge was not asked about.  Both are counted."""

@@ -216,6 +216,30 @@ class SingleTurnTask(TaskDefaults, ABC):
         return {}
 
 
+class Judged(SingleTurnTask):
+    """A task whose right answers a judge grades as well.
+
+    Attributes:
+        asks: Whether the judge is asked; where a preflight finds that its endpoint is of no use, the rules go on alone.
+        said: The last reply without a grade.
+    """
+
+    asks: bool = True
+    said: str = ""
+
+    @abstractmethod
+    async def grade(self, answers: Sequence[Answer], patience_s: float | None = None) -> list[float | None]:
+        """Return the judge's grade in [0, 1] of each answer, right or wrong; ``None`` where it gives none.
+
+        Args:
+            answers: What to grade.
+            patience_s: How long to wait for a silent judge, if less than the recipe says.
+
+        Raises:
+            RewardError: The judge refuses or stays silent, or the budget is used up.
+        """
+
+
 class _SingleTurnEpisode:
     def __init__(self, task: SingleTurnTask, prompt: Prompt) -> None:
         self._task = task

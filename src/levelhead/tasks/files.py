@@ -10,6 +10,13 @@ from typing import Any
 
 from levelhead.errors import InputError
 
+ORIGINS: Mapping[str, str] = {
+    "bbq": "BBQ is at https://github.com/nyu-mll/BBQ, in data/*.jsonl",
+    "halueval": "HaluEval is at https://github.com/RUCAIBox/HaluEval, in data/*.json",
+    "gsm8k": "GSM8K is at https://github.com/openai/grade-school-math, in grade_school_math/data/train.jsonl",
+}
+"""Where the public data sets that the shipped recipes name come from, by a word of their usual paths."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -128,13 +135,21 @@ def find_files(path: str | Sequence[str], suffixes: Sequence[str]) -> list[Path]
         if place.is_dir():
             inside = sorted(file for file in place.iterdir() if file.is_file() and file.suffix in suffixes)
             if not inside:
-                raise InputError(f"{place}: the folder holds no {' or '.join('*' + s for s in suffixes)} file")
+                raise missing_data(entry, f"the folder holds no {' or '.join('*' + s for s in suffixes)} file")
             found += inside
         elif place.is_file():
             found.append(place)
         else:
-            raise InputError(f"{place}: no such file or folder (tasks[].path, seen from {Path.cwd()})")
+            raise missing_data(entry, "no such file or folder")
     return list(dict.fromkeys(found))
+
+
+def missing_data(path: str | Path, what: str) -> InputError:
+    """Return (not raise) an error about data that are not there, with where a well-known data set comes from."""
+    message = f"{Path(path).expanduser()}: {what} (tasks[].path, seen from {Path.cwd()})"
+    name = str(path).lower()
+    origin = next((origin for word, origin in ORIGINS.items() if word in name), None)
+    return InputError(message if origin is None else f"{message}\n{origin}; copy it there, or set path to your copy.")
 
 
 def read_rows(path: Path) -> list[Row]:

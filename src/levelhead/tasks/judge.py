@@ -6,15 +6,17 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import replace
 
 import httpx2
 
 from levelhead.recipe.judge import Judge
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
-from levelhead.tasks.base import Answer, SingleTurnTask, Split
-from levelhead.tasks.endpoint import ChatClient, ReplyCache, Usage
+from levelhead.rollout.draws import generator
+from levelhead.tasks.base import Answer, Judged, SingleTurnTask, Split
+from levelhead.tasks.endpoint import BudgetError, ChatClient, ReplyCache, Usage
+from levelhead.tasks.metering import JudgeUse
 
 RUBRICS: Mapping[str, str] = {
     "fairness": (
@@ -38,7 +40,7 @@ _SYSTEM = (
 _GRADE = re.compile(r"\bgrade\b[*_]{0,2}\s{0,3}[:=][*_]{0,2}\s{0,3}[*_]{0,2}(\d{1,2}(?:\.\d{1,3})?)", re.IGNORECASE)
 
 
-class JudgedTask(SingleTurnTask):
+class JudgedTask(Judged):
     """A task whose right answers are graded by a judge as well.
 
     Attributes:
@@ -69,6 +71,7 @@ class JudgedTask(SingleTurnTask):
         self._transport = transport
         self._cache = self._open()
         self._happened: list[tuple[int, int]] = []
+        self._metered, self._counted = (0, 0), Usage()
 
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
         """Yield the judged task's prompts."""
@@ -85,7 +88,9 @@ class JudgedTask(SingleTurnTask):
     async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
         """Score by the rules, then let the judge grade what they find right.
 
-        Equal answers to one prompt are one call.
+        Equal answers to one prompt are one call.  A verdict without a grade concerns its whole group, the answers to
+        one prompt: either the rules' rewards stand for all of them, or it is dropped together with as large a share
+        of the answers that the judge was not asked about (see :func:`draw_lots`).
 
         Raises:
             EndpointError: The judge refuses or stays silent, or the budget is used up.
@@ -93,21 +98,43 @@ class JudgedTask(SingleTurnTask):
         """
         scores = await self.task.score_batch(answers)
         asked = [i for i, score in enumerate(scores) if score is not None and score.valid and score.total > 0]
-        if not asked:
+        if not asked or not self.asks:
             return scores
-        async with ChatClient(self.section, self.usage, self._cache, self._transport, _WHERE) as client:
-            found = await asyncio.gather(*(self._grade(client, answers[i]) for i in asked), return_exceptions=True)
-        for end in found:
-            if isinstance(end, BaseException):
-                raise end
-        grades = [end for end in found if not isinstance(end, BaseException)]
-        failed = sum(grade is None for grade in grades)
+        grades = dict(zip(asked, await self.grade([answers[i] for i in asked]), strict=True))
+        failed = sum(grade is None for grade in grades.values())
         self.judged += len(asked)
         self.failed += failed
         self._happened.append((len(asked), failed))
-        for i, grade in zip(asked, grades, strict=True):
-            scores[i] = self._weigh(scores[i], grade)
+        missing = {answers[i].prompt.id for i, grade in grades.items() if grade is None}
+        for i, grade in grades.items():
+            counts = self.section.on_failure == "drop" or answers[i].prompt.id not in missing
+            scores[i] = self._weigh(scores[i], grade, counts=counts)
+        if missing and self.section.on_failure == "drop":
+            for i in draw_lots(answers, grades):
+                scores[i] = None
         return scores
+
+    async def grade(self, answers: Sequence[Answer], patience_s: float | None = None) -> list[float | None]:
+        """Return the judge's grade in [0, 1] of each answer, right or wrong; ``None`` where it gives none.
+
+        Args:
+            answers: What to grade.
+            patience_s: How long to wait for a silent endpoint, if less than the recipe says.
+
+        Raises:
+            EndpointError: The judge refuses or stays silent, or the budget is used up.
+            InputError: The environment variable that should hold the key is not set.
+        """
+        section = self.section
+        if patience_s is not None:
+            section = section.model_copy(update={"patience_s": min(patience_s, section.patience_s)})
+        async with ChatClient(section, self.usage, self._cache, self._transport, _WHERE) as client:
+            ends = await asyncio.gather(*(self._grade(client, answer) for answer in answers), return_exceptions=True)
+        faults = [end for end in ends if isinstance(end, BaseException)]
+        if faults:
+            # The budget last: where something else went wrong as well, that is the news.
+            raise min(faults, key=lambda fault: isinstance(fault, BudgetError))
+        return [end for end in ends if not isinstance(end, BaseException)]
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return the judged task's metrics, the mean grade, and the share of verdicts without one."""
@@ -120,21 +147,53 @@ class JudgedTask(SingleTurnTask):
             summary["judge"] = math.fsum(grades) / len(grades)
         return summary
 
+    def canonical(self, prompt: Prompt, text: str) -> str:
+        """Return what an answer says to the judged task."""
+        return self.task.canonical(prompt, text)
+
     @property
     def concurrency(self) -> int:
         """Calls under way at once."""
         return self.section.concurrency
 
     def drain_events(self, step: int) -> list[Event]:
-        """Return one event for the verdicts without a grade since the last call."""
+        """Return what happened since the last call: news of the endpoint, and verdicts without a grade.
+
+        These are critical where they are more than half.
+        """
+        news, self.usage.news = self.usage.news, []
+        events = [Event(step, "endpoint", "warning", f"judge of {self.name}: {line}") for line in news]
         asked, failed = (sum(column) for column in zip(*self._happened, strict=True)) if self._happened else (0, 0)
         self._happened = []
         if not failed:
-            return []
-        kept = "the rules' rewards stand" if self.section.on_failure == "rule" else "the rollouts were dropped"
-        message = f"{failed} of {asked} verdicts on {self.name} had no grade; {kept}"
-        severity: Severity = "critical" if failed * 2 >= asked else "warning"
-        return [Event(step, "judge-failure", severity, message, evidence={"asked": asked, "failed": failed})]
+            return events
+        stands = "rewards are the rules' in their groups" if self.section.on_failure == "rule" else "they were dropped"
+        message = f"{failed} of {asked} verdicts on {self.name} had no grade ({self.said!r} was one); {stands}"
+        severity: Severity = "critical" if failed * 2 > asked else "warning"
+        evidence = {"asked": asked, "failed": failed, "cause": "no-grade"}
+        return [*events, Event(step, "judge-failure", severity, message, evidence=evidence)]
+
+    def drain_use(self) -> JudgeUse:
+        """Return what the judge has done and cost since the last call."""
+        usage, before = self.usage, self._counted
+        read, written = (
+            usage.prompt_tokens - before.prompt_tokens,
+            usage.completion_tokens - before.completion_tokens,
+        )
+        use = JudgeUse(
+            self.judged - self._metered[0],
+            self.failed - self._metered[1],
+            usage.calls - before.calls,
+            usage.cached - before.cached,
+            usage.retries - before.retries,
+            read,
+            written,
+            self.section.cost(read, written),
+            usage.latencies,
+        )
+        usage.latencies = []
+        self._metered, self._counted = (self.judged, self.failed), replace(usage)
+        return use
 
     async def close(self) -> None:
         """Close the cache; it is opened again if the task is used again."""
@@ -154,6 +213,7 @@ class JudgedTask(SingleTurnTask):
             grade = read_grade(reply.text)
             if grade is not None:
                 return grade
+            self.said = " ".join(reply.text.split())[:80]
         return None
 
     def _messages(self, answer: Answer) -> list[Message]:
@@ -171,14 +231,46 @@ class JudgedTask(SingleTurnTask):
         perfect = self.task.oracle(prompt)
         return f"A perfect answer, for comparison:\n{perfect[0]}\n\n" if perfect else ""
 
-    def _weigh(self, score: Score | None, grade: float | None) -> Score | None:
+    def _weigh(self, score: Score | None, grade: float | None, *, counts: bool) -> Score | None:
+        """Put a grade on a score; one that does not count is on record and leaves the reward as it is."""
         if score is None:
             return None
         info = {**score.info, "judge": grade}
         if grade is None:
-            return replace(score, info=info) if self.section.on_failure == "rule" else None
-        total = score.total * (1 - self.section.weight * (1 - grade))
+            return replace(score, info=info)
+        total = score.total * (1 - self.section.weight * (1 - grade)) if counts else score.total
         return replace(score, total=total, parts={**score.parts, "judge": grade}, info=info)
+
+
+def draw_lots(answers: Sequence[Answer], grades: Mapping[int, float | None]) -> list[int]:
+    """Return which answers to drop so that being dropped does not depend on being right.
+
+    Only right answers have verdicts, so that only they can lack one.  Of the other answers in a group (all answers to
+    one prompt) the same share is dropped by lot: if f of its n verdicts are missing and m answers had none to miss,
+    m f / n of these, rounded up or down at random so that this is their mean.  Where verdicts go missing at random
+    with probability q, every answer of the group, right or wrong, is dropped with probability E[f / n] = q; and
+    whatever they go missing by, right and wrong answers keep their proportion.  A group without any verdict takes the
+    share of all groups together.
+
+    Args:
+        answers: Of a step, all rollouts of each prompt.
+        grades: By index, of the answers that were judged; ``None`` where the verdict is missing.
+    """
+    groups: dict[str, MutableSequence[int]] = {}
+    for i, answer in enumerate(answers):
+        groups.setdefault(answer.prompt.id, []).append(i)
+    usual = sum(grade is None for grade in grades.values()) / max(len(grades), 1)
+    dropped: list[int] = []
+    for name, members in groups.items():
+        judged = [i for i in members if i in grades]
+        missing = [i for i in judged if grades[i] is None]
+        others = [i for i in members if i not in grades]
+        share = len(missing) / len(judged) if judged else usual
+        # The answers are drawn by the recipe's seed, and the lot depends on nothing else.
+        lot = generator(0, "judge-lot", name, *(ascii(answers[i].text) for i in members))
+        count = int(share * len(others) + lot.random())
+        dropped += [*missing, *(others[i] for i in lot.permutation(len(others))[:count])]
+    return dropped
 
 
 def read_grade(text: str) -> float | None:

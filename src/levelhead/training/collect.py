@@ -15,6 +15,7 @@ from levelhead.records import Event, Group, Prompt, Rollout, Score, Turn
 from levelhead.rollout.base import Sampler
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, Episode, EpisodeLostError, Eventful, SingleTurnTask, Task
+from levelhead.tasks.metering import JudgeUse, Metered, merge
 from levelhead.text.codec import Codec
 from levelhead.training.loop import Awaits, Strand
 
@@ -33,7 +34,9 @@ class Collected:
         env_s: Seconds spent in environments: episodes of several turns.
         dropped: Rollouts without a score, left out.
         episodes: Rollouts that were scored.
+        judges: What the judges of the tasks have done and cost, by task.
         values: Metrics of the drawing itself.
+        timings: The same, of what differs between two runs of one seed.
         temperature: At which a batch was drawn.
         behind: Updates that the trained weights are ahead of those that drew a batch.
         drew: Those weights, where somebody may want to go back to them and they are no longer the trained ones.
@@ -45,7 +48,9 @@ class Collected:
     env_s: float = 0.0
     dropped: int = 0
     episodes: int = 0
+    judges: dict[str, JudgeUse] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
     temperature: float = 1.0
     behind: int = 0
     drew: list[Tensor] | None = None
@@ -57,6 +62,7 @@ class Collected:
         self.env_s += other.env_s
         self.dropped += other.dropped
         self.episodes += other.episodes
+        self.judges = merge(self.judges, other.judges)
 
 
 class Collector:
@@ -100,6 +106,7 @@ class Collector:
         several = [i for i in range(len(prompts)) if i not in set(single)]
         done: dict[int, Group] = {}
         result = Collected([])
+        self._use()  # of anything before: preflight checks, an evaluation that broke off
         if single:
             groups = self._answers([self.render(prompts[i]) for i in single], k, controls, seed, result)
             done.update(zip(single, groups, strict=True))
@@ -109,7 +116,12 @@ class Collector:
         result.groups = [done[i] for i in range(len(prompts))]
         result.episodes = sum(len(group.rollouts) for group in result.groups)
         result.dropped = len(prompts) * k - result.episodes
+        result.judges = self._use()
         return result
+
+    def _use(self) -> dict[str, JudgeUse]:
+        """What judges have done since the last call, by task."""
+        return {name: task.drain_use() for name, task in self._tasks.items() if isinstance(task, Metered)}
 
     def _answers(self, prompts: list[Prompt], k: int, controls: Sampling, seed: int, result: Collected) -> list[Group]:
         """Single-turn tasks: one sampler call, one scoring call a task."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group
 from levelhead.rollout.draws import derive
+from levelhead.tasks.metering import use_metrics
 from levelhead.training.collect import Collected, Collector, rollout_seed
 from levelhead.training.curriculum import has_contrast
 from levelhead.training.stream import Stream
@@ -44,7 +46,8 @@ class Drawer:
         if rounds := max(self._recipe.dynamic_sampling, redraws):
             values |= self._fill(result, step, wanted, controls, rounds)
         counts = {"num_rollouts": float(result.episodes), "dropped_rollouts": float(result.dropped)}
-        result.values = values | counts
+        judged, result.timings = use_metrics(result.judges)
+        result.values = values | counts | judged
         result.temperature = controls.temperature
         return result
 
@@ -111,4 +114,5 @@ class Drawer:
 
 def _reward(groups: list[Group]) -> float:
     """Mean reward of all that was drawn; the batch's own is that of the groups that were kept."""
-    return statistics.fmean(rollout.reward for group in groups for rollout in group.rollouts)
+    rewards = [rollout.reward for group in groups for rollout in group.rollouts]
+    return statistics.fmean(rewards) if rewards else math.nan

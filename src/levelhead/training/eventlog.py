@@ -92,6 +92,6 @@ def _end(state: State, error: BaseException) -> Event:
         text = "interrupted in the middle of a step; --resume goes on from the newest checkpoint"
         return Event(state.step, INTERRUPTED, "info", text, "stop", evidence)
     if isinstance(error, RewardError):
-        return Event(state.step, REWARDS, "critical", str(error), "stop", evidence)
+        return Event(state.step, REWARDS, "critical", str(error), "stop", {**evidence, "cause": error.cause})
     text = f"{kind}: {printable(error) or 'no message'}"
     return Event(state.step, FAILED, "critical", text, "stop", evidence)

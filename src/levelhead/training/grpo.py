@@ -295,5 +295,5 @@ def _mean(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _timings(rollouts: Collected, collected: float, total: float, *, ahead: bool) -> dict[str, float]:
     spent = {"time/sample": rollouts.sample_s, "time/score": rollouts.score_s, "time/env": rollouts.env_s}
     known = {part: seconds for part, seconds in spent.items() if seconds}
-    known |= {"time/wait": collected} if ahead else {}
+    known |= rollouts.timings | ({"time/wait": collected} if ahead else {})
     return {**known, "time/train": total - collected, "step_time": total}

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt
+from levelhead.tasks.metering import merge
 from levelhead.training.batch import Sample
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.objective import Plan
@@ -137,6 +138,7 @@ class SharedCollector(Collector):
         for part in parts:
             whole.dropped += part.dropped
             whole.episodes += part.episodes
+            whole.judges = merge(whole.judges, part.judges)
         for name in ("sample_s", "score_s", "env_s"):
             setattr(whole, name, max(getattr(part, name) for part in parts))
         return whole

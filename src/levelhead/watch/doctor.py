@@ -63,6 +63,8 @@ class Report:
     def remedies(self, finding: Finding, language: Language = "en") -> list[dict[str, Any]]:
         """The changes to make for a finding, in the words of the trainer that wrote the log."""
         family = family_of(self.log.format)
+        evidence = (last_stop(self.log.events, self.history) or {}).get("evidence")
+        cause = evidence.get("cause") if isinstance(evidence, Mapping) else None
         present = {f.code for f in self.diagnosis.findings}
         return [
             {
@@ -72,6 +74,7 @@ class Report:
             }
             for remedy in CATALOGUE[finding.code].remedies
             if not present.intersection(remedy.unless)
+            and (cause is None or not remedy.causes or cause in remedy.causes)
         ]
 
     def _finding(self, finding: Finding, language: Language) -> dict[str, Any]:

@@ -58,6 +58,7 @@ class Remedy:
         trl: Fields of TRL's ``GRPOConfig``.
         verl: Keys of verl's configuration.
         unless: Codes of findings beside which it would do harm; it is left out of a report that has one of them.
+        causes: What must have ended the run for it to help (``authentication``, ``budget``); anything unless given.
     """
 
     why: Text
@@ -66,6 +67,7 @@ class Remedy:
     trl: Settings
     verl: Settings
     unless: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
 
     def settings(self, family: Family) -> Settings:
         """The change in the trainer's own words; the recipe's where the trainer has no such setting."""

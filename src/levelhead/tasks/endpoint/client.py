@@ -21,16 +21,31 @@ from levelhead.tasks.endpoint.cache import Reply, ReplyCache, content_key
 
 log = logging.getLogger(__name__)
 
+_NO_ENTRY = frozenset({401, 403})
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _LONGEST_WAIT_S = 30.0
+_LATENCIES = 10_000
 
 
 class EndpointError(RewardError):
-    """The endpoint cannot be used: it refuses, or stays silent for longer than the recipe has patience."""
+    """The endpoint cannot be used: it refuses, or stays silent for longer than the recipe has patience.
+
+    Args:
+        message: What happened, in one line.
+        cause: ``authentication`` (401, 403), ``refusal`` (any other status), ``outage`` or ``budget``.
+        fix: What to change.
+    """
+
+    def __init__(self, message: str, cause: str = "refusal", fix: str = "") -> None:
+        super().__init__(message)
+        self.cause, self.fix = cause, fix
 
 
 class BudgetError(EndpointError):
     """The budget in calls or tokens is used up."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "budget", "raise the budget that the message names and resume the run")
 
 
 class _RetryableError(Exception):
@@ -52,6 +67,7 @@ class Usage:
         estimated: Replies whose tokens the endpoint did not count.
         in_flight: Calls that were begun and have no reply yet.
         news: What a person should know of the endpoint, in order, until somebody takes it away.
+        latencies: Seconds from sending a call to its reply, retries and their waits included, until taken away.
     """
 
     calls: int = 0
@@ -62,6 +78,7 @@ class Usage:
     estimated: int = 0
     in_flight: int = 0
     news: list[str] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list, compare=False)
 
     @property
     def tokens(self) -> int:
@@ -163,10 +180,12 @@ class ChatClient:
                 raise asyncio.CancelledError
             self._check_budget()
             self._usage.in_flight += 1
+            began = time.monotonic()
             try:
                 reply = await self._persist(body)
             finally:
                 self._usage.in_flight -= 1
+            self._usage.latencies = [*self._usage.latencies, time.monotonic() - began][-_LATENCIES:]
             # On disk before it is counted: a run killed in between asks nothing twice.
             if self._cache is not None:
                 self._cache.put(key, reply)
@@ -205,7 +224,9 @@ class ChatClient:
                 if silent_s >= self._section.patience_s:
                     raise EndpointError(
                         f"{self._section.base_url} has given no reply for {silent_s:.0f} s ({error}); "
-                        f"start it again and resume the run, or raise {self._where}.patience_s"
+                        f"start it again and resume the run, or raise {self._where}.patience_s",
+                        "outage",
+                        f"start the endpoint at {self._section.base_url}, or mend {self._where}.base_url",
                     ) from error
                 # Jitter, so that calls that failed together do not come back together.
                 pause = error.after_s if error.after_s is not None else wait * random.uniform(0.5, 1.0)
@@ -223,12 +244,22 @@ class ChatClient:
         if response.status_code in _BUSY:
             raise _RetryableError(f"HTTP {response.status_code}", _retry_after(response))
         if response.status_code != 200:
-            said = response.text[:300].strip()
-            raise EndpointError(f"{self._section.base_url} refuses a call with HTTP {response.status_code}: {said}")
+            raise self._refusal(response)
         try:
             return _read_reply(response.json(), body)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise _RetryableError(f"a reply that is no chat completion: {response.text[:200].strip()}") from error
+
+    def _refusal(self, response: httpx2.Response) -> EndpointError:
+        """What to say of a call that the endpoint will not take, however often it is made."""
+        url, status, cause = self._section.base_url, response.status_code, "refusal"
+        fix = f"check {self._where}.base_url, model and max_tokens against the endpoint"
+        if status in _NO_ENTRY:
+            cause, holder = "authentication", self._section.api_key_env
+            where = f"set {holder}" if holder else f"name a variable in {self._where}.api_key_env that is set"
+            fix = f"{where} to a key that the endpoint accepts"
+        said = " ".join(response.text[:200].split())
+        return EndpointError(f"{url} refuses a call with HTTP {status}: {said}; {fix}", cause, fix)
 
     def _note_silence(self, error: Exception) -> None:
         if self._down_since is None:

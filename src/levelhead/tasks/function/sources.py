@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
+from levelhead.policy import hub
 from levelhead.recipe.tasks import Function
-from levelhead.tasks.files import read_rows
+from levelhead.tasks.files import missing_data, read_rows
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON = {".jsonl", ".json", ".ndjson"}
@@ -69,7 +70,7 @@ def load_table(section: Function, data: Iterable[Mapping[str, Any]] | None) -> T
     suffix = path.suffix.lower()
     if suffix in _JSON | _PARQUET | set(_DELIMITERS):
         if not path.is_file():
-            raise InputError(f"{path}: no such file (tasks[].path, seen from {Path.cwd()})")
+            raise missing_data(section.path, "no such file")
         return _from_file(path, suffix)
     if path.is_file():
         known = ", ".join(sorted({*_JSON, *_PARQUET, *_DELIMITERS}))
@@ -135,12 +136,19 @@ def _from_hub(section: Function) -> Table:
             f"{name}: no such file; to load it as a Hugging Face data set, pip install datasets"
         ) from error
     try:
-        rows = datasets.load_dataset(name, section.dataset_config, split=section.dataset_split)
+        with hub.without_waiting(name):
+            rows = datasets.load_dataset(name, section.dataset_config, split=section.dataset_split)
     except Exception as error:  # what the loader raises differs by back end and version
-        raise InputError(
+        message = (
             f"{name}: no such file, and not a loadable Hugging Face data set "
             f"(config {section.dataset_config}, split {section.dataset_split}): {_first_line(error)}"
-        ) from error
+        )
+        if isinstance(error, OSError) and not hub.reachable():
+            message += (
+                "\nThe hub cannot be reached from here: set path to a local file, or HF_HOME to a cache that holds the "
+                "data set, or connect (HF_ENDPOINT for a mirror) and, if it is gated, `hf auth login`."
+            )
+        raise InputError(message) from error
     source = f"data set {name} [{section.dataset_split}]"
     return _filled(source, [Record(n, f"{source}, row {n}", dict(row)) for n, row in enumerate(rows, start=1)])
 

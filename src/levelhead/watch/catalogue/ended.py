@@ -52,6 +52,7 @@ ENTRIES: tuple[Entry, ...] = (
                 recipe={"tasks[].judge.api_key_env": "NAME_OF_THE_VARIABLE"},
                 trl={"reward_funcs": "a key that the endpoint accepts"},
                 verl={"custom_reward_function.path": "a key that the endpoint accepts"},
+                causes=("authentication", "refusal"),
             ),
             Remedy(
                 why=Text(
@@ -67,6 +68,7 @@ ENTRIES: tuple[Entry, ...] = (
                 },
                 trl={"reward_funcs": "retry while the endpoint is down"},
                 verl={"custom_reward_function.path": "retry while the endpoint is down"},
+                causes=("outage", "budget"),
             ),
             _RESUME,
         ),

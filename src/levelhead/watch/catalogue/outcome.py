@@ -129,10 +129,9 @@ ENTRIES: tuple[Entry, ...] = (
         severity="critical",
         title=Text("The judge failed", "评判失效"),
         meaning=Text(
-            "The reward went blank while the policy did not change: the judge, a service or a sandbox failed, and "
-            "the policy "
-            "was trained on its silence.",
-            "策略没有变，奖励却成了空白：评判、服务或沙箱失效，策略在按它的沉默训练。",
+            "A judge gave no grades, or the reward went blank while the policy did not change: the judge, a service or "
+            "a sandbox failed, and the policy was trained on its silence.",
+            "评判没有给出分数，或策略没有变而奖励成了空白：评判、服务或沙箱失效，策略在按它的沉默训练。",
         ),
         mechanism=Text(
             "A reward model that times out or a sandbox that is down returns its default for every rollout. Groups "
@@ -151,6 +150,18 @@ ENTRIES: tuple[Entry, ...] = (
             "查这些步的评判超时与错误；把保存的采样重新打分。",
         ),
         remedies=(
+            Remedy(
+                why=Text(
+                    "A judge whose replies hold no grade grades nothing: give it room to reach the line 'Grade: N', or "
+                    "take a model that follows instructions; `levelhead check` tries it on answers of known worth.",
+                    "回复里没有分数的评判等于没有评判：给它足够的长度写到 'Grade: N' 一行，或换一个听从指令的模型；"
+                    "`levelhead check` 会用已知好坏的回答试它。",
+                ),
+                source="docs/judges",
+                recipe={"tasks[].judge.max_tokens": 512, "tasks[].judge.attempts": 3},
+                trl={"reward_funcs": "log the judge's replies, and give it room to finish them"},
+                verl={"custom_reward_function.path": "log the judge's replies, and give it room to finish them"},
+            ),
             Remedy(
                 why=Text(
                     "A failed judgement is no reward: drop those rollouts and count them, or stop.",

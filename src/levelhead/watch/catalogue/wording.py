@@ -119,6 +119,10 @@ CLUES: dict[str, Text] = {
         "训练奖励上升，而 {metric} 从 {early:.3g} 降到 {late:.3g}",
     ),
     "held-out-rises": Text("the held-out score rises", "留出集得分在升"),
+    "verdicts-missing": Text(
+        "in {steps:.0f} steps more than half of the judge's verdicts held no grade: {failed:.0f} of {asked:.0f}",
+        "{steps:.0f} 步里评判过半没有给出分数：{asked:.0f} 次中 {failed:.0f} 次",
+    ),
     "judge-errors": Text("up to {share:.0%} of the judgements failed", "多达 {share:.0%} 的评判失败"),
     "kl-beyond-reason": Text("no policy needs {late:.3g} nats a token", "没有策略需要每词元 {late:.3g} 纳特"),
     "kl-climbs": Text("KL climbs steadily, to {late:.3g}", "KL 持续上升到 {late:.3g}"),

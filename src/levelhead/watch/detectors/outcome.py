@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from levelhead.watch import stats
 from levelhead.watch.course import Trend, proven_flat, trend
@@ -160,12 +160,12 @@ class NoImprovement:
 
 
 class JudgeFailure:
-    """The reward goes blank while the policy has not changed: the judge, not the policy, has failed."""
+    """A judge gives no grades, or the reward goes blank while the policy has not changed."""
 
     codes = ("judge-failure",)
 
     def examine(self, view: View) -> Iterator[Suspicion]:
-        """Look for reward errors, and for stretches of exactly constant reward amid unchanged answers."""
+        """Look for reward errors, missing verdicts, and stretches of constant reward amid unchanged answers."""
         case = Suspicion("judge-failure")
         errors = view.series("reward/errors")
         if len(errors):
@@ -176,9 +176,32 @@ class JudgeFailure:
         reward = view.history.series("reward")
         if reward.bad.count and len(reward):
             case.add(2.5, "reward-not-finite", rows=reward.bad.count)
+        self._verdicts(case, view)
         self._blank(case, view, reward)
         if case.clues:
             yield case
+
+    def _verdicts(self, case: Suspicion, view: View) -> None:
+        """Steps in which more than half of a judge's verdicts held no grade, by the metrics and by the events."""
+        failures, verdicts = view.history.series("judge/failures"), view.history.series("judge/verdicts")
+        asked = dict(zip(verdicts.steps, verdicts.values, strict=True))
+        counts = [(step, asked.get(step, 0.0), n) for step, n in zip(failures.steps, failures.values, strict=True)]
+        metered = {step for step, _, _ in counts}
+        for event in view.events:
+            step, evidence = event.get("step"), event.get("evidence")
+            if event.get("code") != "judge-failure" or not isinstance(evidence, Mapping) or step in metered:
+                continue
+            found = [evidence.get(name) for name in ("asked", "failed")]
+            if isinstance(step, int) and all(isinstance(n, int) for n in found):
+                counts.append((float(step), float(found[0] or 0), float(found[1] or 0)))
+        bad = sorted((step, n, missing) for step, n, missing in counts if 2 * missing > n)
+        if not bad:
+            return
+        total, missing = sum(n for _, n, _ in bad), sum(n for _, _, n in bad)
+        weight = 2.0 + 3.2 * stats.ramp(total, 1, 8)
+        case.add(weight, "verdicts-missing", steps=len(bad), asked=total, failed=missing)
+        case.first_step = bad[0][0]
+        case.show(failures, bad[0][0], bad[-1][0]).show(verdicts, bad[0][0], bad[-1][0])
 
     def _blank(self, case: Suspicion, view: View, reward: Series) -> None:
         values = reward.values

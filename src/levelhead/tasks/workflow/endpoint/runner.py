@@ -66,7 +66,9 @@ class EndpointRunner:
     def metrics(self) -> Mapping[str, float]:
         """Return the usage of the run so far: calls, replies from the cache, retries, tokens."""
         usage = self.usage
+        cost = self._section.cost(usage.prompt_tokens, usage.completion_tokens)
         return {
+            **({} if cost is None else {"endpoint/cost": cost}),
             "endpoint/calls": usage.calls,
             "endpoint/cached": usage.cached,
             "endpoint/retries": usage.retries,
