@@ -86,6 +86,10 @@ class WorkflowTask(SingleTurnTask):
         text = random.Random(f"demonstration/{prompt.id}").choice(varied_workflows(self.limits))
         return [(list(prompt.messages), self._written(text))]
 
+    def canonical(self, prompt: Prompt, text: str) -> str:
+        """Return the workflow that an answer holds, printed in one way; where it holds none, the answer itself."""
+        return extract(text, self.limits, near_misses=self._section.near_misses).text or super().canonical(prompt, text)
+
     def _written(self, workflow: str) -> str:
         return f"<workflow>{workflow}</workflow>" if self._section.prompt == "full" else workflow
 
