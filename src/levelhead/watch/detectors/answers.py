@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from levelhead.watch import stats
@@ -28,7 +29,7 @@ class ConstantAnswer:
         series = {gauge: view.series(name) for gauge, name in names(task).items()}
         share, entropy = series["top_share"], series["entropy"]
         n = len(share)
-        late = judge(task, _cut(series, slice(-min(24, max(4, round(0.15 * n))), None)))
+        late = judge(task, _between(series, share.steps[-min(24, max(4, round(0.15 * n)), n)]))
         if late is None:
             return None
         alike = [s >= _ALIKE and h <= _FEW for s, h in zip(share.values, entropy.values, strict=False)]
@@ -40,11 +41,12 @@ class ConstantAnswer:
         )  # fmt: skip
         if not case.clues:
             return None
-        self._beside(case, late, judge(task, _cut(series, slice(0, max(1, begin)))))
+        first = share.steps[min(begin, n - 1)]
+        self._beside(case, late, judge(task, _between(series, share.steps[0], first)))
         rows = n - begin
         if rows < 6:
             case.add(-2.5 * stats.ramp(rows, 6, 2), "few-rows", rows=rows)
-        case.first_step = share.steps[min(begin, n - 1)]
+        case.first_step = first
         case.setup = begin == 0
         case.show(share, share.steps[0], case.first_step, share.steps[-1])
         return case.show(series["information"], share.steps[0], share.steps[-1]).show(series["reward"], share.steps[-1])
@@ -90,9 +92,12 @@ class ConstantAnswer:
         return case.show(length, begin, length.steps[-1]).show(reward, begin, reward.steps[-1]).show(dead, dead.steps[-1])
 
 
-def _cut(series: Mapping[str, Series], part: slice) -> dict[str, Sequence[float]]:
-    """A part of the readings of each gauge."""
-    return {gauge: one.values[part] for gauge, one in series.items()}
+def _between(series: Mapping[str, Series], first: float, end: float = math.inf) -> dict[str, Sequence[float]]:
+    """The readings of each gauge from step ``first`` on, and before step ``end``."""
+    return {
+        gauge: [v for step, v in zip(one.steps, one.values, strict=True) if first <= step < end]
+        for gauge, one in series.items()
+    }
 
 
 def _fixed_length(view: View) -> Series | None:
