@@ -45,6 +45,9 @@ class Scripted:
         self.contrast = set(map(str, contrast))
         self.seeds: list[int] = []
 
+    def answers(self, groups: Sequence[Group]) -> dict[str, float]:
+        return {"answers/asked_of": float(len(groups))}
+
     def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         self.seeds.append(seed)
         groups = [

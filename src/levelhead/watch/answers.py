@@ -155,5 +155,3 @@ def metrics(task: str, answers: Likeness | None, perfect: Likeness | None) -> Ma
     if perfect is not None:
         values[f"answers/perfect_share/{task}"] = perfect.top_share
     return values
-
-

@@ -14,6 +14,9 @@ GAUGES = ("top_share", "entropy", "information", "perfect_share")
 BESIDE = ("validity", "reward")
 """What is read beside, as ``<name>/<task>``."""
 
+TOLD = 0.15
+"""Nats from which answers are said to tell something of their prompts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sameness:
@@ -59,11 +62,19 @@ def judge(task: str, readings: Mapping[str, Sequence[float]]) -> Sameness | None
     told = stats.mean(readings.get("information", ()))
     known = readings.get("perfect_share", ())
     perfect = stats.mean(known) if known else None
-    strength = stats.ramp(share, 0.85, 0.97) * stats.ramp(entropy, 1.0, 0.4) * stats.ramp(told, 0.15, 0.05)
+    strength = stats.ramp(share, 0.85, 0.97) * stats.ramp(entropy, 0.5, 0.25) * stats.ramp(told, 0.15, 0.05)
     if readings.get("validity"):
         strength *= stats.ramp(stats.mean(readings["validity"]), 0.05, 0.3)
-    strength *= 1 - _near_top(readings.get("reward", ())) if perfect is None else stats.ramp(share - perfect, 0.05, 0.15)
+    strength *= (
+        1 - _near_top(readings.get("reward", ())) if perfect is None else stats.ramp(share - perfect, 0.05, 0.15)
+    )
     return Sameness(task, share, entropy, told, perfect, strength)
+
+
+def tells(informations: Sequence[float]) -> bool:
+    """Whether answers tell anything of their prompts: 0.15 nats on average of four steps or more, beyond chance."""
+    told, n = stats.mean(informations), len(informations)
+    return n >= 4 and told >= TOLD and told > 4 * stats.spread(informations) / n**0.5
 
 
 def stands_still(rewards: Sequence[float]) -> bool:

@@ -203,6 +203,11 @@ CLUES: dict[str, Text] = {
         "what answers tell of the prompt fell from {early:.2g} to {late:.2g} nats",
         "回答对题目所含的信息从 {early:.2g} 降到 {late:.2g} 纳特",
     ),
+    "answers-never-told": Text(
+        "answers told nothing of the prompt before either; in {rows:.0f} rows the best answer to all prompts may just "
+        "have been found",
+        "回答此前也不含题目的信息；{rows:.0f} 行里也许只是先找到了对所有题都最好的回答",
+    ),
     "equal-rewards": Text(
         "in {rows:.0f} rows without contrast the mean reward stays between {low:.3g} and {high:.3g}",
         "{rows:.0f} 行组内无对比，平均奖励停在 {low:.3g} 到 {high:.3g} 之间",

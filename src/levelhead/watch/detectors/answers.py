@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from levelhead.watch import stats
 from levelhead.watch.detectors.base import Suspicion, View
 from levelhead.watch.history import Series
-from levelhead.watch.sameness import PREFIX, Sameness, judge, names
+from levelhead.watch.sameness import PREFIX, Sameness, judge, names, tells
 
-_ALIKE, _FEW = 0.85, 0.6
-"""Share of prompts with the same answer, and nats of entropy, of a step that counts as alike."""
+_ALIKE, _FEW = 0.85, 0.5
+"""Share of prompts with the same answer, and nats of entropy, of steps that count as alike."""
 
 
 class ConstantAnswer:
@@ -32,8 +32,9 @@ class ConstantAnswer:
         late = judge(task, _between(series, share.steps[-min(24, max(4, round(0.15 * n)), n)]))
         if late is None:
             return None
-        alike = [s >= _ALIKE and h <= _FEW for s, h in zip(share.values, entropy.values, strict=False)]
-        begin = _mostly_from(alike)
+        # A batch of few rollouts is a small sample of what the policy answers.
+        smooth = [stats.smooth(one.values, 4) for one in (share, entropy)]
+        begin = _mostly_from([s >= _ALIKE and h <= _FEW for s, h in zip(*smooth, strict=False)])
         case = Suspicion("constant-answer")
         case.add(
             5.5 * late.strength, "answers-alike",
@@ -42,8 +43,8 @@ class ConstantAnswer:
         if not case.clues:
             return None
         first = share.steps[min(begin, n - 1)]
-        self._beside(case, late, judge(task, _between(series, share.steps[0], first)))
         rows = n - begin
+        self._beside(case, late, _between(series, share.steps[0], first)["information"], rows)
         if rows < 6:
             case.add(-2.5 * stats.ramp(rows, 6, 2), "few-rows", rows=rows)
         case.first_step = first
@@ -51,12 +52,16 @@ class ConstantAnswer:
         case.show(share, share.steps[0], case.first_step, share.steps[-1])
         return case.show(series["information"], share.steps[0], share.steps[-1]).show(series["reward"], share.steps[-1])
 
-    def _beside(self, case: Suspicion, late: Sameness, early: Sameness | None) -> None:
-        """What perfect answers would be like, and what the answers told before."""
+    def _beside(self, case: Suspicion, late: Sameness, before: Sequence[float], rows: int) -> None:
+        """What perfect answers would be like, and what the answers told of the prompt before."""
         if late.perfect is not None:
             case.add(0.5, "answers-should-differ", share=late.perfect)
-        if early is not None and early.information > late.information + 0.1:
-            case.add(0.8, "answers-told-more", early=early.information, late=late.information)
+        told = max((before[i : i + 8] for i in range(max(1, len(before) - 7))), key=stats.mean)
+        if tells(told):
+            case.add(1.0, "answers-told-more", early=stats.mean(told), late=late.information)
+        else:
+            # Some find the best answer to all prompts first, and learn to tell them apart from there.
+            case.add(-3.5 * stats.ramp(rows, 40, 10), "answers-never-told", rows=rows)
 
     def _inferred(self, view: View) -> Suspicion | None:
         """Other logs: the same length for every answer of every row, no contrast, and a reward that has stopped.
@@ -89,7 +94,9 @@ class ConstantAnswer:
         case.add(-6.0 * view.course.near_top, "reward-near-top", value=view.course.reward.late)
         # Where nothing can be earned at all, that is the finding, whatever is answered.
         case.add(-3.0 * (max(rewards) <= 1e-9), "reward-always", value=rewards[-1], rows=rows)
-        return case.show(length, begin, length.steps[-1]).show(reward, begin, reward.steps[-1]).show(dead, dead.steps[-1])
+        return (
+            case.show(length, begin, length.steps[-1]).show(reward, begin, reward.steps[-1]).show(dead, dead.steps[-1])
+        )
 
 
 def _between(series: Mapping[str, Series], first: float, end: float = math.inf) -> dict[str, Sequence[float]]:

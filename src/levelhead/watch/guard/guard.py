@@ -164,7 +164,7 @@ class LiveGuard:
             evidence = fall.to_json()
         elif case := self._reading.stuck(self.bounds.patience):
             code, text, evidence = CONSTANT, self._reading.describe(case), remedy.evidence_of(case)
-            if not self._reading.differed(case.task):  # there are no weights to go back to that answered otherwise
+            if not self._reading.has_read(case.task):  # there are no weights to go back to that did
                 self._reading.restart()
                 return [self._stop(step, code, text, evidence)]
         elif self._pulse.locked(self._good) and not self._solved():

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from levelhead.watch.sameness import PREFIX, Sameness, judge, names, stands_still
+from levelhead.watch.sameness import PREFIX, Sameness, judge, names, stands_still, tells
 from levelhead.watch.stats import mean
 
 SURE = 0.5
 """Strength of the case from which answers count as one and the same."""
 MATTERS = 0.1
-"""Nats that answers must have told of the prompt for their loss to matter."""
+"""Share of prompts by which the most common answer must lead that of perfect answers to be worth a thought."""
 
 Row = dict[str, float]
 """Readings of one step by gauge."""
@@ -29,7 +29,6 @@ class Reading:
         self._window = window
         self._tasks: dict[str, list[Row]] = {}
         self._best: dict[str, float] = {}
-        self._differed: list[str] = []
         self.constant = 0
 
     def add(self, values: Mapping[str, float]) -> None:
@@ -46,11 +45,8 @@ class Reading:
         rows.append({gauge: value for gauge, value in found.items() if abs(value) < float("inf")})
         del rows[: -2 * self._window]
         told = self._column(task, "information", self._window)
-        if len(told) == self._window:
+        if len(told) == self._window and tells(told):
             self._best[task] = max(self._best.get(task, 0.0), mean(told))
-        case = self._judge(task, self._window // 2)
-        if case is not None and case.strength == 0 and task not in self._differed:
-            self._differed.append(task)
 
     def _judge(self, task: str, n: int) -> Sameness | None:
         """The newest n steps of a task; ``None`` where there are fewer."""
@@ -65,14 +61,14 @@ class Reading:
     def stuck(self, patience: int) -> Sameness | None:
         """A task that has had one answer to everything for a window, and whose reward has stopped rising.
 
-        One whose answers have been alike from the first step on counts only after ``patience`` steps: an untrained
-        policy may find its way.
+        One whose answers have never told anything of the prompt counts only after ``patience`` steps: it may first find
+        the best answer to all prompts, and only then learn to tell them apart.
         """
         for task in self._tasks:
             case = self._judge(task, self._window)
             if case is None or case.strength < SURE or not stands_still(self._column(task, "reward", 2 * self._window)):
                 continue
-            if task in self._differed or self.constant >= patience:
+            if self.has_read(task) or self.constant >= patience:
                 return case
         return None
 
@@ -84,9 +80,9 @@ class Reading:
             f"{told} to {case.information:.2g}"
         )
 
-    def differed(self, task: str) -> bool:
-        """Whether the run has had answers of this task that were not all alike."""
-        return task in self._differed
+    def has_read(self, task: str) -> bool:
+        """Whether the answers of a task have told anything of the prompt in this run."""
+        return task in self._best
 
     @property
     def sound(self) -> bool:
@@ -96,8 +92,7 @@ class Reading:
             case = self._judge(task, n)
             if case is None or (case.perfect is not None and case.share < case.perfect + MATTERS):
                 continue
-            best = self._best.get(task, 0.0)
-            lost = best > MATTERS and case.information < 0.5 * best
+            lost = self.has_read(task) and case.information < 0.5 * self._best[task]
             if case.strength >= SURE or (lost and case.share > 0.6):
                 return False
         return True
@@ -109,10 +104,10 @@ class Reading:
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, as JSON."""
-        return {"tasks": self._tasks, "best": self._best, "differed": self._differed, "constant": self.constant}
+        return {"tasks": self._tasks, "best": self._best, "constant": self.constant}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state`."""
         self._tasks = {task: [dict(row) for row in rows] for task, rows in state["tasks"].items()}
-        self._best, self._differed = dict(state["best"]), list(state["differed"])
+        self._best = dict(state["best"])
         self.constant = int(state["constant"])
