@@ -80,7 +80,7 @@ class EnvironmentTask(TaskDefaults, ABC):
         return None
 
     def canonical(self, prompt: Prompt, text: str) -> str:  # noqa: ARG002
-        """Return the sequence of actions, one a turn; ``text`` joins the turns by blank lines, as rollouts are written."""
+        """Return the sequence of actions, one a turn; ``text`` holds the turns with blank lines between them."""
         return "; ".join(self.canonical_action(turn) for turn in text.split("\n\n") if turn.strip())
 
     def canonical_action(self, text: str) -> str:

@@ -61,8 +61,8 @@ class FairnessTask(SingleTurnTask):
     def canonical(self, prompt: Prompt, text: str) -> str:
         """Return what the chosen option says, ``unknown`` for the one that says nothing is known.
 
-        Letters are shuffled: what counts is whom an answer names, not where that option stood.  What cannot be parsed is
-        its own text.
+        Letters are shuffled: what counts is whom an answer names, not where that option stood.  What cannot be parsed
+        is its own text.
         """
         item = FairnessItem.from_facts(prompt.facts)
         parsed = parse_answer(text, item)

@@ -193,7 +193,8 @@ CLUES: dict[str, Text] = {
     "answers-alike": Text(
         "{task}: {share:.0%} of the prompts get the same answer; answers differ by {entropy:.2g} nats and tell "
         "{information:.2g} nats of the prompt",
-        "{task}：{share:.0%} 的题得到同一个回答；回答的熵为 {entropy:.2g} 纳特，对题目只含 {information:.2g} 纳特的信息",
+        "{task}：{share:.0%} 的题得到同一个回答；回答的熵为 {entropy:.2g} 纳特，对题目只含 "
+        "{information:.2g} 纳特的信息",
     ),
     "answers-should-differ": Text(
         "of perfect answers to the same prompts {share:.0%} would be the same",
