@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -74,7 +75,7 @@ def judge(task: str, readings: Mapping[str, Sequence[float]]) -> Sameness | None
 def tells(informations: Sequence[float]) -> bool:
     """Whether answers tell anything of their prompts: 0.15 nats on average of four steps or more, beyond chance."""
     told, n = stats.mean(informations), len(informations)
-    return n >= 4 and told >= TOLD and told > 4 * stats.spread(informations) / n**0.5
+    return n >= 4 and told >= TOLD and told > 4 * stats.spread(informations) / math.sqrt(n)
 
 
 def stands_still(rewards: Sequence[float]) -> bool:
@@ -83,7 +84,7 @@ def stands_still(rewards: Sequence[float]) -> bool:
     if half < 2:
         return False
     gain = stats.mean(rewards[-half:]) - stats.mean(rewards[:-half])
-    return gain <= 2 * stats.noise(rewards) * (2 / half) ** 0.5 + 1e-9
+    return gain <= 2 * stats.noise(rewards) * math.sqrt(2 / half) + 1e-9
 
 
 def _near_top(rewards: Sequence[float]) -> float:
