@@ -90,10 +90,10 @@ class ConstantAnswer:
         if len(cut):
             share = stats.mean(cut.values[-min(rows, len(cut)) :])
             case.add(-5.0 * stats.ramp(share, 0.3, 0.8), "cut-share", share=share)
-        case.add(-2.0 * stats.ramp(length.values[-1], 12, 4), "answers-are-short", length=length.values[-1])
+        case.add(-3.5 * stats.ramp(length.values[-1], 12, 4), "answers-are-short", length=length.values[-1])
         case.add(-6.0 * view.course.near_top, "reward-near-top", value=view.course.reward.late)
         # Where nothing can be earned at all, that is the finding, whatever is answered.
-        case.add(-3.0 * (max(rewards) <= 1e-9), "reward-always", value=rewards[-1], rows=rows)
+        case.add(-4.5 * (max(rewards) <= 1e-9), "reward-always", value=rewards[-1], rows=rows)
         return (
             case.show(length, begin, length.steps[-1]).show(reward, begin, reward.steps[-1]).show(dead, dead.steps[-1])
         )
