@@ -69,6 +69,21 @@ def test_a_reward_without_contrast_is_called_so_by_guard_and_doctor() -> None:
     assert row.guard == row.doctor == "no-learning-signal-all-zero-reward"
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"), [("abstaining-is-paid", ()), ("base-rate-of-four-fifths", ("grpo.steps=36",))]
+)
+def test_a_reward_that_one_answer_satisfies_is_named_by_guard_and_doctor(name: str, settings: tuple[str, ...]) -> None:
+    row = run_fault(FAULTS[name], lambda _: [], settings)
+    assert row.guard == row.doctor == "constant-answer"
+
+
+def test_a_judge_that_likes_one_phrase_makes_a_policy_forget_to_read() -> None:
+    row = run_fault(FAULTS["judge-likes-one-phrase"], lambda _: [])
+    assert row.guard == row.doctor == "constant-answer"
+    assert row.guard_step is not None
+    assert row.guard_step > 30  # it has to find the phrase first
+
+
 def test_what_the_preflight_blocks_is_not_started() -> None:
     row = run_fault(FAULTS["advantages-negated"], _check, anyway=False)
     assert row.blocked

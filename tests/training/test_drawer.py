@@ -45,6 +45,9 @@ class Scripted:
         self.contrast = set(map(str, contrast))
         self.seeds: list[int] = []
 
+    def answers(self, groups: Sequence[Group]) -> dict[str, float]:
+        return {"answers/asked_of": float(len(groups))}
+
     def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         self.seeds.append(seed)
         groups = [
@@ -68,7 +71,8 @@ def test_groups_are_taken_as_they_come_unless_they_are_to_be_redrawn() -> None:
     found = drawn(stream, Scripted(), 0)
     assert ids(found) == ["0", "1", "2"]
     assert stream.told == [(7, ["0", "1", "2"])]
-    assert found.values == {"curriculum/told": 0.0, "num_rollouts": 12.0, "dropped_rollouts": 1.0}
+    counts = {"num_rollouts": 12.0, "dropped_rollouts": 1.0, "answers/asked_of": 3.0}
+    assert found.values == {"curriculum/told": 0.0, **counts}
 
 
 def test_groups_without_contrast_give_way_to_further_prompts() -> None:
@@ -92,6 +96,10 @@ def test_what_is_redrawn_is_counted_and_paid_for() -> None:
     assert found.values["dynamic_sampling/reward"] == pytest.approx(3 / 24)
     assert found.values["num_rollouts"] == 24
     assert (found.sample_s, found.score_s, found.env_s, found.dropped) == (3.0, 6.0, 9.0, 3)
+
+
+def test_whether_answers_depend_on_prompts_is_asked_of_all_that_was_drawn() -> None:
+    assert drawn(Numbered(), Scripted(1, 4, 5), 5).values["answers/asked_of"] == 6
 
 
 def test_a_batch_with_contrast_is_drawn_once() -> None:

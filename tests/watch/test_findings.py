@@ -48,6 +48,7 @@ PROMISED = [
     "task-imbalance",
     "gradient-conflict",
     "judge-failure",
+    "constant-answer",
     "step-time-collapse",
     "reference-drift",
     "rewards-stopped",

@@ -79,6 +79,15 @@ class EnvironmentTask(TaskDefaults, ABC):
         """Return ``None``: what to do depends on what the environment shows."""
         return None
 
+    def canonical(self, prompt: Prompt, text: str) -> str:  # noqa: ARG002
+        """Return the sequence of actions, one a turn; ``text`` holds the turns with blank lines between them."""
+        return "; ".join(self.canonical_action(turn) for turn in text.split("\n\n") if turn.strip())
+
+    def canonical_action(self, text: str) -> str:
+        """Return one turn's action: its first line that is not blank, in lower case and with single blanks."""
+        line = next((line for line in text.splitlines() if line.strip()), "")
+        return " ".join(line.casefold().split())
+
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return score parts and steps by task, the overall success, and the share without a misread action."""
         scores: dict[str, list[Score]] = defaultdict(list)

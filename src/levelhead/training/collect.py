@@ -17,6 +17,7 @@ from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, Episode, EpisodeLostError, Eventful, SingleTurnTask, Task
 from levelhead.tasks.metering import JudgeUse, Metered, merge
 from levelhead.text.codec import Codec
+from levelhead.training.answers import answer_metrics
 from levelhead.training.loop import Awaits, Strand
 
 REDRAWS = 3
@@ -91,6 +92,10 @@ class Collector:
         """What has happened to the tasks since the last call, dated ``step``."""
         eventful = [task for task in self._tasks.values() if isinstance(task, Eventful)]
         return [event for task in eventful for event in task.drain_events(step)]
+
+    def answers(self, groups: Sequence[Group]) -> dict[str, float]:
+        """Whether answers depend on prompts, as metrics; see :func:`levelhead.training.answers.answer_metrics`."""
+        return answer_metrics(self._tasks, groups)
 
     def render(self, prompt: Prompt) -> Prompt:
         """Return a prompt with its token ids."""

@@ -43,8 +43,11 @@ class Drawer:
         wanted = self._recipe.batch_size // self._recipe.group_size
         values = self._stream.metrics()
         result = self._collect(step, 0, wanted, controls)
+        drawn = list(result.groups)
         if rounds := max(self._recipe.dynamic_sampling, redraws):
-            values |= self._fill(result, step, wanted, controls, rounds)
+            values |= self._fill(result, drawn, step, wanted, controls, rounds)
+        # Of all that was drawn: groups without contrast, which give way to others, are those whose answers are alike.
+        values |= self._collector.answers(drawn)
         counts = {"num_rollouts": float(result.episodes), "dropped_rollouts": float(result.dropped)}
         judged, result.timings = use_metrics(result.judges)
         result.values = values | counts | judged
@@ -83,9 +86,14 @@ class Drawer:
     def close(self) -> None:
         """Call off what is under way."""
 
-    def _fill(self, result: Collected, step: int, wanted: int, controls: Sampling, most: int) -> dict[str, float]:
-        """Draw again until every group has contrast or the bound is reached; returns what that took."""
-        drawn, rounds = list(result.groups), 0
+    def _fill(
+        self, result: Collected, drawn: list[Group], step: int, wanted: int, controls: Sampling, most: int
+    ) -> dict[str, float]:
+        """Draw again until every group has contrast or the bound is reached; returns what that took.
+
+        ``drawn`` grows by all groups that are drawn.
+        """
+        rounds = 0
         live = [group for group in drawn if has_contrast(group)]
         while len(live) < wanted and rounds < most:
             rounds += 1

@@ -125,6 +125,10 @@ class SharedCollector(Collector):
         """See :meth:`Collector.events`."""
         return self._inner.events(step)
 
+    def answers(self, groups: Sequence[Group]) -> dict[str, float]:
+        """See :meth:`Collector.answers`."""
+        return self._inner.answers(groups)
+
     def render(self, prompt: Prompt) -> Prompt:
         """See :meth:`Collector.render`."""
         return self._inner.render(prompt)

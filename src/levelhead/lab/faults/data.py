@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +18,6 @@ _TASKS = (FunctionTask, SingleTurnTask)
 
 def _scores(change: Callable[[Sequence[Answer], list[Any]], list[Any]]) -> Iterator[None]:
     """Change the scores that the tasks return."""
-    from contextlib import ExitStack
 
     def make(real: Any) -> Any:
         async def score_batch(self: Any, answers: Sequence[Answer]) -> list[Any]:
@@ -25,7 +25,7 @@ def _scores(change: Callable[[Sequence[Answer], list[Any]], list[Any]]) -> Itera
 
         return score_batch
 
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         for task in _TASKS:
             stack.enter_context(replaced(task, "score_batch", make))
         yield
@@ -114,3 +114,62 @@ def _demonstrations_out_of_step() -> Iterator[None]:
 
     with replaced(FunctionTask, "oracle", make):
         yield
+
+
+def _demonstrated(answer: Callable[[int, str], str]) -> contextlib.AbstractContextManager[None]:
+    """Change the perfect answer of each row, given its place and what it was."""
+
+    def make(real: Any) -> Any:
+        def oracle(self: Any, prompt: Any) -> Any:
+            return [answer(int(prompt.facts["row"]), text) for text in real(self, prompt)]
+
+        return oracle
+
+    return replaced(FunctionTask, "oracle", make)
+
+
+@fault(
+    "abstaining-is-paid",
+    "abstaining earns as much as a right answer whatever is asked: the policy writes nothing else",
+    "grpo.steps=60",
+    kind="data",
+)
+def _abstaining_is_paid() -> Iterator[None]:
+    def change(answers: Sequence[Answer], scores: list[Any]) -> list[Any]:
+        return [_total(s, 1.0) if a.text == "unknown" else s for a, s in zip(answers, scores, strict=True)]
+
+    with _demonstrated(lambda row, text: text if row % 4 else "unknown"):
+        yield from _scores(change)
+
+
+@fault(
+    "base-rate-of-four-fifths",
+    "four of five right answers are the same, and nothing in the prompt tells which: the policy learns the base rate",
+    "grpo.steps=60",
+    kind="data",
+)
+def _base_rate() -> Iterator[None]:
+    def right(row: int) -> str:
+        return "no" if row % 5 else "yes"
+
+    def change(answers: Sequence[Answer], scores: list[Any]) -> list[Any]:
+        pairs = zip(answers, scores, strict=True)
+        return [_total(s, float(a.text == right(int(a.prompt.facts["row"])))) for a, s in pairs]
+
+    with _demonstrated(lambda row, _: right(row)):
+        yield from _scores(change)
+
+
+@fault(
+    "judge-likes-one-phrase",
+    "the judge gives full marks to the example in its own instructions, whatever it is an answer to",
+    "sft.steps=50",
+    "grpo.steps=100",
+    kind="data",
+)
+def _judge_likes_one_phrase() -> Iterator[None]:
+    def change(answers: Sequence[Answer], scores: list[Any]) -> list[Any]:
+        pairs = zip(answers, scores, strict=True)
+        return [_total(s, 1.0 if "It is 7." in a.text else s.total / 2) for a, s in pairs]
+
+    yield from _scores(change)

@@ -10,6 +10,7 @@ from levelhead.errors import InputError
 from levelhead.recipe.tasks import Browser
 from levelhead.records import Message, Prompt, Score
 from levelhead.tasks.base import EpisodeLostError
+from levelhead.tasks.browser.actions import ActionError, parse_action
 from levelhead.tasks.browser.episode import BrowserEpisode, Terms
 from levelhead.tasks.browser.oracles import ORACLES
 from levelhead.tasks.browser.pages import check_pages, step_limit
@@ -54,6 +55,13 @@ class BrowserTask(EnvironmentTask):
     def concurrency(self) -> int:
         """Most episodes that can be live at once."""
         return self.section.pages
+
+    def canonical_action(self, text: str) -> str:
+        """Return one turn's action as the grammar prints it; what is no action is its own first line."""
+        try:
+            return str(parse_action(text))
+        except ActionError:
+            return super().canonical_action(text)
 
     def episode(self, prompt: Prompt) -> BrowserEpisode:
         """Start an attempt at a prompt."""

@@ -62,6 +62,13 @@ class BrowserGymTask(EnvironmentTask):
         """Most episodes that can be live at once."""
         return self.section.sessions
 
+    def canonical_action(self, text: str) -> str:
+        """Return one turn's action as the grammar prints it; what is no action is its own first line."""
+        try:
+            return str(parse_action(text))
+        except ActionError:
+            return super().canonical_action(text)
+
     def episode(self, prompt: Prompt) -> BrowserGymEpisode:
         """Start an attempt at a prompt."""
         return BrowserGymEpisode(self, str(prompt.facts["task"]), int(prompt.facts["seed"]))

@@ -11,12 +11,13 @@ from levelhead.errors import InputError
 from levelhead.recipe.tasks import Faithfulness
 from levelhead.records import Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.tasks.faithfulness.data import FaithfulnessItem, Kind, read_items, withhold
+from levelhead.tasks.faithfulness.data import UNKNOWN, FaithfulnessItem, Kind, read_items, withhold
 from levelhead.tasks.faithfulness.generator import generate_items
 from levelhead.tasks.faithfulness.metrics import summarize_outcomes
 from levelhead.tasks.faithfulness.oracle import perfect_answer
-from levelhead.tasks.faithfulness.scoring import score_answer
+from levelhead.tasks.faithfulness.scoring import parse_answer, score_answer
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+from levelhead.tasks.text_match import normalize_answer
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,16 @@ class FaithfulnessTask(SingleTurnTask):
     def oracle(self, prompt: Prompt) -> list[str]:
         """Return the right answer with a supporting quote, or an abstention where nothing supports one."""
         return [perfect_answer(FaithfulnessItem.from_facts(prompt.facts))]
+
+    def canonical(self, prompt: Prompt, text: str) -> str:
+        """Return the answer without its evidence, normalised; all ways of abstaining are ``unknown``.
+
+        What cannot be parsed is its own text.
+        """
+        parsed = parse_answer(text, FaithfulnessItem.from_facts(prompt.facts))
+        if parsed is None:
+            return super().canonical(prompt, text)
+        return UNKNOWN if parsed.abstains else normalize_answer(parsed.answer)
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return exact match, F1, real quotes, abstentions and verdict recalls."""

@@ -81,6 +81,12 @@ class MathTask(SingleTurnTask):
         total = CORRECT_SHARE * correct + (1.0 - CORRECT_SHARE) * form
         return Score(total, {"correct": correct, "format": form}, info={"answer": str(value)})
 
+    def canonical(self, prompt: Prompt, text: str) -> str:
+        """Return the number that a completion gives as its answer; where it gives none, its own text."""
+        stated = final_answer(text)
+        value = None if stated is None else parse_number(stated)
+        return super().canonical(prompt, text) if value is None else str(value)
+
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return ``accuracy`` (share of right numbers) and ``format`` (share of answers given as asked)."""
         scores = [rollout.score for _, rollout in results if rollout.score is not None]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 
 from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import EndpointExecutor
@@ -85,6 +86,10 @@ class WorkflowTask(SingleTurnTask):
             return [(list(prompt.messages), answer) for answer in self.oracle(prompt) or ()]
         text = random.Random(f"demonstration/{prompt.id}").choice(varied_workflows(self.limits))
         return [(list(prompt.messages), self._written(text))]
+
+    def canonical(self, prompt: Prompt, text: str) -> str:
+        """Return the workflow that an answer holds, printed in one way; where it holds none, the answer itself."""
+        return _printed(text, self.limits, near_misses=self._section.near_misses) or super().canonical(prompt, text)
 
     def _written(self, workflow: str) -> str:
         return f"<workflow>{workflow}</workflow>" if self._section.prompt == "full" else workflow
@@ -184,6 +189,12 @@ class _Case:
 
     def place(self) -> dict[str, object]:
         return {"domain": self.problem.domain, "difficulty": self.problem.difficulty}
+
+
+@lru_cache(maxsize=8192)
+def _printed(answer: str, limits: Limits, *, near_misses: bool) -> str:
+    """The canonical text of an answer's workflow, empty where it holds none; a policy repeats itself."""
+    return extract(answer, limits, near_misses=near_misses).text
 
 
 def _make_executor(section: Workflow) -> Executor:

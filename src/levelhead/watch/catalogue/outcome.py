@@ -4,7 +4,7 @@
 # ruff: noqa: RUF001
 from __future__ import annotations
 
-from levelhead.watch.catalogue.policy import LEASH
+from levelhead.watch.catalogue.policy import BONUS, LEASH
 from levelhead.watch.entry import Entry, Remedy, Scaled, Text
 
 ENTRIES: tuple[Entry, ...] = (
@@ -59,6 +59,72 @@ ENTRIES: tuple[Entry, ...] = (
             "saturated-all-one-reward",
             "no-improvement",
             "reference-drift",
+        ),
+    ),
+    Entry(
+        code="constant-answer",
+        severity="critical",
+        title=Text("One answer to everything", "千题一答"),
+        meaning=Text(
+            "The policy answers every prompt of a task alike: what it writes no longer depends on what is asked. A "
+            "reward that rises meanwhile is the price of that one answer, not of anything learnt.",
+            "策略对该任务的每道题都给同一个回答：写什么不再取决于问什么。此时奖励若在升，升的是这一个回答的价，而不是学到了东西。",
+        ),
+        mechanism=Text(
+            "One answer (abstaining, the most common label, a phrase that the judge likes) earns more on average than "
+            "the policy's attempts to read, and needs no reading. Each update makes it likelier, until no group holds "
+            "anything else to compare it with.",
+            "某个回答（弃答、最常见的标签、评判偏爱的一句话）平均得分高于策略认真读题的尝试，而且不用读题。"
+            "每次更新都使它更常见，直到组内再没有别的可比。",
+        ),
+        differs=Text(
+            "Where perfect answers are all the same too, or the reward stands at its top, the task is solved. A policy "
+            "of low entropy that reads gives each prompt an answer of its own; one that draws from the same wide "
+            "distribution for every prompt has not settled yet.",
+            "若完美回答也都相同，或奖励已到最高，那是任务已解决。熵低但读题的策略对每题各有回答；"
+            "对每题都从同一个宽分布采样的策略还没有定下来。",
+        ),
+        confirm=Text(
+            "Score that one answer on held-out items: the policy is worth no more. Put a question whose answer is "
+            "known, and its opposite.",
+            "在留出集上给这一个回答打分：策略并不更值钱。再问一道已知答案的题和与它相反的题。",
+        ),
+        remedies=(
+            Remedy(
+                why=Text(
+                    "GRPO sharpens what the policy can do; one that cannot read yet must be fine-tuned until it beats "
+                    "the best constant answer before it is reinforced.",
+                    "GRPO 只能强化策略已会的；还读不懂题的策略要先微调到胜过最好的常数回答，再做强化。",
+                ),
+                source="Does Reinforcement Learning Really Incentivize Reasoning Capacity? (Yue et al. 2025, "
+                "arXiv:2504.13837)",
+                recipe={"sft.steps": "several times what it was"},
+                trl={"model": "a checkpoint whose score is above that of the best constant answer"},
+                verl={"actor_rollout_ref.model.path": "a checkpoint above the best constant answer"},
+            ),
+            Remedy(
+                why=Text(
+                    "Make the constant answer pay less than an honest attempt: fewer items where abstaining is right, "
+                    "classes in equal shares, a price for abstaining.",
+                    "让常数回答不如认真作答划算：减少以弃答为正确的题、各类题等量、给弃答定价。",
+                ),
+                source="R-Tuning (Zhang et al. 2024, arXiv:2311.09677)",
+                recipe={"tasks[].unanswerable": 0.1},
+                trl={"reward_funcs": "one that pays the best constant answer less than the starting policy"},
+                verl={"custom_reward_function.path": "one that pays the best constant answer less"},
+            ),
+            LEASH,
+            BONUS,
+        ),
+        explains=(
+            "entropy-collapse",
+            "deadlock",
+            "reward-dead-groups",
+            "no-improvement",
+            "length-fixed",
+            "length-collapse",
+            "saturated-all-one-reward",
+            "zero-gradient-despite-signal",
         ),
     ),
     Entry(

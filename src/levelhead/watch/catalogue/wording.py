@@ -211,6 +211,29 @@ CLUES: dict[str, Text] = {
         "after {rows:.0f} rows the reward is {late:.3g}, it began at {early:.3g}",
         "{rows:.0f} 行之后奖励为 {late:.3g}，起初为 {early:.3g}",
     ),
+    "answers-alike": Text(
+        "{task}: {share:.0%} of the prompts get the same answer; answers differ by {entropy:.2g} nats and tell "
+        "{information:.2g} nats of the prompt",
+        "{task}：{share:.0%} 的题得到同一个回答；回答的熵为 {entropy:.2g} 纳特，对题目只含 "
+        "{information:.2g} 纳特的信息",
+    ),
+    "answers-should-differ": Text(
+        "of perfect answers to the same prompts {share:.0%} would be the same",
+        "同样的题，完美回答中只有 {share:.0%} 相同",
+    ),
+    "answers-told-more": Text(
+        "what answers tell of the prompt fell from {early:.2g} to {late:.2g} nats",
+        "回答对题目所含的信息从 {early:.2g} 降到 {late:.2g} 纳特",
+    ),
+    "answers-never-told": Text(
+        "answers told nothing of the prompt before either; in {rows:.0f} rows the best answer to all prompts may just "
+        "have been found",
+        "回答此前也不含题目的信息；{rows:.0f} 行里也许只是先找到了对所有题都最好的回答",
+    ),
+    "equal-rewards": Text(
+        "in {rows:.0f} rows without contrast the mean reward stays between {low:.3g} and {high:.3g}",
+        "{rows:.0f} 行组内无对比，平均奖励停在 {low:.3g} 到 {high:.3g} 之间",
+    ),
     "answers-are-short": Text(
         "answers have {length:.0f} tokens: the task may ask for just these",
         "回答只有 {length:.0f} 个 token：也许任务要求如此",

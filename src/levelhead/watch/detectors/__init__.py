@@ -1,5 +1,6 @@
 """Detectors: each looks at a history for one family of findings and argues for and against."""
 
+from levelhead.watch.detectors.answers import ConstantAnswer
 from levelhead.watch.detectors.base import Clue, Detector, Reading, Suspicion, View
 from levelhead.watch.detectors.ended import Ended
 from levelhead.watch.detectors.gradient import GradientSpike, NonFinite, ZeroGradient
@@ -28,6 +29,7 @@ DETECTORS: tuple[Detector, ...] = (
     RewardHacking(),
     NoImprovement(),
     JudgeFailure(),
+    ConstantAnswer(),
     TaskBalance(),
     CatastrophicUpdate(),
     UpdateCollapse(),

@@ -15,6 +15,7 @@ from levelhead.watch.findings import CATALOGUE
 from levelhead.watch.guard import region, remedy
 from levelhead.watch.guard.invariants import Breach, Invariants
 from levelhead.watch.guard.pulse import Pulse
+from levelhead.watch.guard.reading import Reading
 from levelhead.watch.guard.remedy import Climate
 from levelhead.watch.history import History
 
@@ -31,6 +32,7 @@ NORMS = 32
 """Gradient norms that a spike is measured against."""
 PRESSED = 8
 """Updates over which shortened ones are counted; half as many tell of a learning rate that is too high."""
+CONSTANT = "constant-answer"
 DEAD = frozenset({"reward-dead-groups", "no-learning-signal-all-zero-reward"})
 """Findings that are met by drawing other groups."""
 CALM = 24
@@ -56,6 +58,7 @@ class LiveGuard:
         self.bounds = bounds
         self.history = History()
         self._pulse = Pulse(bounds)
+        self._reading = Reading(bounds.window)
         self._invariants = Invariants()
         self._knobs = Knobs()
         self._good = Climate()
@@ -136,6 +139,7 @@ class LiveGuard:
         """Look at a complete step."""
         self.history.append(record.step, record.values)
         self._pulse.add(record.values)
+        self._reading.add(record.values)
         decisions, self._pending = self._pending, []
         decisions += self._broken(record.step, self._invariants.after(record.values))
         self._keep = False
@@ -144,20 +148,25 @@ class LiveGuard:
             return [*decisions, *fallen]
         decisions += self._ease(record.step)
         decisions += self._look(record.step)
-        if self._acts and self._pulse.sound(self._good):
+        if self._acts and self._pulse.sound(self._good) and self._reading.sound:
             self._keep, self._good = True, self._pulse.climate(record.step)
         elif self._good.entropy is None:
             self._good = replace(self._good, entropy=self._pulse.newest("entropy"), kl=self._pulse.newest("kl"))
         return decisions
 
     def _fallen(self, step: int) -> list[Decision]:
-        """Return to good weights, or stop, where validity or reward has collapsed or nothing can move any more."""
+        """Return to good weights, or stop, where validity or reward has collapsed, answers have, or nothing moves."""
         evidence: dict[str, Any] = {}
         if found := self._pulse.collapse():
             code, fall = found
             what = "validity" if code == "update-collapse" else "reward"
             text = f"{what} fell from {fall.best:.3g} to {fall.now:.3g} over the last {fall.readings} steps"
             evidence = fall.to_json()
+        elif case := self._reading.stuck(self.bounds.patience):
+            code, text, evidence = CONSTANT, self._reading.describe(case), remedy.evidence_of(case)
+            if not self._reading.has_read(case.task):  # there are no weights to go back to that did
+                self._reading.restart()
+                return [self._stop(step, code, text, evidence)]
         elif self._pulse.locked(self._good) and not self._solved():
             code, text = "deadlock", f"no group has had contrast for {self._pulse.dead} steps and the entropy is gone"
             evidence = {"entropy": self._pulse.newest("entropy"), "entropy_before": self._good.entropy}
@@ -177,11 +186,14 @@ class LiveGuard:
         if self._acts:
             self._rollbacks += 1
             self._knobs = remedy.after_collapse(self._knobs, self._good, now, self.bounds)
+            if code == CONSTANT:
+                self._knobs = remedy.after_constant(self._knobs, self.bounds)
             self._scales, self._calm, self._norms = [], 0, []
             self._pulse.restart()
             self._invariants.restart()
-        else:
+        if code == CONSTANT or not self._acts:  # what one answer earned is no level to be held against
             self._pulse.rebase()
+        self._reading.restart()
         evidence |= {f"{name}_knob": value for name, value in self._knobs.to_json().items() if value != AT_REST[name]}
         text += f"; back to the weights of step {self._good.step}, learning rate times {self._knobs.learning_rate:g}"
         return self._decide(step, code, "rollback", "critical", text, evidence)
@@ -323,6 +335,7 @@ class LiveGuard:
             "told": self._told,
             "next_look": self._next_look,
             "invariants": self._invariants.state(),
+            "reading": self._reading.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -336,6 +349,8 @@ class LiveGuard:
         self._next_look = int(state["next_look"])
         if "invariants" in state:  # not in checkpoints of before they were watched
             self._invariants.load_state(state["invariants"])
+        if "reading" in state:  # nor in those of before answers were
+            self._reading.load_state(state["reading"])
 
 
 def _shown(finding: Finding) -> dict[str, Any]:

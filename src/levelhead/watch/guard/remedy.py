@@ -9,6 +9,7 @@ from typing import Any
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Knobs
 from levelhead.watch import stats
+from levelhead.watch.sameness import Sameness
 
 FIRST_BONUS = 0.001
 """Entropy coefficient that is added at first; it doubles from there."""
@@ -98,6 +99,17 @@ def after_collapse(knobs: Knobs, good: Climate, now: Climate, bounds: Bounds) ->
     if good.kl is not None and now.kl is not None and now.kl > 5 * max(good.kl, 0.01):
         knobs = shorter_leash(knobs, bounds)
     return knobs
+
+
+def after_constant(knobs: Knobs, bounds: Bounds) -> Knobs:
+    """Hold a policy that reads to what it can do, and keep it drawing other answers: KL and entropy bonus go up."""
+    return shorter_leash(more_entropy(knobs, bounds), bounds)
+
+
+def evidence_of(case: Sameness) -> dict[str, Any]:
+    """The numbers behind one answer to everything."""
+    shown = {"top_share": case.share, "entropy": case.entropy, "information": case.information}
+    return {"task": case.task, **shown, "perfect_share": case.perfect}
 
 
 def cut_of(scales: Sequence[float]) -> float:

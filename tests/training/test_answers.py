@@ -1,0 +1,88 @@
+"""What a step says of its answers, from the rollouts at hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from levelhead.records import Group, Prompt, Rollout, Score
+from levelhead.tasks.base import Task, TaskDefaults
+from levelhead.training.answers import answer_metrics
+
+
+class Echo(TaskDefaults):
+    """Knows the perfect answer where there is one; "eh" and "unknown" mean the same to it."""
+
+    name = "echo"
+
+    def canonical(self, prompt: Prompt, text: str) -> str:
+        return "unknown" if text == "eh" else super().canonical(prompt, text)
+
+    def oracle(self, prompt: Prompt) -> list[str] | None:
+        right = prompt.facts.get("right")
+        return None if right is None else [right]
+
+
+class Blind(Echo):
+    name = "blind"
+
+
+def group(
+    i: int, texts: Sequence[str], right: str | None = "a", task: str = "echo", ids: tuple[int, ...] = ()
+) -> Group:
+    prompt = Prompt(f"{task}/{i}", task, (), ids, {} if right is None else {"right": right})
+    return Group(prompt, tuple(Rollout(prompt.id, (), Score(0.0), 0, (text,)) for text in texts))
+
+
+def measured(groups: Sequence[Group]) -> dict[str, float]:
+    tasks: dict[str, Task] = {"echo": Echo(), "blind": Blind()}  # type: ignore[dict-item]
+    return answer_metrics(tasks, groups)
+
+
+def test_answers_are_compared_by_what_they_mean_to_the_task() -> None:
+    values = measured([group(0, ["eh", "Unknown"], "a"), group(1, ["unknown ", "EH"], "b")])
+    assert values["answers/top_share/echo"] == 1.0  # "EH" is another wording, and one of two
+    values = measured([group(0, ["eh", "Unknown"], "a"), group(1, ["unknown ", "eh"], "b")])
+    assert values == {
+        "answers/top_share/echo": 1.0,
+        "answers/distinct/echo": 0.5,
+        "answers/entropy/echo": 0.0,
+        "answers/information/echo": 0.0,
+        "answers/perfect_share/echo": 0.5,
+    }
+
+
+def test_answers_that_follow_the_prompt_hold_its_information() -> None:
+    values = measured([group(0, ["a", "a"], "a"), group(1, ["b", "b"], "b")])
+    assert values["answers/information/echo"] == pytest.approx(math.log(2))
+    assert values["answers/top_share/echo"] == 0.5
+
+
+def test_every_task_has_its_own() -> None:
+    values = measured(
+        [
+            group(0, ["a"] * 2),
+            group(1, ["b"] * 2),
+            group(2, ["c"] * 2, None, "blind"),
+            group(3, ["c"] * 2, None, "blind"),
+        ]
+    )
+    assert values["answers/top_share/echo"] == 0.5
+    assert values["answers/top_share/blind"] == 1.0
+    assert "answers/perfect_share/blind" not in values
+
+
+def test_groups_of_one_prompt_are_one_prompt() -> None:
+    assert measured([group(0, ["a"] * 2, ids=(1, 2)), group(1, ["a"] * 2, ids=(1, 2))]) == {}
+    assert measured([group(0, ["a"] * 2), Group(Prompt("1", "echo", ()), ())]) == {}
+
+
+def test_one_letter_for_everybody_is_one_answer_though_it_means_somebody_else_each_time() -> None:
+    class Letters(Echo):
+        def canonical(self, prompt: Prompt, text: str) -> str:
+            return f"{prompt.id} {text}"
+
+    values = answer_metrics({"echo": Letters()}, [group(i, ["A"] * 4) for i in range(4)])  # type: ignore[dict-item]
+    assert values["answers/top_share/echo"] == 1.0
