@@ -335,3 +335,27 @@ async def test_one_episode_more_than_there_are_pages_waits(task: BrowserTask) ->
     assert await asyncio.wait_for(waiting, 30)
     for episode in (*held, late):
         await episode.close()
+
+
+async def test_scripts_solve_pages_that_ask_for_no_reading_and_none_that_asks_for_it() -> None:
+    pages = ["click-test", "focus-text", "click-dialog", "click-button", "enter-text"]
+    task = BrowserTask(Browser(kind="browser", tasks=pages, items=30, pages=2, spare_pages=3))
+    try:
+        prompts = [task.prompt(page, seed) for seed in range(1000, 1006) for page in pages]
+        fixed, aimless = await task.baselines(prompts)
+        assert fixed.scores[:3] + fixed.scores[4:8] == (1, 1, 1, 0, 1, 1, 1)
+        by_page = {page: sum(fixed.scores[i :: len(pages)]) for i, page in enumerate(pages)}
+        assert (by_page["click-test"], by_page["focus-text"], by_page["click-dialog"], by_page["enter-text"]) == (
+            6,
+            6,
+            6,
+            0,
+        )
+        assert 0 < by_page["click-button"] < 6
+        assert sum(aimless.scores) < sum(fixed.scores)
+        # Another order, of fewer prompts: the same scores.
+        again = await task.baselines(prompts[7:3:-1])
+        assert [one.scores for one in again] == [one.scores[7:3:-1] for one in (fixed, aimless)]
+        assert {event.code for event in task.drain_events(0)} <= {"browser-started"}
+    finally:
+        await task.close()

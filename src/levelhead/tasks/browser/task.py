@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import Browser
 from levelhead.records import Message, Prompt, Score
-from levelhead.tasks.base import EpisodeLostError
+from levelhead.tasks.base import Baseline
 from levelhead.tasks.browser.actions import ActionError, parse_action
+from levelhead.tasks.browser.baselines import ScriptedBaselines, unbroken
 from levelhead.tasks.browser.episode import BrowserEpisode, Terms
 from levelhead.tasks.browser.oracles import ORACLES
 from levelhead.tasks.browser.pages import check_pages, step_limit
@@ -20,8 +22,6 @@ from levelhead.tasks.environment import EnvironmentTask
 if TYPE_CHECKING:
     from levelhead.tasks.browser.pool import Pool
 
-_ATTEMPTS = 3
-
 Turns = list[tuple[list[Message], str]]
 """The messages and the answer of each turn of an episode."""
 
@@ -29,8 +29,8 @@ Turns = list[tuple[list[Message], str]]
 class BrowserTask(EnvironmentTask):
     """MiniWoB++ pages in a real browser.
 
-    An instance of :class:`levelhead.tasks.base.Task`, ``Demonstrator`` and ``Environment``.  The browser starts with
-    the first episode, on the event loop that runs it.
+    An instance of :class:`levelhead.tasks.base.Task`, ``Demonstrator``, ``Baselined`` and ``Environment``.  The browser
+    starts with the first episode, on the event loop that runs it.
 
     Args:
         section: The recipe's section.
@@ -50,6 +50,12 @@ class BrowserTask(EnvironmentTask):
         self.section = section
         self._pool: Pool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        trials = {
+            page: [self.prompt(*key) for key in self._sides["train"] if key[0] == page] for page in section.weights
+        }
+        self.scripted = ScriptedBaselines(
+            trials, lambda prompt: BrowserEpisode(self._terms(prompt), self.pool, self._report_faults), section.pages
+        )
 
     @property
     def concurrency(self) -> int:
@@ -65,11 +71,11 @@ class BrowserTask(EnvironmentTask):
 
     def episode(self, prompt: Prompt) -> BrowserEpisode:
         """Start an attempt at a prompt."""
-        section = self.section
-        page = str(prompt.facts["task"])
-        limit = section.step_limits.get(page) or section.step_limit or step_limit(page)
-        terms = Terms(page, int(prompt.facts["seed"]), limit, section.observation_chars, section.partial_credit)
-        return BrowserEpisode(terms, self.pool, self.report)
+        return BrowserEpisode(self._terms(prompt), self.pool, self.report)
+
+    async def baselines(self, prompts: Sequence[Prompt]) -> Sequence[Baseline]:
+        """Play, on each prompt, the fixed script that is best on the training seeds of its page, and random actions."""
+        return await self.scripted.play(prompts)
 
     async def oracle_action(self, prompt: Prompt, view: View, step: int) -> str | None:
         """Return the perfect answer to what the page shows at a step.
@@ -93,16 +99,7 @@ class BrowserTask(EnvironmentTask):
         Raises:
             EpisodeLostError: The page or the browser broke, several times in a row.
         """
-        for attempt in range(_ATTEMPTS):
-            episode = self.episode(prompt)
-            try:
-                return await self._play(prompt, episode)
-            except EpisodeLostError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            finally:
-                await episode.close()
-        raise AssertionError("unreachable")
+        return await unbroken(lambda: self._play(prompt))
 
     def pool(self) -> Pool:
         """Return the running event loop's pool of pages; the browser starts when a page is lent."""
@@ -126,14 +123,28 @@ class BrowserTask(EnvironmentTask):
         if pool is not None:
             await pool.close()
 
-    async def _play(self, prompt: Prompt, episode: BrowserEpisode) -> tuple[Turns, Score | None]:
+    def _terms(self, prompt: Prompt) -> Terms:
+        section, page = self.section, str(prompt.facts["task"])
+        limit = section.step_limits.get(page) or section.step_limit or step_limit(page)
+        return Terms(page, int(prompt.facts["seed"]), limit, section.observation_chars, section.partial_credit)
+
+    def _report_faults(self, code: str, message: str) -> None:
+        """Report what goes wrong in an episode that no policy plays; where a script strays to is no news."""
+        if code != "page-left":
+            self.report(code, message)
+
+    async def _play(self, prompt: Prompt) -> tuple[Turns, Score | None]:
         turns: Turns = []
-        while True:
-            messages = await episode.observe()
-            answer = await self.oracle_action(prompt, episode.view, episode.step)
-            if answer is None:
-                return turns, None
-            turns.append((messages, answer))
-            step = await episode.act(answer)
-            if step.done:
-                return turns, step.score
+        episode = self.episode(prompt)
+        try:
+            while True:
+                messages = await episode.observe()
+                answer = await self.oracle_action(prompt, episode.view, episode.step)
+                if answer is None:
+                    return turns, None
+                turns.append((messages, answer))
+                step = await episode.act(answer)
+                if step.done:
+                    return turns, step.score
+        finally:
+            await episode.close()
