@@ -84,8 +84,10 @@ class Primer(TaskSection):
     """``primer``."""
     items: int = Field(20000, ge=10)
     """Texts that the built-in generator makes, with one to six questions each."""
-    easy: int = Field(0, ge=0)
-    """Training begins with this many easy texts; all kinds of text follow."""
+    copy_first: int = Field(0, ge=0)
+    """Training begins with this many texts to copy: without them nothing else is learnt for long."""
+    easy_next: int = Field(0, ge=0)
+    """Then come this many easy questions' texts; all kinds of text follow."""
 
 
 class Function(TaskSection):

@@ -161,12 +161,13 @@ def test_invented_words_are_letters_only() -> None:
     assert all(re.fullmatch("[a-z]+", invent(rng)) for _ in range(200))
 
 
-def test_training_begins_with_easy_texts_and_held_out_texts_are_of_all_kinds() -> None:
-    task = PrimerTask(Primer(kind="primer", items=300, easy=100))
+def test_training_begins_with_copying_then_easy_texts_and_held_out_texts_are_of_all_kinds() -> None:
+    task = PrimerTask(Primer(kind="primer", items=400, copy_first=50, easy_next=100))
     texts = [
         {p.facts["kind"] for p in prompts}
         for _, prompts in itertools.groupby(task.prompts("train", 0), key=lambda p: p.id.split("/")[1])
     ]
-    assert set().union(*texts[:100]) == {"recall", "choose"}
-    assert set().union(*texts[100:]) > {"letter", "page", "copy"}
+    assert set().union(*texts[:50]) == {"copy"}
+    assert set().union(*texts[50:150]) == {"recall", "choose", "copy"}
+    assert set().union(*texts[150:]) == {"recall", "choose", "letter", "page", "copy"}
     assert {p.facts["kind"] for p in task.prompts("eval", 0)} > {"letter", "page"}

@@ -33,13 +33,18 @@ from levelhead.tasks.primer.words import (
 )
 
 Kind = Literal["recall", "choose", "letter", "page", "copy"]
+Lesson = Literal["copy", "easy", "all"]
 
 _WORDS = (*THINGS, *PLACES, *ADJECTIVES, *COLORS, *ATTRIBUTES, *PEOPLE, *(word for word in COMMON if len(word) > 2))
 VALUES = tuple(word for word in dict.fromkeys(_WORDS) if word not in ("none", "unknown"))
 """What a fact can say; without the words for "nothing"."""
 
 _SHARES: dict[Kind, float] = {"recall": 0.32, "choose": 0.36, "letter": 0.14, "page": 0.12, "copy": 0.06}
-_EASY: tuple[Kind, ...] = ("recall", "choose")
+_LESSONS: dict[Lesson, tuple[Kind, ...]] = {
+    "copy": ("copy",),
+    "easy": ("recall", "choose", "copy"),
+    "all": ("recall", "choose", "letter", "page", "copy"),
+}
 _JUDGED = 0.3
 """Share of the texts about people whose questions ask who did well or badly, in other words than the text's."""
 _BARE = 0.6
@@ -86,15 +91,16 @@ class PrimerItem:
     system: str = ""
 
 
-def make_items(number: int, *, easy: bool = False) -> list[PrimerItem]:
+def make_items(number: int, lesson: Lesson = "all") -> list[PrimerItem]:
     """Make the questions about text ``number``, one to six; the same arguments always give the same ones.
 
     Args:
         number: Which text.
-        easy: Only questions in the text's own words, to recall and to choose: what is learnt first.
+        lesson: ``copy`` words, from which attention learns to look things up; ``easy`` questions in the text's own
+            words; or questions of ``all`` kinds.
     """
     rng = random.Random(f"levelhead/primer/{number}")
-    shares = {kind: _SHARES[kind] for kind in _EASY} if easy else _SHARES
+    shares = {kind: _SHARES[kind] for kind in _LESSONS[lesson]}
     (kind,) = rng.choices(list(shares), list(shares.values()))
     if kind == "page":
         return [PrimerItem(kind, number, prompt, answer, SYSTEM_PROMPT) for prompt, answer in page_items(rng)]
@@ -104,7 +110,7 @@ def make_items(number: int, *, easy: bool = False) -> list[PrimerItem]:
         words = " ".join(pick(rng, (*VALUES, *NAMES)) for _ in range(rng.randint(3, 12)))
         return [PrimerItem(kind, number, f"Copy: {words}", words)]
     questions, instruction = (
-        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng, easy), CHOOSE_INSTRUCTION)
+        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng, lesson == "easy"), CHOOSE_INSTRUCTION)
     )
     end = "" if rng.random() < _BARE else f"\n{instruction}"
     return [PrimerItem(kind, number, prompt + end, answer) for prompt, answer in questions]

@@ -10,7 +10,7 @@ from statistics import fmean
 from levelhead.recipe.tasks import Primer
 from levelhead.records import Message, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.tasks.primer.items import VALUES, make_items
+from levelhead.tasks.primer.items import VALUES, Lesson, make_items
 from levelhead.tasks.primer.words import COMMON, ENDINGS, LEXICON, NAMES
 from levelhead.tasks.splits import in_seed_order, stable_hash
 
@@ -29,18 +29,16 @@ class PrimerTask(SingleTurnTask):
 
     def __init__(self, section: Primer) -> None:
         self.name = section.name or section.kind
-        self._easy = section.easy
+        self._section = section
         self._sides: dict[Split, list[int]] = {"train": [], "eval": []}
         for number in range(section.items):
             held_out = stable_hash(f"primer/{number}") < section.eval_fraction
             self._sides["eval" if held_out else "train"].append(number)
 
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
-        """Yield the split's prompts once, text by text, in an order that depends on the seed alone; easy ones first."""
-        order = in_seed_order(self._sides[split], seed, self.name, split)
-        easy = self._easy if split == "train" else 0
-        for place, number in enumerate(order):
-            for index, item in enumerate(make_items(number, easy=place < easy)):
+        """Yield the split's prompts once, text by text, in an order that depends on the seed alone; lessons in turn."""
+        for place, number in enumerate(in_seed_order(self._sides[split], seed, self.name, split)):
+            for index, item in enumerate(make_items(number, self._lesson(place) if split == "train" else "all")):
                 system: tuple[Message, ...] = ({"role": "system", "content": item.system},) if item.system else ()
                 yield Prompt(
                     id=f"{self.name}/{number}/{index}",
@@ -48,6 +46,10 @@ class PrimerTask(SingleTurnTask):
                     messages=(*system, {"role": "user", "content": item.prompt}),
                     facts={"kind": item.kind, "answer": item.answer},
                 )
+
+    def _lesson(self, place: int) -> Lesson:
+        copying = self._section.copy_first
+        return "copy" if place < copying else "easy" if place < copying + self._section.easy_next else "all"
 
     def score(self, prompt: Prompt, text: str) -> Score:
         """Score one answer: 1 right, 0 only its last line, -1 otherwise."""
