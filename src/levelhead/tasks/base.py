@@ -117,6 +117,34 @@ class Demonstrator(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What one way of acting that reads nothing scores on given prompts.
+
+    Attributes:
+        answer: Its name, to be shown to people: the text that it always writes, or words for what it does
+            (``"always click the first button"``, ``"random valid actions"``).
+        scores: Total score of an episode played that way, one a prompt, in the order of the prompts.
+    """
+
+    answer: str
+    scores: tuple[float, ...]
+
+
+@runtime_checkable
+class Baselined(Protocol):
+    """A task whose constant policies are not one answer each: an environment that plays fixed scripts itself."""
+
+    async def baselines(self, prompts: Sequence[Prompt]) -> Sequence[Baseline]:
+        """Play every fixed script, and a random policy, once on each prompt; none where that costs too much.
+
+        The scores depend on the prompts alone (random actions are drawn from a generator seeded by the prompt's id),
+        so that they are asked for once a prompt and remembered.  The caller chooses the best one, on other prompts
+        than it is scored on.
+        """
+        ...
+
+
 @runtime_checkable
 class Eventful(Protocol):
     """A task that has something to tell besides scores."""
