@@ -30,7 +30,7 @@ FIRST_ITEMS = 8
 """Items that every candidate is scored on."""
 BUDGET = 30.0
 """Seconds that a search may take by the speed of its first calls; beyond that it is not made."""
-LEFT = 0.25
+LEFT = 1 / 6
 """Share of the way from an empty answer to a perfect one that a harmless constant answer may miss."""
 TIMED = 5
 """Calls after which that speed is known; their median, so that one slow call says nothing."""
@@ -158,6 +158,18 @@ class ConstantSearch:
         empty = [self._scores["", prompt.id] for prompt in prompts if ("", prompt.id) in self._scores]
         return statistics.fmean(perfect) if perfect else None, statistics.fmean(empty) if empty else None
 
+    async def blind(self, prompts: Sequence[Prompt]) -> Estimate | None:
+        """Return what perfect answers score on other prompts than theirs; ``None`` where they are not known."""
+        if not isinstance(self._task, SingleTurnTask) or len(prompts) < 2:
+            return None
+        shown = [(self._task.oracle(prompt) or (None,))[0] for prompt in prompts]
+        values = []
+        for prompt, answer in zip(prompts, [*shown[1:], shown[0]], strict=True):
+            if answer is not None:
+                await self._score([answer], [prompt], [0])
+                values += [self._scores[answer, prompt.id]] if (answer, prompt.id) in self._scores else []
+        return Estimate.of(values) if len(values) > 1 else None
+
     async def _play(self, prompts: Sequence[Prompt]) -> list[str]:
         """Let the task play its own baselines on the prompts that it has not played yet."""
         task: object = self._task
@@ -242,7 +254,7 @@ class ConstantSearch:
 def leaves_much(constant: float, perfect: float | None, empty: float | None) -> bool:
     """Whether an answer that needs no reading is far from a perfect one, so that a policy that settles on it has lost.
 
-    Far is more than a quarter of the way from an empty answer to a perfect one.  Where reading pays less than that (the
+    Far is more than a sixth of the way from an empty answer to a perfect one.  Where reading pays less than that (the
     best fixed workflow is nearly the best one for every problem), settling is no disaster.  Not knowing is far.
     """
     if perfect is None or empty is None or perfect <= empty:

@@ -230,7 +230,7 @@ def _result(task: Task, groups: Sequence[Group], chosen: Sequence[Group], baseli
         return TaskResult(0.0, 0.0, 0.0, 0.0, 0)
     scores = [rollout.reward for _, rollout in pairs]
     mean = Estimate.of(scores)
-    main = [_main_stratum(task, prompt) for prompt, _ in pairs]
+    main = [main_stratum(task, prompt) for prompt, _ in pairs]
     constant, over = None, None
     if baselines is not None:
         constant = baselines.find(task.name, groups)
@@ -246,7 +246,7 @@ def _result(task: Task, groups: Sequence[Group], chosen: Sequence[Group], baseli
         groups,
         balanced_mean(scores, main),
         balanced_mean(
-            [group.rewards[0] for group in chosen], [_main_stratum(task, group.prompt) for group in chosen]
+            [group.rewards[0] for group in chosen], [main_stratum(task, group.prompt) for group in chosen]
         ).score,
         constant,
         over,
@@ -267,7 +267,8 @@ def balanced_mean(values: Sequence[float], strata: Sequence[str]) -> Estimate:
     return Estimate.mean([Estimate.of(part) for part in parts.values()]) if parts else NOTHING
 
 
-def _main_stratum(task: Task, prompt: Prompt) -> str:
+def main_stratum(task: Task, prompt: Prompt) -> str:
+    """Return the stratum (``key=value``) that a prompt counts in for the balanced score; empty where it has none."""
     return next((f"{key}={value}" for key, value in task.strata(prompt).items()), "")
 
 

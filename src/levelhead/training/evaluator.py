@@ -78,11 +78,14 @@ class Evaluator:
             if result.n < FEWEST:
                 continue
             gap, constant = result.over_constant.all, Estimate.of(result.constant.scores)
+            if gap.score + 2 * gap.se >= 0:
+                continue
             perfect, empty = self._baselines.bounds(name, result.groups)
-            if gap.score + 2 * gap.se >= 0 or not leaves_much(constant.score, perfect, empty):
+            fair = result.balanced.score - result.over_constant.balanced.score
+            if not leaves_much(min(constant.score, fair), perfect, empty):
                 continue
             text = (
-                f"{name}: a policy that always writes {short(result.constant.answer)} scores {constant.score:+.2f}, "
+                f"{name}: a policy that always answers {short(result.constant.answer)} scores {constant.score:+.2f}, "
                 f"yours {result.score:+.2f}: GRPO will find it. {ways_out(self._setup.recipe, name)}"
             )
             evidence = {
