@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from levelhead.errors import RewardError
@@ -58,7 +59,7 @@ def _of_task(scene: Scene, name: str, task: SingleTurnTask) -> Check:
     perfect, empty = scene.loop.run(search.bounds(prompts))
     blind = scene.loop.run(search.blind(prompts))
     score = Estimate.of(constant.scores)
-    gaps = [sum(group.rewards) / len(group.rewards) - its for group, its in zip(drawn, constant.scores, strict=False)]
+    gaps = [fmean(group.rewards) - its for group, its in zip(drawn, constant.scores, strict=False)]
     over = Estimate.of(gaps) if len(gaps) > 1 else None
     evidence: dict[str, Any] = {
         "answer": constant.answer,
@@ -80,7 +81,7 @@ def _of_task(scene: Scene, name: str, task: SingleTurnTask) -> Check:
         # The policy that was sampled is the one that GRPO starts from.
         if over is None or over.score + 2 * over.se >= 0:
             return passed
-        mine = score.score + over.score
+        mine = fmean(fmean(group.rewards) for group in drawn)
         return Check(
             label, "warn", f"{shown}, yours {mine:+.2f}: GRPO will find it", evidence, ways_out(scene.recipe, name)
         )
