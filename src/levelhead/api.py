@@ -155,6 +155,7 @@ def evaluate(
     """
     from levelhead.rollout.inprocess import InProcessSampler
     from levelhead.training.collect import Collector
+    from levelhead.training.evaluate import Baselines
     from levelhead.training.evaluate import evaluate as score
     from levelhead.training.loop import EventLoop
     from levelhead.training.prepare import prepare
@@ -164,6 +165,7 @@ def evaluate(
     loop = EventLoop()
     collector = Collector(setup.tasks, setup.policy.codec, InProcessSampler(setup.policy), loop)
     section = recipe.eval
+    baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if section.constant else None
     ways = {"greedy": section.model_copy(update={"sampling": section.sampling.model_copy(update={"temperature": 0.0})})}
     if sampled:
         warm = recipe.grpo.sampling.temperature if recipe.grpo else 1.0
@@ -171,7 +173,7 @@ def evaluate(
         ways["sampled"] = section.model_copy(update={"sampling": warm_sampling})
     try:
         return {
-            way: score(setup.tasks, collector, chosen, recipe.seed, items or section.final_items)
+            way: score(setup.tasks, collector, chosen, recipe.seed, items or section.final_items, baselines)
             for way, chosen in ways.items()
         }
     finally:

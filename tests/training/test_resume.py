@@ -31,6 +31,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "grpo__kl": {"where": "reward", "estimator": "k1", "controller": {"kind": "lagrangian", "target": 0.01}},
         "grpo__entropy": {"coef": 0.01, "controller": {"kind": "entropy_target", "target": 3.0}},
         "grpo__merge": {"kind": "pcgrad"},
+        "eval__every": 2,
+        "eval__final_items": 3,
         "grpo__sampling__temperature_schedule": "linear",
         "grpo__sampling__temperature_final": 0.7,
     },

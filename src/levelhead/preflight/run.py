@@ -9,6 +9,7 @@ from levelhead.errors import InputError, RewardError
 from levelhead.preflight.advice import check_advice
 from levelhead.preflight.agreement import check_agreement
 from levelhead.preflight.batching import check_batching
+from levelhead.preflight.constant import check_constant
 from levelhead.preflight.judges import check_judges
 from levelhead.preflight.loss import check_loss
 from levelhead.preflight.memory import check_memory
@@ -33,6 +34,7 @@ FAMILIES: dict[str, Family] = {
     "sampling": check_sampling,
     "signs": check_signs,
     "rewards": check_rewards,
+    "constant": check_constant,
     "memory": check_memory,
     "throughput": check_throughput,
     "advice": check_advice,

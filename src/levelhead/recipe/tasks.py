@@ -107,6 +107,8 @@ class Function(TaskSection):
     """System message put before every prompt."""
     oracle: str | None = None
     """Column with a perfect answer, for SFT."""
+    strata: list[str] = Field(default_factory=list)
+    """Columns whose values evaluations tell scores apart by; the balanced score is the mean over the first one's."""
     rewards: list[str] = Field(default_factory=list)
     """Reward functions as ``file.py:name``; Python callables through the API."""
     reward_weights: list[float] | None = None

@@ -145,6 +145,8 @@ class Evaluation(Section):
     """Held-out items a task between stages, for the summary."""
     batch_size: int = Field(64, ge=1)
     """Prompts sampled at once."""
+    constant: bool = True
+    """Also say what the best constant answer scores; switch it off where a call of a reward costs money."""
     sampling: EvalSampling = EvalSampling()
     """How held-out completions are drawn."""
 
@@ -157,7 +159,7 @@ class Checkpoint(Section):
     keep_last: int = Field(2, ge=1)
     """Checkpoints kept, besides the best one."""
     best: bool = True
-    """Keep the checkpoint with the best evaluation score."""
+    """Keep the checkpoint with the best balanced score, over the items that all evaluations share."""
 
 
 class Logging(Section):

@@ -235,6 +235,14 @@ class SingleTurnTask(TaskDefaults, ABC):
         """Return a perfect answer, or ``None`` where nobody knows one."""
         return None
 
+    @property
+    def rules(self) -> SingleTurnTask | None:
+        """This task scored by its own rules alone, without side effects; ``None`` where a score costs calls elsewhere.
+
+        Constant answers are scored by it, many at a time.
+        """
+        return self
+
     def episode(self, prompt: Prompt) -> Episode:
         """Start the trivial one-turn episode."""
         return _SingleTurnEpisode(self, prompt)

@@ -13,6 +13,7 @@ from levelhead.recipe.tasks import EnvironmentSection
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
 from levelhead.tasks.base import Episode, Split, TaskDefaults
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+from levelhead.tasks.strata import stratum_value
 
 
 class EnvironmentTask(TaskDefaults, ABC):
@@ -27,6 +28,8 @@ class EnvironmentTask(TaskDefaults, ABC):
 
     severity: ClassVar[Mapping[str, Severity]] = {}
     """Severity of an event by its code; a warning unless named."""
+    stratum: ClassVar[str] = "task"
+    """What the environment's own tasks are called as strata."""
 
     def __init__(self, section: EnvironmentSection, system: str) -> None:
         self._common = section
@@ -74,6 +77,11 @@ class EnvironmentTask(TaskDefaults, ABC):
     def kind_of(self, prompt: Prompt) -> str:
         """Return the environment's own task that a prompt is about."""
         return str(prompt.facts["task"])
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:
+        """Return the environment's own task that a prompt is about, where it has a name."""
+        name = self.kind_of(prompt)
+        return {self.stratum: stratum_value(name)} if name else {}
 
     def oracle(self, prompt: Prompt) -> list[str] | None:  # noqa: ARG002
         """Return ``None``: what to do depends on what the environment shows."""

@@ -85,6 +85,19 @@ class JudgedTask(Judged):
         """Return the judged task's perfect answer."""
         return self.task.oracle(prompt)
 
+    @property
+    def rules(self) -> SingleTurnTask | None:
+        """The judged task without its judge."""
+        return self.task.rules
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:
+        """Return the judged task's strata."""
+        return self.task.strata(prompt)
+
+    def constants(self) -> Sequence[str]:
+        """Return the judged task's constant answers."""
+        return self.task.constants()
+
     async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
         """Score by the rules, then let the judge grade what they find right.
 

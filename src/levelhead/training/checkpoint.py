@@ -33,12 +33,13 @@ class State:
         fingerprint: Of the model; a checkpoint of another one is refused.
         sizes: Bytes of the appended files at this moment.
         summary: Held-out results of the stages so far.
-        best: Best evaluation score so far.
+        best: Best evaluation so far: mean over tasks of the balanced score, over the items that all evaluations share.
         seconds: Spent so far, over all sittings.
         stream: Position in the prompts.
         trainer: Coefficients and running statistics of the reinforcement stage.
         lost: Updates without a finite gradient, in a row.
         unevaluated: Whether the evaluation that follows this step is still to be made.
+        baselines: Answers that evaluations have seen, candidates of the best constant answer.
     """
 
     stage: str
@@ -53,6 +54,7 @@ class State:
     trainer: dict[str, Any] = field(default_factory=dict)
     lost: int = 0
     unevaluated: bool = False
+    baselines: dict[str, Any] = field(default_factory=dict)
 
 
 class Checkpoints:

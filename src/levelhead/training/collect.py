@@ -101,6 +101,10 @@ class Collector:
         """Return a prompt with its token ids."""
         return prompt if prompt.token_ids else prompt.with_tokens(self._codec.render(prompt.messages))
 
+    def completion_ids(self, prompt: Prompt, text: str) -> tuple[int, ...]:
+        """Return the tokens of an answer as a policy would write them, the stop token included."""
+        return self._codec.demonstration(prompt.messages, text).completion_ids
+
     def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         """Draw and score k rollouts of each prompt.
 

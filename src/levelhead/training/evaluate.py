@@ -1,18 +1,79 @@
-"""Scoring on held-out items: the same items every time, in the same order."""
+"""Scoring on held-out items: the same items every time, in the same order, beside what reading nothing would get."""
 
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from levelhead.recipe.training import Evaluation
 from levelhead.records import Group, Prompt, Rollout
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
+from levelhead.tasks.constant import Constant, ConstantSearch, Estimate
 from levelhead.training.collect import Collector
+from levelhead.training.loop import Awaits
+
+MEANINGFUL = ("accuracy", "exact_match", "quoted", "abstained", "success")
+"""Metrics of a task that mean something on one stratum."""
+BOUNDED = 64
+"""Prompts whose perfect answers are scored."""
+REMEMBERED = 128
+"""Different answers of a task that are remembered as candidates, the most frequent ones."""
+LONGEST = 2000
+"""Characters of an answer that is remembered."""
+
+
+NOTHING = Estimate(0.0, 0.0)
+"""Estimate over no items."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """Held-out result on the prompts of one stratum.
+
+    Attributes:
+        result: Mean reward and its standard error.
+        n: Items.
+        metrics: Those of the task's numbers that mean something there.
+        constant: What the best constant answer to all items scores on these.
+        over_constant: What the policy scores above it, paired over items.
+    """
+
+    result: Estimate
+    n: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    constant: Estimate | None = None
+    over_constant: Estimate | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Dict for ``summary.json``."""
+        found: dict[str, object] = {**self.result.to_json(), "n": self.n, "metrics": dict(self.metrics)}
+        for name, estimate in (("constant", self.constant), ("over_constant", self.over_constant)):
+            if estimate is not None:
+                found[name] = estimate.to_json()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OverConstant:
+    """How far a policy is above the best constant answer, paired over items.
+
+    Attributes:
+        all: Over all items alike.
+        balanced: Over strata alike, above the answer that is best so.
+    """
+
+    all: Estimate
+    balanced: Estimate
+
+    def to_json(self) -> dict[str, object]:
+        """Dict for ``summary.json``."""
+        return {**self.all.to_json(), "balanced": self.balanced.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +88,14 @@ class TaskResult:
         n: Items.
         metrics: The task's own numbers.
         groups: The rollouts, one a group.
+        balanced: Mean over strata of their mean rewards; its error is ``sqrt(sum se^2) / S``.  Strata are those of the
+            first key that the task names for a prompt (``condition``, ``answerable``, ``domain``).  Where it names
+            none, all prompts are one stratum.
+        selection: ``balanced`` over the items that every evaluation of a run has in common: what checkpoints are
+            compared by.
+        constant: The best constant answer; ``None`` where nobody looked for one.
+        over_constant: The score above it.
+        strata: Result by ``key=value``, of every key.
     """
 
     score: float
@@ -36,23 +105,110 @@ class TaskResult:
     n: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     groups: Sequence[Group] = ()
+    balanced: Estimate = NOTHING
+    selection: float = 0.0
+    constant: Constant | None = None
+    over_constant: OverConstant | None = None
+    strata: Mapping[str, Stratum] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Dict for ``summary.json``."""
-        return {
+        found: dict[str, object] = {
             "score": self.score,
             "se": self.se,
             "validity": self.validity,
             "length": self.length,
             "n": self.n,
             "metrics": dict(self.metrics),
+            "balanced": self.balanced.to_json(),
+            "strata": {name: stratum.to_json() for name, stratum in self.strata.items()},
         }
+        if self.constant is not None and self.over_constant is not None:
+            found["constant"] = {"answer": self.constant.answer, **Estimate.of(self.constant.scores).to_json()}
+            found["over_constant"] = self.over_constant.to_json()
+        return found
+
+    def to_values(self) -> dict[str, float]:
+        """Numbers for ``metrics.jsonl``, by the end of their names."""
+        values = {"score": self.score, "se": self.se, "validity": self.validity, "length": self.length}
+        values |= {"balanced": self.balanced.score}
+        if self.over_constant is not None:
+            values["over_constant"] = self.over_constant.all.score
+        values |= {f"{name}/score": stratum.result.score for name, stratum in self.strata.items()}
+        return {**values, **self.metrics}
+
+
+class Baselines:
+    """Finds the best constant answer to each task's items, and remembers what policies have answered.
+
+    Args:
+        tasks: By name.
+        collector: Its codec makes the tokens of an answer.
+        loop: Where rewards and environments are awaited.
+        seed: The run's.
+    """
+
+    def __init__(self, tasks: Mapping[str, Task], collector: Collector, loop: Awaits, seed: int) -> None:
+        self._loop = loop
+        self._searches = {
+            name: ConstantSearch(task, collector.completion_ids, derive(seed, "constant", name))
+            for name, task in tasks.items()
+        }
+        self._seen: dict[str, Counter[str]] = {name: Counter() for name in tasks}
+        self.seconds = 0.0
+
+    def find(self, name: str, groups: Sequence[Group], weights: Sequence[float] | None = None) -> Constant | None:
+        """Return the best constant answer to the prompts of some groups, their answers among the candidates."""
+        start = time.perf_counter()
+        seen = self._seen[name] + _answers(groups)
+        search = self._searches[name].best([group.prompt for group in groups], seen, weights)
+        constant = self._loop.run(search)
+        self.seconds += time.perf_counter() - start
+        return constant
+
+    def bounds(self, name: str, groups: Sequence[Group]) -> tuple[float | None, float | None]:
+        """Return the mean score of perfect answers, and of an empty one, to some of the prompts."""
+        prompts = [group.prompt for group in groups[:BOUNDED]]
+        return self._loop.run(self._searches[name].bounds(prompts))
+
+    def remember(self, results: Mapping[str, TaskResult]) -> None:
+        """Take the answers of an evaluation that is complete as candidates for those to come."""
+        for name, result in results.items():
+            frequent = (self._seen[name] + _answers(result.groups)).most_common(REMEMBERED)
+            self._seen[name] = Counter(dict(frequent))
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs to find the same answers."""
+        slow = [name for name, search in self._searches.items() if search.slow]
+        return {"seen": {name: dict(seen) for name, seen in self._seen.items()}, "slow": slow}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state`."""
+        for name, seen in state.get("seen", {}).items():
+            self._seen[name] = Counter(seen)
+        for name in state.get("slow", ()):
+            self._searches[name].slow = True
 
 
 def evaluate(
-    tasks: Mapping[str, Task], collector: Collector, recipe: Evaluation, seed: int, items: int
+    tasks: Mapping[str, Task],
+    collector: Collector,
+    recipe: Evaluation,
+    seed: int,
+    items: int,
+    baselines: Baselines | None = None,
 ) -> dict[str, TaskResult]:
-    """Score the policy on the first ``items`` held-out items of each task, in the order that the seed gives."""
+    """Score the policy on the first ``items`` held-out items of each task, in the order that the seed gives.
+
+    Args:
+        tasks: By name.
+        collector: Draws and scores.
+        recipe: The recipe's ``eval`` section.
+        seed: The run's.
+        items: How many, where there are that many.
+        baselines: Finds the best constant answers; they are not looked for without it.
+    """
+    common = min(recipe.items, recipe.final_items)
     results: dict[str, TaskResult] = {}
     for name, task in tasks.items():
         prompts = list(itertools.islice(task.prompts("eval", derive(seed, "eval", name)), items))
@@ -60,21 +216,101 @@ def evaluate(
         for start in range(0, len(prompts), recipe.batch_size):
             chunk = prompts[start : start + recipe.batch_size]
             groups += collector.collect(chunk, 1, recipe.sampling, derive(seed, "eval-draws", name)).groups
-        results[name] = _result(task, [group for group in groups if group.rollouts])
+        answered = [group for group in groups if group.rollouts]
+        chosen = [group for group in groups[:common] if group.rollouts]
+        results[name] = _result(task, answered, chosen, baselines)
+    if baselines is not None:
+        baselines.remember(results)
     return results
 
 
-def _result(task: Task, groups: Sequence[Group]) -> TaskResult:
+def _result(task: Task, groups: Sequence[Group], chosen: Sequence[Group], baselines: Baselines | None) -> TaskResult:
     pairs: list[tuple[Prompt, Rollout]] = [(group.prompt, group.rollouts[0]) for group in groups]
     if not pairs:
         return TaskResult(0.0, 0.0, 0.0, 0.0, 0)
     scores = [rollout.reward for _, rollout in pairs]
+    mean = Estimate.of(scores)
+    main = [main_stratum(task, prompt) for prompt, _ in pairs]
+    constant, over = None, None
+    if baselines is not None:
+        constant = baselines.find(task.name, groups)
+    if baselines is not None and constant is not None:
+        over = _over(scores, constant, _fairest(task.name, groups, main, baselines) or constant, main)
     return TaskResult(
-        statistics.fmean(scores),
-        statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0,
+        mean.score,
+        mean.se,
         statistics.fmean(r.score is not None and r.score.valid for _, r in pairs),
         statistics.fmean(r.length for _, r in pairs),
         len(pairs),
         dict(task.summarize(pairs)),
         groups,
+        balanced_mean(scores, main),
+        balanced_mean(
+            [group.rewards[0] for group in chosen], [main_stratum(task, group.prompt) for group in chosen]
+        ).score,
+        constant,
+        over,
+        _strata(task, pairs, constant),
     )
+
+
+def balanced_mean(values: Sequence[float], strata: Sequence[str]) -> Estimate:
+    """Return the mean over strata of the mean within each, and its standard error; 0 over nothing.
+
+    Args:
+        values: One an item.
+        strata: The stratum of each item.
+    """
+    parts: dict[str, list[float]] = {}
+    for value, stratum in zip(values, strata, strict=True):
+        parts.setdefault(stratum, []).append(value)
+    return Estimate.mean([Estimate.of(part) for part in parts.values()]) if parts else NOTHING
+
+
+def main_stratum(task: Task, prompt: Prompt) -> str:
+    """Return the stratum (``key=value``) that a prompt counts in for the balanced score; empty where it has none."""
+    return next((f"{key}={value}" for key, value in task.strata(prompt).items()), "")
+
+
+def _fairest(name: str, groups: Sequence[Group], main: Sequence[str], baselines: Baselines) -> Constant | None:
+    """The constant answer that is best where each stratum counts alike."""
+    sizes = Counter(main)
+    if len(set(sizes.values())) == 1:
+        return None
+    return baselines.find(name, groups, [1 / sizes[stratum] for stratum in main])
+
+
+def _over(scores: Sequence[float], constant: Constant, fairest: Constant, main: Sequence[str]) -> OverConstant:
+    gaps = [mine - its for mine, its in zip(scores, constant.scores, strict=True)]
+    fair = [mine - its for mine, its in zip(scores, fairest.scores, strict=True)]
+    return OverConstant(Estimate.of(gaps), balanced_mean(fair, main))
+
+
+def _strata(task: Task, pairs: Sequence[tuple[Prompt, Rollout]], constant: Constant | None) -> dict[str, Stratum]:
+    """Results by stratum, in alphabetical order within each of the task's keys."""
+    found: dict[tuple[int, str], list[int]] = {}
+    for i, (prompt, _) in enumerate(pairs):
+        for rank, (key, value) in enumerate(task.strata(prompt).items()):
+            found.setdefault((rank, f"{key}={value}"), []).append(i)
+    return {name: _stratum(task, [pairs[i] for i in rows], rows, constant) for (_, name), rows in sorted(found.items())}
+
+
+def _stratum(
+    task: Task, pairs: Sequence[tuple[Prompt, Rollout]], rows: Sequence[int], constant: Constant | None
+) -> Stratum:
+    scores = [rollout.reward for _, rollout in pairs]
+    metrics: dict[str, float] = {}
+    for name, value in task.summarize(pairs).items():
+        metrics.setdefault(name.partition("/")[0] if name.startswith("abstained/") else name, value)
+    metrics = {name: value for name, value in metrics.items() if name in MEANINGFUL}
+    if constant is None:
+        return Stratum(Estimate.of(scores), len(rows), metrics)
+    theirs = [constant.scores[i] for i in rows]
+    gaps = [mine - its for mine, its in zip(scores, theirs, strict=True)]
+    return Stratum(Estimate.of(scores), len(rows), metrics, Estimate.of(theirs), Estimate.of(gaps))
+
+
+def _answers(groups: Sequence[Group]) -> Counter[str]:
+    """Answers of single turns, and how often each was given."""
+    texts = (group.rollouts[0].text for group in groups if group.rollouts)
+    return Counter(text[0] for text in texts if len(text) == 1 and len(text[0]) <= LONGEST)

@@ -133,6 +133,10 @@ class SharedCollector(Collector):
         """See :meth:`Collector.render`."""
         return self._inner.render(prompt)
 
+    def completion_ids(self, prompt: Prompt, text: str) -> tuple[int, ...]:
+        """See :meth:`Collector.completion_ids`."""
+        return self._inner.completion_ids(prompt, text)
+
     def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         """See :meth:`Collector.collect`; a completion is drawn by its prompt and index, wherever that happens."""
         ranks = self._ranks

@@ -27,7 +27,8 @@ from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps
 from levelhead.training.drawer import Drawer
-from levelhead.training.evaluate import TaskResult, evaluate
+from levelhead.training.evaluate import TaskResult
+from levelhead.training.evaluator import Evaluator, selection, summary
 from levelhead.training.eventlog import EventLog
 from levelhead.training.grpo import GrpoTrainer, StepResult
 from levelhead.training.loop import EventLoop
@@ -75,8 +76,10 @@ class Run:
         self.sampler = InProcessSampler(self.policy)
         collector = Collector(setup.tasks, self.policy.codec, self.sampler, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
+        self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
         self.drawer: Drawer | None = None
         self._resumed = self._resume() if resume else None
+        self.evaluator.load_state(self.state.baselines)
         self._sinks: list[Sink] = []
         self._interrupted = False
         self._began = time.perf_counter()
@@ -265,42 +268,29 @@ class Run:
         self.state.unevaluated = True
         results = self._score(self.recipe.eval.items)
         self.state.unevaluated = False
-        self._write_evaluation(results, step, {})
-        mean = sum(r.score for r in results.values()) / len(results)
-        if self.recipe.checkpoint.best and (self.state.best is None or mean > self.state.best):
-            self.state.best = mean
+        self.evaluator.write(results, step, None, self._sinks, 0)
+        score = selection(results)
+        if self.recipe.checkpoint.best and (self.state.best is None or score > self.state.best):
+            self.state.best = score
             self.checkpoints.save_best(self.policy, self.state)
 
-    def _evaluate(self, stage: str, step: int) -> None:
+    def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
         """Score the policy between stages, for the summary."""
         results = self._score(self.recipe.eval.final_items)
-        self._write_evaluation(results, step, {"eval_stage": stage})
+        self.evaluator.write(results, step, stage, self._sinks, self.offset.get(stage, 0))
         self.events.write(self._environment_events(step))
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
         self.folder.save_rollouts(f"eval-{stage}", stage, step, groups)
-        self._write_summary()
+        seconds = self.state.seconds + time.perf_counter() - self._began
+        self.folder.write_json("summary.json", summary(self.state.summary, list(self.stages), seconds))
+        return results
 
     def _score(self, items: int) -> dict[str, TaskResult]:
         if self.drawer is not None:
             self.drawer.settle()
-        return evaluate(self.setup.tasks, self.collector, self.recipe.eval, self.recipe.seed, items)
-
-    def _write_evaluation(self, results: Mapping[str, TaskResult], step: int, extra: Mapping[str, Any]) -> None:
-        values: dict[str, Any] = dict(extra)
-        for name, result in results.items():
-            shown = {"score": result.score, "se": result.se, "validity": result.validity, "length": result.length}
-            values |= {f"eval/{name}/{key}": value for key, value in {**shown, **result.metrics}.items()}
-        record = StepRecord(step, "eval", values)
-        self.folder.append("metrics.jsonl", [record])
-        numbers = {k: v for k, v in values.items() if isinstance(v, float)}
-        for sink in self._sinks:
-            sink.write(StepRecord(step, "eval", numbers), self.offset.get(str(extra.get("eval_stage")), 0))
-
-    def _write_summary(self) -> None:
-        seconds = self.state.seconds + time.perf_counter() - self._began
-        self.folder.write_json("summary.json", {"tasks": self.state.summary, "seconds": round(seconds, 1)})
+        return self.evaluator.score(items)
 
     def _pause(self, stage: Stage, steps: int, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> bool:
         """Save where it is due; returns whether the run has been asked to stop here."""
@@ -313,14 +303,14 @@ class Run:
     def _finish(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
         if self.observers:
             self.policy.model.eval()
-        self._evaluate(stage, self.state.step)
+        results = self._evaluate(stage, self.state.step)
         self.state.done = True
-        if stage == "grpo" and self.recipe.checkpoint.best:
-            final = [result[stage]["score"] for result in self.state.summary.values() if stage in result]
-            mean = sum(final) / max(len(final), 1)
-            if self.state.best is None or mean >= self.state.best:
-                self.state.best = mean
-                self.checkpoints.save_best(self.policy, self.state)
+        if stage == "sft" and "grpo" in self.stages:
+            self.events.write(self.evaluator.constant_events(results, self.state.step))
+        score = selection(results)
+        if stage == "grpo" and self.recipe.checkpoint.best and (self.state.best is None or score >= self.state.best):
+            self.state.best = score
+            self.checkpoints.save_best(self.policy, self.state)
         self._save(stage, stream, updater, extra)
         return "done"
 
@@ -331,6 +321,7 @@ class Run:
         self.state.stage = stage
         self.state.stream = stream.state()
         self.state.sizes = self.folder.sizes()
+        self.state.baselines = self.evaluator.state()
         training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done, **extra}
         self.checkpoints.save(self.policy, self.state, training)
 

@@ -40,6 +40,7 @@ class BrowserTask(EnvironmentTask):
     """
 
     severity: ClassVar = {"browser-started": "info", "page-left": "info"}
+    stratum: ClassVar = "page"
 
     def __init__(self, section: Browser) -> None:
         if find_spec("playwright") is None:

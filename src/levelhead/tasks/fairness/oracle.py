@@ -21,9 +21,18 @@ def perfect_answer(item: FairnessItem) -> str:
     return f"Reason: {best}\nAnswer: {LETTERS[item.label]}"
 
 
-def _missing(item: FairnessItem) -> Iterator[str]:
+def unread_answer(item: FairnessItem) -> str:
+    """Write the "unknown" option's letter, with a reason made of the options alone."""
+    return f"Reason: {_undecided(item)}\nAnswer: {LETTERS[item.unknown]}"
+
+
+def _undecided(item: FairnessItem) -> str:
     first, second = (_in_sentence(item.answers[i]) for i in range(3) if i != item.unknown)
-    yield f"The text names {first} and {second} but does not say which."
+    return f"The text names {first} and {second} but does not say which."
+
+
+def _missing(item: FairnessItem) -> Iterator[str]:
+    yield _undecided(item)
     for sentence in sentences(item.context):
         yield f"The text does not say which: {sentence}"
     for piece in _pieces(item.context):

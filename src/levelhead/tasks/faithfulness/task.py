@@ -54,6 +54,7 @@ class FaithfulnessTask(SingleTurnTask):
         else:
             items = read_items(section.path)
         items = self._short_enough(items)
+        self._kinds = {item.kind for item in items}
         sides = split_by_group(items, lambda item: item.group, section.eval_fraction, stratum=lambda item: item.kind)
         self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda item: item.key)
 
@@ -78,6 +79,24 @@ class FaithfulnessTask(SingleTurnTask):
         if parsed is None:
             return super().canonical(prompt, text)
         return UNKNOWN if parsed.abstains else normalize_answer(parsed.answer)
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:
+        """Return whether the text holds the answer, or for a response to be judged, the right verdict; and the kind.
+
+        The kind is a stratum where the data hold several.
+        """
+        facts = prompt.facts
+        if facts["kind"] == "general":
+            found = {"verdict": str(facts["right"])}
+        else:
+            found = {"answerable": "yes" if facts["answerable"] else "no"}
+        return {**found, "kind": str(facts["kind"])} if len(self._kinds) > 1 else found
+
+    def constants(self) -> Sequence[str]:
+        """Return the abstention, and for verdicts both of them."""
+        answers = ["unknown"] if self._kinds - {"general"} else []
+        answers += ["yes", "no"] if "general" in self._kinds else []
+        return [f"Evidence: none\nAnswer: {answer}" for answer in answers]
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return exact match, F1, real quotes, abstentions and verdict recalls."""

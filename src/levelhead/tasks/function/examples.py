@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import Function
 from levelhead.records import Message
 from levelhead.tasks.function.sources import Record, Table
+from levelhead.tasks.strata import MAX_VALUES, stratum_value
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """Roles a chat message may have."""
@@ -33,6 +34,7 @@ class Example:
         messages: The prompt as the policy gets it.
         columns: What goes to the reward functions as keyword arguments, one value of each.
         oracle: A perfect answer, where the data hold one.
+        strata: Value of each column that scores are told apart by.
     """
 
     id: str
@@ -41,6 +43,7 @@ class Example:
     messages: tuple[Message, ...]
     columns: Mapping[str, Any]
     oracle: str | None
+    strata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -55,7 +58,8 @@ def make_examples(table: Table, section: Function) -> list[Example]:
         InputError: A column is missing or has a name that is taken, or a prompt or oracle is malformed.
     """
     columns = table.columns
-    for key, column in (("prompt", section.prompt), ("oracle", section.oracle)):
+    named = [("prompt", section.prompt), ("oracle", section.oracle), *(("strata", name) for name in section.strata)]
+    for key, column in named:
         if column is not None and column not in columns:
             raise InputError(
                 f"{table.source}: there is no column {column!r} (tasks[].{key}); the columns are: {', '.join(columns)}"
@@ -65,8 +69,20 @@ def make_examples(table: Table, section: Function) -> list[Example]:
             raise InputError(
                 f"{table.source}: rename the column {column!r}; reward functions get the {column} under it"
             )
+    _check_strata(table, section.strata)
     ids = _ids(table.records)
     return [_example(record, identifier, section) for record, identifier in zip(table.records, ids, strict=True)]
+
+
+def _check_strata(table: Table, columns: Sequence[str]) -> None:
+    """Refuse strata of a column with a value of its own for almost every row."""
+    for column in columns:
+        values = {stratum_value(record.values.get(column)) for record in table.records}
+        if len(values) > MAX_VALUES:
+            raise InputError(
+                f"{table.source}: the column {column!r} has {len(values)} different values; strata (tasks[].strata) "
+                f"need a column of at most {MAX_VALUES}"
+            )
 
 
 def _ids(records: Sequence[Record]) -> list[str]:
@@ -99,6 +115,7 @@ def _example(record: Record, identifier: str, section: Function) -> Example:
         messages=tuple(messages),
         columns={key: value for key, value in record.values.items() if key not in NOT_COLUMNS},
         oracle=None if section.oracle is None else _oracle(record, section.oracle),
+        strata={name: stratum_value(record.values.get(name)) for name in section.strata},
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import inspect
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,6 +61,7 @@ class FunctionTask(SingleTurnTask):
         sides = split_by_group(examples, lambda example: example.key, section.eval_fraction)
         self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id)
         self._oracles = {example.id: example.oracle for side in self._sides.values() for example in side}
+        self._strata = {example.id: example.strata for side in self._sides.values() for example in side}
         self._metrics: dict[str, list[float]] = {}
 
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
@@ -70,6 +73,19 @@ class FunctionTask(SingleTurnTask):
         """Return the oracle column's answer, or ``None`` where the data hold none."""
         answer = self._oracles[prompt.id]
         return None if answer is None else [answer]
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:
+        """Return the values of the recipe's ``strata`` columns in the prompt's row."""
+        return self._strata[prompt.id]
+
+    @property
+    def rules(self) -> FunctionTask | None:
+        """This task, what its rewards log and drop kept apart; ``None`` where a reward is async: it asks somebody."""
+        if any(inspect.iscoroutinefunction(reward.function) for reward in self._rewards):
+            return None
+        quiet = copy.copy(self)
+        quiet.dropped, quiet._metrics = Counter(), {}
+        return quiet
 
     def score(self, prompt: Prompt, text: str) -> Score:
         """Score one answer; async reward functions run in an event loop of their own.

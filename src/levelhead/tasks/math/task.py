@@ -87,6 +87,10 @@ class MathTask(SingleTurnTask):
         value = None if stated is None else parse_number(stated)
         return super().canonical(prompt, text) if value is None else str(value)
 
+    def constants(self) -> Sequence[str]:
+        """Return small whole numbers, given as asked: the form is paid for, and one of them may be the likeliest."""
+        return [f"{MARKER} {number}" for number in (*range(13), 15, 20, 24, 25, 30, 36, 40, 50, 60, 100)]
+
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return ``accuracy`` (share of right numbers) and ``format`` (share of answers given as asked)."""
         scores = [rollout.score for _, rollout in results if rollout.score is not None]

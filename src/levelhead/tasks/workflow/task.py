@@ -91,6 +91,23 @@ class WorkflowTask(SingleTurnTask):
         """Return the workflow that an answer holds, printed in one way; where it holds none, the answer itself."""
         return _printed(text, self.limits, near_misses=self._section.near_misses) or super().canonical(prompt, text)
 
+    @property
+    def rules(self) -> SingleTurnTask | None:
+        """This task where workflows are simulated; ``None`` where running one costs calls to an endpoint."""
+        return self if isinstance(self._executor, SimulatedExecutor) else None
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:
+        """Return the problem's domain and difficulty."""
+        return {"domain": str(prompt.facts["domain"]), "difficulty": str(prompt.facts["difficulty"])}
+
+    def constants(self) -> Sequence[str]:
+        """Return the workflow that is the best one for all training problems together, and those made as examples.
+
+        Expected in the simulator; the best by class are the oracle's, which candidates hold anyway.
+        """
+        fixed = self.best_fixed_workflow("train")
+        return [self._written(text) for text in dict.fromkeys((fixed, *varied_workflows(self.limits)))]
+
     def _written(self, workflow: str) -> str:
         return f"<workflow>{workflow}</workflow>" if self._section.prompt == "full" else workflow
 

@@ -1,0 +1,135 @@
+"""The best constant answer beside a perfect one, an empty one, and the policy that GRPO would start from."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from levelhead.errors import RewardError
+from levelhead.preflight.result import Check
+from levelhead.preflight.scene import Scene
+from levelhead.records import Prompt
+from levelhead.rollout.draws import derive
+from levelhead.tasks.base import SingleTurnTask, Task
+from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
+from levelhead.training.evaluate import balanced_mean, main_stratum
+from levelhead.training.evaluator import ways_out
+from levelhead.watch.verdict import short
+
+ITEMS = 96
+"""Training prompts of a task that constant answers are scored on."""
+PULL = 0.25
+"""Share of the way from an empty answer to a perfect one by which a constant answer must beat blind ones."""
+PAYS = 0.4
+"""Share of that way that a constant answer must come to be worth settling on."""
+GIVEN_UP = 0.4
+"""Share of that way below which a constant answer has given a stratum up."""
+
+_UNLESS = ": GRPO will find it unless SFT teaches reading"
+
+
+def check_constant(scene: Scene) -> Iterator[Check]:
+    """Look whether GRPO would find an answer that needs no reading before it finds reading."""
+    if scene.grpo is None or not scene.recipe.eval.constant:
+        return
+    for name, task in scene.setup.tasks.items():
+        # Browsers and servers are played by evaluations alone: here they would take minutes.
+        if isinstance(task, SingleTurnTask) and task.rules is not None:
+            try:
+                yield _of_task(scene, name, task)
+            except RewardError as error:
+                yield Check(f"rewards/constant/{name}", "warn", str(error).splitlines()[0], {}, "mend the reward")
+
+
+def _of_task(scene: Scene, name: str, task: SingleTurnTask) -> Check:
+    search = ConstantSearch(task, scene.collector().completion_ids, derive(scene.seed, "candidates", name))
+    drawn = [group for group in scene.drawn.groups if group.prompt.task == name and group.rollouts]
+    if scene.drawn.error is not None:
+        drawn = []
+    there = {group.prompt.id for group in drawn}
+    prompts = [group.prompt for group in drawn]
+    wanted = itertools.islice(task.prompts("train", derive(scene.seed, "constant", name)), ITEMS)
+    prompts += [prompt for prompt in wanted if prompt.id not in there]
+    constant = scene.loop.run(search.best(prompts))
+    label = f"rewards/constant/{name}"
+    if constant is None:
+        return Check(label, "pass", "no constant answer to compare with")
+    perfect, empty = scene.loop.run(search.bounds(prompts))
+    blind = scene.loop.run(search.blind(prompts))
+    score = Estimate.of(constant.scores)
+    gaps = [fmean(group.rewards) - its for group, its in zip(drawn, constant.scores, strict=False)]
+    over = Estimate.of(gaps) if len(gaps) > 1 else None
+    evidence: dict[str, Any] = {
+        "answer": constant.answer,
+        "constant": score.to_json(),
+        "perfect": perfect,
+        "empty": empty,
+        "blind": None if blind is None else blind.to_json(),
+        "policy_over_constant": None if over is None else over.to_json(),
+        "items": len(prompts),
+    }
+    shown = f"a policy that always answers {short(constant.answer)} scores {score.score:+.2f}"
+    known = ", ".join(
+        f"{k} {v:+.2f}" for k, v in (("a perfect one", perfect), ("an empty answer", empty)) if v is not None
+    )
+    passed = Check(label, "pass", f"{shown}; {known}" if known else shown, evidence)
+    if not leaves_much(_balanced(task, prompts, constant), perfect, empty):
+        return passed
+    if scene.recipe.sft is None:
+        # The policy that was sampled is the one that GRPO starts from.
+        if over is None or over.score + 2 * over.se >= 0:
+            return passed
+        mine = fmean(fmean(group.rewards) for group in drawn)
+        return Check(
+            label, "warn", f"{shown}, yours {mine:+.2f}: GRPO will find it", evidence, ways_out(scene.recipe, name)
+        )
+    why = _trap(task, prompts, constant, perfect, empty, blind)
+    if not why:
+        return passed
+    return Check(label, "warn", f"{shown}, {why}; {known}", evidence, ways_out(scene.recipe, name))
+
+
+def _trap(
+    task: Task,
+    prompts: Sequence[Prompt],
+    constant: Constant,
+    perfect: float | None,
+    empty: float | None,
+    blind: Estimate | None,
+) -> str:
+    """Say why a policy of after SFT, which does not exist yet, would settle on a constant answer; nothing if not.
+
+    Supervised steps teach the form first and reading later.  A policy that has learnt the form alone writes answers
+    that belong to other prompts; perfect answers dealt to the wrong prompts score what it would (``blind``).  The
+    answer is a trap where it beats these by a quarter of the way from an empty answer to a perfect one, or where it
+    earns two fifths of that way and yet gives a whole stratum up: then it lives on a base rate.
+    """
+    if perfect is None or empty is None or perfect <= empty:
+        return ""
+    width, score = perfect - empty, Estimate.of(constant.scores)
+    if blind is not None:
+        pull, error = score.score - blind.score, (score.se**2 + blind.se**2) ** 0.5
+        if pull > PULL * width and pull > 2 * error:
+            return f"and one that has the form but does not read {blind.score:+.2f}{_UNLESS}"
+    if (score.score - empty) / width < PAYS:
+        return ""
+    for name, scores in _by_stratum(task, prompts, constant).items():
+        if (Estimate.of(scores).score - empty) / width < GIVEN_UP:
+            return f"though only {Estimate.of(scores).score:+.2f} where {name}{_UNLESS}"
+    return ""
+
+
+def _balanced(task: Task, prompts: Sequence[Prompt], constant: Constant) -> float:
+    """Mean over all items or over strata alike, whichever is less: an easy stratum may be most of the items."""
+    main = [main_stratum(task, prompt) for prompt in prompts]
+    return min(balanced_mean(constant.scores, main).score, Estimate.of(constant.scores).score)
+
+
+def _by_stratum(task: Task, prompts: Sequence[Prompt], constant: Constant) -> Mapping[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for prompt, score in zip(prompts, constant.scores, strict=True):
+        for key, value in task.strata(prompt).items():
+            found.setdefault(f"{key} is {value}", []).append(score)
+    return {name: scores for name, scores in found.items() if len(scores) > 1}

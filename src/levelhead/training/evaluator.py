@@ -1,0 +1,139 @@
+"""The evaluations of a run: scored, written down, and held against answers that need no reading."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from levelhead.recipe import Recipe
+from levelhead.recipe.tasks import Faithfulness, Function, Workflow
+from levelhead.records import Event, StepRecord
+from levelhead.tasks.constant import Estimate, leaves_much
+from levelhead.training.collect import Collector
+from levelhead.training.evaluate import Baselines, TaskResult, evaluate
+from levelhead.training.loop import Awaits
+from levelhead.training.prepare import Setup, name_of
+from levelhead.training.rundir import RunDir
+from levelhead.training.sinks import Sink
+from levelhead.watch.verdict import judge, short
+
+FEWEST = 16
+"""Items below which the standard error of a gap says too little to warn of it."""
+CONSTANT = "constant-answer"
+"""Code of the event that a constant answer scores more than the policy that the reinforcement stage starts from."""
+
+
+class Evaluator:
+    """Scores the policy of a run on held-out items.
+
+    Args:
+        setup: Recipe and tasks.
+        collector: Draws and scores.
+        loop: Where rewards are awaited.
+        folder: Of the run.
+    """
+
+    def __init__(self, setup: Setup, collector: Collector, loop: Awaits, folder: RunDir) -> None:
+        self._setup, self._collector, self._folder = setup, collector, folder
+        recipe = setup.recipe
+        self._baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if recipe.eval.constant else None
+        self._timings: dict[str, float] = {}
+
+    def score(self, items: int) -> dict[str, TaskResult]:
+        """Score the policy on the first held-out items of each task."""
+        start, recipe = time.perf_counter(), self._setup.recipe
+        before = self._baselines.seconds if self._baselines else 0.0
+        results = evaluate(self._setup.tasks, self._collector, recipe.eval, recipe.seed, items, self._baselines)
+        self._timings = {"time/eval": time.perf_counter() - start}
+        if self._baselines:
+            self._timings["time/constant"] = self._baselines.seconds - before
+        return results
+
+    def write(
+        self, results: Mapping[str, TaskResult], step: int, stage: str | None, sinks: Iterable[Sink], offset: int
+    ) -> None:
+        """Write the numbers of the last evaluation as a line of ``metrics.jsonl``.
+
+        Args:
+            results: By task.
+            step: Which it follows.
+            stage: Which it ends (``start``, ``sft``, ``grpo``); ``None`` within one.
+            sinks: Shown the numbers as well.
+            offset: Steps of the stages before.
+        """
+        numbers = {f"eval/{name}/{key}": v for name, result in results.items() for key, v in result.to_values().items()}
+        extra: dict[str, Any] = {} if stage is None else {"eval_stage": stage}
+        self._folder.append("metrics.jsonl", [StepRecord(step, "eval", extra | numbers, self._timings)])
+        for sink in sinks:
+            sink.write(StepRecord(step, "eval", numbers), offset)
+
+    def constant_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
+        """Warn of each task where a constant answer beats the policy, before a stage that would find it."""
+        events = []
+        for name, result in results.items():
+            if self._baselines is None or result.constant is None or result.over_constant is None:
+                continue
+            if result.n < FEWEST:
+                continue
+            gap, constant = result.over_constant.all, Estimate.of(result.constant.scores)
+            if gap.score + 2 * gap.se >= 0:
+                continue
+            perfect, empty = self._baselines.bounds(name, result.groups)
+            fair = result.balanced.score - result.over_constant.balanced.score
+            if not leaves_much(min(constant.score, fair), perfect, empty):
+                continue
+            text = (
+                f"{name}: a policy that always answers {short(result.constant.answer)} scores {constant.score:+.2f}, "
+                f"yours {result.score:+.2f}: GRPO will find it. {ways_out(self._setup.recipe, name)}"
+            )
+            evidence = {
+                "task": name,
+                "answer": result.constant.answer,
+                "constant": constant.score,
+                "policy": result.score,
+                "over_constant": gap.score,
+                "se": gap.se,
+                **({} if perfect is None else {"perfect": perfect}),
+                **({} if empty is None else {"empty": empty}),
+            }
+            events.append(Event(step, CONSTANT, "warning", text, "warn", evidence))
+        return events
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs to come to the same numbers."""
+        return self._baselines.state() if self._baselines else {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state`."""
+        if self._baselines:
+            self._baselines.load_state(state)
+
+
+def selection(results: Mapping[str, TaskResult]) -> float:
+    """Return what checkpoints are compared by: the mean over tasks of the balanced score on the shared items."""
+    return statistics.fmean(result.selection for result in results.values())
+
+
+def summary(tasks: Mapping[str, Mapping[str, Any]], stages: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Return the document of ``summary.json``; each task has a verdict once the last stage has been evaluated."""
+    found: dict[str, Any] = {"tasks": tasks, "seconds": round(seconds, 1)}
+    verdicts = {name: judge(results) for name, results in tasks.items() if stages and stages[-1] in results}
+    if verdicts:
+        found["verdict"] = {name: verdict.to_json() for name, verdict in verdicts.items() if verdict is not None}
+    return found
+
+
+def ways_out(recipe: Recipe, name: str) -> str:
+    """Return what to change so that reading pays before a constant answer does, as keys of the recipe."""
+    (section,) = (task for task in recipe.tasks if name_of(task) == name)
+    sft = f"train longer before (sft.steps above {recipe.sft.steps})" if recipe.sft else "teach it first (sft.steps)"
+    ways = [sft, "weigh strata alike (tasks[].balance: true)"]
+    if isinstance(section, Faithfulness) and section.unanswerable > 0:
+        ways.append(f"withhold fewer answers (tasks[].unanswerable below {section.unanswerable:g})")
+    if isinstance(section, Function):
+        ways.append("pay less for what a constant answer gets (tasks[].reward_weights)")
+    if isinstance(section, Workflow):
+        ways.append("change what an answer is worth (tasks[].reward)")
+    return f"{', or '.join(ways)[0].upper()}{', or '.join(ways)[1:]}."
