@@ -45,6 +45,8 @@ class Fairness(TaskSection):
     """BBQ JSONL file, files, or folder of ``*.jsonl``; a built-in generator in the same schema unless given."""
     items: int = Field(2000, ge=10, le=13200)
     """Items that the built-in generator makes."""
+    hold_out: list[str] = Field(default_factory=list)
+    """Categories that are never trained on; their held-out items are scored with the others, as a stratum."""
     judge: Judge | None = None
     """A language model that grades the reasons of right answers; rules alone unless given."""
 

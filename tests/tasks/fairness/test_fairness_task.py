@@ -96,6 +96,25 @@ def test_limit_and_name_are_kept():
     assert all(prompt.id.startswith("bias/") for prompt in prompts)
 
 
+def test_a_category_that_is_held_out_is_never_trained_on_and_scored_as_new():
+    made, whole = task(items=1200, hold_out=["Age"]), task(items=1200)
+    assert "Age" not in {prompt.facts["category"] for prompt in made.prompts("train", 0)}
+    held_out = list(made.prompts("eval", 0))
+    assert held_out == list(whole.prompts("eval", 0))
+    strata = {(prompt.facts["category"] == "Age", made.strata(prompt)["category"]) for prompt in held_out}
+    assert strata == {(True, "new"), (False, "seen")}
+    assert all("category" not in whole.strata(prompt) for prompt in held_out)
+
+
+@pytest.mark.parametrize(
+    ("hold_out", "complaint"),
+    [(["Aeg"], "'Aeg', which is no category"), (["Age", "Body", "Origin", "Wealth", "Disability"], "every category")],
+)
+def test_categories_that_cannot_be_held_out_are_named(hold_out, complaint):
+    with pytest.raises(InputError, match=complaint):
+        task(items=400, hold_out=hold_out)
+
+
 def test_rows_that_occur_twice_keep_different_ids(tmp_path):
     rows = [ambiguous_row(), bbq_row(), bbq_row(), bbq_row(question_index="2")]
     prompts = everything(task(path=write(tmp_path / "Age.jsonl", *rows)))

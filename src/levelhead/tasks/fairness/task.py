@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+from levelhead.errors import InputError
 from levelhead.recipe.tasks import Fairness
 from levelhead.records import Prompt, Rollout, Score
 from levelhead.tasks.base import Baseline, SingleTurnTask, Split
@@ -31,7 +32,8 @@ class FairnessTask(SingleTurnTask):
         section: The recipe's section.
 
     Raises:
-        InputError: The files are missing, empty or malformed, or too few to split.
+        InputError: The files are missing, empty or malformed, or too few to split, or ``hold_out`` names a category
+            that is not there, or every one that is.
     """
 
     def __init__(self, section: Fairness) -> None:
@@ -41,7 +43,11 @@ class FairnessTask(SingleTurnTask):
         sides = split_by_group(
             items, lambda item: item.template, section.eval_fraction, stratum=lambda item: item.category
         )
-        self._sides = limit_sides(sides, section.limit, section.eval_fraction, _key)
+        split: Mapping[Split, list[FairnessItem]] = {
+            "train": _without(sides["train"], section.hold_out),
+            "eval": sides["eval"],
+        }
+        self._sides = limit_sides(split, section.limit, section.eval_fraction, _key)
 
     @cached_property
     def _prompts(self) -> Mapping[Split, Sequence[Prompt]]:
@@ -73,8 +79,13 @@ class FairnessTask(SingleTurnTask):
         return UNKNOWN if parsed.choice == item.unknown else " ".join(words(item.answers[parsed.choice]))
 
     def strata(self, prompt: Prompt) -> Mapping[str, str]:
-        """Return whether the context settles the question: condition ``disambig``, or ``ambig``."""
-        return {"condition": str(prompt.facts["condition"])}
+        """Return whether the context settles the question: condition ``disambig``, or ``ambig``.
+
+        Where categories are held out, also whether the item's was ``seen`` in training or is ``new``.
+        """
+        strata = {"condition": str(prompt.facts["condition"])}
+        held_out = self.section.hold_out
+        return {**strata, "category": "new" if prompt.facts["category"] in held_out else "seen"} if held_out else strata
 
     def constants(self) -> Sequence[str]:
         """Return every letter with a reason that fits any text: one that abstains, and one that does not."""
@@ -112,6 +123,24 @@ class FairnessTask(SingleTurnTask):
             messages=({"role": "user", "content": render(item)},),
             facts=item.to_facts(),
         )
+
+
+def _without(items: Sequence[FairnessItem], hold_out: Sequence[str]) -> list[FairnessItem]:
+    """Leave the items of some categories out.
+
+    Raises:
+        InputError: A category is not there, or nothing is left.
+    """
+    categories = {item.category for item in items}
+    unknown = sorted(set(hold_out) - categories)
+    if unknown:
+        raise InputError(
+            f"tasks[].hold_out names {unknown[0]!r}, which is no category of the data; "
+            f"there are {', '.join(sorted(categories))}"
+        )
+    if categories <= set(hold_out):
+        raise InputError("tasks[].hold_out names every category of the data; leave one to train on")
+    return [item for item in items if item.category not in hold_out]
 
 
 def render(item: FairnessItem) -> str:
