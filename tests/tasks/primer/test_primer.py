@@ -9,14 +9,15 @@ import pytest
 from levelhead.recipe.tasks import Fairness, Faithfulness, Primer
 from levelhead.records import Prompt
 from levelhead.tasks.base import Task
+from levelhead.tasks.browser.view import SYSTEM_PROMPT
 from levelhead.tasks.fairness import FairnessTask
+from levelhead.tasks.fairness.task import INSTRUCTION
 from levelhead.tasks.faithfulness import FaithfulnessTask
 from levelhead.tasks.primer import PrimerTask
 from levelhead.tasks.primer.items import PrimerItem, make_items
 from levelhead.tasks.primer.pages import page_items
 from levelhead.tasks.primer.words import LEXICON, invent
 from levelhead.tasks.registry import make_task
-from levelhead.training.prepare import TOKENIZER_ITEMS
 
 ITEMS = [item for number in range(1500) for item in make_items(number)]
 
@@ -150,8 +151,9 @@ def test_strata_are_the_kinds_of_question(task: PrimerTask) -> None:
 
 def test_the_lexicon_knows_words_that_no_prompt_holds(task: PrimerTask) -> None:
     lines = " ".join(task.lexicon())
+    assert SYSTEM_PROMPT in lines
+    assert INSTRUCTION in lines
     assert sum(word in lines for word in LEXICON) > 0.95 * len(LEXICON)
-    assert TOKENIZER_ITEMS > 0
 
 
 def test_invented_words_are_letters_only() -> None:

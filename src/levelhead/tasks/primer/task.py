@@ -14,6 +14,7 @@ from levelhead.tasks.primer.items import VALUES, Lesson, make_items
 from levelhead.tasks.primer.words import COMMON, ENDINGS, LEXICON, NAMES
 from levelhead.tasks.splits import in_seed_order, stable_hash
 
+_LEXICON_TEXTS = 3000
 _LEXICON_LINES = 4000
 _WORDS_A_LINE = 12
 
@@ -81,7 +82,13 @@ class PrimerTask(SingleTurnTask):
         }
 
     def lexicon(self) -> Iterator[str]:
-        """Yield lines of words, with and without endings, from which a tokenizer learns them whole."""
+        """Yield texts of all kinds with their questions and answers, then lines of words with and without endings.
+
+        Training may begin with thousands of texts to copy, from which a tokenizer would not learn what prompts say.
+        """
+        for number in self._sides["train"][:_LEXICON_TEXTS]:
+            for item in make_items(number):
+                yield from filter(None, (item.system, item.prompt, item.answer))
         rng = random.Random("levelhead/primer/lexicon")
         words = tuple(dict.fromkeys((*VALUES, *COMMON, *LEXICON, *NAMES)))
         for _ in range(_LEXICON_LINES):
