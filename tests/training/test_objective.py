@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,11 +11,12 @@ import torch
 from levelhead.objective.terms import scalar_loss
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
+from levelhead.recipe.controllers import KeepCoef, KlBand, KlLagrangian
 from levelhead.recipe.training import Grpo
 from levelhead.training.batch import Sample
-from levelhead.training.grpo import make_merger
+from levelhead.training.merging import make_merger
 from levelhead.training.objective import NonFiniteError, Objective, Plan
-from small_run import alone, codec_ids, tiny_policy
+from small_run import alone, codec_ids, spread_out, tiny_policy
 
 WEIGHTS = {"one": 3.0, "two": 1.0}
 
@@ -276,6 +278,53 @@ def test_a_lagrangian_tightens_the_leash_from_nothing(policy: Policy) -> None:
     again = make(objective.recipe)
     again.load_state(objective.state())
     assert again.kl_coefs == objective.kl_coefs
+
+
+def test_tasks_with_controllers_of_their_own_get_coefficients_of_their_own() -> None:
+    recipe = grpo(kl={"coef": 0.1, "controller": {"kind": "lagrangian", "target": 0.5, "eta": 1.0}})
+    band = KlBand(kind="band", low=0.01, high=0.02, factor=2.0)
+    tight = KlLagrangian(kind="lagrangian", target=0.1, eta=1.0)
+    weights = {"one": 1.0, "two": 1.0, "three": 1.0, "four": 1.0}
+    kl = {"one": None, "two": 0.4, "three": None, "four": 0.2}
+
+    def made() -> Objective:
+        return Objective(recipe, weights, kl, {"two": band, "three": tight, "four": KeepCoef()})
+
+    objective = made()
+    objective.control({f"kl/{task}": 0.3 for task in weights})
+    assert objective.kl_coefs == pytest.approx({"one": 0.0, "two": 0.8, "three": 0.3, "four": 0.2})
+    objective.control({f"kl/{task}": 0.6 for task in weights})
+    assert objective.kl_coefs == pytest.approx({"one": 0.1, "two": 1.6, "three": 0.8, "four": 0.2})
+    again = made()
+    again.load_state(json.loads(json.dumps(objective.state())))
+    assert again.kl_coefs == objective.kl_coefs
+
+
+def test_a_controller_that_does_not_fit_names_its_task() -> None:
+    wrong = KlLagrangian(kind="lagrangian", target=0.1, coef_max=0.05)
+    with pytest.raises(ValueError, match=r"the KL controller of task 'two': .*coef_max"):
+        Objective(grpo(), WEIGHTS, {"one": None, "two": 0.1}, {"two": wrong})
+
+
+@pytest.mark.parametrize("tokens", [10_000, 40])
+def test_the_largest_ratio_is_that_of_any_token_that_teaches_whatever_the_micro_batches(
+    policy: Policy, tokens: int
+) -> None:
+    found = samples(policy)
+    objective = make(grpo(loss={"importance": "token_truncate", "importance_high": 1.2}))
+    plan = objective.plan(found, temperature=1.0, on_policy=False, seed=0)
+    ratios: list[float] = []
+    for task, members in plan.samples.items():
+        for micro in policy.pack([s.sequence for s in members], tokens):
+            objective.terms(policy, micro, task, plan)
+            logp = spread_out(micro, policy.score(micro, 1.0).logp.detach())
+            pairs = ((members[i], row) for i, row in logp.items() if members[i].live)
+            ratios += [float(r) for s, row in pairs for r in (row - torch.tensor(s.logprobs)).exp()]
+    values = objective.values(plan.shares)
+    assert values["ratio/max"] == pytest.approx(max(ratios), rel=1e-5)
+    assert values["ratio/mean"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-5)
+    assert values["ratio/max"] > 1.2 >= values["sampling/importance_sampling_ratio/max"] > 1.0
+    assert values["sampling/importance_sampling_ratio/min"] < 1.0
 
 
 def test_what_is_not_finite_moves_no_coefficient() -> None:

@@ -104,7 +104,8 @@ def prepare(
 def make_objective(recipe: Recipe, section: Grpo) -> tuple[Objective, Creditor]:
     """What the reinforcement stage maximises: terms with their coefficients, and rewards with their shaping."""
     weights = {name_of(task): task.weight for task in recipe.tasks}
-    objective = Objective(section, weights, {name_of(task): task.kl for task in recipe.tasks})
+    kl = {name_of(task): task.kl for task in recipe.tasks}
+    objective = Objective(section, weights, kl, {name_of(task): task.kl_controller for task in recipe.tasks})
     return objective, Creditor(section, make_shapers({name_of(task): task.shaping for task in recipe.tasks}, section))
 
 
