@@ -13,6 +13,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.controllers import KeepCoef, KlBand, KlLagrangian
 from levelhead.recipe.training import Grpo
+from levelhead.training.balance import group_weights
 from levelhead.training.batch import Sample
 from levelhead.training.merging import make_merger
 from levelhead.training.objective import NonFiniteError, Objective, Plan
@@ -352,3 +353,36 @@ def test_the_loss_reported_is_the_loss_descended(policy: Policy) -> None:
         for micro in policy.pack([s.sequence for s in members], 30):
             total += float(scalar_loss(objective.terms(policy, micro, task, plan)).detach())
     assert objective.values(plan.shares)["loss"] == pytest.approx(total)
+
+
+def test_balanced_strata_add_up_their_gradients_by_their_weights(policy: Policy) -> None:
+    strata = ["a", "a", "b", "a"]  # the last group has no contrast
+    weights = group_weights(strata)
+    found = [replace(s, task="one", merit=0.0) for s in samples(policy)]
+    balanced = [replace(s, balance=weights[s.sequence.bundle]) for s in found]
+
+    def gradient(chosen: Sequence[Sample], stratum: str | None = None, **recipe: Any) -> list[torch.Tensor]:
+        seen = [
+            replace(s, live=s.live and strata[s.sequence.bundle] == (stratum or strata[s.sequence.bundle]))
+            for s in chosen
+        ]
+        return update(policy, seen, grpo(**recipe))[1]
+
+    a, b = gradient(found, "a"), gradient(found, "b")
+    assert weights == pytest.approx([2 / 3, 2 / 3, 2.0, 2 / 3])
+    same(gradient(balanced), [2 / 3 * x + 2.0 * y for x, y in zip(a, b, strict=True)])
+    same(gradient(found), [x + y for x, y in zip(a, b, strict=True)])
+    # The leash and the bonus keep their weights.
+    others = {"kl": {"coef": 0.1}, "entropy": {"coef": 0.05}}
+    plain = [x - y for x, y in zip(gradient(found, **others), gradient(found), strict=True)]
+    same([x - y for x, y in zip(gradient(balanced, **others), gradient(balanced), strict=True)], plain)
+
+
+def test_a_balance_of_one_changes_no_bit(policy: Policy) -> None:
+    found = samples(policy)
+    recipe = grpo(loss={"importance": "token_truncate"}, entropy={"coef": 0.05})
+    weighed = [replace(s, balance=1.0) for s in found]
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(update(policy, found, recipe)[1], update(policy, weighed, recipe)[1], strict=True)
+    )

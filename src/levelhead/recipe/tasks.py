@@ -31,6 +31,8 @@ class TaskSection(Section):
     """KL coefficient of this task; ``grpo.kl.coef`` unless given."""
     kl_controller: KlController | None = None
     """How this task's KL coefficient moves, with its own band or target; ``grpo.kl.controller`` unless given."""
+    balance: bool = False
+    """Weigh groups so that strata of the prompts count alike in the policy gradient, however often each is drawn."""
     shaping: Shaping = Shaping()
     """What is done to the rewards before they become advantages."""
     eval_fraction: float = Field(0.1, gt=0, lt=1)

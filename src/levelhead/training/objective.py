@@ -274,9 +274,10 @@ class Objective:
     def _weights_of_tokens(
         self, samples: Sequence[Sample], old_nt: Tensor, mask_nt: Tensor, weight_n1: Tensor
     ) -> Tensor:
-        """Factor of each token's surrogate: its episode's, the sampler's correction, the choice of uncertain tokens."""
+        """Factor of each token's surrogate: of its episode and stratum, of the sampler's correction, of uncertainty."""
         recipe = self.recipe.loss
-        weight_nt = weight_n1.expand_as(old_nt)
+        balance_n1 = torch.tensor([[s.balance] for s in samples], device=old_nt.device)
+        weight_nt = (weight_n1 * balance_n1).expand_as(old_nt)
         correction_nt = keep_nt = None
         if recipe.importance is not None:
             behaviour_nt = _pad([s.behaviour for s in samples], old_nt)
