@@ -17,6 +17,7 @@ from levelhead.api import train
 from levelhead.cli.main import app
 from levelhead.policy.policy import Policy
 from levelhead.preflight import Check, PreflightError, Report, preflight
+from levelhead.preflight.advice import check_advice
 from levelhead.preflight.rewards import expected_dead
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.stops import check_stops
@@ -179,3 +180,27 @@ def test_command_exits_1_on_failure_0_otherwise_and_prints_one_document(tmp_path
     bad = CliRunner().invoke(app, ["check", str(path), "--set", "grpo.sampling.max_new_tokens=2"])
     assert bad.exit_code == 1
     assert "fix:" in bad.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "message"),
+    [
+        ((), "pass", "KL 0, entropy 0"),
+        (("tasks.0.kl=5",), "warn", "tasks.0.kl 5"),
+        (("tasks.1.kl=0.02", "grpo.kl.coef=0.01"), "pass", "KL 0.01 to 0.02 by task"),
+        # What no task starts from is not spoken of.
+        (("tasks.0.kl=0.1", "tasks.1.kl=0.1", "grpo.kl.coef=3"), "pass", "KL 0.1, entropy 0"),
+        (
+            ("tasks.0.kl=0.1", "grpo.kl.coef=3", "grpo.entropy.coef=0.5"),
+            "warn",
+            "grpo.entropy.coef 0.5 and grpo.kl.coef 3",
+        ),
+    ],
+)
+def test_advice_looks_at_the_coefficients_that_tasks_really_start_from(
+    settings: tuple[str, ...], status: str, message: str
+) -> None:
+    check = next(c for c in check_advice(Scene(setup_of(*settings))) if c.name == "advice/coefficients")
+    assert check.status == status
+    assert message in check.message
+    assert not check.fix or all(key.split()[0] in check.fix for key in message.split(" and "))

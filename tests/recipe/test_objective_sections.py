@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from levelhead.objective import kl, losses, surgery
+from levelhead.recipe import Recipe
 from levelhead.recipe.objective import Audit, Kl, Loss, Merge
 
 
@@ -56,3 +57,16 @@ def test_keys_without_effect_are_refused_with_the_way_out(section: Any, keys: di
 
 def test_an_empty_section_is_plain_grpo_with_a_short_audit():
     assert (Loss().kind, Kl().coef, Merge().kind, Audit().first) == ("ppo_clip", 0.0, "sum", 3)
+
+
+def test_a_band_of_a_task_needs_a_coefficient_to_start_from():
+    band = {"kind": "band", "low": 0.01, "high": 0.02}
+    tasks = [{"kind": "math", "kl_controller": band}]
+    with pytest.raises(
+        ValidationError, match=r"tasks.0.kl_controller: a band multiplies .* tasks.0.kl \(or grpo.kl.coef\)"
+    ):
+        Recipe(model={"preset": "tiny"}, tasks=tasks, grpo={})
+    for given, grpo in (([{**tasks[0], "kl": 0.1}], {}), (tasks, {"kl": {"coef": 0.1}})):
+        assert Recipe(model={"preset": "tiny"}, tasks=given, grpo=grpo).tasks[0].kl_controller.high == 0.02
+    with pytest.raises(ValidationError, match=r"low .* must be below high"):
+        Recipe(model={"preset": "tiny"}, tasks=[{"kind": "math", "kl_controller": {**band, "low": 1.0}}], grpo={})

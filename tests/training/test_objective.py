@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,11 +11,13 @@ import torch
 from levelhead.objective.terms import scalar_loss
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
+from levelhead.recipe.controllers import KeepCoef, KlBand, KlLagrangian
 from levelhead.recipe.training import Grpo
+from levelhead.training.balance import group_weights
 from levelhead.training.batch import Sample
-from levelhead.training.grpo import make_merger
+from levelhead.training.merging import make_merger
 from levelhead.training.objective import NonFiniteError, Objective, Plan
-from small_run import alone, codec_ids, tiny_policy
+from small_run import alone, codec_ids, spread_out, tiny_policy
 
 WEIGHTS = {"one": 3.0, "two": 1.0}
 
@@ -278,6 +281,53 @@ def test_a_lagrangian_tightens_the_leash_from_nothing(policy: Policy) -> None:
     assert again.kl_coefs == objective.kl_coefs
 
 
+def test_tasks_with_controllers_of_their_own_get_coefficients_of_their_own() -> None:
+    recipe = grpo(kl={"coef": 0.1, "controller": {"kind": "lagrangian", "target": 0.5, "eta": 1.0}})
+    band = KlBand(kind="band", low=0.01, high=0.02, factor=2.0)
+    tight = KlLagrangian(kind="lagrangian", target=0.1, eta=1.0)
+    weights = {"one": 1.0, "two": 1.0, "three": 1.0, "four": 1.0}
+    kl = {"one": None, "two": 0.4, "three": None, "four": 0.2}
+
+    def made() -> Objective:
+        return Objective(recipe, weights, kl, {"two": band, "three": tight, "four": KeepCoef()})
+
+    objective = made()
+    objective.control({f"kl/{task}": 0.3 for task in weights})
+    assert objective.kl_coefs == pytest.approx({"one": 0.0, "two": 0.8, "three": 0.3, "four": 0.2})
+    objective.control({f"kl/{task}": 0.6 for task in weights})
+    assert objective.kl_coefs == pytest.approx({"one": 0.1, "two": 1.6, "three": 0.8, "four": 0.2})
+    again = made()
+    again.load_state(json.loads(json.dumps(objective.state())))
+    assert again.kl_coefs == objective.kl_coefs
+
+
+def test_a_controller_that_does_not_fit_names_its_task() -> None:
+    wrong = KlLagrangian(kind="lagrangian", target=0.1, coef_max=0.05)
+    with pytest.raises(ValueError, match=r"the KL controller of task 'two': .*coef_max"):
+        Objective(grpo(), WEIGHTS, {"one": None, "two": 0.1}, {"two": wrong})
+
+
+@pytest.mark.parametrize("tokens", [10_000, 40])
+def test_the_largest_ratio_is_that_of_any_token_that_teaches_whatever_the_micro_batches(
+    policy: Policy, tokens: int
+) -> None:
+    found = samples(policy)
+    objective = make(grpo(loss={"importance": "token_truncate", "importance_high": 1.2}))
+    plan = objective.plan(found, temperature=1.0, on_policy=False, seed=0)
+    ratios: list[float] = []
+    for task, members in plan.samples.items():
+        for micro in policy.pack([s.sequence for s in members], tokens):
+            objective.terms(policy, micro, task, plan)
+            logp = spread_out(micro, policy.score(micro, 1.0).logp.detach())
+            pairs = ((members[i], row) for i, row in logp.items() if members[i].live)
+            ratios += [float(r) for s, row in pairs for r in (row - torch.tensor(s.logprobs)).exp()]
+    values = objective.values(plan.shares)
+    assert values["ratio/max"] == pytest.approx(max(ratios), rel=1e-5)
+    assert values["ratio/mean"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-5)
+    assert values["ratio/max"] > 1.2 >= values["sampling/importance_sampling_ratio/max"] > 1.0
+    assert values["sampling/importance_sampling_ratio/min"] < 1.0
+
+
 def test_what_is_not_finite_moves_no_coefficient() -> None:
     objective = make(grpo(kl={"coef": 0.1, "controller": {"kind": "band", "low": 0.1, "high": 0.2}}))
     before = objective.state()
@@ -303,3 +353,36 @@ def test_the_loss_reported_is_the_loss_descended(policy: Policy) -> None:
         for micro in policy.pack([s.sequence for s in members], 30):
             total += float(scalar_loss(objective.terms(policy, micro, task, plan)).detach())
     assert objective.values(plan.shares)["loss"] == pytest.approx(total)
+
+
+def test_balanced_strata_add_up_their_gradients_by_their_weights(policy: Policy) -> None:
+    strata = ["a", "a", "b", "a"]  # the last group has no contrast
+    weights = group_weights(strata)
+    found = [replace(s, task="one", merit=0.0) for s in samples(policy)]
+    balanced = [replace(s, balance=weights[s.sequence.bundle]) for s in found]
+
+    def gradient(chosen: Sequence[Sample], stratum: str | None = None, **recipe: Any) -> list[torch.Tensor]:
+        seen = [
+            replace(s, live=s.live and strata[s.sequence.bundle] == (stratum or strata[s.sequence.bundle]))
+            for s in chosen
+        ]
+        return update(policy, seen, grpo(**recipe))[1]
+
+    a, b = gradient(found, "a"), gradient(found, "b")
+    assert weights == pytest.approx([2 / 3, 2 / 3, 2.0, 2 / 3])
+    same(gradient(balanced), [2 / 3 * x + 2.0 * y for x, y in zip(a, b, strict=True)])
+    same(gradient(found), [x + y for x, y in zip(a, b, strict=True)])
+    # The leash and the bonus keep their weights.
+    others = {"kl": {"coef": 0.1}, "entropy": {"coef": 0.05}}
+    plain = [x - y for x, y in zip(gradient(found, **others), gradient(found), strict=True)]
+    same([x - y for x, y in zip(gradient(balanced, **others), gradient(balanced), strict=True)], plain)
+
+
+def test_a_balance_of_one_changes_no_bit(policy: Policy) -> None:
+    found = samples(policy)
+    recipe = grpo(loss={"importance": "token_truncate"}, entropy={"coef": 0.05})
+    weighed = [replace(s, balance=1.0) for s in found]
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(update(policy, found, recipe)[1], update(policy, weighed, recipe)[1], strict=True)
+    )

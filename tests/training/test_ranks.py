@@ -98,3 +98,9 @@ def test_one_process_is_alone_and_writes_to_the_folder_of_the_run(
     (tmp_path / "a" / "state.json").write_text("{}", encoding="utf-8")
     assert (Ranks(1, 2).folder(tmp_path / "a", resume=True) / "state.json").read_text(encoding="utf-8") == "{}"
     assert Ranks().totals({"loss": 1.0}) == {"loss": 1.0}
+
+
+def test_sums_are_added_over_processes_and_extremes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [{"kl/one": 1.0, "ratio/max|max": 3.0, "ratio/min|min": 0.5}, {"kl/one": 2.0, "ratio/max|max": 7.0}]
+    monkeypatch.setattr(Ranks, "gathered", lambda *_: parts)
+    assert Ranks(0, 2).totals(parts[0]) == {"kl/one": 3.0, "ratio/max|max": 7.0, "ratio/min|min": 0.5}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import random
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
@@ -290,3 +292,84 @@ def test_the_doctor_analyses_a_text_log_and_nothing_else(tmp_path: Path) -> None
     other.write_text("".join(json.dumps({"step": n, "reward": 0.1 * n}) + "\n" for n in range(1, 9)), encoding="utf-8")
     assert "workflows" not in examine(other).to_json()
     assert analyse_path(tmp_path / "nothing") is None
+
+
+def accumulated(updates: int, collapsing: Set[int], steps: int = 4, fallback: float = 0.0) -> str:
+    """A log with an update after every so many steps; the step after some updates is pure fallback."""
+    rng = random.Random(updates)
+    total, lines = updates * steps + 1, []
+    for step in range(1, total + 1):
+        lines.append(f"\U0001f4cd Step {step}/{total}")
+        lost = (step - 1) % steps == 0 and (step - 1) // steps in collapsing
+        for _ in range(6):
+            valid = not lost and rng.random() >= fallback
+            lines.append(f"  DSL质量: fallback={not valid}, ops=1, chain=False, DSL={'Custom' if valid else ''}")
+            lines.append(f"  奖励: {rng.random() * (0.4 + 0.6 * step / total) * valid:.3f}")
+        lines.append("触发梯度更新" if step % steps == 0 else "跳过触发梯度更新")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("updates", "collapsing", "steps", "first"),
+    [
+        (33, set(range(1, 34)), 4, 5),
+        (38, set(range(2, 39)), 4, 9),
+        (38, set(range(1, 38)), 4, 5),
+        (33, set(range(1, 34)), 2, 3),
+        (33, set(range(1, 34, 2)), 1, 2),
+        (12, {3, 5, 6, 8, 11}, 8, 25),
+    ],
+)
+def test_updates_that_are_followed_by_pure_fallback_are_update_collapse_though_validity_comes_back(
+    tmp_path: Path, updates: int, collapsing: Set[int], steps: int, first: int
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(accumulated(updates, collapsing, steps), encoding="utf-8")
+    report = examine(log)
+    assert report.history.rows == updates * steps + 1
+    worst = report.diagnosis.findings[0]
+    assert (worst.code, worst.severity, worst.first_step) == ("update-collapse", "critical", first)
+    assert worst.confidence > 0.85
+    collapse = report.to_json()["workflows"]["collapse"]
+    assert (collapse["collapsed"], collapse["steps"][0]) == (len(collapsing), first - 1)
+
+
+@pytest.mark.parametrize("fallback", [0.0, 0.1, 0.3, 0.5])
+def test_fallbacks_that_come_without_regard_to_updates_are_no_update_collapse(tmp_path: Path, fallback: float) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(accumulated(30, set(), fallback=fallback), encoding="utf-8")
+    assert all(f.code != "update-collapse" or f.severity == "info" for f in examine(log).diagnosis.findings)
+
+
+def test_the_reader_and_the_analysis_split_a_log_at_the_same_steps(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(LOG, encoding="utf-8")
+    validity = examine(log).history.series("validity")
+    assert dict(zip(validity.steps, validity.values, strict=True)) == {4: 1.0, 5: 0.0, 6: 1.0}
+
+
+def test_an_update_within_a_step_ends_a_batch_and_no_rollout_is_lost(tmp_path: Path) -> None:
+    good, bad = (f"DSL质量: fallback={b}, ops=1, chain=False, DSL=Custom\n" for b in (False, True))
+    log = tmp_path / "train.log"
+    log.write_text(f"Step 1/9\n{good}触发梯度更新\n{bad}Step 2/9\n{good}", encoding="utf-8")
+    validity = examine(log).history.series("validity")
+    assert (validity.steps, validity.values) == ([1.0, 1.5, 2.0], [1.0, 0.0, 1.0])
+    assert [batch.step for batch in read_log(log.read_text(encoding="utf-8").splitlines())] == [1, 1, 2]
+
+
+def test_counters_of_something_else_begin_no_step_and_a_run_that_goes_back_does() -> None:
+    report = "DSL质量: fallback=False, ops=1, chain=False, DSL=Custom"
+    lines = [
+        "Step 7/96",
+        "batch 1/4",
+        report,
+        "batch 2/4",
+        report,
+        "best so far: step 3/96",
+        report,
+        "Step 8/96",
+        report,
+    ]
+    assert [(batch.step, len(batch.workflows)) for batch in read_log(lines)] == [(7, 3), (8, 1)]
+    again = [*lines, "2025-12-05 10:00:00 INFO Step 6/96", report, "Step 7/96", report]
+    assert [batch.step for batch in read_log(again)] == [7, 8, 6, 7]

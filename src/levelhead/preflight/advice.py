@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from levelhead.preflight.result import Check
 from levelhead.preflight.scene import Scene
+from levelhead.recipe.tasks import TaskSection
 from levelhead.recipe.training import Grpo, Sft
+from levelhead.training.prepare import name_of
 
 LARGE = 100_000_000
 """Parameters from which published learning rates for language models apply."""
@@ -31,7 +33,7 @@ def check_advice(scene: Scene) -> Iterator[Check]:
         yield _grpo_rate(scene.grpo, size, lora)
         yield _groups(scene.grpo)
         yield _reuse(scene.grpo)
-        yield _coefficients(scene.grpo)
+        yield _coefficients(scene.grpo, scene.recipe.tasks)
     if scene.recipe.sft is not None:
         yield _sft_rate(scene.recipe.sft, size, lora)
 
@@ -95,13 +97,26 @@ def _reuse(grpo: Grpo) -> Check:
     return Check("advice/reuse", "pass", f"{updates} update{'s' if updates > 1 else ''} a rollout batch", evidence)
 
 
-def _coefficients(grpo: Grpo) -> Check:
-    found = {"kl": grpo.kl.coef, "entropy": grpo.entropy.coef}
-    evidence = {f"{name}_coef": value for name, value in found.items()} | {"source": _COEFFICIENTS}
+def _coefficients(grpo: Grpo, tasks: Sequence[TaskSection]) -> Check:
+    """Compare the coefficients that tasks really start from, each by the key that sets it, with published ones."""
+    found = {"grpo.entropy.coef": grpo.entropy.coef}
+    if any(task.kl is None for task in tasks):
+        found["grpo.kl.coef"] = grpo.kl.coef
+    found |= {f"tasks.{i}.kl": task.kl for i, task in enumerate(tasks) if task.kl is not None}
+    largest = {key: _LARGEST["entropy" if key == "grpo.entropy.coef" else "kl"] for key in found}
+    coefs = [task.kl if task.kl is not None else grpo.kl.coef for task in tasks]
+    evidence = {
+        "kl_coef": grpo.kl.coef,
+        "entropy_coef": grpo.entropy.coef,
+        "kl_coefs": {name_of(task): coef for task, coef in zip(tasks, coefs, strict=True)},
+        "source": _COEFFICIENTS,
+    }
     name = "advice/coefficients"
-    high = [key for key, value in found.items() if value > _LARGEST[key]]
+    high = [key for key, value in found.items() if value > largest[key]]
     if not high:
-        return Check(name, "pass", f"KL {found['kl']:g}, entropy {found['entropy']:g}", evidence)
-    told = " and ".join(f"grpo.{key}.coef {found[key]:g}" for key in high)
-    fix = " and ".join(f"set grpo.{key}.coef to {_LARGEST[key] / 10:g} or less" for key in high)
+        low, top = min(coefs), max(coefs)
+        leash = f"{top:g}" if low == top else f"{low:g} to {top:g} by task"
+        return Check(name, "pass", f"KL {leash}, entropy {grpo.entropy.coef:g}", evidence)
+    told = " and ".join(f"{key} {found[key]:g}" for key in high)
+    fix = " and ".join(f"set {key} to {largest[key] / 10:g} or less" for key in high)
     return Check(name, "warn", f"{told}: such a term drowns the reward; {_COEFFICIENTS}", evidence, fix)

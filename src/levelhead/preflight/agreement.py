@@ -20,8 +20,7 @@ from levelhead.preflight.scene import Scene
 from levelhead.preflight.trial import contrasted, grpo_trial
 from levelhead.recipe.objective import Kl
 from levelhead.records import Turn
-from levelhead.training.objective import Objective
-from levelhead.training.prepare import name_of
+from levelhead.training.prepare import make_objective
 
 COMPARED = 12
 """Turns whose log-probabilities are computed again, one by one."""
@@ -185,8 +184,7 @@ def _reference(scene: Scene) -> Check:
     """The reference is the policy at step 0, and stays where it is when the policy moves."""
     grpo = scene.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
-    kl = {name_of(section): section.kl for section in scene.recipe.tasks}
-    if not Objective(grpo, scene.setup.weights, kl).needs_reference:
+    if not make_objective(scene.recipe, grpo)[0].needs_reference:
         return Check("agreement/reference", "pass", "no task is on a leash, so no reference is kept")
     policy = scene.policy
     turns = [turn for turn in scene.turns if turn.completion_ids][:4]

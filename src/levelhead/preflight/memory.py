@@ -14,8 +14,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.trial import clean
-from levelhead.training.objective import Objective
-from levelhead.training.prepare import name_of
+from levelhead.training.prepare import make_objective
 
 _GIB = 1 << 30
 _ON_CPU = 2048
@@ -67,8 +66,7 @@ def estimate(scene: Scene) -> dict[str, int]:
         "cache": 0,
     }
     if scene.grpo is not None:
-        kl = {name_of(section): section.kl for section in recipe.tasks}
-        if Objective(scene.grpo, scene.setup.weights, kl).needs_reference and not policy.lora:
+        if make_objective(recipe, scene.grpo)[0].needs_reference and not policy.lora:
             parts["reference"] = weights
         heads = int(getattr(config, "num_attention_heads", 1))
         kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)

@@ -23,8 +23,7 @@ from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.objective import Kl
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Turn
-from levelhead.training.objective import Objective
-from levelhead.training.prepare import name_of
+from levelhead.training.prepare import make_objective
 
 _FIX = "a term carries its natural value and a sense; only objective.terms turns senses into signs"
 _SIZE = 1e-3
@@ -64,7 +63,7 @@ def _few(scene: Scene) -> list[Group]:
 
 
 def _leashed(scene: Scene, grpo: Grpo) -> bool:
-    return Objective(grpo, scene.setup.weights, {name_of(s): s.kl for s in scene.recipe.tasks}).needs_reference
+    return make_objective(scene.recipe, grpo)[0].needs_reference
 
 
 def _audit(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:

@@ -19,9 +19,8 @@ from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Group, Prompt, Rollout, Score
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.grpo import GrpoTrainer, StepResult
-from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
-from levelhead.training.prepare import name_of
+from levelhead.training.prepare import make_objective
 from levelhead.training.sft import SftTrainer
 from levelhead.training.stream import PromptStream
 
@@ -140,7 +139,7 @@ def grpo_trial(scene: Scene, recipe: Grpo, groups: Sequence[Group], updater: Upd
     }
     recipe = recipe.model_copy(update=changes)
     tasks = scene.setup.tasks
-    objective = Objective(recipe, scene.setup.weights, {name_of(s): s.kl for s in scene.recipe.tasks})
+    objective, _ = make_objective(scene.recipe, recipe)
     trainer = GrpoTrainer(
         policy=scene.policy,
         sampler=scene.sampler,

@@ -79,7 +79,7 @@ class Kl(Section):
     gradient: Literal["plain", "k2", "importance"] = "plain"
     """In the loss: the estimate's own gradient, k2's (unbiased on policy), or times the ratio (unbiased off policy)."""
     controller: KlController = KeepCoef()
-    """How the coefficient moves while training, for each task on its own."""
+    """How the coefficient moves while training, for each task on its own; ``tasks[].kl_controller`` of a task wins."""
 
     @model_validator(mode="after")
     def _gradient_belongs_to_the_loss(self) -> Self:
@@ -93,15 +93,19 @@ class Kl(Section):
             raise ValueError("a band multiplies the coefficient, so kl.coef must be above 0 to start from")
         return self
 
-    def settings(self, coef: float | None = None) -> dict[str, Any]:
-        """Return the keywords of ``objective.controllers.make`` for a task with this coefficient of its own.
+    def settings(self, coef: float | None = None, controller: KlController | None = None) -> dict[str, Any]:
+        """Return the keywords of ``objective.controllers.make`` for a task.
 
-        A task that sets its coefficient to 0 has no leash, and no band to move one.
+        A task that sets its coefficient to 0 has no leash, and no band of ``grpo.kl`` to move one.
+
+        Args:
+            coef: The task's own coefficient.
+            controller: The task's own controller.
         """
         start = self.coef if coef is None else coef
-        if isinstance(self.controller, KlBand) and start == 0:
+        if controller is None and isinstance(self.controller, KlBand) and start == 0:
             return {"kind": "fixed", "coef": 0.0}
-        return {"coef": start, **self.controller.model_dump()}
+        return {"coef": start, **(controller or self.controller).model_dump()}
 
 
 class Entropy(Section):

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from levelhead.recipe.base import Section
+from levelhead.recipe.controllers import KlBand
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.model import Model
 from levelhead.recipe.tasks import TaskRecipe
@@ -47,4 +48,15 @@ class Recipe(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two tasks are called {twice[0]!r}; give one of them another tasks[].name")
+        return self
+
+    @model_validator(mode="after")
+    def _a_band_of_a_task_starts_above_zero(self) -> Self:
+        for index, task in enumerate(self.tasks):
+            start = task.kl if task.kl is not None else self.grpo.kl.coef if self.grpo else 0.0
+            if self.grpo is not None and isinstance(task.kl_controller, KlBand) and start == 0:
+                raise ValueError(
+                    f"tasks.{index}.kl_controller: a band multiplies the coefficient, so tasks.{index}.kl (or "
+                    "grpo.kl.coef) must be above 0 to start from"
+                )
         return self

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from levelhead.recipe.base import Section
+from levelhead.recipe.controllers import KlController
 from levelhead.recipe.judge import Judge
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.workflow import (
@@ -28,6 +29,10 @@ class TaskSection(Section):
     """Share of the prompts of a batch, relative to the other tasks."""
     kl: float | None = Field(None, ge=0)
     """KL coefficient of this task; ``grpo.kl.coef`` unless given."""
+    kl_controller: KlController | None = None
+    """How this task's KL coefficient moves, with its own band or target; ``grpo.kl.controller`` unless given."""
+    balance: bool = False
+    """Weigh groups so that strata of the prompts count alike in the policy gradient, however often each is drawn."""
     shaping: Shaping = Shaping()
     """What is done to the rewards before they become advantages."""
     eval_fraction: float = Field(0.1, gt=0, lt=1)

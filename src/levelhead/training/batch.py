@@ -36,6 +36,7 @@ class Sample:
         old: Log-probabilities that the trainer computed before the first update, where it did.
         keep: 1 for tokens to learn from and 0 for others, where not all count.
         merit: What its rollout's reward, shaped, is above the mean of its group.
+        balance: Factor of its surrogate: what its group weighs among the strata of its task.
     """
 
     sequence: TokenSequence
@@ -50,6 +51,7 @@ class Sample:
     old: tuple[float, ...] | None = None
     keep: tuple[float, ...] | None = None
     merit: float = 0.0
+    balance: float = 1.0
 
     @property
     def old_logprobs(self) -> tuple[float, ...]:
@@ -127,6 +129,7 @@ def _samples(
                     known.logprobs if known is not None and rescored else None,
                     None if known is None or threshold is None else _kept(known.entropies, threshold),
                     credit.shaped[k] - usual if credit.shaped else 0.0,
+                    credit.weight,
                 )
             )
     return found

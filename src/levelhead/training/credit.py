@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout
+from levelhead.tasks.base import Task
+from levelhead.training.balance import group_weights, stratum_of
 from levelhead.training.rescore import Scores
 
 Floats = NDArray[np.float64]
@@ -32,12 +34,14 @@ class Credit:
         live: Whether the group teaches anything.
         shaped: Reward of each rollout after shaping.
         tokens: Advantage of each token of each rollout, turns one after another; ``None`` where all are alike.
+        weight: Factor of the group's policy gradient; 1 unless its task is balanced.
     """
 
     values: list[float]
     live: bool
     shaped: list[float]
     tokens: list[list[float]] | None = None
+    weight: float = 1.0
 
 
 @dataclass(slots=True)
@@ -48,11 +52,13 @@ class Creditor:
         recipe: The ``grpo`` section.
         shapers: What is done to the rewards of each task.
         moments: Running statistics of each task.
+        balanced: Tasks whose strata count alike, by name.
     """
 
     recipe: Grpo
     shapers: Mapping[str, shaping.Shaper]
     moments: dict[str, shaping.RunningMoments] = field(default_factory=dict)
+    balanced: Mapping[str, Task] = field(default_factory=dict)
 
     def assign(
         self, groups: Sequence[Group], scores: Scores | None, kl_coefs: Mapping[str, float]
@@ -90,6 +96,8 @@ class Creditor:
             found.update(zip(members, credited, strict=True))
         means = {f"kl/{task}": math.fsum(gaps) / len(gaps) for task, gaps in drift.items() if gaps}
         values = means | ({"kl": math.fsum(means.values()) / len(means)} if means else {})
+        for name, balanced in self.balanced.items():
+            values |= _balance(name, balanced, groups, found)
         return [found[i] for i in range(len(groups))], values
 
     def state(self) -> dict[str, dict[str, float]]:
@@ -161,6 +169,16 @@ class Creditor:
             raise InputError(
                 f"grpo.advantage.weights: no task has a reward called {unknown[0]!r}; there are {', '.join(known)}"
             )
+
+
+def _balance(name: str, task: Task, groups: Sequence[Group], credited: dict[int, Credit]) -> dict[str, float]:
+    """Give each group of a task its stratum's weight (:mod:`levelhead.training.balance`); return them as metrics."""
+    members = [i for i, group in enumerate(groups) if group.prompt.task == name and group.rollouts]
+    strata = [stratum_of(task, groups[i].prompt) for i in members]
+    weights = group_weights(strata)
+    for i, weight in zip(members, weights, strict=True):
+        credited[i] = replace(credited[i], weight=weight)
+    return {f"balance/{name}/{stratum}": weight for stratum, weight in zip(strata, weights, strict=True)}
 
 
 def make_shapers(sections: Mapping[str, Shaping], recipe: Grpo) -> dict[str, shaping.Shaper]:

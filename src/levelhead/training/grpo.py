@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from levelhead.objective.audit import Auditor
-from levelhead.objective.surgery import ConflictMonitor, GradientMerger
 from levelhead.objective.terms import WISHES
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
@@ -26,6 +26,7 @@ from levelhead.training.collect import Collected, Collector
 from levelhead.training.credit import Creditor
 from levelhead.training.drawer import Drawer
 from levelhead.training.keeper import Keeper, find_guard
+from levelhead.training.merging import make_merger, switch_events
 from levelhead.training.objective import NonFiniteError, Objective, Plan
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.ranks import Ranks
@@ -113,7 +114,7 @@ class GrpoTrainer:
             if self.keeper and self.keeper.spent:
                 self.updater.leave_out(len(hands) - len(updates))
                 break
-        updated = _mean([u.values for u in updates])
+        updated = _over([u.values for u in updates])
         values = {**rollouts.values, **batch.values, **measured, **updated, **self.objective.coefficients()}
         self.objective.control(values)
         seconds = _timings(rollouts, collected - start, time.perf_counter() - start, ahead=self.recipe.ahead > 0)
@@ -193,6 +194,7 @@ class GrpoTrainer:
         self.objective.sums = self.ranks.totals(self.objective.sums)
         merged = self.merger.finish()
         values |= self.objective.values(plan.shares) | dict(merged.metrics)
+        update.events += switch_events(step, merged, self.recipe.merge)
         values["grad_norm"] = math.nan if broken else self.updater.clip()
         if not math.isfinite(values["grad_norm"]):
             update.events.append(lost_gradient(step, values))
@@ -265,31 +267,12 @@ class _Update:
     stop: bool = False
 
 
-def make_merger(
-    policy: Policy, recipe: Grpo, seed: int, tasks: Sequence[str] = (), ranks: Ranks | None = None
-) -> GradientMerger:
-    """The gradient merger that a recipe asks for."""
-    merge = recipe.merge
-    monitor = ConflictMonitor(every=merge.monitor_every, switch_after=merge.switch_after)
-    return GradientMerger(
-        policy.parameters,
-        merge.kind,
-        c=merge.c,
-        memory=merge.memory,
-        scale=merge.scale,
-        monitor=monitor,
-        switch_to=merge.switch_to,
-        seed=derive(seed, "merge"),
-        tasks=tasks,
-        reduce=ranks.reduce if ranks else None,
-    )
-
-
-def _mean(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Mean of each metric over the updates that have it."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row[name] for row in rows if name in row] for name in names}
-    return {name: math.fsum(column) / len(column) for name, column in columns.items()}
+def _over(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of each metric over the updates that have it; the largest of a ``/max``, the smallest of a ``/min``."""
+    names = dict.fromkeys(name for row in updates for name in row)
+    columns = {name: [row[name] for row in updates if name in row] for name in names}
+    ends = {name: max if name.endswith("/max") else min if name.endswith("/min") else fmean for name in names}
+    return {name: ends[name](column) for name, column in columns.items()}
 
 
 def _timings(rollouts: Collected, collected: float, total: float, *, ahead: bool) -> dict[str, float]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from levelhead.objective import kl as kl_estimators
 from levelhead.objective import losses
-from levelhead.objective.controllers import ControllerState, make
+from levelhead.objective.controllers import Controller, ControllerState, make
 from levelhead.objective.masks import combine_weights
 from levelhead.objective.terms import Term, scalar_loss
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import tolerance
+from levelhead.recipe.controllers import KlController
 from levelhead.recipe.training import Grpo
 from levelhead.records import Knobs
 from levelhead.training.batch import Sample
@@ -67,18 +69,26 @@ class Objective:
         recipe: The ``grpo`` section.
         weights: Weight of each task.
         kl: KL coefficient of each task, ``None`` for the recipe's.
+        controllers: What moves the KL coefficient of each task; the recipe's where none is given.
 
     Raises:
         ValueError: Settings of a controller do not fit each other.
     """
 
-    def __init__(self, recipe: Grpo, weights: Mapping[str, float], kl: Mapping[str, float | None]) -> None:
+    def __init__(
+        self,
+        recipe: Grpo,
+        weights: Mapping[str, float],
+        kl: Mapping[str, float | None],
+        controllers: Mapping[str, KlController | None] | None = None,
+    ) -> None:
         self.recipe = recipe
         total = sum(weights.values())
         self._weights = {task: weight / total for task, weight in weights.items()}
-        settings = {task: recipe.kl.settings(coef) for task, coef in kl.items()}
+        own = controllers or {}
+        settings = {task: recipe.kl.settings(coef, own.get(task)) for task, coef in kl.items()}
         self._moves = {task: found["kind"] != "fixed" for task, found in settings.items()}
-        self._kl = {task: make(**found) for task, found in settings.items()}
+        self._kl = {task: _controller(task, found) for task, found in settings.items()}
         self._entropy = make(**recipe.entropy.settings())
         self._kl_states = {task: controller.begin() for task, controller in self._kl.items()}
         self._entropy_state = self._entropy.begin()
@@ -264,9 +274,10 @@ class Objective:
     def _weights_of_tokens(
         self, samples: Sequence[Sample], old_nt: Tensor, mask_nt: Tensor, weight_n1: Tensor
     ) -> Tensor:
-        """Factor of each token's surrogate: its episode's, the sampler's correction, the choice of uncertain tokens."""
+        """Factor of each token's surrogate: of its episode and stratum, of the sampler's correction, of uncertainty."""
         recipe = self.recipe.loss
-        weight_nt = weight_n1.expand_as(old_nt)
+        balance_n1 = torch.tensor([[s.balance] for s in samples], device=old_nt.device)
+        weight_nt = (weight_n1 * balance_n1).expand_as(old_nt)
         correction_nt = keep_nt = None
         if recipe.importance is not None:
             behaviour_nt = _pad([s.behaviour for s in samples], old_nt)
@@ -312,30 +323,45 @@ class Objective:
                 values |= {f"{kind}/{task}": value for task, value in parts.items()}
         for name in [key.removesuffix("|sum") for key in found if key.endswith("|sum")]:
             values[name] = found[f"{name}|sum"] / max(found[f"{name}|count"], 1.0)
-        if "mismatch|max" in found:
-            values["sampling/sampling_logp_difference/max"] = found["mismatch|max"]
-        if "rounding|max" in found:
-            beyond = values["sampling/sampling_logp_difference/mean"] - found["rounding|max"]
+        for end in ("|max", "|min"):
+            values |= {key.removesuffix(end): value for key, value in found.items() if key.endswith(end)}
+        if "rounding" in values:
+            beyond = values["sampling/sampling_logp_difference/mean"] - values.pop("rounding")
             values["sampling/logp_difference_beyond_rounding"] = max(beyond, 0.0)
         values["loss"] = found.get("loss", 0.0)
         return values
 
     def _note(self, stats: Mapping[str, Tensor], mask_nt: Tensor) -> None:
-        """Gather statistics that are means over tokens."""
+        """Gather statistics: the largest of a ``/max``, the smallest of a ``/min``, of others the mean over tokens."""
         tokens = float(mask_nt.sum())
         for name, stat in stats.items():
-            if name.endswith("mean"):
-                self._add(f"{name}|sum", float(stat) * tokens)
+            value = float(stat)
+            if name.endswith("/max"):
+                self._most(name, value)
+            elif name.endswith("/min"):
+                self.sums[f"{name}|min"] = min(self.sums.get(f"{name}|min", math.inf), value)
+            else:
+                self._add(f"{name}|sum", value * tokens)
                 self._add(f"{name}|count", tokens)
 
     def _note_mismatch(self, logp_nt: Tensor, drawn_nt: Tensor, mask_nt: Tensor) -> None:
         gap_nt = (logp_nt.detach() - drawn_nt).abs() * mask_nt
         self._add("sampling/sampling_logp_difference/mean|sum", float(gap_nt.sum()))
         self._add("sampling/sampling_logp_difference/mean|count", float(mask_nt.sum()))
-        self.sums["mismatch|max"] = max(self.sums.get("mismatch|max", 0.0), float(gap_nt.max()))
+        self._most("sampling/sampling_logp_difference/max", float(gap_nt.max()))
+
+    def _most(self, name: str, value: float) -> None:
+        self.sums[f"{name}|max"] = max(self.sums.get(f"{name}|max", -math.inf), value)
 
     def _add(self, name: str, value: float) -> None:
         self.sums[name] = self.sums.get(name, 0.0) + value
+
+
+def _controller(task: str, settings: Mapping[str, Any]) -> Controller:
+    try:
+        return make(**settings)
+    except ValueError as error:
+        raise ValueError(f"the KL controller of task {task!r}: {error}") from None
 
 
 def _pad(rows: Sequence[Sequence[float]], like: Tensor) -> Tensor:

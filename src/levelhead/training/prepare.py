@@ -22,6 +22,7 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Prompt
 from levelhead.tasks.base import Demonstrator, Environment, Split, Task, Wordy
 from levelhead.tasks.registry import make_task
+from levelhead.training.balance import balanced_tasks
 from levelhead.training.credit import Creditor, make_shapers
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
@@ -88,6 +89,7 @@ def prepare(
     check_sinks(recipe)
     check_objective(recipe)
     made = make_tasks(recipe, tasks)
+    balanced_tasks(recipe.tasks, made)
     if policy is None:
         if checkpoint is not None:
             policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed)
@@ -101,11 +103,25 @@ def prepare(
     return Setup(recipe, made, shares, policy)
 
 
-def make_objective(recipe: Recipe, section: Grpo) -> tuple[Objective, Creditor]:
-    """What the reinforcement stage maximises: terms with their coefficients, and rewards with their shaping."""
+def make_objective(
+    recipe: Recipe, section: Grpo, tasks: Mapping[str, Task] | None = None
+) -> tuple[Objective, Creditor]:
+    """What the reinforcement stage maximises: terms with their coefficients, and rewards with their shaping.
+
+    Args:
+        recipe: The whole recipe.
+        section: Its ``grpo`` section, or what stands in for it.
+        tasks: By name, in the recipe's order; without them nothing is balanced.
+
+    Raises:
+        InputError: A task that is to be balanced names no strata, or shaping does not fit the estimator.
+        ValueError: Settings of a controller do not fit each other.
+    """
     weights = {name_of(task): task.weight for task in recipe.tasks}
-    objective = Objective(section, weights, {name_of(task): task.kl for task in recipe.tasks})
-    return objective, Creditor(section, make_shapers({name_of(task): task.shaping for task in recipe.tasks}, section))
+    kl = {name_of(task): task.kl for task in recipe.tasks}
+    objective = Objective(section, weights, kl, {name_of(task): task.kl_controller for task in recipe.tasks})
+    shapers = make_shapers({name_of(task): task.shaping for task in recipe.tasks}, section)
+    return objective, Creditor(section, shapers, balanced=balanced_tasks(recipe.tasks, tasks) if tasks else {})
 
 
 def check_objective(recipe: Recipe) -> None:

@@ -89,13 +89,14 @@ class Ranks:
         return None if self.alone else self.add
 
     def totals(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Sums of metrics over the processes; names that end in ``|max`` are greatest values."""
+        """Sums of metrics over the processes; names that end in ``|max`` or ``|min`` are extremes."""
         if self.alone:
             return dict(sums)
         found = self.gathered(dict(sums))
         names = dict.fromkeys(name for part in found for name in part)
         columns = {name: [part[name] for part in found if name in part] for name in names}
-        return {name: max(c) if name.endswith("|max") else math.fsum(c) for name, c in columns.items()}
+        ends = {name: max if name.endswith("|max") else min if name.endswith("|min") else math.fsum for name in names}
+        return {name: ends[name](column) for name, column in columns.items()}
 
     def own(self, plan: Plan) -> Plan:
         """The plan of an update with this process's groups alone; denominators stay those of all."""

@@ -144,7 +144,7 @@ class Run:
     def _grpo(self) -> Outcome:
         recipe = self.recipe.grpo
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
-        objective, creditor = make_objective(self.recipe, recipe)
+        objective, creditor = make_objective(self.recipe, recipe, self.setup.tasks)
         stream, updater = self._begin("grpo", recipe)
         if objective.needs_reference:
             self._reference()

@@ -158,6 +158,102 @@ def test_programs_are_graded_by_the_tests_they_pass(source: str, tests: str, lev
     assert note in run.note
 
 
+HELPER = "def near(a, b):\n  assert abs(a - b) < 1\n"
+BLIND = """
+import os
+def f(x):
+  for fd in range(3, 12):
+    try: os.write(fd, b'pass\\nend 9 9\\n')
+    except OSError: pass
+  return 0
+"""
+BUILTINS = """
+import builtins
+builtins.compile = lambda *a, **k: (lambda: 0).__code__
+builtins.AssertionError = type('Quiet', (), {})
+def f(x): return 0
+"""
+
+
+@sandboxed
+@pytest.mark.parametrize(
+    ("source", "tests", "passed", "total", "note"),
+    [
+        # A loop, a helper and set-up code are part of the tests.
+        (
+            "def f(x): return x if x < 5 else 0",
+            "assert f(1) == 1\nfor i in range(9): assert f(i) == i",
+            1,
+            2,
+            "for i in",
+        ),
+        ("def f(x): return x if x < 5 else 0", HELPER + "assert f(1) == 1\nnear(f(8), 8)", 1, 2, "near(f(8), 8)"),
+        ("def f(x): return x", HELPER + "assert f(1) == 1\nnear(f(8), 8)", 2, 2, ""),
+        ("def f(x): return None", "first = f(1) + 1\nassert f(2) is None", 1, 2, "TypeError"),
+        ("def f(x): return x", "if f(2) != 3: raise ValueError('three')", 0, 1, "three"),
+        ("def f(x): return x", "try:\n  f(1)\nexcept TypeError: pass\nelse: assert False", 0, 1, "AssertionError"),
+        ("def f(x): raise TypeError", "try:\n  f(1)\nexcept TypeError: pass\nelse: assert False", 1, 1, ""),
+        # The process ends early, by the program or by the tests.
+        ("import os\ndef f(x):\n  if x: os._exit(0)\n  return x", "assert f(0) == 0\nlast = f(1)", 1, 2, "ended early"),
+        ("def f(x): return x", "assert f(1) == 1\nimport sys\nsys.exit(f(1))", 1, 2, "SystemExit"),
+        ("import os, signal\ndef f(x): os.kill(os.getpid(), signal.SIGKILL)", "f(1)", 0, 1, "ended early"),
+        # Tests that never come to assert anything hold nothing.
+        ("def f(x): return 0", "import math", 0, 1, "never assert"),
+        ("def f(x): return 0", "class T:\n  def test(self): assert f(1) == 1\nprint(f(1))", 0, 1, "never assert"),
+        ("def f(x): return 0", "for i in []: assert f(i) == i", 0, 1, "never assert"),
+        ("def f(x): return 0", "def near(a): assert a == 1\nf(1)", 0, 1, "never assert"),
+        # Tests in other forms are called.
+        (
+            "def f(x): return 0",
+            "def test_one(): assert f(1) == 1\ndef test_none(): assert f(0) == 0",
+            1,
+            2,
+            "test_one()",
+        ),
+        ("def f(x): return 0", "if __name__ == '__main__': assert f(1) == 1", 0, 1, "AssertionError"),
+        (
+            "def f(x): return 0",
+            "def check(c):\n  if c(0) == 0: return\n  assert c(1) == 1\ncheck(f)",
+            0,
+            1,
+            "never assert",
+        ),
+        ("def f(x): return 0", "def check(c, y=1):\n  assert c(y) == 1\ncheck(f)", 0, 1, "AssertionError"),
+        ("def f(x): return 1", "def check(c, y=1):\n  assert c(y) == 1\n  return True", 1, 1, ""),
+        ("def f(x): return 0", "def f(", 0, 0, "the tests: SyntaxError"),
+        # Lines on any pipe, copies of the process and changed builtins forge nothing.
+        (
+            "import os\nfor fd in range(1, 12):\n  try: os.write(fd, b'x')\n  except OSError: pass\ndef f(x): return 0",
+            "assert f(1) == 1\nassert f(0) == 0",
+            1,
+            2,
+            "f(1) == 1",
+        ),
+        (BLIND, "assert f(1) == 1\nassert f(2) == 2", 0, 2, "f(1) == 1"),
+        (
+            "import os\nside = os.fork()\ndef f(x): return bool(side)",
+            "assert f(1) is True\nassert f(2) is False",
+            1,
+            2,
+            "f(2)",
+        ),
+        (BUILTINS, "assert f(1) == 1", 0, 1, "f(1) == 1"),
+        (
+            "import __main__\nnames = vars(__main__)\ndef f(x):\n  names['tell']('pass')\n  return 0",
+            "assert f(1) == 1",
+            0,
+            1,
+            "",
+        ),
+    ],
+)
+def test_any_failure_of_the_tests_is_a_failure(source: str, tests: str, passed: int, total: int, note: str) -> None:
+    run = run_tests(source, tests, "f", LIMITS)
+    assert (run.passed, run.total) == (passed, total)
+    assert note in run.note
+    assert run.level < 1.0 or passed == total > 0
+
+
 @sandboxed
 def test_generated_code_problems_accept_their_solution_and_refuse_a_stub() -> None:
     for problem in [problem for problem in generate(45) if problem.domain == "code"][::4]:

@@ -277,6 +277,10 @@ CLUES: dict[str, Text] = {
         "{count:.0f} updates lost more than half of the validity; it was {early:.0%} and is {late:.0%}",
         "{count:.0f} 次更新使有效率损失过半；原为 {early:.0%}，现为 {late:.0%}",
     ),
+    "validity-lost-by-updates": Text(
+        "{count:.0f} of {updates:.0f} updates were followed by it, and {others:.0%} of the other steps",
+        "{updates:.0f} 次更新中有 {count:.0f} 次之后如此，其余步骤中为 {others:.0%}",
+    ),
     "validity-lost-often": Text("{share:.0%} of all updates do so", "{share:.0%} 的更新如此"),
     "validity-recovers": Text("validity is back at {late:.0%}", "有效率已恢复到 {late:.0%}"),
 }

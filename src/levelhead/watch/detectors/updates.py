@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from levelhead.watch import stats
 from levelhead.watch.detectors.base import Suspicion, View, index_at, shift_at, unmoved
@@ -86,44 +88,106 @@ class UpdateCollapse:
         n = len(valid)
         if n < 2:
             return
-        collapses = collapses_of(valid)
+        losses = Losses.of(valid, view.series("updates"))
         case = Suspicion("update-collapse")
-        if collapses:
-            late = stats.mean(valid.values[-max(1, n // 5) :])
-            before = max(valid.values[: collapses[0] + 1])
-            lasting = stats.ramp(late / max(before, 1e-9), 0.7, 0.2)
-            fall = max(valid.values[i] - valid.values[i + 1] for i in collapses)
-            # Of few rollouts a batch, validity halves and doubles by chance.
-            plain = max(stats.surety(valid.values, fall, 1), stats.surety(valid.values, before - late, max(1, n // 5)))
-            case.add((2.2 + 3.0 * lasting) * plain, "validity-lost", count=len(collapses), early=before, late=late)
-            case.add(
-                1.5 * stats.ramp(len(collapses) / (n - 1), 0.05, 0.3),
-                "validity-lost-often",
-                share=len(collapses) / (n - 1),
-            )
-            at = collapses[0] + 1
-            if n - at < 2:
-                case.add(-2.0, "few-rows", rows=n - at)
-            case.first_step = valid.steps[at]
-            case.show(valid, *(valid.steps[i] for i in sorted({at - 1, at, min(n - 1, at + 1), n - 1})))
+        late = stats.mean(valid.values[-max(1, n // 5) :])
+        if losses.after_updates:
+            self._lost(case, valid, losses, late)
         else:
             m = stats.edge(n)
-            early, late = stats.mean(valid.values[:m]), stats.mean(valid.values[-m:])
+            early, end = stats.mean(valid.values[:m]), stats.mean(valid.values[-m:])
             if early > 0.2:
-                case.add(4.0 * stats.ramp((early - late) / early, 0.3, 0.8), "validity-fell", early=early, late=late)
-                level = early - 0.3 * (early - late)
+                case.add(4.0 * stats.ramp((early - end) / early, 0.3, 0.8), "validity-fell", early=early, late=end)
+                level = early - 0.3 * (early - end)
                 case.first_step = next((s for s, v in zip(valid.steps, valid.values, strict=True) if v < level), None)
                 case.show(valid, valid.steps[0], valid.steps[-1])
         if case.clues:
-            if late > 0.8:
+            # Validity that comes back only to be lost at the next update has not recovered.
+            if late > 0.8 and losses.surprise < _SURPRISING:
                 case.add(-2.5, "validity-recovers", late=late)
             yield case
 
+    def _lost(self, case: Suspicion, valid: Series, losses: Losses, late: float) -> None:
+        n, hits = len(valid), losses.after_updates
+        before = max(valid.values[: hits[0] + 1])
+        lasting = stats.ramp(late / max(before, 1e-9), 0.7, 0.2)
+        fall = max(valid.values[i] - valid.values[i + 1] for i in hits)
+        # Of few rollouts a batch, validity halves and doubles by chance.
+        plain = max(stats.surety(valid.values, fall, 1), stats.surety(valid.values, before - late, max(1, n // 5)))
+        share = len(hits) / losses.updates
+        # Where it is lost as often without an update, updates are not to blame, unless it never comes back.
+        usual = stats.mean(valid.values[: hits[0] + 1])
+        blame = 1.0
+        if losses.others >= _ENOUGH:
+            blame = max(stats.ramp(losses.surprise, 1.0, 3.0), stats.ramp(late / max(usual, 1e-9), 0.7, 0.2))
+        case.add((2.2 + 3.0 * lasting) * plain * blame, "validity-lost", count=len(hits), early=before, late=late)
+        case.add(1.5 * stats.ramp(share, 0.05, 0.3) * blame, "validity-lost-often", share=share)
+        case.add(
+            5.0 * stats.ramp(losses.surprise, _SURPRISING, 5.0) * stats.ramp(share, 0.1, 0.3),
+            "validity-lost-by-updates",
+            count=len(hits),
+            updates=losses.updates,
+            others=losses.elsewhere,
+        )
+        at = hits[0] + 1
+        if n - at < 2:
+            case.add(-2.0, "few-rows", rows=n - at)
+        case.first_step = valid.steps[at]
+        case.show(valid, *(valid.steps[i] for i in sorted({at - 1, at, min(n - 1, at + 1), n - 1})))
 
-def collapses_of(valid: Series) -> list[int]:
-    """Indices after which validity falls to less than half (from at least 0.2) at the next reading."""
-    pairs = zip(valid.values, valid.values[1:], strict=False)
-    return [i for i, (before, after) in enumerate(pairs) if before >= 0.2 and after < 0.5 * before]
+
+_SURPRISING = 2.5
+"""Standard errors from which losses after updates are no accident."""
+_ENOUGH = 4
+"""Steps without an update that make a comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Readings of validity that are followed by one of less than half, told apart by whether an update lies between.
+
+    Attributes:
+        after_updates: Indices of those with an update between; all of them where the log marks no updates.
+        updates: Updates that could have lost validity.
+        others: Steps without an update that could have.
+        elsewhere: Share of the other readings that are followed by a loss; 0 where there are none.
+        surprise: What the share of updates that lose is above that of the others, in standard errors of the difference
+            under one common share, both with one loss and one keep added (Agresti and Caffo 2000); with too few others,
+            what it is above one half, in standard errors of one half.
+    """
+
+    after_updates: tuple[int, ...]
+    updates: int
+    others: int
+    elsewhere: float
+    surprise: float
+
+    @classmethod
+    def of(cls, valid: Series, updates: Series) -> Losses:
+        """Look at every pair of neighbours of which the first is at least 0.2."""
+        done = [_latest(updates, step) for step in valid.steps]
+        marked = len(set(done)) > 1
+        judged: list[int] = []
+        others: list[int] = []
+        for i in range(len(valid) - 1):
+            if valid.values[i] >= 0.2:
+                (judged if not marked or done[i + 1] > done[i] else others).append(i)
+        lost = {i for i in (*judged, *others) if valid.values[i + 1] < 0.5 * valid.values[i]}
+        hits = tuple(i for i in judged if i in lost)
+        misses = sum(i in lost for i in others)
+        if len(others) < _ENOUGH:
+            surprise = (2 * len(hits) - len(judged)) / math.sqrt(max(len(judged), 1))
+            return cls(hits, len(judged), len(others), misses / max(len(others), 1), surprise)
+        n, m = len(judged) + 2, len(others) + 2
+        here, there = (len(hits) + 1) / n, (misses + 1) / m
+        common = (len(hits) + misses + 2) / (n + m)
+        surprise = (here - there) / math.sqrt(common * (1 - common) * (1 / n + 1 / m))
+        return cls(hits, len(judged), len(others), misses / max(len(others), 1), surprise)
+
+
+def _latest(series: Series, step: float) -> float:
+    at = index_at(series, step)
+    return 0.0 if at is None else series.values[at]
 
 
 class StepTime:

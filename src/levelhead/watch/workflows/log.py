@@ -29,11 +29,71 @@ class Batch:
 
 
 _QUALITY = re.compile(r"DSL质量:\s*fallback=(?P<fallback>True|False)\b.*?\bDSL=(?P<workflow>.*)$")
-_COUNTED_STEP = re.compile(r"\b(?:step|batch|步骤)\s*[:=#]?\s*(?P<step>[0-9]+)\s*/\s*[0-9]+", re.IGNORECASE)
+_COUNTED_STEP = re.compile(r"\b(?:step|batch|步骤)\s*[:=#]?\s*(?P<step>[0-9]+)\s*/\s*(?P<total>[0-9]+)", re.IGNORECASE)
+_HEADLINE = re.compile(r"^(?:\W*|.{0,60}\b(?:INFO|WARNING|DEBUG)\b\W*)(?:step|batch|步骤)", re.IGNORECASE)
 _PLAIN_STEP = re.compile(r"^[^#*\w]*(?:step|batch|步骤|第)\s*[:=#]?\s*(?P<step>[0-9]+)", re.IGNORECASE)
 _TAGS = re.compile(r"</?workflow>|^```[\w-]*$", re.IGNORECASE | re.MULTILINE)
-_UPDATE = "触发梯度更新"
-_NO_UPDATE = re.compile(rf"(?:未|不|没有|跳过)\s*{_UPDATE}")
+_UPDATE = re.compile(r"触发梯度更新|gradient update triggered|optimizer\.step", re.IGNORECASE)
+_NO_UPDATE = re.compile(
+    r"(?:未|不|没有|跳过|\bno|\bnot|\bskip\w*)\s*(?:触发梯度更新|gradient update triggered|optimizer\.step)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """A line that gives the number of a step.
+
+    Attributes:
+        number: The step.
+        total: Steps of the run, where the line gives them (``Step 4/96``).
+        headline: Whether the line begins with it.
+    """
+
+    number: int
+    total: int | None
+    headline: bool
+
+
+def step_mark(line: str) -> StepMark | None:
+    """Return the step that a line of a log gives the number of, if it does."""
+    counted = _COUNTED_STEP.search(line)
+    if counted:
+        return StepMark(int(counted["step"][:15]), int(counted["total"][:15]), _HEADLINE.match(line) is not None)
+    plain = _PLAIN_STEP.search(line)
+    return StepMark(int(plain["step"][:15]), None, True) if plain else None
+
+
+def is_update(line: str) -> bool:
+    """Whether a line of a log says that the optimizer steps."""
+    return _UPDATE.search(line) is not None and _NO_UPDATE.search(line) is None
+
+
+class StepCounter:
+    """Tells the lines that begin a step from others with numbers, such as an answer's own ``Step 1: ...``.
+
+    Where a log numbers its steps as ``Step 4/96``, only numbers with its largest total do, in lines that begin with
+    them also lower ones: the run has gone back to a checkpoint.  Of plain numbers, higher ones do.
+
+    Args:
+        counted: Whether the log is known to number its steps so; found out on the way unless given.
+    """
+
+    def __init__(self, counted: bool = False) -> None:
+        self.number: int | None = None
+        self._total = 0 if counted else -1
+
+    def begins(self, mark: StepMark) -> bool:
+        """Whether the line begins another step; :attr:`number` then is its number."""
+        total = -1 if mark.total is None else mark.total
+        if total < self._total or mark.number == self.number:
+            return False
+        lower = self.number is not None and mark.number < self.number
+        if lower and not (mark.total is not None and mark.headline):
+            return False
+        self._total = total
+        self.number = mark.number
+        return True
 
 
 def is_workflow_log(lines: Iterable[str]) -> bool:
@@ -44,35 +104,30 @@ def is_workflow_log(lines: Iterable[str]) -> bool:
 def read_log(lines: Iterable[str]) -> list[Batch]:
     """Read a text log that reports one ``DSL质量: fallback=..., ops=..., chain=..., DSL=...`` line a rollout.
 
-    A step number, higher than the last one, begins a new batch; where a log numbers its steps as ``Step 4/96``, only
-    such numbers do, because answers of the policy may have lines like ``Step 1: ...``.  A line that says
-    ``触发梯度更新`` marks the batch before it as followed by an optimizer step, and reports after it belong to the next
-    batch.  Everything else is passed over.
+    A line that begins a step (:class:`StepCounter`) begins a batch.  A line that says ``触发梯度更新`` ends the batch
+    before it, as followed by an optimizer step; reports after it belong to the next batch.  Everything else is passed
+    over.
     """
     marks = [mark for mark in map(_mark, lines) if mark is not None]
-    counted = any(isinstance(mark, _Step) and mark.counted for mark in marks)
+    steps = StepCounter(any(isinstance(mark, StepMark) and mark.total is not None for mark in marks))
     batches: list[Batch] = []
-    step: int | None = None
     held: list[str | None] = []
-    updated = False
 
-    def close() -> None:
-        nonlocal held, updated
+    def close(number: int | None, updated: bool) -> None:
         if held:
-            batches.append(Batch(step, tuple(held), updated))
-        held, updated = [], False
+            batches.append(Batch(number, tuple(held), updated))
+        held.clear()
 
     for mark in marks:
         if isinstance(mark, _Report):
-            if updated:
-                close()
             held.append(mark.workflow)
         elif isinstance(mark, _Update):
-            updated = bool(held)
-        elif mark.counted >= counted and (step is None or mark.number > step):
-            close()
-            step = mark.number
-    close()
+            close(steps.number, updated=True)
+        else:
+            number = steps.number
+            if steps.begins(mark):
+                close(number, updated=False)
+    close(steps.number, updated=False)
     return batches
 
 
@@ -86,21 +141,13 @@ class _Update:
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    number: int
-    counted: bool
-
-
-def _mark(line: str) -> _Report | _Update | _Step | None:
+def _mark(line: str) -> _Report | _Update | StepMark | None:
     report = _QUALITY.search(line)
     if report:
         return _Report(None if report["fallback"] == "True" else report["workflow"].strip())
-    if _UPDATE in line:
-        return None if _NO_UPDATE.search(line) else _Update()
-    counted = _COUNTED_STEP.search(line)
-    found = counted or _PLAIN_STEP.search(line)
-    return _Step(int(found["step"]), counted is not None) if found else None
+    if is_update(line):
+        return _Update()
+    return step_mark(line)
 
 
 def batches_of_rollouts(rows: Iterable[Mapping[str, Any]]) -> list[Batch]:

@@ -1,0 +1,44 @@
+"""A switch of the gradient merger is told, and happens where the recipe says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelhead.api import train
+from small_run import events, recipe, steps
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelhead.report.write", lambda _folder: None)
+
+
+def merging(folder: Path, **merge: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Steps and switches of a run that looks at every update."""
+    found = recipe(
+        folder,
+        grpo__updates_per_batch=1,
+        grpo__merge={"monitor_every": 1, "switch_after": 3, "switch_to": "upgrad", **merge},
+    )
+    train({**found, "sft": None}, out=folder / "run")
+    return steps(folder / "run", "grpo"), [e for e in events(folder / "run") if e["code"] == "merge-switched"]
+
+
+def test_a_switch_is_an_event_with_its_cosines_and_the_way_back(tmp_path: Path) -> None:
+    rows, switches = merging(tmp_path, conflict_below=1.0)
+    (switch,) = switches
+    assert (switch["step"], switch["severity"], switch["action"]) == (3, "warning", "adapt")
+    assert "of one and two pull apart" in switch["message"]
+    assert "below 1, for 3 looks in a row): upgrad takes over from the sum" in switch["message"]
+    assert switch["evidence"]["merge/cosine/one/two"] < 1.0
+    assert (switch["evidence"]["from"], switch["evidence"]["to"]) == ("sum", "upgrad")
+    assert "merge/conflict" in rows[0]
+
+
+def test_tasks_conflict_below_the_cosine_that_the_recipe_gives(tmp_path: Path) -> None:
+    rows, switches = merging(tmp_path, conflict_below=-1.0)
+    assert switches == []
+    assert {row["merge/conflict"] for row in rows} == {0.0}
