@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from judged_run import run_with
 from levelhead.api import train
 from levelhead.records import Prompt
 from levelhead.tasks.function.task import FunctionTask
@@ -92,6 +93,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         for name, changes in variants(folder).items():
             train(recipe(folder, **changes), out=folder / name)
             found |= names(folder / name)
+        found |= names(run_with(folder / "judged", "Grade: 7", prompt_price=1.0))
     return found | set(_timings(Collected([], env_s=1.0), 1.0, 2.0, ahead=True))
 
 

@@ -3,60 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
-from levelhead.recipe.judge import Judge
-from levelhead.recipe.load import parse
-from levelhead.records import Prompt, Score
-from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.tasks.judge import JudgedTask
-from levelhead.training.prepare import prepare
-from levelhead.training.run import Run
-from levelhead.training.rundir import RunDir
+from judged_run import run_with
 from levelhead.watch.doctor import examine
 from small_run import events, steps
-
-RECIPE = """
-name: judged
-model:
-  preset: tiny
-  dtype: float32
-  tiny: {hidden_size: 32, layers: 2, heads: 2, kv_heads: 1, intermediate_size: 48, vocab_size: 300, context: 128}
-tasks: [{kind: fairness, name: even, items: 20}]
-grpo: {steps: 3, batch_size: 8, group_size: 4, sampling: {max_new_tokens: 6}}
-eval: {items: 2, final_items: 2, sampling: {max_new_tokens: 4}}
-"""
-
-
-class Even(SingleTurnTask):
-    """Right is an answer with an even number of characters."""
-
-    name = "even"
-
-    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
-        for i in range(6):
-            yield Prompt(f"{split}-{i}", self.name, ({"role": "user", "content": f"question {i}"},))
-
-    def score(self, prompt: Prompt, text: str) -> Score:
-        return Score(-1.0 if len(text) % 2 else 1.0)
-
-
-def run_with(folder: Path, reply: str, *settings: str, **keys: Any) -> Path:
-    async def answer(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, json={"choices": [{"message": {"content": reply}}]})
-
-    section = Judge(base_url="http://judge.test/v1", model="m", attempts=1, rubric="Is it even?", **keys)
-    task = JudgedTask(Even(), "fairness", section, httpx2.MockTransport(answer))
-    setup = prepare(parse(RECIPE, settings, source="judged"), tasks={"even": task})
-    place = RunDir(folder)
-    place.claim(resume=False)
-    assert Run(setup, place).execute() == "done"
-    return folder
 
 
 def test_a_judge_without_grades_is_in_metrics_events_and_diagnosis(tmp_path: Path) -> None:
