@@ -38,8 +38,7 @@ ALWAYS = (
 RUNS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "dual-tiny": (
         13,
-        ("model.tiny={hidden_size: 48, layers: 2, heads: 2, kv_heads: 1, intermediate_size: 96, context: 512}",
-         "tasks.0.items=400", "tasks.1.items=400", "sft.steps=60", "sft.batch_size=12", "grpo.steps=14",
+        ("tasks.0.items=400", "tasks.1.items=400", "sft.steps=30", "sft.batch_size=12", "grpo.steps=14",
          "grpo.batch_size=32", "grpo.sampling.max_new_tokens=40", "eval.sampling.max_new_tokens=40"),
     ),
     "workflow-tiny": (

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-RECIPE = "recipes/dual-tiny.yaml"
+RECIPE = "recipes/dual-constant.yaml"
 
 
 def train(out: Path, *settings: str, resume: bool = False) -> int:

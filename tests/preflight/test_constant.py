@@ -58,7 +58,7 @@ def function(folder: Path, reward: str, answers: Sequence[str], **changes: Any) 
     return found
 
 
-@pytest.mark.parametrize("name", ["dual-tiny"])
+@pytest.mark.parametrize("name", ["dual-constant"])
 def test_the_demo_of_150_supervised_steps_is_warned_of_abstaining(name: str) -> None:
     fairness, faithfulness = checks(load(RECIPES / f"{name}.yaml", [*SMALL, *FEW, "sft.steps=150"]))
     assert faithfulness.name == "rewards/constant/faithfulness"
