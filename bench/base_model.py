@@ -25,6 +25,8 @@ from levelhead.training.rundir import RunDir
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = ROOT / "recipes" / "base-tiny.yaml"
 TARGET = ROOT / "src" / "levelhead" / "models" / "base-tiny"
+LOGGED = 20
+"""Every how many steps the log that is kept has a row."""
 
 CARD = """\
 ---
@@ -60,7 +62,10 @@ def export(policy: Policy, run: Path) -> None:
     TARGET.mkdir(parents=True)
     policy.base.to(torch.bfloat16).save_pretrained(TARGET)
     policy.codec.save(TARGET)
-    shutil.copy(run / "metrics.jsonl", TARGET / "metrics.jsonl")
+    (TARGET / "model.safetensors").chmod(0o644)
+    rows = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    wanted = [row for row in rows if json.loads(row)["stage"] != "sft" or json.loads(row)["step"] % LOGGED == 0]
+    (TARGET / "metrics.jsonl").write_text("".join(wanted), encoding="utf-8")
     summary = json.loads((run / "summary.json").read_text())
     (TARGET / "README.md").write_text(card(policy, summary), encoding="utf-8")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from levelhead.policy.load import load_checkpoint, load_codec, load_policy
+from levelhead.policy.packing import TokenSequence
 from levelhead.recipe.model import Model
 from small_run import TEXTS
 
@@ -74,3 +77,35 @@ def test_a_checkpoint_tokenizes_as_the_policy_that_it_was_saved_from(tmp_path: P
     for text in AWKWARD:
         message = [{"role": "user", "content": text}]
         assert again.codec.render(message) == policy.codec.render(message)
+
+
+def test_the_base_model_that_ships_loads_by_its_preset_and_fits_its_card(tmp_path: Path) -> None:
+    section = Model(preset="base-tiny", dtype="float32")
+    policy = load_policy(section)
+    folder = Path(str(section.source))
+    weights = (folder / "model.safetensors").read_bytes()
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert len(weights) < 8_000_000
+    assert hashlib.sha256(weights).hexdigest() in card
+    assert f"{sum(p.numel() for p in policy.base.parameters()) / 1e6:.2f} million" in card
+    policy.save(tmp_path / "checkpoint")
+    again = load_checkpoint(section, tmp_path / "checkpoint")
+    assert again.codec.render([{"role": "user", "content": "a  b"}]) == policy.codec.render(
+        [{"role": "user", "content": "a  b"}]
+    )
+
+
+def test_the_base_model_quotes_the_sentence_that_answers() -> None:
+    policy = load_policy(Model(preset="base-tiny", dtype="float32"))
+    prompt = "Text: Mira's hat is green. Mira's drum is old.\nQuestion: What is Mira's hat?"
+    answer = "Evidence: Mira's hat is green.\nAnswer: green"
+    wrong = "Evidence: Mira's drum is old.\nAnswer: old"
+    pairs = [policy.codec.demonstration([{"role": "user", "content": prompt}], text) for text in (answer, wrong)]
+    sequences = [TokenSequence(pair.context_ids, pair.completion_ids) for pair in pairs]
+    with torch.no_grad():
+        totals = {
+            index: float(logp.sum())
+            for batch in policy.pack(sequences, 4096)
+            for index, logp in zip(batch.indices, policy.score(batch).logp.split(list(batch.lengths)), strict=True)
+        }
+    assert totals[0] > totals[1] + 2
