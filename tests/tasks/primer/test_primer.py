@@ -92,6 +92,12 @@ def test_right_letters_are_spread_evenly() -> None:
     assert max(letters.values()) < 1.2 * min(letters.values())
 
 
+def test_who_is_the_person_of_the_sentence_with_that_deed() -> None:
+    for item in of_kind("who"):
+        deed = item.prompt.rsplit("Question: Who ", 1)[1].removesuffix("?")
+        assert f"{item.answer.removeprefix('Answer: ')} {deed}." in item.prompt
+
+
 def test_a_letter_question_is_answered_by_the_line_that_names_the_option() -> None:
     for item in of_kind("letter"):
         option = item.prompt.rsplit("Which letter: ", 1)[1]
@@ -146,7 +152,7 @@ def test_splits_are_disjoint_and_questions_of_a_text_follow_each_other(task: Pri
 
 def test_strata_are_the_kinds_of_question(task: PrimerTask) -> None:
     kinds = {task.strata(p)["kind"] for p in task.prompts("train", 0)}
-    assert kinds == {"recall", "choose", "letter", "page", "copy"}
+    assert kinds == {"recall", "who", "letter", "choose", "page", "copy"}
 
 
 def test_the_lexicon_knows_words_that_no_prompt_holds(task: PrimerTask) -> None:
@@ -170,6 +176,6 @@ def test_training_begins_with_copying_then_easy_texts_and_held_out_texts_are_of_
         for _, prompts in itertools.groupby(task.prompts("train", 0), key=lambda p: p.id.split("/")[1])
     ]
     assert set().union(*texts[:50]) == {"copy"}
-    assert set().union(*texts[50:150]) == {"recall", "choose", "copy"}
-    assert set().union(*texts[150:]) == {"recall", "choose", "letter", "page", "copy"}
+    assert set().union(*texts[50:150]) == {"recall", "who", "letter", "copy"}
+    assert set().union(*texts[150:]) == {"recall", "who", "letter", "choose", "page", "copy"}
     assert {p.facts["kind"] for p in task.prompts("eval", 0)} > {"letter", "page"}

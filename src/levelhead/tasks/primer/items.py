@@ -32,18 +32,18 @@ from levelhead.tasks.primer.words import (
     pick,
 )
 
-Kind = Literal["recall", "choose", "letter", "page", "copy"]
+Kind = Literal["recall", "who", "letter", "choose", "page", "copy"]
 Lesson = Literal["copy", "easy", "all"]
 
 _WORDS = (*THINGS, *PLACES, *ADJECTIVES, *COLORS, *ATTRIBUTES, *PEOPLE, *(word for word in COMMON if len(word) > 2))
 VALUES = tuple(word for word in dict.fromkeys(_WORDS) if word not in ("none", "unknown"))
 """What a fact can say; without the words for "nothing"."""
 
-_SHARES: dict[Kind, float] = {"recall": 0.32, "choose": 0.36, "letter": 0.14, "page": 0.12, "copy": 0.06}
+_SHARES: dict[Kind, float] = {"recall": 0.22, "who": 0.18, "letter": 0.14, "choose": 0.3, "page": 0.12, "copy": 0.04}
 _LESSONS: dict[Lesson, tuple[Kind, ...]] = {
     "copy": ("copy",),
-    "easy": ("recall", "choose", "copy"),
-    "all": ("recall", "choose", "letter", "page", "copy"),
+    "easy": ("recall", "who", "letter", "copy"),
+    "all": ("recall", "who", "letter", "choose", "page", "copy"),
 }
 _JUDGED = 0.3
 """Share of the texts about people whose questions ask who did well or badly, in other words than the text's."""
@@ -97,7 +97,7 @@ def make_items(number: int, lesson: Lesson = "all") -> list[PrimerItem]:
     Args:
         number: Which text.
         lesson: ``copy`` words, from which attention learns to look things up; ``easy`` questions in the text's own
-            words; or questions of ``all`` kinds.
+            words that take one step; or questions of ``all`` kinds.
     """
     rng = random.Random(f"levelhead/primer/{number}")
     shares = {kind: _SHARES[kind] for kind in _LESSONS[lesson]}
@@ -106,11 +106,13 @@ def make_items(number: int, lesson: Lesson = "all") -> list[PrimerItem]:
         return [PrimerItem(kind, number, prompt, answer, SYSTEM_PROMPT) for prompt, answer in page_items(rng)]
     if kind == "letter":
         return [PrimerItem(kind, number, prompt, answer) for prompt, answer in _letter(rng)]
+    if kind == "who":
+        return [PrimerItem(kind, number, prompt, answer) for prompt, answer in _who(rng)]
     if kind == "copy":
         words = " ".join(pick(rng, (*VALUES, *NAMES)) for _ in range(rng.randint(3, 12)))
         return [PrimerItem(kind, number, f"Copy: {words}", words)]
     questions, instruction = (
-        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng, lesson == "easy"), CHOOSE_INSTRUCTION)
+        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng), CHOOSE_INSTRUCTION)
     )
     end = "" if rng.random() < _BARE else f"\n{instruction}"
     return [PrimerItem(kind, number, prompt + end, answer) for prompt, answer in questions]
@@ -146,14 +148,24 @@ def _recall(rng: random.Random) -> list[tuple[str, str]]:
     return questions
 
 
-def _choose(rng: random.Random, easy: bool) -> list[tuple[str, str]]:
+def _who(rng: random.Random) -> list[tuple[str, str]]:
+    """Questions about who did something, answered by the person alone: to find how a sentence begins by how it ends."""
+    size = rng.randint(2, 4)
+    people = _several(rng, _person, size)
+    deeds = _several(rng, _deed, size)
+    text = " ".join(f"The {person} {deed}." for person, deed in zip(people, deeds, strict=True))
+    asked = rng.sample(range(size), min(3, size))
+    return [(f"Text: {text}\nQuestion: Who {deeds[i]}?", f"Answer: The {people[i]}") for i in asked]
+
+
+def _choose(rng: random.Random) -> list[tuple[str, str]]:
     """Questions about who did something; the text may not tell."""
     people, named = _people(rng)
     bare = [person if named else f"the {person}" for person in people]
     first, second = rng.sample((0, 1), 2)
     met = [person if named else _indefinite(person) for person in people]
     scene = _capital(rng.choice(_MEETINGS).format(met[first], met[second], pick(rng, PLACES)))
-    judged = not easy and rng.random() < _JUDGED
+    judged = rng.random() < _JUDGED
     if judged:
         deeds, wording = _judged(rng)
     else:
