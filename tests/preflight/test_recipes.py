@@ -11,7 +11,7 @@ from levelhead.lab.faults import FAULTS, inject
 from levelhead.preflight import Report, preflight
 from levelhead.recipe import load
 from levelhead.records import Message, Prompt, Score
-from levelhead.tasks.base import Split, Step
+from levelhead.tasks.base import Split, Step, TaskDefaults
 from levelhead.training.prepare import Setup, prepare
 from preflight_setup import recipe_of
 
@@ -45,7 +45,7 @@ def test_recipe_on_web_pages_passes_every_check() -> None:
     assert not failures(preflight(prepare(load(RECIPES / "browser-tiny.yaml", short))))
 
 
-class Rooms:
+class Rooms(TaskDefaults):
     """Two turns an episode, the first of them remembered; pages repeat, as on the web."""
 
     name = "rooms"

@@ -124,7 +124,7 @@ def test_an_error_of_the_rewards_is_an_event_and_exit_code_3(command: Any, tmp_p
     assert code == 3
     (last,) = [event for event in events(tmp_path / "run") if event["action"] == "stop"]
     assert (last["code"], last["severity"]) == ("rewards", "critical")
-    assert last["evidence"] == {"stage": "grpo", "error": "RewardError"}
+    assert last["evidence"] == {"stage": "grpo", "error": "RewardError", "cause": "reward-function"}
     assert "critical: rewards [stop]: " in err
     assert "critical: rewards, once" in err
 
