@@ -84,6 +84,38 @@ class Math(TaskSection):
     """Items that the built-in generator makes."""
 
 
+PrimerKind = Literal["recall", "who", "letter", "choose", "page", "copy"]
+
+
+class Lesson(Section):
+    """A part of the primer's texts, of some kinds of question."""
+
+    texts: int | None = Field(None, ge=1)
+    """How many texts; all the others unless given."""
+    kinds: dict[PrimerKind, float] = Field(
+        default_factory=lambda: {
+            "recall": 0.2,
+            "who": 0.12,
+            "letter": 0.14,
+            "choose": 0.38,
+            "page": 0.12,
+            "copy": 0.04,
+        },
+        min_length=1,
+    )
+    """Kinds of question and their relative shares of the texts."""
+    judged: float = Field(0.3, ge=0, le=1)
+    """Share of the ``choose`` texts that ask who did well or badly, in other words than the text's."""
+
+    @field_validator("kinds")
+    @classmethod
+    def _shares_are_positive(cls, value: dict[PrimerKind, float]) -> dict[PrimerKind, float]:
+        bad = [kind for kind, share in value.items() if not share > 0]
+        if bad:
+            raise ValueError(f"the share of {bad[0]!r} must be above 0; leave it out instead")
+        return value
+
+
 class Primer(TaskSection):
     """Made-up texts with questions, which teach a policy from random weights to copy, find, quote and choose."""
 
@@ -91,10 +123,14 @@ class Primer(TaskSection):
     """``primer``."""
     items: int = Field(20000, ge=10)
     """Texts that the built-in generator makes, with one to six questions each."""
-    copy_first: int = Field(0, ge=0)
-    """Training begins with this many texts to copy: without them nothing else is learnt for long."""
-    easy_next: int = Field(0, ge=0)
-    """Then come this many easy questions' texts; all kinds of text follow."""
+    lessons: list[Lesson] = Field(default_factory=lambda: [Lesson()], min_length=1)
+    """Training takes these in turn; held-out texts are of the last one."""
+
+    @model_validator(mode="after")
+    def _only_the_last_lesson_is_open(self) -> Self:
+        if any(lesson.texts is None for lesson in self.lessons[:-1]):
+            raise ValueError("lessons: every lesson but the last needs a number of texts")
+        return self
 
 
 class Function(TaskSection):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from levelhead.recipe.tasks import Fairness, Faithfulness, Primer
+from levelhead.recipe.tasks import Fairness, Faithfulness, Lesson, Primer
 from levelhead.records import Prompt
 from levelhead.tasks.base import Task
 from levelhead.tasks.browser.view import SYSTEM_PROMPT
@@ -16,10 +16,10 @@ from levelhead.tasks.faithfulness import FaithfulnessTask
 from levelhead.tasks.primer import PrimerTask
 from levelhead.tasks.primer.items import PrimerItem, make_items
 from levelhead.tasks.primer.pages import page_items
-from levelhead.tasks.primer.words import LEXICON, invent
+from levelhead.tasks.primer.words import DEEDS, LEXICON, invent
 from levelhead.tasks.registry import make_task
 
-ITEMS = [item for number in range(1500) for item in make_items(number)]
+ITEMS = [item for number in range(1500) for item in make_items(number, Lesson())]
 
 
 def of_kind(kind: str) -> list[PrimerItem]:
@@ -38,8 +38,8 @@ def test_it_is_a_task_of_the_registry(task: PrimerTask) -> None:
 
 
 def test_the_same_number_makes_the_same_text_and_another_number_another() -> None:
-    assert make_items(7) == make_items(7)
-    assert len({make_items(n)[0].prompt for n in range(200)}) == 200
+    assert make_items(7, Lesson()) == make_items(7, Lesson())
+    assert len({make_items(n, Lesson())[0].prompt for n in range(200)}) == 200
 
 
 def test_perfect_answers_score_one_and_empty_ones_minus_one(task: PrimerTask) -> None:
@@ -169,13 +169,36 @@ def test_invented_words_are_letters_only() -> None:
     assert all(re.fullmatch("[a-z]+", invent(rng)) for _ in range(200))
 
 
-def test_training_begins_with_copying_then_easy_texts_and_held_out_texts_are_of_all_kinds() -> None:
-    task = PrimerTask(Primer(kind="primer", items=400, copy_first=50, easy_next=100))
+def test_lessons_come_in_turn_and_held_out_texts_are_of_the_last() -> None:
+    first, second = {"texts": 50, "kinds": {"copy": 1}}, {"texts": 100, "kinds": {"recall": 1, "choose": 2}}
+    task = PrimerTask(Primer(kind="primer", items=400, lessons=[first, second, {}]))
     texts = [
         {p.facts["kind"] for p in prompts}
         for _, prompts in itertools.groupby(task.prompts("train", 0), key=lambda p: p.id.split("/")[1])
     ]
     assert set().union(*texts[:50]) == {"copy"}
-    assert set().union(*texts[50:150]) == {"recall", "who", "letter", "copy"}
+    assert set().union(*texts[50:150]) == {"recall", "choose"}
     assert set().union(*texts[150:]) == {"recall", "who", "letter", "choose", "page", "copy"}
     assert {p.facts["kind"] for p in task.prompts("eval", 0)} > {"letter", "page"}
+
+
+@pytest.mark.parametrize(
+    ("lessons", "complaint"),
+    [
+        ([], "at least 1 item"),
+        ([{}, {}], "every lesson but the last needs a number of texts"),
+        ([{"kinds": {"copy": 0}}], "the share of 'copy' must be above 0"),
+        ([{"kinds": {"sing": 1}}], "'recall', 'who', 'letter'"),
+    ],
+)
+def test_lessons_that_cannot_be_are_refused(lessons: list[dict[str, object]], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Primer(kind="primer", lessons=lessons)
+
+
+def test_a_lesson_without_judged_texts_asks_in_the_words_of_the_text() -> None:
+    lesson = Lesson(kinds={"choose": 1}, judged=0)
+    words = {question for name in ("bad_questions", "good_questions") for question in DEEDS[name]}
+    items = [item for n in range(300) for item in make_items(n, lesson)]
+    assert not any(question in item.prompt for item in items for question in words)
+    assert any(question in item.prompt for item in of_kind("choose") for question in words)

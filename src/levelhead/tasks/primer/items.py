@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
+from levelhead.recipe.tasks import Lesson, PrimerKind
 from levelhead.tasks.browser.view import SYSTEM_PROMPT
 from levelhead.tasks.fairness.data import UNKNOWN_PHRASES
 from levelhead.tasks.fairness.scoring import LETTERS
@@ -32,21 +32,10 @@ from levelhead.tasks.primer.words import (
     pick,
 )
 
-Kind = Literal["recall", "who", "letter", "choose", "page", "copy"]
-Lesson = Literal["copy", "easy", "all"]
-
 _WORDS = (*THINGS, *PLACES, *ADJECTIVES, *COLORS, *ATTRIBUTES, *PEOPLE, *(word for word in COMMON if len(word) > 2))
 VALUES = tuple(word for word in dict.fromkeys(_WORDS) if word not in ("none", "unknown"))
 """What a fact can say; without the words for "nothing"."""
 
-_SHARES: dict[Kind, float] = {"recall": 0.22, "who": 0.18, "letter": 0.14, "choose": 0.3, "page": 0.12, "copy": 0.04}
-_LESSONS: dict[Lesson, tuple[Kind, ...]] = {
-    "copy": ("copy",),
-    "easy": ("recall", "who", "letter", "copy"),
-    "all": ("recall", "who", "letter", "choose", "page", "copy"),
-}
-_JUDGED = 0.3
-"""Share of the texts about people whose questions ask who did well or badly, in other words than the text's."""
 _BARE = 0.6
 """Share of the texts whose questions come without the instruction, which a policy needs to read only so often."""
 _UNKNOWN = tuple(phrase[0].upper() + phrase[1:] for phrase in sorted(UNKNOWN_PHRASES))
@@ -84,24 +73,20 @@ class PrimerItem:
         system: The system message, empty for none.
     """
 
-    kind: Kind
+    kind: PrimerKind
     text: int
     prompt: str
     answer: str
     system: str = ""
 
 
-def make_items(number: int, lesson: Lesson = "all") -> list[PrimerItem]:
-    """Make the questions about text ``number``, one to six; the same arguments always give the same ones.
+def make_items(number: int, lesson: Lesson) -> list[PrimerItem]:
+    """Make the questions about text ``number``, one to six, of the kinds of a lesson.
 
-    Args:
-        number: Which text.
-        lesson: ``copy`` words, from which attention learns to look things up; ``easy`` questions in the text's own
-            words that take one step; or questions of ``all`` kinds.
+    The same arguments always give the same questions.
     """
     rng = random.Random(f"levelhead/primer/{number}")
-    shares = {kind: _SHARES[kind] for kind in _LESSONS[lesson]}
-    (kind,) = rng.choices(list(shares), list(shares.values()))
+    (kind,) = rng.choices(list(lesson.kinds), list(lesson.kinds.values()))
     if kind == "page":
         return [PrimerItem(kind, number, prompt, answer, SYSTEM_PROMPT) for prompt, answer in page_items(rng)]
     if kind == "letter":
@@ -112,7 +97,7 @@ def make_items(number: int, lesson: Lesson = "all") -> list[PrimerItem]:
         words = " ".join(pick(rng, (*VALUES, *NAMES)) for _ in range(rng.randint(3, 12)))
         return [PrimerItem(kind, number, f"Copy: {words}", words)]
     questions, instruction = (
-        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng), CHOOSE_INSTRUCTION)
+        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng, lesson.judged), CHOOSE_INSTRUCTION)
     )
     end = "" if rng.random() < _BARE else f"\n{instruction}"
     return [PrimerItem(kind, number, prompt + end, answer) for prompt, answer in questions]
@@ -158,14 +143,14 @@ def _who(rng: random.Random) -> list[tuple[str, str]]:
     return [(f"Text: {text}\nQuestion: Who {deeds[i]}?", f"Answer: The {people[i]}") for i in asked]
 
 
-def _choose(rng: random.Random) -> list[tuple[str, str]]:
+def _choose(rng: random.Random, judged_share: float) -> list[tuple[str, str]]:
     """Questions about who did something; the text may not tell."""
     people, named = _people(rng)
     bare = [person if named else f"the {person}" for person in people]
     first, second = rng.sample((0, 1), 2)
     met = [person if named else _indefinite(person) for person in people]
     scene = _capital(rng.choice(_MEETINGS).format(met[first], met[second], pick(rng, PLACES)))
-    judged = rng.random() < _JUDGED
+    judged = judged_share > 0 and rng.random() < judged_share
     if judged:
         deeds, wording = _judged(rng)
     else:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from levelhead.recipe.tasks import Primer
+from levelhead.recipe.tasks import Lesson, Primer
 from levelhead.records import Message, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.tasks.primer.items import VALUES, Lesson, make_items
+from levelhead.tasks.primer.items import VALUES, make_items
 from levelhead.tasks.primer.words import COMMON, ENDINGS, LEXICON, NAMES
 from levelhead.tasks.splits import in_seed_order, stable_hash
 
@@ -30,7 +31,7 @@ class PrimerTask(SingleTurnTask):
 
     def __init__(self, section: Primer) -> None:
         self.name = section.name or section.kind
-        self._section = section
+        self._lessons = section.lessons
         self._sides: dict[Split, list[int]] = {"train": [], "eval": []}
         for number in range(section.items):
             held_out = stable_hash(f"primer/{number}") < section.eval_fraction
@@ -38,8 +39,10 @@ class PrimerTask(SingleTurnTask):
 
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
         """Yield the split's prompts once, text by text, in an order that depends on the seed alone; lessons in turn."""
-        for place, number in enumerate(in_seed_order(self._sides[split], seed, self.name, split)):
-            for index, item in enumerate(make_items(number, self._lesson(place) if split == "train" else "all")):
+        order = in_seed_order(self._sides[split], seed, self.name, split)
+        lessons = self._in_turn() if split == "train" else itertools.repeat(self._lessons[-1])
+        for number, lesson in zip(order, lessons, strict=False):
+            for index, item in enumerate(make_items(number, lesson)):
                 system: tuple[Message, ...] = ({"role": "system", "content": item.system},) if item.system else ()
                 yield Prompt(
                     id=f"{self.name}/{number}/{index}",
@@ -48,9 +51,11 @@ class PrimerTask(SingleTurnTask):
                     facts={"kind": item.kind, "answer": item.answer},
                 )
 
-    def _lesson(self, place: int) -> Lesson:
-        copying = self._section.copy_first
-        return "copy" if place < copying else "easy" if place < copying + self._section.easy_next else "all"
+    def _in_turn(self) -> Iterator[Lesson]:
+        """Yield the lesson of each text; the last one goes on for ever."""
+        for lesson in self._lessons[:-1]:
+            yield from itertools.repeat(lesson, lesson.texts or 0)
+        yield from itertools.repeat(self._lessons[-1])
 
     def score(self, prompt: Prompt, text: str) -> Score:
         """Score one answer: 1 right, 0 only its last line, -1 otherwise."""
@@ -87,7 +92,7 @@ class PrimerTask(SingleTurnTask):
         Training may begin with thousands of texts to copy, from which a tokenizer would not learn what prompts say.
         """
         for number in self._sides["train"][:_LEXICON_TEXTS]:
-            for item in make_items(number):
+            for item in make_items(number, self._lessons[-1]):
                 yield from filter(None, (item.system, item.prompt, item.answer))
         rng = random.Random("levelhead/primer/lexicon")
         words = tuple(dict.fromkeys((*VALUES, *COMMON, *LEXICON, *NAMES)))
