@@ -1,7 +1,7 @@
 """Make the base model that ships with the package again: ``python bench/base_model.py``.
 
 Trains ``recipes/base-tiny-start.yaml``, then ``recipes/base-tiny.yaml`` from where it ends (or takes the finished runs
-that ``--runs`` names), and writes ``src/levelhead/models/base-tiny``: weights in bfloat16, tokenizer, logs and the card.
+that ``--runs`` names), and writes ``src/levelhead/models/base-tiny``: bfloat16 weights, tokenizer, logs, card.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ their policies can read before they are reinforced. It is no use for anything el
 | architecture | Qwen2, {layers} layers of width {width}, {heads} heads, {vocabulary} tokens |
 | weights | bfloat16, {megabytes:.1f} MB, SHA-256 `{digest}` |
 | data | made-up texts of `src/levelhead/tasks/primer`; no scene, name or fact of the tasks' items is among them |
-| recipes | `base-tiny-start.yaml`, then `base-tiny.yaml`: {steps} SFT steps with Muon, {minutes:.0f} minutes on a core |
+| recipes | `base-tiny-start.yaml`, then `base-tiny.yaml`: {steps} SFT steps, {minutes:.0f} minutes on a core |
 | made by | `python bench/base_model.py` |
 | licence | Apache-2.0, as the package |
 

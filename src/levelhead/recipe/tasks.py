@@ -87,22 +87,23 @@ class Math(TaskSection):
 PrimerKind = Literal["recall", "who", "letter", "choose", "page", "copy"]
 
 
+KINDS: dict[PrimerKind, float] = {
+    "recall": 0.2,
+    "who": 0.12,
+    "letter": 0.14,
+    "choose": 0.38,
+    "page": 0.12,
+    "copy": 0.04,
+}
+"""Shares of the kinds of question in a lesson that names none."""
+
+
 class Lesson(Section):
     """A part of the primer's texts, of some kinds of question."""
 
     texts: int | None = Field(None, ge=1)
     """How many texts; all the others unless given."""
-    kinds: dict[PrimerKind, float] = Field(
-        default_factory=lambda: {
-            "recall": 0.2,
-            "who": 0.12,
-            "letter": 0.14,
-            "choose": 0.38,
-            "page": 0.12,
-            "copy": 0.04,
-        },
-        min_length=1,
-    )
+    kinds: dict[PrimerKind, float] = Field(default_factory=KINDS.copy, min_length=1)
     """Kinds of question and their relative shares of the texts."""
     judged: float = Field(0.3, ge=0, le=1)
     """Share of the ``choose`` texts that ask who did well or badly, in other words than the text's."""
