@@ -1,7 +1,7 @@
 """Make the base model that ships with the package again: ``python bench/base_model.py``.
 
-Trains ``recipes/base-tiny-start.yaml``, then ``recipes/base-tiny.yaml`` from where it ends (or takes the finished runs
-that ``--runs`` names), and writes ``src/levelhead/models/base-tiny``: bfloat16 weights, tokenizer, logs, card.
+Trains ``recipes/base-tiny.yaml`` (or takes the finished run that ``--run`` names) and writes
+``src/levelhead/models/base-tiny``: weights in bfloat16, tokenizer, the run's log and the model card.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -20,12 +18,11 @@ from levelhead.api import train
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.recipe import load
-from levelhead.recipe.model import Model
 from levelhead.training.run import newest_checkpoint
 from levelhead.training.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[1]
-RECIPES = [ROOT / "recipes" / f"{name}.yaml" for name in ("base-tiny-start", "base-tiny")]
+RECIPE = ROOT / "recipes" / "base-tiny.yaml"
 TARGET = ROOT / "src" / "levelhead" / "models" / "base-tiny"
 LOGGED = 20
 """Every how many steps the log that is kept has a row."""
@@ -46,7 +43,7 @@ their policies can read before they are reinforced. It is no use for anything el
 | architecture | Qwen2, {layers} layers of width {width}, {heads} heads, {vocabulary} tokens |
 | weights | bfloat16, {megabytes:.1f} MB, SHA-256 `{digest}` |
 | data | made-up texts of `src/levelhead/tasks/primer`; no scene, name or fact of the tasks' items is among them |
-| recipes | `base-tiny-start.yaml`, then `base-tiny.yaml`: {steps} SFT steps, {minutes:.0f} minutes on a core |
+| recipe | `recipes/base-tiny.yaml`: {steps} SFT steps with Muon, {minutes:.0f} minutes on a core |
 | made by | `python bench/base_model.py` |
 | licence | Apache-2.0, as the package |
 
@@ -58,25 +55,24 @@ Share of held-out questions answered exactly (greedy), {items} of them:
 """
 
 
-def export(policy: Policy, runs: Sequence[Path]) -> None:
-    """Write weights, tokenizer, logs and card."""
+def export(policy: Policy, run: Path) -> None:
+    """Write weights, tokenizer, log and card."""
     shutil.rmtree(TARGET, ignore_errors=True)
     TARGET.mkdir(parents=True)
     policy.base.to(torch.bfloat16).save_pretrained(TARGET)
     policy.codec.save(TARGET)
     (TARGET / "model.safetensors").chmod(0o644)
-    for number, run in enumerate(runs, start=1):
-        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        lines = [json.dumps(row) for row in rows if row["stage"] != "sft" or row["step"] % LOGGED == 0]
-        (TARGET / f"metrics-{number}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (TARGET / "README.md").write_text(card(policy, runs), encoding="utf-8")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = [json.dumps(row) for row in rows if row["stage"] != "sft" or row["step"] % LOGGED == 0]
+    (TARGET / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (TARGET / "README.md").write_text(card(policy, run), encoding="utf-8")
 
 
-def card(policy: Policy, runs: Sequence[Path]) -> str:
-    """The model card, with the figures of the last run."""
-    summaries = [json.loads((run / "summary.json").read_text()) for run in runs]
-    config = policy.base.config
-    result = summaries[-1]["tasks"]["primer"]["sft"]
+def card(policy: Policy, run: Path) -> str:
+    """The model card, with the figures of the run."""
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    recipe, config = load(RECIPE), policy.base.config
+    result = summary["tasks"]["primer"]["sft"]
     metrics = result["metrics"]
     kinds = sorted(name.removeprefix("exact_match/") for name in metrics if name.startswith("exact_match/"))
     rows = [f"| {kind} | {metrics[f'exact_match/{kind}']:.1%} | {metrics[f'accuracy/{kind}']:.1%} |" for kind in kinds]
@@ -89,27 +85,25 @@ def card(policy: Policy, runs: Sequence[Path]) -> str:
         vocabulary=config.vocab_size,
         megabytes=len(weights) / 1e6,
         digest=hashlib.sha256(weights).hexdigest(),
-        steps=sum(recipe.sft.steps for recipe in map(load, RECIPES) if recipe.sft),
-        minutes=sum(summary["seconds"] for summary in summaries) / 60,
+        steps=recipe.sft.steps if recipe.sft else 0,
+        minutes=summary["seconds"] / 60,
         items=result["n"],
         rows="\n".join([*rows, f"| all | {metrics['exact_match']:.1%} | {metrics['accuracy']:.1%} |"]),
     )
 
 
 def main() -> None:
-    """Train unless runs are given, then export."""
+    """Train unless a run is given, then export."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=Path, nargs=2, default=None, help="Two finished runs, instead of training.")
-    runs = parser.parse_args().runs
-    if runs is None:
-        os.chdir(ROOT)  # the second recipe names the first one's checkpoint from here
-        runs = [Path("runs") / path.stem for path in RECIPES]
-        for path, run in zip(RECIPES, runs, strict=True):
-            train(load(path), out=run)
-    checkpoint = newest_checkpoint(RunDir(runs[-1]))
+    parser.add_argument("--run", type=Path, default=None, help="A finished run, instead of training.")
+    run = parser.parse_args().run
+    if run is None:
+        run = ROOT / "runs" / "base-tiny"
+        train(load(RECIPE), out=run)
+    checkpoint = newest_checkpoint(RunDir(run))
     if checkpoint is None:
-        raise SystemExit(f"{runs[-1]}: holds no checkpoint")
-    export(load_checkpoint(Model(name=str(checkpoint), dtype="float32"), checkpoint), runs)
+        raise SystemExit(f"{run}: holds no checkpoint")
+    export(load_checkpoint(load(RECIPE).model, checkpoint), run)
     print(TARGET)
 
 
