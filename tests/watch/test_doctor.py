@@ -210,12 +210,18 @@ def test_a_folder_without_a_log_cannot_be_followed(tmp_path: Path) -> None:
         next(following.follow(tmp_path, every=0, idle=lambda: False))
 
 
+DEVELOPED_ON = (3, 7, 8, 9, 12, 13, 20, 21, 22, 25, 26, 27, 28, 33, 34, 35, 42, 45, 46, 65, 67, 70)
+"""Numbers of the labelled logs that the rules were made with; `bench/doctor_accuracy.py` measures the others too."""
+
+
 @pytest.mark.data
 @pytest.mark.skipif(not DATA.is_dir(), reason="the labelled logs are not at ../shared/data/doctor")
 def test_real_logs_of_known_cause() -> None:
     """On the logs it was developed on the doctor finds what was established, and calls no healthy run sick."""
     wrong = []
     for folder in sorted(p.parent for p in DATA.glob("*/label.json")):
+        if int(folder.name.partition("-")[0]) not in DEVELOPED_ON:
+            continue
         label = json.loads((folder / "label.json").read_text(encoding="utf-8"))
         report = examine(next(p for p in folder.iterdir() if p.name.startswith("log")))
         grave = [f.code for f in report.diagnosis.findings if f.severity != "info"]
