@@ -47,7 +47,7 @@ their policies can read before they are reinforced. It is no use for anything el
 | made by | `python bench/base_model.py` |
 | licence | Apache-2.0, as the package |
 
-Share of held-out questions answered exactly (greedy), {items} of them:
+Share of held-out questions answered exactly (greedy, by the float32 weights before rounding), {items} of them:
 
 | kind | exact | last line right |
 |---|---|---|
