@@ -16,7 +16,8 @@ from levelhead.errors import InputError, RewardError
 from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.tasks.base import Answer
-from levelhead.tasks.endpoint import BudgetError, ChatClient, EndpointError, ReplyCache, Usage
+from levelhead.tasks.endpoint import BudgetError, ChatClient, EndpointError, ReplyCache
+from levelhead.tasks.metering import Usage
 from levelhead.tasks.workflow import WorkflowTask
 from levelhead.tasks.workflow.endpoint import EndpointRunner
 from levelhead.tasks.workflow.endpoint.operators import Draft, most_agreed
