@@ -52,7 +52,7 @@ class Connection:
             time.sleep(pause_s)
 
 
-Behaviour = Callable[[Connection], None]
+Behaviour = Callable[[Connection], object]
 
 
 @dataclass(slots=True)
