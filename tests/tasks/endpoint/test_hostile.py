@@ -6,7 +6,9 @@ import asyncio
 import gzip
 import itertools
 import json
+import random
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +18,9 @@ from hostile_server import Behaviour, Connection, HostileServer, completion, ser
 from levelhead.errors import InputError
 from levelhead.recipe.judge import Judge
 from levelhead.tasks.endpoint import ChatClient, EndpointError, Reply, ReplyCache, all_of
-from levelhead.tasks.endpoint.exchange import BYTES_A_TOKEN, BYTES_BESIDE_TEXT
+from levelhead.tasks.endpoint.errors import FailedAttemptError
+from levelhead.tasks.endpoint.exchange import BYTES_A_TOKEN, BYTES_BESIDE_TEXT, Exchange
+from levelhead.tasks.endpoint.wire import NoCompletionError, read_reply
 from levelhead.tasks.metering import Usage
 
 KIB, MIB = 1024, 1024 * 1024
@@ -292,6 +296,60 @@ def test_an_endpoint_that_comes_and_goes_fills_no_list_of_news() -> None:
     assert len(news) == 17
     assert news[-1] == "64 more lines like these"
     assert (usage.calls, usage.retries, usage.take_news()) == (40, 40, [])
+
+
+PIECES = (
+    *(b"HTTP/1.1 200 OK\r\n", b"HTTP/1.0 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 204 No Content\r\n"),
+    *(
+        b"HTTP/1.1 500 Oops\r\n",
+        b"HTTP/1.1 429 No\r\n",
+        b"HTTP/1.1 302 Found\r\n",
+        b"HTTP/9.9 999 \xff\r\n",
+        b"ICY 200\r\n",
+    ),
+    *(b"Content-Length: 0\r\n", b"Content-Length: 9\r\n", b"Content-Length: 99999999999999999999\r\n"),
+    *(b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: gzip, chunked\r\n", b"Connection: keep-alive\r\n"),
+    *(b"Content-Encoding: gzip\r\n", b"Content-Encoding: deflate\r\n", b"Content-Encoding: zstd\r\n"),
+    *(b"Content-Type: text/html; charset=zlib\r\n", b"Content-Type: application/json; charset=utf-7\r\n"),
+    *(b"Retry-After: 0\r\n", b"Location: http://127.0.0.1:1/\r\n", b"Location: //[\r\n", b"Set-Cookie: a=b\r\n"),
+    *(b"X: \x00\r\n", b" folded\r\n", b"\xc3\xa9: 1\r\n", b": none\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r"),
+    *(b"ffffffffffffffff\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", b"-1\r\n", b"{}", b"[" * 5000, b"\xff\xfe", b"null"),
+    *(completion(), gzip.compress(completion()), zlib.compress(completion()), completion()[:40]),
+)
+
+
+def test_any_answer_at_all_is_a_reply_a_failed_attempt_or_a_refusal() -> None:
+    """Four hundred answers put together at random: one request each, and no other exception than the documented."""
+    rng, ends = random.Random(0), Counter[str]()
+    answers: list[bytes] = []
+    for i in range(400):
+        head = [PIECES[rng.choice([0, 0, 0, 1, 1, 1, 2, 3, 6])], rng.choice(PIECES[10:20]), b"\r\n"] if i % 2 else []
+        rest = rng.choices(PIECES[-4:], k=1) if i % 4 == 1 else rng.choices(PIECES, k=rng.randint(1, 6))
+        answers.append(b"".join([*head, *rest]))
+
+    async def one(exchange: Exchange, body: bytes) -> str:
+        try:
+            response = await exchange.post("chat/completions", body)
+            if not response.good:
+                return "refusal"
+            read_reply(response.body, {"messages": [], "max_tokens": 16}).text.encode()
+        except FailedAttemptError as error:
+            return f"failed: {error}"
+        except NoCompletionError as error:
+            return f"unreadable: {error}"
+        return "reply"
+
+    async def every(server: HostileServer) -> None:
+        async with Exchange(section(server), "judge") as exchange:
+            for i in range(len(answers)):
+                end = await one(exchange, str(i).encode())
+                assert end.isprintable(), end
+                ends[end.partition(":")[0]] += 1
+
+    with serving(lambda one: one.write(answers[int(one.body)])) as server:
+        asyncio.run(every(server))
+    assert server.requests <= ends.total() == 400
+    assert min(ends[end] for end in ("reply", "refusal", "failed", "unreadable")) > 5, ends
 
 
 def test_lone_surrogates_neither_leave_nor_enter(tmp_path: Path) -> None:
