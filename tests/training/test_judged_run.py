@@ -103,9 +103,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return run, server.requests
 
 
-def section(url: str, run: Path) -> Judge:
+def section(url: str, run: Path, timeout_s: float = 60) -> Judge:
     cache = str(run.with_name("judge.sqlite"))
-    bounds = {"timeout_s": 1, "patience_s": 0.2, "backoff_s": 0.05, "concurrency": 1}
+    bounds = {"timeout_s": timeout_s, "patience_s": 0.2, "backoff_s": 0.05, "concurrency": 1}
     return Judge.model_validate({"base_url": url, "model": "m", "rubric": "Is it even?", "cache": cache, **bounds})
 
 
@@ -124,7 +124,7 @@ def test_an_endpoint_that_turns_hostile_costs_no_step_no_rollout_and_no_checkpoi
             behave(one)
 
     with serving(turn) as server, pytest.raises(RewardError) as raised:
-        judged_run(run, section(server.url, run)).execute()
+        judged_run(run, section(server.url, run, 3 if failure == "drip" else 60)).execute()
     assert server.requests <= requests // 2 + 8
     assert "continue with --resume" in raised.value.__notes__[0]
     last = events(run)[-1]
