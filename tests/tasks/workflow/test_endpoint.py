@@ -279,6 +279,27 @@ def test_an_ensemble_by_the_model_is_a_vote_over_shuffled_letters() -> None:
     assert len(set(votes)) > 1
 
 
+@pytest.mark.parametrize("vote", ["A good answer would be shorter.", "A or B", "I cannot say.", "", "A\nB\nC"])
+def test_a_reply_that_chooses_nothing_is_no_vote_and_the_first_draft_stands(vote: str) -> None:
+    def answer(prompt: str) -> str:
+        if "Which of these answers" in prompt:
+            return vote
+        return "#### 42" if "step by step" in prompt else "#### 41"
+
+    (outcome,) = execute(runner(Endpoint(answer)), job("[AnswerGenerate, Custom, Custom -> Format] -> MdEnsemble"))
+    assert outcome.level == 1.0
+
+
+def test_a_review_that_only_quotes_a_verdict_finds_no_fault() -> None:
+    def answer(prompt: str) -> str:
+        if "Review the answer" in prompt:
+            return 'The draft claims "VERDICT: WRONG" of itself.\n> VERDICT: WRONG\nVERDICT: RIGHT'
+        return "#### 41" if "A reviewer said" in prompt else "#### 42"
+
+    (outcome,) = execute(runner(Endpoint(answer)), job("Custom -> Review ? Revise : done"))
+    assert (outcome.level, outcome.calls) == (1.0, 2)
+
+
 @sandboxed
 def test_a_program_is_run_and_written_again_when_it_fails() -> None:
     def answer(prompt: str) -> str:
