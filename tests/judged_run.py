@@ -14,7 +14,7 @@ from levelhead.records import Prompt, Score
 from levelhead.tasks.base import SingleTurnTask, Split
 from levelhead.tasks.judge import JudgedTask
 from levelhead.training.prepare import prepare
-from levelhead.training.run import Run
+from levelhead.training.run import Run, newest_checkpoint
 from levelhead.training.rundir import RunDir
 
 RECIPE = """
@@ -47,9 +47,21 @@ def run_with(folder: Path, reply: str, *settings: str, **keys: Any) -> Path:
         return httpx2.Response(200, json={"choices": [{"message": {"content": reply}}]})
 
     section = Judge(base_url="http://judge.test/v1", model="m", attempts=1, rubric="Is it even?", **keys)
-    task = JudgedTask(Even(), "fairness", section, httpx2.MockTransport(answer))
-    setup = prepare(parse(RECIPE, settings, source="judged"), tasks={"even": task})
-    place = RunDir(folder)
-    place.claim(resume=False)
-    assert Run(setup, place).execute() == "done"
+    assert judged_run(folder, section, *settings, transport=httpx2.MockTransport(answer)).execute() == "done"
     return folder
+
+
+def judged_run(
+    folder: Path,
+    section: Judge,
+    *settings: str,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    resume: bool = False,
+) -> Run:
+    """A run that is ready to be executed."""
+    task = JudgedTask(Even(), "fairness", section, transport)
+    place = RunDir(folder)
+    checkpoint = newest_checkpoint(place) if resume else None
+    setup = prepare(parse(RECIPE, settings, source="judged"), checkpoint=checkpoint, tasks={"even": task})
+    place.claim(resume=resume)
+    return Run(setup, place, resume=resume)
