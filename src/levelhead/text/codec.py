@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
 from levelhead.records import Message
+from levelhead.text import fingerprint
 from levelhead.text.encoder import Encoder
 from levelhead.text.rendered import Rendered
 from levelhead.text.spans import Layout, Span, common_prefix, locate
@@ -183,8 +184,12 @@ class Codec:
         return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def save(self, folder: str | Path) -> None:
-        """Write the tokenizer, chat template included, as ``AutoTokenizer.from_pretrained`` reads it."""
+        """Write the tokenizer, chat template included, as ``AutoTokenizer.from_pretrained`` reads it.
+
+        A fingerprint is written beside it (:mod:`levelhead.text.fingerprint`).
+        """
         self.tokenizer.save_pretrained(str(folder))
+        fingerprint.write(self, Path(folder))
 
     def _reply(
         self, messages: Sequence[Message], answer: Message, prompt: Rendered, tools: Sequence[Tool] | None
