@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from transformers import (
     AutoConfig,
@@ -22,7 +23,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from levelhead.errors import InputError
-from levelhead.policy import hub
+from levelhead.policy import hub, manifest
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.recipe.model import Lora, Model
 from levelhead.text.codec import Codec
@@ -65,10 +66,11 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
     """Build the policy whose weights (or adapter) a checkpoint holds.
 
     Raises:
-        InputError: The folder is no checkpoint, or one of another model.
+        InputError: The folder is no checkpoint, a damaged one, or one of another model.
     """
     device = resolve_device(section.device)
     compute = resolve_dtype(section.dtype, device)
+    manifest.check(folder)
     adapter = (folder / "adapter_config.json").is_file()
     if adapter != (section.lora is not None):
         kind = "an adapter" if adapter else "whole weights"
@@ -81,11 +83,15 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
         torch.manual_seed(seed)
         base = _tiny(section, codec) if section.preset == "tiny" else _pretrained(section, compute, True)
         return _finish(section, base.to(device), codec, compute, seed, folder)  # type: ignore[arg-type]
-    model = _quiet(
-        lambda: AutoModelForCausalLM.from_pretrained(
-            str(folder), dtype=torch.float32, attn_implementation=section.attention
+    try:
+        model = _quiet(
+            lambda: AutoModelForCausalLM.from_pretrained(
+                str(folder), dtype=torch.float32, attn_implementation=section.attention
+            )
         )
-    )
+    except (OSError, ValueError, LookupError, SafetensorError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{folder}: its weights cannot be loaded: {reason}") from None
     _same_shape(section, model, folder)
     return _finish(section, model.to(device), codec, compute, seed)
 
@@ -236,6 +242,8 @@ def _tiny(section: Model, codec: Codec) -> PreTrainedModel:
 
 def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrainedModel:
     name = str(section.source)
+    if weights and Path(name).is_dir():
+        manifest.check(Path(name), "*.safetensors")
     common: dict[str, Any] = {"revision": section.revision, "trust_remote_code": section.trust_remote_code}
 
     def build() -> Any:
