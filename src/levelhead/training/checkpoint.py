@@ -194,6 +194,8 @@ def read_state(folder: Path) -> State:
     try:
         return State(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
+        if folder in step_folders(folder.parent):
+            raise DamagedError(folder, STATE, "it is missing") from None
         raise InputError(f"{folder}: no checkpoint (it has no {STATE})") from None
     except (OSError, ValueError, TypeError) as error:
         raise DamagedError(folder, STATE, f"it cannot be read: {error}") from None

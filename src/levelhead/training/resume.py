@@ -185,12 +185,12 @@ def _coefficients(trainer: GrpoTrainer, saved: Mapping[str, Any], plan: Resumpti
 
 
 def _refuse_impossible(folder: RunDir, plan: Resumption, state: State) -> None:
-    reasons = {change: reason for change in plan.applied if (reason := _impossible(change, state))}
+    reasons = [(change, reason) for change in plan.applied if (reason := _impossible(change, state))]
     if not reasons and state.stage == "grpo" and state.step and _lacks_reference(folder, plan):
         kl = [c for c in plan.applied if fnmatch(c.key, "grpo.kl*") or fnmatch(c.key, "tasks.*.kl*")]
-        reasons = dict.fromkeys(kl, "the run has kept no reference to measure it from")
+        reasons = [(change, "the run has kept no reference to measure it from") for change in kl]
     if reasons:
-        listed = "; ".join(f"{change}: {reason}" for change, reason in list(reasons.items())[:MOST_SHOWN])
+        listed = "; ".join(f"{change}: {reason}" for change, reason in reasons[:MOST_SHOWN])
         raise InputError(
             f"{folder.path}: this cannot change on the way: {listed}. Put it back, or begin a new run with --out"
         )
