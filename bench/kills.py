@@ -168,7 +168,10 @@ def timeless(value: Any) -> Any:
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Tensors (as bytes) and numbers of a nested state, by name."""
     if isinstance(value, torch.Tensor):
-        yield name, (str(value.dtype), tuple(value.shape), value.contiguous().view(torch.uint8).numpy().tobytes())
+        yield (
+            name,
+            (str(value.dtype), tuple(value.shape), value.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()),
+        )
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from leaves(item, f"{name}.{key}")
