@@ -84,6 +84,14 @@ def test_a_checkpoint_tokenizes_as_the_policy_that_it_was_saved_from(tmp_path: P
         assert again.codec.render(message) == policy.codec.render(message)
 
 
+def test_a_tokenizer_that_is_loaded_and_saved_again_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    section = Model(preset="tiny", tiny=TINY)
+    load_policy(section, texts=TEXTS).save(tmp_path / "first")
+    load_checkpoint(section, tmp_path / "first").save(tmp_path / "second")
+    for path in (tmp_path / "first").iterdir():
+        assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes(), path.name
+
+
 def own_splitting() -> Qwen2Tokenizer:
     """A tokenizer of a class that sets up its own pre-tokenizer when it is loaded, with another one."""
     backend = train_tokenizer(TEXTS, 300)

@@ -75,7 +75,9 @@ def test_a_number_that_another_process_has_now_holds_nothing(tmp_path: Path, oth
 
 def test_what_was_before_the_machine_was_started_holds_nothing(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
     held_by(tmp_path, replace(of(other), boot="another boot"))
+    (tmp_path / f".{FILE}.1.tmp").write_text("of a process that was killed while it wrote it", encoding="utf-8")
     RunLock(tmp_path).release()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_machine_is_never_judged(tmp_path: Path) -> None:

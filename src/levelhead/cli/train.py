@@ -53,9 +53,14 @@ def train(
         found = dry_run(resolved)
         typer.echo(json.dumps(found) if as_json else "\n".join(f"{k}: {v}" for k, v in found.items()))
         return
-    changes = [key.strip() for keys in accept or () for key in keys.split(",") if key.strip()]
+    changes = keys_of(accept)
     resumed = {"resume_from": start, "accept_changes": changes} if start or changes else {}
     run(resolved, out, resume, as_json, check=False if no_check else None, **resumed)
+
+
+def keys_of(accept: list[str] | None) -> list[str]:
+    """Return the keys that ``--accept-changes`` names, which may be repeated and separated by commas."""
+    return [key.strip() for keys in accept or () for key in keys.split(",") if key.strip()]
 
 
 def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool | None = None, **resumed: Any) -> None:

@@ -19,6 +19,9 @@ from levelhead.text.spans import Layout, Span, common_prefix, locate
 from levelhead.text.stops import Judgement, judge, stop_tokens
 from levelhead.text.template import ChatTemplate, Tool
 
+_OF_THE_LOADING = ("is_local", "local_files_only")
+"""What transformers notes in a tokenizer of how it was loaded; saved, it would tell a resumed run's from the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
@@ -188,6 +191,8 @@ class Codec:
 
         A fingerprint is written beside it (:mod:`levelhead.text.fingerprint`).
         """
+        for name in _OF_THE_LOADING:
+            self.tokenizer.init_kwargs.pop(name, None)
         self.tokenizer.save_pretrained(str(folder))
         fingerprint.write(self, Path(folder))
 

@@ -90,10 +90,13 @@ class Checkpoints:
         """
         name = f"step-{self._offset[state.stage] + state.step:06d}"
         target = self._write(name, policy, state, optimizer)
-        steps = self.steps()
-        for old in steps[: -self._keep_last]:
-            shutil.rmtree(old, ignore_errors=True)
+        self.prune()
         return target
+
+    def prune(self) -> None:
+        """Drop the oldest step checkpoints, and what is left of one whose removal was cut short."""
+        for old in self.steps()[: -self._keep_last]:
+            shutil.rmtree(old, ignore_errors=True)
 
     def save_best(self, policy: Policy, state: State) -> None:
         """Write the weights of the best policy so far."""

@@ -99,6 +99,8 @@ class RunLock:
             refuse_held(self._path.parent)
             self.taken_from = _read(self._path)
             self._path.unlink()
+        for left in self._path.parent.glob(f".{FILE}.*.tmp"):
+            left.unlink()
         draft = self._path.with_name(f".{FILE}.{self._me.pid}.tmp")
         draft.write_text(json.dumps(asdict(self._me), indent=1) + "\n", encoding="utf-8")
         try:

@@ -353,6 +353,7 @@ class Run:
             raise InputError(f"{checkpoint}: a checkpoint of another model; resume with the recipe that began the run")
         training = read_training(checkpoint, self.policy.device)
         self._plan.set_aside(self.checkpoints)
+        self.checkpoints.prune()
         self.state = state
         section = self.stages.get(state.stage)  # type: ignore[call-overload]
         if state.done and section is not None and state.step < section.steps:
