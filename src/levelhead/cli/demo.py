@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,4 +33,5 @@ def demo(
         raise InputError(f"{name}: the recipe that ships with the package is missing; install it again")
     recipe = parse(packaged.read_text(encoding="utf-8"), overrides or [], source=name)
     resume, changes = (out / "recipe.yaml").is_file(), keys_of(accept)
-    run(recipe, out, resume, as_json, **({"accept_changes": changes} if resume and changes else {}))
+    accepted: dict[str, Any] = {"accept_changes": changes} if resume and changes else {}
+    run(recipe, out, resume, as_json, **accepted)
