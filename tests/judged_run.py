@@ -14,6 +14,7 @@ from levelhead.records import Prompt, Score
 from levelhead.tasks.base import SingleTurnTask, Split
 from levelhead.tasks.judge import JudgedTask
 from levelhead.training.prepare import prepare
+from levelhead.training.resume import plan_resumption
 from levelhead.training.run import Run
 from levelhead.training.rundir import RunDir
 
@@ -47,9 +48,22 @@ def run_with(folder: Path, reply: str, *settings: str, **keys: Any) -> Path:
         return httpx2.Response(200, json={"choices": [{"message": {"content": reply}}]})
 
     section = Judge(base_url="http://judge.test/v1", model="m", attempts=1, rubric="Is it even?", **keys)
-    task = JudgedTask(Even(), "fairness", section, httpx2.MockTransport(answer))
-    setup = prepare(parse(RECIPE, settings, source="judged"), tasks={"even": task})
-    place = RunDir(folder)
-    place.claim(resume=False)
-    assert Run(setup, place).execute() == "done"
+    assert judged_run(folder, section, *settings, transport=httpx2.MockTransport(answer)).execute() == "done"
     return folder
+
+
+def judged_run(
+    folder: Path,
+    section: Judge,
+    *settings: str,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    resume: bool = False,
+) -> Run:
+    """A run that is ready to be executed."""
+    task = JudgedTask(Even(), "fairness", section, transport)
+    place = RunDir(folder)
+    recipe = parse(RECIPE, settings, source="judged")
+    plan = plan_resumption(place, recipe) if resume else None
+    setup = prepare(recipe, checkpoint=plan.checkpoint if plan else None, tasks={"even": task})
+    place.claim(resume=resume)
+    return Run(setup, place, resumption=plan)

@@ -21,11 +21,12 @@ class Endpoint(Section):
     concurrency: int = Field(8, ge=1)
     """Calls under way at once."""
     timeout_s: float = Field(120.0, gt=0)
-    """Longest wait for one reply."""
+    """Longest time for one attempt at a call, from connecting to the last byte of the reply."""
     backoff_s: float = Field(1.0, gt=0)
-    """Wait before the first retry; doubled, up to 30 s, with every further one."""
+    """Wait before the first retry; doubled, up to 30 s, with every further one, and cut at random by up to a half."""
     patience_s: float = Field(600.0, ge=0)
-    """How long a call is retried while the endpoint is down or busy, before the run stops."""
+    """How long calls are retried while the endpoint is down or busy, before the run stops; four times as long where
+    it is one call alone that gets no reply."""
     max_calls: int | None = Field(None, ge=1)
     """Budget in calls; the run stops cleanly once it is used up."""
     max_total_tokens: int | None = Field(None, ge=1)

@@ -84,16 +84,22 @@ class Math(TaskSection):
     """Items that the built-in generator makes."""
 
 
-PrimerKind = Literal["recall", "who", "letter", "choose", "page", "copy"]
+PrimerKind = Literal[
+    "copy", "pairs", "trace", "facts", "letters", "numbers", "recall", "who", "letter", "choose", "page"
+]
 
 
 KINDS: dict[PrimerKind, float] = {
-    "recall": 0.2,
-    "who": 0.12,
-    "letter": 0.14,
-    "choose": 0.38,
+    "copy": 0.03,
+    "trace": 0.06,
+    "facts": 0.1,
+    "letters": 0.03,
+    "numbers": 0.09,
+    "recall": 0.18,
+    "who": 0.14,
+    "letter": 0.03,
+    "choose": 0.22,
     "page": 0.12,
-    "copy": 0.04,
 }
 """Shares of the kinds of question in a lesson that names none."""
 
@@ -105,6 +111,9 @@ class Lesson(Section):
     """How many texts; all the others unless given."""
     kinds: dict[PrimerKind, float] = Field(default_factory=KINDS.copy, min_length=1)
     """Kinds of question and their relative shares of the texts."""
+    people: Literal["names", "anyone"] = "anyone"
+    """Whom the texts of ``trace`` and ``who`` are about: first ``names``, one word right before what they did, or
+    ``anyone`` (``the poor guest``)."""
     judged: float = Field(0.3, ge=0, le=1)
     """Share of the ``choose`` texts that ask who did well or badly, in other words than the text's."""
 

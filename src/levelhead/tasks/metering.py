@@ -1,53 +1,106 @@
-"""What judges have done and cost, step by step."""
+"""What calls to models have cost, and what judges have done with them, step by step."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, runtime_checkable
+
+NEWS = 16
+"""Lines of news that are kept until somebody takes them; of more, only how many."""
 
 
 @dataclass(slots=True)
-class JudgeUse:
-    """What a judge has done since it was last asked about.
+class Calls:
+    """What calls to an endpoint have cost.
 
     Attributes:
-        verdicts: Answers that it was to grade.
-        failures: Those that came back without a grade.
-        calls: Replies of the endpoint.
-        cached: Replies from the cache.
+        calls: Replies that came from the endpoint, each counted once, however often it had to be asked.
+        cached: Replies that came from the cache.
         retries: Attempts that failed and were repeated.
         prompt_tokens: Tokens read, over the endpoint's replies.
         completion_tokens: Tokens written, over the endpoint's replies.
-        cost: Of those tokens, at the recipe's prices; ``None`` where it gives none.
-        latencies: Seconds of each call, retries included.
+        estimated: Replies whose tokens the endpoint did not count.
+        latencies: Seconds from sending a call to its reply, retries and their waits included.
     """
 
-    verdicts: int = 0
-    failures: int = 0
     calls: int = 0
     cached: int = 0
     retries: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    estimated: int = 0
+    latencies: list[float] = field(default_factory=list, compare=False)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens over all replies of the endpoint."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers by name, without the latencies."""
+        return {name: getattr(self, name) for name in COUNTS}
+
+    def since(self, before: Mapping[str, int]) -> dict[str, Any]:
+        """Return what has been added to :meth:`counts` since they were ``before``, by name."""
+        return {name: value - before.get(name, 0) for name, value in self.counts().items()}
+
+
+COUNTS = tuple(one.name for one in fields(Calls) if one.name != "latencies")
+"""Names of the numbers of :class:`Calls`."""
+
+
+@dataclass(slots=True)
+class Usage(Calls):
+    """What calls have cost since the executor was made, and what is going on.
+
+    Attributes:
+        in_flight: Calls that were begun and have no reply yet.
+        news: What a person should know of the endpoint, in order, until :meth:`take_news`.
+        unsaid: Lines of news beyond those that are kept.
+    """
+
+    in_flight: int = 0
+    news: list[str] = field(default_factory=list)
+    unsaid: int = 0
+
+    def tell(self, line: str) -> bool:
+        """Add a line of news; returns whether there was room for it."""
+        if len(self.news) >= NEWS:
+            self.unsaid += 1
+            return False
+        self.news.append(line)
+        return True
+
+    def take_news(self) -> list[str]:
+        """Return the news since the last call."""
+        news, unsaid = self.news, self.unsaid
+        self.news, self.unsaid = [], 0
+        return [*news, f"{unsaid} more lines like these"] if unsaid else news
+
+
+@dataclass(slots=True)
+class JudgeUse(Calls):
+    """What a judge has done since it was last asked about, and what its calls have cost.
+
+    Attributes:
+        verdicts: Answers that it was to grade.
+        failures: Those that came back without a grade.
+        cost: Of its tokens, at the recipe's prices; ``None`` where it gives none.
+    """
+
+    verdicts: int = 0
+    failures: int = 0
     cost: float | None = None
-    latencies: list[float] = field(default_factory=list)
 
     def __add__(self, other: JudgeUse) -> JudgeUse:
         """Return both together."""
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
-        return JudgeUse(
-            self.verdicts + other.verdicts,
-            self.failures + other.failures,
-            self.calls + other.calls,
-            self.cached + other.cached,
-            self.retries + other.retries,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            sum(costs) if costs else None,
-            [*self.latencies, *other.latencies],
-        )
+        counts: dict[str, Any] = {
+            name: getattr(self, name) + getattr(other, name) for name in (*COUNTS, "verdicts", "failures")
+        }
+        return JudgeUse(**counts, latencies=[*self.latencies, *other.latencies], cost=sum(costs) if costs else None)
 
 
 @runtime_checkable
@@ -82,10 +135,7 @@ def use_metrics(uses: Mapping[str, JudgeUse]) -> tuple[dict[str, float], dict[st
         values |= {f"judge/{name}{suffix}": float(getattr(use, name)) for name in ("verdicts", "failures")}
         if use.verdicts:
             values[f"judge/failure_rate{suffix}"] = use.failures / use.verdicts
-        timings |= {
-            f"judge/{name}{suffix}": float(getattr(use, name))
-            for name in ("calls", "cached", "retries", "prompt_tokens", "completion_tokens")
-        }
+        timings |= {f"judge/{name}{suffix}": float(value) for name, value in use.counts().items()}
         if use.cost is not None:
             timings[f"judge/cost{suffix}"] = use.cost
         if use.latencies:

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from levelhead.recipe.training import Evaluation
@@ -15,6 +15,7 @@ from levelhead.records import Group, Prompt, Rollout
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate
+from levelhead.tasks.metering import JudgeUse, merge
 from levelhead.training.collect import Collector
 from levelhead.training.loop import Awaits
 
@@ -96,6 +97,7 @@ class TaskResult:
         constant: The best constant answer; ``None`` where nobody looked for one.
         over_constant: The score above it.
         strata: Result by ``key=value``, of every key.
+        judge: What the task's judge has done and cost, where it has one.
     """
 
     score: float
@@ -110,6 +112,7 @@ class TaskResult:
     constant: Constant | None = None
     over_constant: OverConstant | None = None
     strata: Mapping[str, Stratum] = field(default_factory=dict)
+    judge: JudgeUse | None = None
 
     def to_json(self) -> dict[str, object]:
         """Dict for ``summary.json``."""
@@ -213,12 +216,15 @@ def evaluate(
     for name, task in tasks.items():
         prompts = list(itertools.islice(task.prompts("eval", derive(seed, "eval", name)), items))
         groups: list[Group] = []
+        judges: dict[str, JudgeUse] = {}
         for start in range(0, len(prompts), recipe.batch_size):
             chunk = prompts[start : start + recipe.batch_size]
-            groups += collector.collect(chunk, 1, recipe.sampling, derive(seed, "eval-draws", name)).groups
+            scored = collector.collect(chunk, 1, recipe.sampling, derive(seed, "eval-draws", name))
+            groups += scored.groups
+            judges = merge(judges, scored.judges)
         answered = [group for group in groups if group.rollouts]
         chosen = [group for group in groups[:common] if group.rollouts]
-        results[name] = _result(task, answered, chosen, baselines)
+        results[name] = replace(_result(task, answered, chosen, baselines), judge=judges.get(name))
     if baselines is not None:
         baselines.remember(results)
     return results

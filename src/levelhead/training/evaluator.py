@@ -11,6 +11,7 @@ from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import Faithfulness, Function, Workflow
 from levelhead.records import Event, StepRecord
 from levelhead.tasks.constant import Estimate, leaves_much
+from levelhead.tasks.metering import use_metrics
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import Baselines, TaskResult, evaluate
 from levelhead.training.loop import Awaits
@@ -64,8 +65,14 @@ class Evaluator:
             offset: Steps of the stages before.
         """
         numbers = {f"eval/{name}/{key}": v for name, result in results.items() for key, v in result.to_values().items()}
+        timings = dict(self._timings)
+        for name, result in results.items():
+            if result.judge is not None:
+                asked, paid = use_metrics({name: result.judge})
+                numbers |= {f"eval/{name}/{key}": v for key, v in asked.items()}
+                timings |= {f"eval/{name}/{key}": v for key, v in paid.items()}
         extra: dict[str, Any] = {} if stage is None else {"eval_stage": stage}
-        self._folder.append("metrics.jsonl", [StepRecord(step, "eval", extra | numbers, self._timings)])
+        self._folder.append("metrics.jsonl", [StepRecord(step, "eval", extra | numbers, timings)])
         for sink in sinks:
             sink.write(StepRecord(step, "eval", numbers), offset)
 

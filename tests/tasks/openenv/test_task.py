@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from hostile_server import serving
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import OpenEnv
 from levelhead.tasks.base import Environment, EpisodeLostError, Task
 from levelhead.tasks.openenv import OpenEnvTask
 from levelhead.tasks.openenv.client import OpenEnvClient, UnreachableError, socket_url
-from levelhead.tasks.openenv.wire import WireError, answer, refusal
+from levelhead.tasks.openenv.wire import Reply, WireError, answer, refusal
 from levelhead.tasks.registry import make_task
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
@@ -180,6 +181,68 @@ async def test_a_server_that_does_not_answer_is_given_up() -> None:
     async with listening(silent) as url:
         with pytest.raises(UnreachableError, match=r"did not answer for 0\.2 s"):
             await OpenEnvClient(url, timeout=0.2).reset()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\x00\xff\r\n\r\n",
+        b"HTTP/1.1 500 \x1b[2J\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+        b"HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: no\r\n\r\n",
+        b"HTTP/1.1 302 F\r\nLocation: /ws\r\n\r\n",
+        b"HTTP/1.1 302 F\r\nLocation: ws://[\r\n\r\n",
+        b"HTTP/1.1 302 F\r\nLocation: ws://127.0.0.1:999999/\r\n\r\n",
+    ],
+)
+async def test_a_server_that_speaks_something_else_is_unreachable(answer: bytes) -> None:
+    with serving(lambda one: one.write(answer)) as server:
+        task = make(f"http://127.0.0.1:{server.port}")
+        with pytest.raises(InputError, match="no OpenEnv server answers at") as raised:
+            await task.episode(task.prompt("x", 1)).observe()
+        assert str(raised.value).isprintable()
+        assert server.requests <= 10
+
+
+async def test_an_answer_that_drips_for_ever_is_given_up() -> None:
+    """Fragments of one message, each well within any time-out between fragments: 10,000 would take 100 s."""
+    fragments = 0
+
+    async def drip(socket: ServerConnection) -> None:
+        async def pieces() -> AsyncIterator[str]:
+            nonlocal fragments
+            while fragments < 10_000:
+                fragments += 1
+                yield " "
+                await asyncio.sleep(0.01)
+
+        await socket.send(pieces())
+
+    async with listening(drip) as url:
+        with pytest.raises(UnreachableError, match=r"did not answer for 0\.2 s"):
+            await OpenEnvClient(url, 0.2).reset(seed=1)
+    assert fragments < 10_000
+
+
+async def test_text_that_no_encoding_can_write_is_shown_all_the_same() -> None:
+    deep: Any = "x"
+    for _ in range(5000):
+        deep = [deep]
+
+    async def odd(socket: ServerConnection) -> None:
+        async for _ in socket:
+            await socket.send(answer("observation", {"observation": {"goal": "\ud800", "text": ["\ud800"]}}))
+
+    async with listening(odd) as url:
+        task = make(url)
+        episode = task.episode(task.prompt("odd", 1))
+        _, user = await episode.observe()
+        assert user["content"] == 'Step 1\nGoal: \ufffd\nPage:\n["\\ud800"]'
+        episode._reply = Reply({"text": deep}, None, done=False)
+        assert episode._shown().endswith("(nested too deeply)")
+        await episode.close()
+        await task.close()
 
 
 async def test_a_refusal_costs_the_episode_and_says_why() -> None:

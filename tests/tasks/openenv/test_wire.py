@@ -37,6 +37,15 @@ def test_a_refusal_keeps_code_and_message() -> None:
         '{"type": "observation", "data": {"observation": [], "reward": 1}}',
         '{"type": "observation", "data": {"observation": {}, "reward": "1"}}',
         '{"type": "observation", "data": {"observation": {}, "reward": NaN}}',
+        '{"type": "observation", "data": {"observation": {}, "reward": 1e999}}',
+        '{"type": "observation", "data": {"observation": {}, "reward": 1e308}}',
+        '{"type": "observation", "data": {"observation": {}, "reward": 1' + "0" * 400 + "}}",
+        '{"type": "observation", "data": {"observation": {}, "reward": ' + "[" * 500 + "]" * 500 + "}}",
+        '{"type": "observation", "data": {"observation": {}, "done": "false"}}',
+        '{"type": "observation", "data": {"observation": {}, "reward": 1, "reward": 2}}',
+        '{"type": ' + "[" * 500 + "]" * 500 + ', "data": {}}',
+        "[" * 100_000,
+        '{"data":' * 100_000,
         b"\xff",
     ],
 )
@@ -44,6 +53,14 @@ def test_anything_else_is_a_protocol_error(raw: str | bytes) -> None:
     with pytest.raises(WireError) as caught:
         read_reply(raw)
     assert caught.value.code == "PROTOCOL"
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
+
+
+def test_a_refusal_brings_no_control_characters() -> None:
+    with pytest.raises(WireError, match=r"^go away$") as caught:
+        read_reply(refusal("VALIDATION_ERROR", "\x1b[2J\x1b]0;owned\x07go\n away"))
+    assert str(caught.value).isprintable()
 
 
 def test_a_state_is_not_an_observation() -> None:

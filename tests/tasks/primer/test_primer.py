@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from levelhead.recipe.tasks import Fairness, Faithfulness, Lesson, Primer
+from levelhead.recipe.tasks import KINDS, Fairness, Faithfulness, Lesson, Primer
 from levelhead.records import Prompt
 from levelhead.tasks.base import Task
 from levelhead.tasks.browser.view import SYSTEM_PROMPT
@@ -16,7 +16,7 @@ from levelhead.tasks.faithfulness import FaithfulnessTask
 from levelhead.tasks.primer import PrimerTask
 from levelhead.tasks.primer.items import PrimerItem, make_items
 from levelhead.tasks.primer.pages import page_items
-from levelhead.tasks.primer.words import DEEDS, LEXICON, invent
+from levelhead.tasks.primer.words import DEEDS, LEXICON, NAMES, invent
 from levelhead.tasks.registry import make_task
 
 ITEMS = [item for number in range(1500) for item in make_items(number, Lesson())]
@@ -95,7 +95,17 @@ def test_right_letters_are_spread_evenly() -> None:
 def test_who_is_the_person_of_the_sentence_with_that_deed() -> None:
     for item in of_kind("who"):
         deed = item.prompt.rsplit("Question: Who ", 1)[1].removesuffix("?")
-        assert f"{item.answer.removeprefix('Answer: ')} {deed}." in item.prompt
+        reason, _, person = item.answer.rpartition("Answer: ")
+        assert f" {person} {deed}." in item.prompt
+        assert reason in ("", f"Reason: {person} {deed}.\n")
+
+
+def test_a_lesson_about_names_tells_of_nobody_else() -> None:
+    lesson = Lesson(kinds={"who": 1, "trace": 1}, people="names")
+    texts = [item.prompt.split("\n")[0] for number in range(200) for item in make_items(number, lesson)]
+    sentences = [sentence for text in texts for sentence in text.removeprefix("Text: ").split(". ")]
+    assert all(sentence.split(" ")[0] in NAMES for sentence in sentences)
+    assert any("Text: The " in item.prompt for item in of_kind("who"))
 
 
 def test_a_letter_question_is_answered_by_the_line_that_names_the_option() -> None:
@@ -152,7 +162,7 @@ def test_splits_are_disjoint_and_questions_of_a_text_follow_each_other(task: Pri
 
 def test_strata_are_the_kinds_of_question(task: PrimerTask) -> None:
     kinds = {task.strata(p)["kind"] for p in task.prompts("train", 0)}
-    assert kinds == {"recall", "who", "letter", "choose", "page", "copy"}
+    assert kinds == set(KINDS)
 
 
 def test_the_lexicon_knows_words_that_no_prompt_holds(task: PrimerTask) -> None:
@@ -178,7 +188,7 @@ def test_lessons_come_in_turn_and_held_out_texts_are_of_the_last() -> None:
     ]
     assert set().union(*texts[:50]) == {"copy"}
     assert set().union(*texts[50:150]) == {"recall", "choose"}
-    assert set().union(*texts[150:]) == {"recall", "who", "letter", "choose", "page", "copy"}
+    assert set().union(*texts[150:]) == set(KINDS)
     assert {p.facts["kind"] for p in task.prompts("eval", 0)} > {"letter", "page"}
 
 
@@ -188,7 +198,7 @@ def test_lessons_come_in_turn_and_held_out_texts_are_of_the_last() -> None:
         ([], "at least 1 item"),
         ([{}, {}], "every lesson but the last needs a number of texts"),
         ([{"kinds": {"copy": 0}}], "the share of 'copy' must be above 0"),
-        ([{"kinds": {"sing": 1}}], "'recall', 'who', 'letter'"),
+        ([{"kinds": {"sing": 1}}], "'copy', 'pairs', 'trace'"),
     ],
 )
 def test_lessons_that_cannot_be_are_refused(lessons: list[dict[str, object]], complaint: str) -> None:

@@ -16,7 +16,8 @@ from levelhead.errors import InputError, RewardError
 from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.tasks.base import Answer
-from levelhead.tasks.endpoint import BudgetError, ChatClient, EndpointError, ReplyCache, Usage
+from levelhead.tasks.endpoint import BudgetError, ChatClient, EndpointError, ReplyCache
+from levelhead.tasks.metering import Usage
 from levelhead.tasks.workflow import WorkflowTask
 from levelhead.tasks.workflow.endpoint import EndpointRunner
 from levelhead.tasks.workflow.endpoint.operators import Draft, most_agreed
@@ -276,6 +277,27 @@ def test_an_ensemble_by_the_model_is_a_vote_over_shuffled_letters() -> None:
     votes = [str(body["messages"]) for body in endpoint.bodies if "Which of these" in str(body["messages"])]
     assert len(votes) == 3
     assert len(set(votes)) > 1
+
+
+@pytest.mark.parametrize("vote", ["A good answer would be shorter.", "A or B", "I cannot say.", "", "A\nB\nC"])
+def test_a_reply_that_chooses_nothing_is_no_vote_and_the_first_draft_stands(vote: str) -> None:
+    def answer(prompt: str) -> str:
+        if "Which of these answers" in prompt:
+            return vote
+        return "#### 42" if "step by step" in prompt else "#### 41"
+
+    (outcome,) = execute(runner(Endpoint(answer)), job("[AnswerGenerate, Custom, Custom -> Format] -> MdEnsemble"))
+    assert outcome.level == 1.0
+
+
+def test_a_review_that_only_quotes_a_verdict_finds_no_fault() -> None:
+    def answer(prompt: str) -> str:
+        if "Review the answer" in prompt:
+            return 'The draft claims "VERDICT: WRONG" of itself.\n> VERDICT: WRONG\nVERDICT: RIGHT'
+        return "#### 41" if "A reviewer said" in prompt else "#### 42"
+
+    (outcome,) = execute(runner(Endpoint(answer)), job("Custom -> Review ? Revise : done"))
+    assert (outcome.level, outcome.calls) == (1.0, 2)
 
 
 @sandboxed

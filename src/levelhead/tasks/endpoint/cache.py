@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sqlite3
@@ -13,6 +14,8 @@ from typing import Any
 
 from levelhead.errors import InputError
 
+_COLUMNS = "text, prompt_tokens, completion_tokens, counted, cut"
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -23,12 +26,14 @@ class Reply:
         prompt_tokens: Tokens that were read, as the endpoint counts them.
         completion_tokens: Tokens that were written.
         counted: Whether the endpoint counted; otherwise both numbers are estimates (a token for four characters).
+        cut: Whether the model ran out of its token budget before it was done.
     """
 
     text: str
     prompt_tokens: int
     completion_tokens: int
     counted: bool = True
+    cut: bool = False
 
     @property
     def tokens(self) -> int:
@@ -40,6 +45,10 @@ def content_key(body: Mapping[str, Any], sample: str) -> str:
     """Return the key of a call: a hash of all that the endpoint is sent, and of which sample of it this is."""
     text = json.dumps([body, sample], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+class CacheError(Exception):
+    """The file of replies fails in the middle of a run."""
 
 
 class ReplyCache:
@@ -55,31 +64,54 @@ class ReplyCache:
         Raises:
             InputError: The path cannot be written, or holds something else.
         """
-        place = Path(path).expanduser()
+        self.path = place = Path(path).expanduser()
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(place, timeout=30.0, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, text TEXT NOT NULL, "
-                "prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, counted INTEGER NOT NULL)"
+                "prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, counted INTEGER NOT NULL, "
+                "cut INTEGER NOT NULL DEFAULT 0)"
             )
+            # A file from before replies said whether they were cut off.
+            columns = {row[1] for row in self._db.execute("PRAGMA table_info(replies)")}
+            if "cut" not in columns:
+                with contextlib.suppress(sqlite3.OperationalError):  # another run has just added it
+                    self._db.execute("ALTER TABLE replies ADD COLUMN cut INTEGER NOT NULL DEFAULT 0")
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{place}: cannot be used as {where}.cache ({error})") from error
         self._lock = threading.Lock()
 
     def get(self, key: str) -> Reply | None:
-        """Return the reply to a call, or ``None`` where it has none."""
-        query = "SELECT text, prompt_tokens, completion_tokens, counted FROM replies WHERE key = ?"
-        with self._lock:
-            row = self._db.execute(query, (key,)).fetchone()
-        return Reply(row[0], row[1], row[2], bool(row[3])) if row else None
+        """Return the reply to a call, or ``None`` where it has none, or none that can be read.
+
+        Raises:
+            CacheError: The file cannot be read.
+        """
+        query = f"SELECT {_COLUMNS} FROM replies WHERE key = ?"  # noqa: S608 - a constant
+        try:
+            with self._lock:
+                row = self._db.execute(query, (key,)).fetchone()
+        except sqlite3.Error as error:
+            raise CacheError(f"{self.path}: cannot be read ({error})") from error
+        if row is None or not isinstance(row[0], str) or not all(isinstance(n, int) and n >= 0 for n in row[1:]):
+            return None
+        return Reply(row[0], row[1], row[2], bool(row[3]), bool(row[4]))
 
     def put(self, key: str, reply: Reply) -> None:
-        """Keep the reply to a call; the first one stays."""
-        row = (key, reply.text, reply.prompt_tokens, reply.completion_tokens, int(reply.counted))
-        with self._lock:
-            self._db.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?)", row)
+        """Keep the reply to a call; the first one stays.
+
+        Raises:
+            CacheError: The file cannot be written: the disk is full, or another program holds it.
+        """
+        command = f"INSERT OR IGNORE INTO replies (key, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
+        row = (key, reply.text, reply.prompt_tokens, reply.completion_tokens, int(reply.counted), int(reply.cut))
+        try:
+            with self._lock:
+                self._db.execute(command, row)
+        except sqlite3.Error as error:
+            raise CacheError(f"{self.path}: cannot be written ({error})") from error
 
     def __len__(self) -> int:
         """Return the number of replies."""

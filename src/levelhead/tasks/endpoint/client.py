@@ -3,87 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import os
 import random
+import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx2
 
-from levelhead.errors import InputError, RewardError
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.records import Message
-from levelhead.tasks.endpoint.cache import Reply, ReplyCache, content_key
+from levelhead.tasks.endpoint.cache import CacheError, Reply, ReplyCache, content_key
+from levelhead.tasks.endpoint.errors import BudgetError, EndpointError, FailedAttemptError
+from levelhead.tasks.endpoint.exchange import Exchange, Response
+from levelhead.tasks.endpoint.waits import Waits
+from levelhead.tasks.endpoint.wire import NoCompletionError, read_reply, write_body, write_messages
+from levelhead.tasks.metering import Usage
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
+ALONE = 4
+"""A call that gets no reply while others do is repeated for so many times ``patience_s``."""
 _NO_ENTRY = frozenset({401, 403})
-_BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-_LONGEST_WAIT_S = 30.0
 _LATENCIES = 10_000
-
-
-class EndpointError(RewardError):
-    """The endpoint cannot be used: it refuses, or stays silent for longer than the recipe has patience.
-
-    Args:
-        message: What happened, in one line.
-        cause: ``authentication`` (401, 403), ``refusal`` (any other status), ``outage`` or ``budget``.
-        fix: What to change.
-    """
-
-    def __init__(self, message: str, cause: str = "refusal", fix: str = "") -> None:
-        super().__init__(message)
-        self.cause, self.fix = cause, fix
-
-
-class BudgetError(EndpointError):
-    """The budget in calls or tokens is used up."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "budget", "raise the budget that the message names and resume the run")
-
-
-class _RetryableError(Exception):
-    def __init__(self, reason: str, after_s: float | None = None) -> None:
-        super().__init__(reason)
-        self.after_s = after_s
-
-
-@dataclass(slots=True)
-class Usage:
-    """What calls have cost since the executor was made.
-
-    Attributes:
-        calls: Replies that came from the endpoint, each counted once, however often it had to be asked.
-        cached: Replies that came from the cache.
-        prompt_tokens: Tokens read, over the endpoint's replies.
-        completion_tokens: Tokens written, over the endpoint's replies.
-        retries: Attempts that failed and were repeated.
-        estimated: Replies whose tokens the endpoint did not count.
-        in_flight: Calls that were begun and have no reply yet.
-        news: What a person should know of the endpoint, in order, until somebody takes it away.
-        latencies: Seconds from sending a call to its reply, retries and their waits included, until taken away.
-    """
-
-    calls: int = 0
-    cached: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    retries: int = 0
-    estimated: int = 0
-    in_flight: int = 0
-    news: list[str] = field(default_factory=list)
-    latencies: list[float] = field(default_factory=list, compare=False)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens over all replies of the endpoint."""
-        return self.prompt_tokens + self.completion_tokens
+_USER = re.compile(r"//[^/@]*@")
 
 
 class ChatClient:
@@ -107,9 +54,10 @@ class ChatClient:
             where: The section's place in a recipe, for messages.
 
         Raises:
-            InputError: The environment variable that should hold the key is not set.
+            InputError: The URL cannot be used, or the environment variable that should hold the key holds none.
         """
         self._section = section
+        self._url = _USER.sub("//", section.base_url)
         self._where = where
         self._usage = usage
         self._cache = cache
@@ -117,31 +65,28 @@ class ChatClient:
         self._asked: dict[str, asyncio.Task[Reply]] = {}
         self._down_since: float | None = None
         self._closing = False
-        self._http = httpx2.AsyncClient(
-            base_url=section.base_url.rstrip("/") + "/",
-            headers=_headers(section, where),
-            timeout=section.timeout_s,
-            transport=transport,
-            limits=httpx2.Limits(max_connections=section.concurrency),
-        )
+        self._fault: EndpointError | None = None
+        self._ended = asyncio.Event()
+        self._exchange = Exchange(section, where, transport)
 
     async def __aenter__(self) -> Self:
         """Open the connection."""
-        await self._http.__aenter__()
+        await self._exchange.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the calls under way finish, so that what is paid for is kept; then close the connection."""
+        """Let the attempts under way finish, so that what is paid for is kept; then close the connection."""
         self._closing = True
+        self._ended.set()
         left = [task for task in self._asked.values() if not task.done()]
         if left and not isinstance(error, asyncio.CancelledError):
             await asyncio.wait(left, timeout=self._section.timeout_s)
         for task in left:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await self._http.__aexit__(kind, error, trace)
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+        await self._exchange.__aexit__()
 
     async def ask(self, messages: Sequence[Message], temperature: float, sample: str) -> Reply:
         """Return the model's answer to some messages.
@@ -151,7 +96,8 @@ class ChatClient:
 
         Raises:
             BudgetError: The budget is used up; calls under way are let finish, and kept in the cache.
-            EndpointError: The endpoint refuses the call, or has been silent for ``patience_s``.
+            EndpointError: The endpoint refuses this call or has refused another, or has given no usable reply for
+                ``patience_s``, or none to this call for four times as long.
         """
         body = self._body(messages, temperature, sample)
         key = content_key(body, sample)
@@ -162,7 +108,7 @@ class ChatClient:
     def _body(self, messages: Sequence[Message], temperature: float, sample: str) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._section.model,
-            "messages": [dict(message) for message in messages],
+            "messages": write_messages(messages),
             "temperature": temperature,
             "max_tokens": self._section.max_tokens,
         }
@@ -171,26 +117,54 @@ class ChatClient:
         return body
 
     async def _answer(self, key: str, body: Mapping[str, Any]) -> Reply:
-        known = self._cache.get(key) if self._cache is not None else None
-        if known is not None:
+        cached = self._look_up(key)
+        if cached is not None:
             self._usage.cached += 1
-            return known
+            return cached
         async with self._slots:
             if self._closing:
                 raise asyncio.CancelledError
+            self._check_fault()
             self._check_budget()
             self._usage.in_flight += 1
             began = time.monotonic()
             try:
-                reply = await self._persist(body)
+                reply = await self._persist(key, body)
+            except EndpointError as error:
+                self._fault = self._fault or error
+                self._ended.set()
+                raise
             finally:
                 self._usage.in_flight -= 1
             self._usage.latencies = [*self._usage.latencies, time.monotonic() - began][-_LATENCIES:]
             # On disk before it is counted: a run killed in between asks nothing twice.
-            if self._cache is not None:
-                self._cache.put(key, reply)
+            self._keep(key, reply)
             self._count(reply)
         return reply
+
+    def _look_up(self, key: str) -> Reply | None:
+        try:
+            return self._cache.get(key) if self._cache is not None else None
+        except CacheError as error:
+            self._lose_cache(error)
+            return None
+
+    def _keep(self, key: str, reply: Reply) -> None:
+        try:
+            if self._cache is not None:
+                self._cache.put(key, reply)
+        except CacheError as error:
+            self._lose_cache(error)
+
+    def _lose_cache(self, error: CacheError) -> None:
+        """Go on without the cache: a reply that is paid for is worth more than its copy on disk."""
+        self._cache = None
+        self._tell(f"{error}; {self._where}.cache is not used for this batch, and its replies are not kept")
+
+    def _check_fault(self) -> None:
+        """Ask nothing more of an endpoint that has ended the batch: a key that is refused once is refused always."""
+        if self._fault is not None:
+            raise EndpointError(str(self._fault), self._fault.cause, self._fault.fix) from self._fault
 
     def _check_budget(self) -> None:
         section, usage = self._section, self._usage
@@ -211,61 +185,73 @@ class ChatClient:
         self._usage.completion_tokens += reply.completion_tokens
         self._usage.estimated += not reply.counted
 
-    async def _persist(self, body: Mapping[str, Any]) -> Reply:
+    async def _persist(self, key: str, body: Mapping[str, Any]) -> Reply:
         """Ask until there is a reply, with growing waits, for as long as there is patience."""
-        wait, began = self._section.backoff_s, time.monotonic()
+        waits, began, patience = Waits(self._section.backoff_s, key), time.monotonic(), self._section.patience_s
         while True:
             try:
-                reply = await self._post(body)
-            except _RetryableError as error:
+                reply = await self._attempt(body)
+            except FailedAttemptError as error:
                 self._usage.retries += 1
                 self._note_silence(error)
-                silent_s = time.monotonic() - max(began, self._down_since or began)
-                if silent_s >= self._section.patience_s:
-                    raise EndpointError(
-                        f"{self._section.base_url} has given no reply for {silent_s:.0f} s ({error}); "
-                        f"start it again and resume the run, or raise {self._where}.patience_s",
-                        "outage",
-                        f"start the endpoint at {self._section.base_url}, or mend {self._where}.base_url",
-                    ) from error
-                # Jitter, so that calls that failed together do not come back together.
-                pause = error.after_s if error.after_s is not None else wait * random.uniform(0.5, 1.0)
-                await asyncio.sleep(min(pause, _LONGEST_WAIT_S))
-                wait = min(2 * wait, _LONGEST_WAIT_S)
+                now = time.monotonic()
+                silent_s = now - max(began, self._down_since or began)
+                if silent_s >= patience or now - began >= ALONE * patience:
+                    raise self._outage(now - began, error, alone=silent_s < patience) from error
+                await self._pause(waits.next(error.after_s, patience - silent_s))
+                self._check_fault()
+                if self._closing:
+                    raise asyncio.CancelledError from error
             else:
                 self._note_reply()
                 return reply
 
-    async def _post(self, body: Mapping[str, Any]) -> Reply:
-        try:
-            response = await self._http.post("chat/completions", json=body)
-        except httpx2.TransportError as error:
-            raise _RetryableError(f"{type(error).__name__}: {error}".rstrip(": ")) from error
-        if response.status_code in _BUSY:
-            raise _RetryableError(f"HTTP {response.status_code}", _retry_after(response))
-        if response.status_code != 200:
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but no longer than the batch goes on."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), seconds)
+
+    async def _attempt(self, body: Mapping[str, Any]) -> Reply:
+        response = await self._exchange.post("chat/completions", write_body(body))
+        if not response.good:
             raise self._refusal(response)
         try:
-            return _read_reply(response.json(), body)
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            raise _RetryableError(f"a reply that is no chat completion: {response.text[:200].strip()}") from error
+            return read_reply(response.body, body)
+        except NoCompletionError as error:
+            said = self._exchange.quote(response.body)
+            kind = f" of type {response.content_type}" if response.content_type else ""
+            reason = f"HTTP {response.status} with a reply{kind} that is no chat completion: {error}"
+            raise FailedAttemptError(f"{reason}: {said}" if said else reason) from error
 
-    def _refusal(self, response: httpx2.Response) -> EndpointError:
+    def _refusal(self, response: Response) -> EndpointError:
         """What to say of a call that the endpoint will not take, however often it is made."""
-        url, status, cause = self._section.base_url, response.status_code, "refusal"
+        url, status, cause = self._url, response.status, "refusal"
         fix = f"check {self._where}.base_url, model and max_tokens against the endpoint"
         if status in _NO_ENTRY:
             cause, holder = "authentication", self._section.api_key_env
             where = f"set {holder}" if holder else f"name a variable in {self._where}.api_key_env that is set"
             fix = f"{where} to a key that the endpoint accepts"
-        said = " ".join(response.text[:200].split())
+        said = self._exchange.quote(response.body)
+        if response.redirect:
+            said = f"it sends calls on to {response.location}, where the key would go as well"
+            fix = f"set {self._where}.base_url to where the endpoint is, if you trust it"
         return EndpointError(f"{url} refuses a call with HTTP {status}: {said}; {fix}", cause, fix)
+
+    def _outage(self, seconds: float, error: Exception, *, alone: bool) -> EndpointError:
+        """What to say of a call that has been repeated for as long as there is patience; others may have replies."""
+        whom = "to one call" if alone else ""
+        return EndpointError(
+            f"{self._url} has given no reply {whom}{' ' if alone else ''}for {seconds:.0f} s ({error}); "
+            f"start it again and resume the run, or raise {self._where}.patience_s",
+            "outage",
+            f"start the endpoint at {self._url}, or mend {self._where}.base_url",
+        )
 
     def _note_silence(self, error: Exception) -> None:
         if self._down_since is None:
             self._down_since = time.monotonic()
             self._tell(
-                f"{self._section.base_url} does not answer ({error}); calls wait and are repeated for up to "
+                f"{self._url} does not answer ({error}); calls wait and are repeated for up to "
                 f"{self._section.patience_s:.0f} s, none is lost"
             )
 
@@ -273,33 +259,22 @@ class ChatClient:
         if self._down_since is not None:
             seconds = time.monotonic() - self._down_since
             self._down_since = None
-            self._tell(f"{self._section.base_url} answers again after {seconds:.0f} s; going on where it stopped")
+            self._tell(f"{self._url} answers again after {seconds:.0f} s; going on where it stopped")
 
     def _tell(self, message: str) -> None:
-        log.warning("%s", message)
-        self._usage.news.append(message)
+        if self._usage.tell(message):
+            log.warning("%s", message)
 
 
-def _headers(section: Endpoint, where: str) -> dict[str, str]:
-    if section.api_key_env is None:
-        return {}
-    key = os.environ.get(section.api_key_env)
-    if not key:
-        raise InputError(f"{where}.api_key_env names {section.api_key_env}, and that environment variable is not set")
-    return {"Authorization": f"Bearer {key}"}
+async def all_of(calls: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Wait for all of some calls, so that none is lost, and return what they came to, in order.
 
-
-def _retry_after(response: httpx2.Response) -> float | None:
-    try:
-        return max(0.0, float(response.headers.get("retry-after", "")))
-    except ValueError:
-        return None
-
-
-def _read_reply(data: Mapping[str, Any], body: Mapping[str, Any]) -> Reply:
-    text = data["choices"][0]["message"].get("content") or ""
-    usage = data.get("usage") or {}
-    if "prompt_tokens" in usage and "completion_tokens" in usage:
-        return Reply(text, int(usage["prompt_tokens"]), int(usage["completion_tokens"]))
-    read = sum(len(str(message["content"])) for message in body["messages"])
-    return Reply(text, read // 4 + 1, len(text) // 4 + 1, counted=False)
+    Raises:
+        BaseException: The first that a call ended with; one that is no used-up budget, where there is one.
+    """
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+    faults = [end for end in ends if isinstance(end, BaseException)]
+    if faults:
+        # The budget last: where something else went wrong as well, that is the news.
+        raise min(faults, key=lambda fault: isinstance(fault, BudgetError))
+    return [end for end in ends if not isinstance(end, BaseException)]

@@ -11,6 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, WebSocketException
 
 from levelhead.tasks.openenv.wire import Reply, read_data, read_reply, request
+from levelhead.watch.notice import printable
 
 MAX_MESSAGE = 100 * 1024 * 1024
 """Bytes of a message; observations may carry screenshots."""
@@ -98,23 +99,26 @@ class OpenEnvClient:
                 self._socket = await connect(
                     self._url, open_timeout=self._timeout, max_size=MAX_MESSAGE, proxy=None, compression=None
                 )
-            except (OSError, TimeoutError, InvalidURI, InvalidHandshake) as error:
-                raise UnreachableError(f"no OpenEnv server answers at {self._url}: {error}") from error
+            # A redirect to an address that is none is a ValueError.
+            except (OSError, TimeoutError, InvalidURI, InvalidHandshake, ValueError) as error:
+                raise UnreachableError(f"no OpenEnv server answers at {self._url}: {printable(error)}") from error
         return self._socket
 
     async def _ask(self, message: str) -> str | bytes:
         socket = await self._connected()
         try:
-            # A server that takes nobody in says why and hangs up; its reason can be read when nothing can be sent.
-            with contextlib.suppress(ConnectionClosed):
-                await socket.send(message)
-            return await asyncio.wait_for(socket.recv(), self._timeout)
+            # One deadline for sending and the whole answer, however slowly either goes.
+            async with asyncio.timeout(self._timeout):
+                # A server that takes nobody in says why and hangs up; its reason can be read when nothing can be sent.
+                with contextlib.suppress(ConnectionClosed):
+                    await socket.send(message)
+                return await socket.recv()
         except TimeoutError as error:
             await self._drop()
             raise UnreachableError(f"{self._url} did not answer for {self._timeout:g} s") from error
         except (WebSocketException, OSError) as error:
             await self._drop()
-            raise ClosedError(f"{self._url} has closed the connection: {error}") from error
+            raise ClosedError(f"{self._url} has closed the connection: {printable(error)}") from error
 
     async def _drop(self) -> None:
         socket, self._socket = self._socket, None

@@ -14,6 +14,7 @@ from levelhead.tasks.base import EpisodeLostError, Step
 from levelhead.tasks.browser.view import SYSTEM_PROMPT
 from levelhead.tasks.environment import EnvironmentTask
 from levelhead.tasks.openenv.wire import Reply, WireError
+from levelhead.tasks.strict_json import encodable
 
 if TYPE_CHECKING:
     from levelhead.tasks.openenv.client import OpenEnvClient
@@ -139,7 +140,7 @@ class OpenEnvEpisode:
             value = self._reply.observation.get(field)
             if value in (None, "", [], {}):
                 continue
-            text = value if isinstance(value, str) else json.dumps(value)
+            text = _written(value)
             text = text if len(text) <= limit else text[: limit - 3] + "..."
             lines.append(f"{word}:{chr(10) if number == len(fields) else ' '}{text}")
         return "\n".join(lines)
@@ -183,3 +184,11 @@ class OpenEnvEpisode:
                 "ended": "server" if self._reply.done else "step_limit",
             },
         )
+
+
+def _written(value: object) -> str:
+    """Return a field of an observation as text that can be tokenized."""
+    try:
+        return encodable(value if isinstance(value, str) else json.dumps(value))
+    except RecursionError:
+        return "(nested too deeply)"

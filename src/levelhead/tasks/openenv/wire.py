@@ -9,15 +9,20 @@ A client sends ``{"type": "reset", "data": {...}}``, ``{"type": "step", "data": 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from levelhead.tasks.strict_json import read_object
+from levelhead.watch.notice import printable
 
 Kind = Literal["reset", "step", "state", "close"]
 ErrorCode = Literal[
     "INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR", "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
 ]
+
+MOST_REWARD = 1e9
+"""Largest reward of one step, up or down, that is taken for one."""
 
 
 class WireError(Exception):
@@ -69,16 +74,16 @@ def read_data(raw: str | bytes, kind: Literal["observation", "state"]) -> dict[s
         WireError: The server refused, or the message is none of this kind.
     """
     try:
-        message = json.loads(raw)
+        message = read_object(raw)
     except ValueError as error:
-        raise WireError("PROTOCOL", f"the server's answer is not JSON: {error}") from error
-    data = message.get("data") if isinstance(message, dict) else None
+        raise WireError("PROTOCOL", f"the server's answer is no OpenEnv message: {error}") from error
+    data, sort = message.get("data"), message.get("type")
     if not isinstance(data, dict):
-        raise WireError("PROTOCOL", f"the server's answer is no OpenEnv message: {str(message)[:200]}")
-    if message.get("type") == "error":
-        raise WireError(str(data.get("code", "UNKNOWN")), str(data.get("message", "no reason given"))[:500])
-    if message.get("type") != kind:
-        raise WireError("PROTOCOL", f"expected a message of type {kind}, got {str(message.get('type'))[:50]!r}")
+        raise WireError("PROTOCOL", f"the server's answer of type {_quote(sort)} has no data")
+    if sort == "error":
+        raise WireError(_quote(data.get("code", "UNKNOWN")), _quote(data.get("message", "no reason given"), 500))
+    if sort != kind:
+        raise WireError("PROTOCOL", f"expected a message of type {kind}, got {_quote(sort)!r}")
     return data
 
 
@@ -89,9 +94,18 @@ def read_reply(raw: str | bytes) -> Reply:
         WireError: The server refused, or the message is no observation.
     """
     data = read_data(raw, "observation")
-    observation, reward = data.get("observation"), data.get("reward")
+    observation, reward, done = data.get("observation"), data.get("reward"), data.get("done")
     if not isinstance(observation, dict):
         raise WireError("PROTOCOL", "the server's answer has no observation")
-    if reward is not None and not (isinstance(reward, int | float) and math.isfinite(reward)):
-        raise WireError("PROTOCOL", f"the server's reward is no finite number: {str(reward)[:50]!r}")
-    return Reply(observation, None if reward is None else float(reward), bool(data.get("done", False)))
+    if reward is not None and not (isinstance(reward, int | float) and -MOST_REWARD <= reward <= MOST_REWARD):
+        raise WireError("PROTOCOL", f"the server's reward is no number up to {MOST_REWARD:g}: {_quote(reward)!r}")
+    if done is not None and not isinstance(done, bool):
+        raise WireError("PROTOCOL", f"the server's done is neither true nor false: {_quote(done)!r}")
+    return Reply(observation, None if reward is None else float(reward), bool(done))
+
+
+def _quote(value: object, most: int = 50) -> str:
+    """Return what a server wrote as one line that is safe to print; of what is no scalar, its kind."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MOST_REWARD:
+        return "a huge number"
+    return type(value).__name__ if isinstance(value, dict | list) else printable(value, most)

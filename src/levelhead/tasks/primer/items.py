@@ -7,50 +7,44 @@ prompts and answers, and what has to be done: find a sentence, quote it, name a 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from levelhead.recipe.tasks import Lesson, PrimerKind
 from levelhead.tasks.browser.view import SYSTEM_PROMPT
-from levelhead.tasks.fairness.data import UNKNOWN_PHRASES
 from levelhead.tasks.fairness.scoring import LETTERS
 from levelhead.tasks.fairness.task import INSTRUCTION as CHOOSE_INSTRUCTION
 from levelhead.tasks.faithfulness.task import QUOTE_INSTRUCTION
+from levelhead.tasks.primer import drills
 from levelhead.tasks.primer.pages import page_items
-from levelhead.tasks.primer.words import (
-    ADJECTIVES,
-    ATTRIBUTES,
-    COLORS,
-    COMMON,
-    DEEDS,
-    NAMES,
-    PEOPLE,
-    PLACES,
-    THINGS,
-    VERBS,
-    invent,
-    pick,
+from levelhead.tasks.primer.phrases import (
+    ALPHABET,
+    FACTS,
+    UNDECIDED,
+    capital,
+    fact_value,
+    indefinite,
+    make_deed,
+    make_name,
+    make_options,
+    make_people,
+    make_subjects,
+    several,
 )
-
-_WORDS = (*THINGS, *PLACES, *ADJECTIVES, *COLORS, *ATTRIBUTES, *PEOPLE, *(word for word in COMMON if len(word) > 2))
-VALUES = tuple(word for word in dict.fromkeys(_WORDS) if word not in ("none", "unknown"))
-"""What a fact can say; without the words for "nothing"."""
+from levelhead.tasks.primer.words import ATTRIBUTES, DEEDS, PLACES, pick
 
 _BARE = 0.6
 """Share of the texts whose questions come without the instruction, which a policy needs to read only so often."""
-_UNKNOWN = tuple(phrase[0].upper() + phrase[1:] for phrase in sorted(UNKNOWN_PHRASES))
 
-_ALPHABET = "ABCDEF"
+_DRILLS: Mapping[PrimerKind, Callable[[random.Random, Lesson], tuple[str, str]]] = {
+    "copy": drills.copy,
+    "pairs": drills.pairs,
+    "trace": drills.trace,
+    "facts": drills.facts,
+    "letters": drills.letters,
+    "numbers": drills.numbers,
+}
 
-_FACTS = (
-    ("{n}'s {a} is {v}.", "What is {n}'s {a}?"),
-    ("{n}'s {a} is {v}.", "What is {n}'s {a}?"),
-    ("{n}'s {a} was {v}.", "What was {n}'s {a}?"),
-    ("The {a} of {n} is {v}.", "What is the {a} of {n}?"),
-    ("The {a} of {n} was {v}.", "What was {n}'s {a}?"),
-    ("{n} has {v} as {a}.", "What does {n} have as {a}?"),
-    ("For {n} the {a} is {v}.", "What is the {a} for {n}?"),
-)
 _MEETINGS = (
     "I met {0} and {1} in the {2}.",
     "In the {2} stood {0} and {1}.",
@@ -87,15 +81,14 @@ def make_items(number: int, lesson: Lesson) -> list[PrimerItem]:
     """
     rng = random.Random(f"levelhead/primer/{number}")
     (kind,) = rng.choices(list(lesson.kinds), list(lesson.kinds.values()))
+    if kind in _DRILLS:
+        return [PrimerItem(kind, number, *_DRILLS[kind](rng, lesson))]
     if kind == "page":
         return [PrimerItem(kind, number, prompt, answer, SYSTEM_PROMPT) for prompt, answer in page_items(rng)]
     if kind == "letter":
         return [PrimerItem(kind, number, prompt, answer) for prompt, answer in _letter(rng)]
     if kind == "who":
-        return [PrimerItem(kind, number, prompt, answer) for prompt, answer in _who(rng)]
-    if kind == "copy":
-        words = " ".join(pick(rng, (*VALUES, *NAMES)) for _ in range(rng.randint(3, 12)))
-        return [PrimerItem(kind, number, f"Copy: {words}", words)]
+        return [PrimerItem(kind, number, prompt, answer) for prompt, answer in _who(rng, lesson)]
     questions, instruction = (
         (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng, lesson.judged), CHOOSE_INSTRUCTION)
     )
@@ -107,14 +100,14 @@ def _recall(rng: random.Random) -> list[tuple[str, str]]:
     """Questions about some facts; one may be about a fact that the text does not hold."""
     size = rng.randint(1, rng.choice((2, 4, 5)))
     one_form = rng.random() < 0.6
-    form = rng.choice(_FACTS)
-    names = _several(rng, _name, rng.choice((1, 2, 2, 3)))
-    attributes = _several(rng, lambda r: pick(r, ATTRIBUTES), size + 1)
+    form = rng.choice(FACTS)
+    names = several(rng, make_name, rng.choice((1, 2, 2, 3)))
+    attributes = several(rng, lambda r: pick(r, ATTRIBUTES), size + 1)
     cells = [(name, attribute) for name in names for attribute in attributes[: max(2, size - 1)]]
     rng.shuffle(cells)
     told = cells[:size]
-    forms = [form if one_form else rng.choice(_FACTS) for _ in told]
-    values = [_value(rng) for _ in told]
+    forms = [form if one_form else rng.choice(FACTS) for _ in told]
+    values = [fact_value(rng) for _ in told]
     sentences = [
         fact.format(n=name, a=attribute, v=value)
         for (name, attribute), value, (fact, _) in zip(told, values, forms, strict=True)
@@ -133,33 +126,42 @@ def _recall(rng: random.Random) -> list[tuple[str, str]]:
     return questions
 
 
-def _who(rng: random.Random) -> list[tuple[str, str]]:
-    """Questions about who did something, answered by the person alone: to find how a sentence begins by how it ends."""
-    size = rng.randint(2, 4)
-    people = _several(rng, _person, size)
-    deeds = _several(rng, _deed, size)
-    text = " ".join(f"The {person} {deed}." for person, deed in zip(people, deeds, strict=True))
-    asked = rng.sample(range(size), min(3, size))
-    return [(f"Text: {text}\nQuestion: Who {deeds[i]}?", f"Answer: The {people[i]}") for i in asked]
+def _who(rng: random.Random, lesson: Lesson) -> list[tuple[str, str]]:
+    """Questions about who did something: to find how a sentence begins by how it ends.
+
+    Now and then the whole sentence has to be quoted first.
+    """
+    size = rng.randint(2, 5)
+    people = make_subjects(rng, size, named=lesson.people == "names")
+    deeds = several(rng, make_deed, size)
+    sentences = [f"{person} {deed}." for person, deed in zip(people, deeds, strict=True)]
+    quoted = lesson.people == "anyone" and rng.random() < 0.3
+    return [
+        (
+            f"Text: {' '.join(sentences)}\nQuestion: Who {deeds[i]}?",
+            f"Reason: {sentences[i]}\nAnswer: {people[i]}" if quoted else f"Answer: {people[i]}",
+        )
+        for i in rng.sample(range(size), min(2, size))
+    ]
 
 
 def _choose(rng: random.Random, judged_share: float) -> list[tuple[str, str]]:
     """Questions about who did something; the text may not tell."""
-    people, named = _people(rng)
+    people, named = make_people(rng)
     bare = [person if named else f"the {person}" for person in people]
     first, second = rng.sample((0, 1), 2)
-    met = [person if named else _indefinite(person) for person in people]
-    scene = _capital(rng.choice(_MEETINGS).format(met[first], met[second], pick(rng, PLACES)))
+    met = [person if named else indefinite(person) for person in people]
+    scene = capital(rng.choice(_MEETINGS).format(met[first], met[second], pick(rng, PLACES)))
     judged = judged_share > 0 and rng.random() < judged_share
     if judged:
         deeds, wording = _judged(rng)
     else:
-        deeds = _several(rng, _deed, 2)
+        deeds = several(rng, make_deed, 2)
         wording = [f"Who {deed}?" for deed in deeds]
-    sentences = [_capital(f"{bare[i]} {deeds[i]}.") for i in (0, 1)]
+    sentences = [capital(f"{bare[i]} {deeds[i]}.") for i in (0, 1)]
     a, b = rng.sample((0, 1), 2)
     if rng.random() < 0.2:
-        joined = _capital(f"{bare[a]} {deeds[a]}, {rng.choice(('while', 'and', 'but'))} {bare[b]} {deeds[b]}.")
+        joined = capital(f"{bare[a]} {deeds[a]}, {rng.choice(('while', 'and', 'but'))} {bare[b]} {deeds[b]}.")
         sentences, settled = [joined, joined], joined
     else:
         settled = f"{sentences[a]} {sentences[b]}"
@@ -168,13 +170,13 @@ def _choose(rng: random.Random, judged_share: float) -> list[tuple[str, str]]:
     for who in (0, 1):
         asked, right, reason = wording[who], who, sentences[who]
         if not judged and rng.random() < 0.1:
-            other = _deed(rng)
+            other = make_deed(rng)
             if other not in deeds:
                 asked, right = f"Who {other}?", 2
         if not tells:
             right = 2
         order = rng.sample((0, 1, 2), 3)
-        answers = [*map(_capital, bare), rng.choice(_UNKNOWN)]
+        answers = [*map(capital, bare), rng.choice(UNDECIDED)]
         options = "\n".join(f"{letter}) {answers[i]}" for letter, i in zip(LETTERS, order, strict=True))
         if right == 2:
             one, two = (bare[i] for i in order if i != 2)
@@ -194,77 +196,7 @@ def _judged(rng: random.Random) -> tuple[list[str], list[str]]:
 
 def _letter(rng: random.Random) -> list[tuple[str, str]]:
     """Questions about which letter stands before an option: the last step of choosing, on its own."""
-    if rng.random() < 0.6:
-        options = _several(rng, lambda r: pick(r, VALUES), rng.randint(2, len(_ALPHABET)))
-    else:
-        people, named = _people(rng)
-        options = [*(_capital(person if named else f"the {person}") for person in people), rng.choice(_UNKNOWN)]
-        rng.shuffle(options)
-    lettered = list(zip(_ALPHABET, options, strict=False))
+    options = make_options(rng)
+    lettered = list(zip(ALPHABET, options, strict=False))
     table = "\n".join(f"{letter}) {option}" for letter, option in lettered)
     return [(f"{table}\nWhich letter: {option}", f"Answer: {letter}") for letter, option in lettered]
-
-
-def _people(rng: random.Random) -> tuple[list[str], bool]:
-    """Two people, by what they are and are like, and whether they are first names."""
-    kind = rng.random()
-    if kind < 0.15:
-        return _several(rng, _name, 2), True
-    if kind < 0.6:
-        noun = pick(rng, PEOPLE)
-        return [f"{adjective} {noun}" for adjective in _several(rng, lambda r: pick(r, ADJECTIVES), 2)], False
-    return _several(rng, _person, 2), False
-
-
-def _person(rng: random.Random) -> str:
-    noun = pick(rng, PEOPLE)
-    return f"{pick(rng, ADJECTIVES)} {noun}" if rng.random() < 0.6 else noun
-
-
-def _deed(rng: random.Random) -> str:
-    verb, thing = pick(rng, VERBS), pick(rng, THINGS)
-    kind = rng.random()
-    if kind < 0.25:
-        return f"{verb} a {pick(rng, ADJECTIVES)} {thing}"
-    if kind < 0.45:
-        return f"{verb} the {thing} in the {pick(rng, PLACES)}"
-    if kind < 0.6:
-        return f"was {pick(rng, ADJECTIVES)} and {pick(rng, ADJECTIVES)}"
-    if kind < 0.7:
-        return f"{verb} {rng.randrange(2, 30)} {thing}s"
-    return f"{verb} the {thing}"
-
-
-def _name(rng: random.Random) -> str:
-    return rng.choice(NAMES) if rng.random() < 0.7 else invent(rng).capitalize()
-
-
-def _value(rng: random.Random) -> str:
-    kind = rng.random()
-    if kind < 0.15:
-        return pick(rng, COLORS)
-    if kind < 0.25:
-        return str(rng.randrange(1, 100))
-    if kind < 0.35:
-        return pick(rng, NAMES)
-    if kind < 0.45:
-        return f"{pick(rng, ADJECTIVES)} {pick(rng, THINGS)}"
-    return pick(rng, VALUES)
-
-
-def _several(rng: random.Random, make: Callable[[random.Random], str], count: int) -> list[str]:
-    """Return ``count`` different results of ``make``."""
-    results: list[str] = []
-    while len(results) < count:
-        result = make(rng)
-        if result not in results:
-            results.append(result)
-    return results
-
-
-def _indefinite(person: str) -> str:
-    return f"an {person}" if person[0] in "aeiou" else f"a {person}"
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -36,6 +36,15 @@ def page_items(rng: random.Random) -> list[tuple[str, str]]:
     return _entry(rng)
 
 
+def list_page(rng: random.Random) -> tuple[list[str], dict[str, str]]:
+    """Lines of a page of either kind, and the number of each element whose label stands there once."""
+    if rng.random() < 0.5:
+        return _button_page(rng)
+    lines, names, _ = _tree_page(rng)
+    numbers = {name: str(number) for number, name in enumerate(names, start=1) if names.count(name) == 1}
+    return lines, numbers
+
+
 def _prompt(step: int, goal: str, lines: list[str]) -> str:
     return "\n".join((f"Step {step}", f"Goal: {goal}", "Page:", *lines))
 
@@ -51,17 +60,24 @@ def _label(rng: random.Random) -> str:
 
 def _buttons(rng: random.Random) -> list[tuple[str, str]]:
     """A page of buttons, fields and other text; the goal names one button, whatever its case."""
-    labels: list[str] = []
+    lines, numbers = _button_page(rng)
+    asked = rng.sample(list(numbers), min(2, len(numbers)))
+    return [(_prompt(1, rng.choice(_CLICK_GOALS).format(label), lines), f"click({numbers[label]})") for label in asked]
+
+
+def _button_page(rng: random.Random) -> tuple[list[str], dict[str, str]]:
+    """Lines of a page, and the number of each of its buttons by label."""
+    numbers: dict[str, str] = {}
     lines, pieces = [], []
     number = 0
     for _ in range(rng.randint(2, 6)):
         what = rng.random()
-        if what < 0.5 or not labels:
+        if what < 0.5 or not numbers:
             label = _label(rng)
-            while label.lower() in (other.lower() for other in labels):
+            while label.lower() in (other.lower() for other in numbers):
                 label = _label(rng)
             number += 1
-            labels.append(label)
+            numbers[label] = str(number)
             pieces.append(f'[{number}] button "{label}"')
         elif what < 0.75:
             number += 1
@@ -73,16 +89,25 @@ def _buttons(rng: random.Random) -> list[tuple[str, str]]:
             pieces = []
     if pieces:
         lines.append(" ".join(pieces))
-    page = " ".join(lines)
-    items = []
-    for label in rng.sample(labels, min(2, len(labels))):
-        ref = page.split(f'] button "{label}"')[0].rsplit("[", 1)[1]
-        items.append((_prompt(1, rng.choice(_CLICK_GOALS).format(label), lines), f"click({ref})"))
-    return items
+    return lines, numbers
 
 
 def _tree(rng: random.Random) -> list[tuple[str, str]]:
     """A list whose entries open: click the one that is asked for, or open the next that is closed."""
+    lines, names, closed = _tree_page(rng)
+    step = rng.randint(1, 4)
+    goal = rng.choice(_TREE_GOALS)
+    visible = rng.randrange(len(names))
+    first = names.index(names[visible]) + 1
+    items = [(_prompt(step, goal.format(names[visible]), lines), f"click({first})")]
+    hidden = rng.choice(NAMES) if rng.random() < 0.6 else _label(rng)
+    if closed and hidden not in names:
+        items.append((_prompt(step, goal.format(hidden), lines), f"click({closed[0]})"))
+    return items
+
+
+def _tree_page(rng: random.Random) -> tuple[list[str], list[str], list[int]]:
+    """Lines of a list, the names in it, and the numbers of its closed entries."""
     names = (
         rng.sample(NAMES, rng.randint(2, 8)) if rng.random() < 0.6 else [_label(rng) for _ in range(rng.randint(2, 8))]
     )
@@ -97,15 +122,7 @@ def _tree(rng: random.Random) -> list[tuple[str, str]]:
             depth += 1
         elif depth and rng.random() < 0.4:
             depth -= 1
-    step = rng.randint(1, 4)
-    goal = rng.choice(_TREE_GOALS)
-    visible = rng.randrange(len(names))
-    first = names.index(names[visible]) + 1
-    items = [(_prompt(step, goal.format(names[visible]), lines), f"click({first})")]
-    hidden = rng.choice(NAMES) if rng.random() < 0.6 else _label(rng)
-    if closed and hidden not in names:
-        items.append((_prompt(step, goal.format(hidden), lines), f"click({closed[0]})"))
-    return items
+    return lines, names, closed
 
 
 def _entry(rng: random.Random) -> list[tuple[str, str]]:

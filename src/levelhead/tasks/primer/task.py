@@ -11,7 +11,8 @@ from statistics import fmean
 from levelhead.recipe.tasks import Lesson, Primer
 from levelhead.records import Message, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.tasks.primer.items import VALUES, make_items
+from levelhead.tasks.primer.items import make_items
+from levelhead.tasks.primer.phrases import ANSWERS
 from levelhead.tasks.primer.words import COMMON, ENDINGS, LEXICON, NAMES
 from levelhead.tasks.splits import in_seed_order, stable_hash
 
@@ -95,7 +96,7 @@ class PrimerTask(SingleTurnTask):
             for item in make_items(number, self._lessons[-1]):
                 yield from filter(None, (item.system, item.prompt, item.answer))
         rng = random.Random("levelhead/primer/lexicon")
-        words = tuple(dict.fromkeys((*VALUES, *COMMON, *LEXICON, *NAMES)))
+        words = tuple(dict.fromkeys((*ANSWERS, *COMMON, *LEXICON, *NAMES)))
         for _ in range(_LEXICON_LINES):
             yield "The " + " ".join(
                 rng.choice(words) + (rng.choice(ENDINGS) if rng.random() < 0.2 else "") for _ in range(_WORDS_A_LINE)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from levelhead.records import Message
-from levelhead.tasks.endpoint.client import ChatClient
+from levelhead.tasks.endpoint import ChatClient
+from levelhead.tasks.endpoint.verdicts import read_letter, read_verdict
 from levelhead.tasks.math.numbers import final_answer
 from levelhead.tasks.text_match import normalize_answer
 from levelhead.tasks.workflow.answers import extract_program, run_tests
@@ -21,8 +21,6 @@ from levelhead.tasks.workflow.operators import OPERATORS
 from levelhead.tasks.workflow.problems.base import Problem
 from levelhead.tasks.workflow.sandbox import Bench, ProgramResult, run_program
 
-_VERDICT = re.compile(r"VERDICT\s*:\s*\**\s*(RIGHT|WRONG)", re.IGNORECASE)
-_LETTER = re.compile(r"\b([A-Z])\b")
 _LONGEST_NOTE = 2000
 
 
@@ -75,8 +73,7 @@ class Asking:
             return Verdict(True, operator, "there is no answer yet")
         if operator == "Review":
             said = await self._ask(templates.review(self._problem, draft.text), path, temperature=0.0)
-            found = _VERDICT.search(said)
-            return Verdict(found is not None and found[1].upper() == "WRONG", operator, said[:_LONGEST_NOTE])
+            return Verdict(read_verdict(said) is False, operator, said[:_LONGEST_NOTE])
         if self._problem.domain == "code":
             return await self._test_code(path, draft)
         return await self._test_answer(path, draft)
@@ -92,22 +89,29 @@ class Asking:
         return Draft(await self._ask(templates.reduce(self._problem, draft.text), path, temperature=0.0))
 
     async def vote(self, operator: str, path: Path, drafts: Sequence[Draft]) -> Draft:
-        """Choose among drafts: by agreement, or by asking several times, the order shuffled each time."""
+        """Choose among drafts: by agreement, or by asking several times, the order shuffled each time.
+
+        A reply that chooses no draft, or several, is no vote; without any vote the first draft stands.
+        """
         self.calls += 1
         if operator == "ScEnsemble":
             return most_agreed(drafts, self._problem.domain)
         asks = OPERATORS[operator].calls
-        votes = Counter(await asyncio.gather(*(self._one_vote(path, i, drafts) for i in range(asks))))
+        said = await asyncio.gather(*(self._one_vote(path, i, drafts) for i in range(asks)))
+        votes = Counter(vote for vote in said if vote is not None)
+        if not votes:
+            return drafts[0]
         best = max(votes.values())
         return drafts[min(i for i, count in votes.items() if count == best)]
 
-    async def _one_vote(self, path: Path, turn: int, drafts: Sequence[Draft]) -> int:
+    async def _one_vote(self, path: Path, turn: int, drafts: Sequence[Draft]) -> int | None:
         order = list(range(len(drafts)))
         random.Random(f"{self._sample}/{path}/{turn}").shuffle(order)
         asked = templates.choose(self._problem, [drafts[i].text for i in order])
         said = await self._ask(asked, (*path, turn), temperature=0.0)
         names = {templates.letter(place): i for place, i in enumerate(order)}
-        return next((names[found] for found in _LETTER.findall(said) if found in names), order[0])
+        chosen = read_letter(said, names)
+        return None if chosen is None else names[chosen]
 
     async def _program(self, path: Path, before: str | None) -> Draft:
         """Write a program and run it; a program that fails is written once more, with its error at hand."""

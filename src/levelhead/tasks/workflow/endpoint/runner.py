@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
 import httpx2
 
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
-from levelhead.tasks.endpoint.cache import ReplyCache
-from levelhead.tasks.endpoint.client import BudgetError, ChatClient, Usage
+from levelhead.tasks.endpoint import ChatClient, ReplyCache, all_of
+from levelhead.tasks.metering import Usage
 from levelhead.tasks.workflow.answers import grade
 from levelhead.tasks.workflow.endpoint.operators import Asking
 from levelhead.tasks.workflow.executor import Job, Outcome
@@ -55,32 +54,20 @@ class EndpointRunner:
             return []
         bench = Bench(self._sandbox)
         async with ChatClient(self._section, self.usage, self._cache, self._transport) as client:
-            ends = await asyncio.gather(*(self._one(client, job, bench) for job in jobs), return_exceptions=True)
-        faults = [end for end in ends if isinstance(end, BaseException)]
-        if faults:
-            # The budget last: where something else went wrong as well, that is the news.
-            raise min(faults, key=lambda fault: isinstance(fault, BudgetError))
+            outcomes = await all_of(self._one(client, job, bench) for job in jobs)
         log.info("%d workflows run; so far %d calls, %d tokens", len(jobs), self.usage.calls, self.usage.tokens)
-        return [end for end in ends if isinstance(end, Outcome)]
+        return outcomes
 
     def metrics(self) -> Mapping[str, float]:
         """Return the usage of the run so far: calls, replies from the cache, retries, tokens."""
         usage = self.usage
         cost = self._section.cost(usage.prompt_tokens, usage.completion_tokens)
-        return {
-            **({} if cost is None else {"endpoint/cost": cost}),
-            "endpoint/calls": usage.calls,
-            "endpoint/cached": usage.cached,
-            "endpoint/retries": usage.retries,
-            "endpoint/prompt_tokens": usage.prompt_tokens,
-            "endpoint/completion_tokens": usage.completion_tokens,
-            "endpoint/estimated": usage.estimated,
-        }
+        costs = {} if cost is None else {"endpoint/cost": cost}
+        return costs | {f"endpoint/{name}": float(value) for name, value in usage.counts().items()}
 
     def drain_news(self) -> list[str]:
         """Return what happened to the endpoint since the last call: it fell silent, it answers again."""
-        news, self.usage.news = self.usage.news, []
-        return news
+        return self.usage.take_news()
 
     async def _one(self, client: ChatClient, job: Job, bench: Bench) -> Outcome:
         backend = Asking(client, self._section.temperature, job.problem, job.sample, bench)

@@ -1,0 +1,179 @@
+"""One HTTP exchange with an endpoint that may do anything: a deadline over all of it, and caps on what is read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Self
+
+import httpx2
+
+from levelhead.errors import InputError
+from levelhead.recipe.endpoint import Endpoint
+from levelhead.tasks.endpoint.errors import FailedAttemptError
+from levelhead.tasks.endpoint.waits import read_retry_after
+from levelhead.watch.notice import printable
+
+BYTES_BESIDE_TEXT = 1_048_576
+"""Bytes that a reply may have besides its text."""
+BYTES_A_TOKEN = 256
+"""Bytes of a reply's text a token of the recipe's ``max_tokens``, escapes included."""
+EXCERPT_BYTES = 4096
+"""Bytes that are read of the body of any other status than 2xx, to quote from."""
+EXCERPT_S = 5.0
+"""Seconds that are waited for these."""
+EXCERPT = 200
+"""Characters that are quoted of what an endpoint says."""
+_BUSY = frozenset({408, 409, 425, 429})
+_CODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
+_HOST = re.compile(r"[\w.~-]+|[0-9a-fA-F:.]+")
+_KEY = re.compile(r"[\x21-\x7e]+(?: +[\x21-\x7e]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What came back: a status and as much of the body as was read."""
+
+    status: int
+    body: bytes
+    location: str = ""
+    content_type: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether the body should hold a reply."""
+        return 200 <= self.status < 300
+
+    @property
+    def redirect(self) -> bool:
+        """Whether the endpoint sends the caller elsewhere."""
+        return 300 <= self.status < 400 and bool(self.location)
+
+
+class Exchange:
+    """Posts to one endpoint; use it as an async context manager.
+
+    Redirects are not followed (a key must not reach another host), cookies are not kept, and no other compression than
+    gzip and deflate is read.
+
+    Args:
+        section: How the endpoint is reached.
+        where: The section's place in a recipe, for messages.
+        transport: Another way to the endpoint than the network, for tests.
+
+    Raises:
+        InputError: The URL cannot be used, or the environment variable that should hold the key holds none.
+    """
+
+    def __init__(self, section: Endpoint, where: str, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._deadline_s = section.timeout_s
+        self._key = _key(section, where)
+        self.most_bytes = BYTES_BESIDE_TEXT + BYTES_A_TOKEN * section.max_tokens
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "gzip, deflate"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        try:
+            self._http = httpx2.AsyncClient(
+                base_url=section.base_url.rstrip("/") + "/",
+                headers=headers,
+                timeout=section.timeout_s,
+                transport=transport,
+                limits=httpx2.Limits(max_connections=section.concurrency),
+                follow_redirects=False,
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            )
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise InputError(f"{where}.base_url: {section.base_url!r} is no URL ({error})") from error
+        url = self._http.base_url
+        if not _HOST.fullmatch(url.host) or not 0 < (url.port or 80) < 65536:
+            raise InputError(f"{where}.base_url: {section.base_url!r} names no host, or no port from 1 to 65535")
+
+    async def __aenter__(self) -> Self:
+        """Open the connection."""
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the connection."""
+        await self._http.__aexit__(None, None, None)
+
+    async def post(self, path: str, content: bytes) -> Response:
+        """Send a body and return the answer, read to its end and within ``timeout_s``.
+
+        Of a status other than 2xx only the beginning of the body is read.
+
+        Raises:
+            FailedAttemptError: The endpoint cannot be reached, is busy (408, 409, 425, 429, 5xx), takes longer than
+                ``timeout_s`` for all of its answer, breaks off, or sends more than ``most_bytes``.
+        """
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                response, after_s = await self._post(path, content)
+        except TimeoutError as error:
+            raise FailedAttemptError(f"no complete reply within {self._deadline_s:g} s") from error
+        except (httpx2.HTTPError, httpx2.StreamError, OSError, ValueError) as error:
+            text = f"{type(error).__name__}: {self.quote(str(error))}"
+            raise FailedAttemptError(text.rstrip(": ")) from error
+        if response.status in _BUSY or response.status >= 500:
+            said = self.quote(response.body)
+            raise FailedAttemptError(f"HTTP {response.status}{f': {said}' if said else ''}", after_s)
+        return response
+
+    def quote(self, said: bytes | str) -> str:
+        """Return the beginning of what an endpoint said: one line, fit to be printed, without the key."""
+        text = said[:EXCERPT_BYTES].decode(errors="replace") if isinstance(said, bytes) else said
+        return printable(text.replace(self._key, "[key]") if self._key else text, EXCERPT)
+
+    async def _post(self, path: str, content: bytes) -> tuple[Response, float | None]:
+        async with self._http.stream("POST", path, content=content) as answer:
+            headers, status = answer.headers, answer.status_code
+            good = 200 <= status < 300
+            coding = headers.get("content-encoding", "").strip().lower()
+            if not good:
+                body = await self._excerpt(answer) if coding in _CODINGS else b""
+            elif coding not in _CODINGS:
+                raise FailedAttemptError(f"a reply compressed as {printable(coding, 40)}, which was not asked for")
+            else:
+                body, whole = await _read(answer, self.most_bytes)
+                if not whole:
+                    raise FailedAttemptError(f"a reply of more than {self.most_bytes} bytes")
+            place = printable(headers.get("location", ""), EXCERPT)
+            kind = printable(headers.get("content-type", ""), 40)
+            return Response(status, body, place, kind), read_retry_after(headers.get("retry-after"))
+
+    async def _excerpt(self, answer: httpx2.Response) -> bytes:
+        """Read the beginning of a body; the status stands, whatever becomes of it."""
+        try:
+            async with asyncio.timeout(min(self._deadline_s / 2, EXCERPT_S)):
+                return (await _read(answer, EXCERPT_BYTES))[0]
+        except (httpx2.HTTPError, httpx2.StreamError, OSError, ValueError):
+            return b""
+
+
+async def _read(answer: httpx2.Response, most: int) -> tuple[bytes, bool]:
+    """Return at most so many bytes of a body, and whether that is all of it, as sent and as unpacked."""
+    held = bytearray()
+    async with contextlib.aclosing(answer.aiter_bytes()) as pieces:
+        async for piece in pieces:
+            held += piece[: most + 1 - len(held)]
+            if len(held) > most or answer.num_bytes_downloaded > most:
+                return bytes(held[:most]), False
+    return bytes(held), True
+
+
+def _key(section: Endpoint, where: str) -> str:
+    name = section.api_key_env
+    if name is None:
+        return ""
+    key = os.environ.get(name, "").strip()
+    if not key:
+        raise InputError(f"{where}.api_key_env names {name}, and that environment variable is not set")
+    if not _KEY.fullmatch(key):
+        raise InputError(
+            f"{where}.api_key_env names {name}, and that environment variable holds no key: a key is ASCII"
+        )
+    return key
