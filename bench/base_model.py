@@ -18,7 +18,7 @@ from levelhead.api import train
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.recipe import load
-from levelhead.training.run import newest_checkpoint
+from levelhead.training.checkpoint import newest_checkpoint
 from levelhead.training.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[1]

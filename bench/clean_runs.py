@@ -21,8 +21,9 @@ from typing import Any
 from levelhead.api import train
 from levelhead.policy.load import load_checkpoint
 from levelhead.recipe import load
+from levelhead.training.checkpoint import newest_checkpoint
 from levelhead.training.prepare import Setup, prepare
-from levelhead.training.run import Run, newest_checkpoint, seed_everything
+from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
 from levelhead.watch.doctor import examine
 from levelhead.watch.guard import make_guard

@@ -25,7 +25,8 @@ def train(out: Path, *settings: str, resume: bool = False) -> int:
     command = [sys.executable, "-m", "levelhead.cli", "train", RECIPE, "--out", str(out)]
     for setting in settings:
         command += ["--set", setting]
-    process = subprocess.Popen(command + (["--resume"] if resume else []), stdout=subprocess.DEVNULL)
+    again = ["--resume", "--accept-changes", "all"] if resume else []
+    process = subprocess.Popen(command + again, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if os.waitstatus_to_exitcode(status):
         raise SystemExit(f"{out}: training failed")

@@ -26,11 +26,12 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe import load
 from levelhead.recipe.tasks import BROWSER_TASKS
 from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.training.checkpoint import newest_checkpoint
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import evaluate
 from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, prepare
-from levelhead.training.run import Run, newest_checkpoint, seed_everything
+from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
 from levelhead.watch.guard import make_guard
 

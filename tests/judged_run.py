@@ -14,7 +14,8 @@ from levelhead.records import Prompt, Score
 from levelhead.tasks.base import SingleTurnTask, Split
 from levelhead.tasks.judge import JudgedTask
 from levelhead.training.prepare import prepare
-from levelhead.training.run import Run, newest_checkpoint
+from levelhead.training.resume import plan_resumption
+from levelhead.training.run import Run
 from levelhead.training.rundir import RunDir
 
 RECIPE = """
@@ -61,7 +62,8 @@ def judged_run(
     """A run that is ready to be executed."""
     task = JudgedTask(Even(), "fairness", section, transport)
     place = RunDir(folder)
-    checkpoint = newest_checkpoint(place) if resume else None
-    setup = prepare(parse(RECIPE, settings, source="judged"), checkpoint=checkpoint, tasks={"even": task})
+    recipe = parse(RECIPE, settings, source="judged")
+    plan = plan_resumption(place, recipe) if resume else None
+    setup = prepare(recipe, checkpoint=plan.checkpoint if plan else None, tasks={"even": task})
     place.claim(resume=resume)
-    return Run(setup, place, resume=resume)
+    return Run(setup, place, resumption=plan)

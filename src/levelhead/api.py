@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,10 @@ from levelhead.recipe import Recipe, load, validate
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
-    from levelhead.records import Observer
+    from levelhead.records import Event, Observer
     from levelhead.training.evaluate import TaskResult
     from levelhead.training.prepare import Setup
+    from levelhead.training.ranks import Ranks
     from levelhead.training.rundir import RunDir
 
 
@@ -46,6 +47,8 @@ def train(
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    resume_from: str | None = None,
+    accept_changes: Collection[str] = (),
     data: Iterable[Mapping[str, Any]] | None = None,
     rewards: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     model: Any = None,
@@ -59,6 +62,9 @@ def train(
         recipe: A recipe, its keys as a mapping, or the path of a YAML file.
         out: Folder of the run; ``runs/NAME`` unless given.
         resume: Go on where an interrupted run of that folder stopped.
+        resume_from: Go on from this checkpoint (``step-000100``) or from the beginning (``start``) instead of the
+            newest one; checkpoints that are newer are renamed.
+        accept_changes: Keys of the recipe that may differ from the run's own when it goes on, or ``all``.
         data: Rows for the recipe's ``function`` task, instead of its ``path``.
         rewards: Reward functions for the ``function`` task, instead of (or besides) its ``rewards``.
         model: A model that is already loaded, instead of the recipe's.
@@ -67,40 +73,77 @@ def train(
         check: Run the preflight first; as the recipe says unless given.  A run that goes on is not checked again.
 
     Raises:
-        InputError: The recipe, its data or its folder do not fit; nothing has been written.
+        InputError: The recipe, its data or its folder do not fit, or another process runs there; nothing has been
+            written.
         PreflightError: A check failed; nothing has been written but ``check.json``.
         RewardError: A reward function misbehaved.
     """
     from levelhead.policy.load import wrap
     from levelhead.report import write
+    from levelhead.training.checkpoint import offering_the_last_whole
     from levelhead.training.prepare import prepare
     from levelhead.training.ranks import Ranks
-    from levelhead.training.run import Run, newest_checkpoint, seed_everything
+    from levelhead.training.resume import plan_resumption
+    from levelhead.training.run import Run, seed_everything
     from levelhead.training.rundir import RunDir
 
     recipe = resolve(recipe)
     path = Path(out) if out is not None else Path("runs") / recipe.name
-    folder = RunDir(Ranks.joined().folder(path, resume=resume))
     if (model is None) != (tokenizer is None):
         raise InputError("train(): give model and tokenizer together")
-    if not resume:
-        refuse_used(folder)
-    checkpoint = newest_checkpoint(folder) if resume else None
-    policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
-    tasks = function_tasks(recipe, data, rewards)
-    seed_everything(recipe.seed)
-    setup = prepare(recipe, checkpoint=checkpoint, tasks=tasks, policy=policy)
-    if checkpoint is None and (recipe.check if check is None else check):
-        _preflight(setup, folder)
-    folder.claim(resume=resume)
-    run = Run(setup, folder, resume=resume, observers=guarded(recipe, observers))
-    try:
-        outcome = run.execute()
-    finally:
-        with contextlib.suppress(InputError, OSError):
-            write(folder.path)
+    if not resume and (resume_from is not None or accept_changes):
+        raise InputError("train(): resume_from and accept_changes (--from, --accept-changes) are for --resume")
+    with contextlib.ExitStack() as held, offering_the_last_whole():
+        ranks = Ranks.joined()
+        locked = _lock(ranks, path, held) if resume and path.is_dir() else None
+        folder = RunDir(ranks.folder(path, resume=resume))
+        if not resume:
+            refuse_used(folder)
+        plan = plan_resumption(folder, recipe, start=resume_from, accept=accept_changes) if resume else None
+        checkpoint = plan.checkpoint if plan is not None else None
+        policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
+        tasks = function_tasks(recipe, data, rewards)
+        seed_everything(recipe.seed)
+        setup = prepare(recipe, checkpoint=checkpoint, tasks=tasks, policy=policy)
+        if checkpoint is None and (recipe.check if check is None else check):
+            _preflight(setup, folder)
+        locked = _lock(ranks, path, held) if locked is None else locked
+        folder.claim(resume=resume)
+        run = Run(setup, folder, resumption=plan, observers=guarded(recipe, observers), told=locked)
+        try:
+            outcome = run.execute()
+        finally:
+            with contextlib.suppress(InputError, OSError):
+                write(folder.path)
     summary = folder.read_json("summary.json") or {}
     return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
+
+
+def _lock(ranks: Ranks, path: Path, held: contextlib.ExitStack) -> list[Event]:
+    """Lock the run's folder against other runs until ``held`` is left; of several processes, the first does.
+
+    Returns:
+        What is to be told of it.
+
+    Raises:
+        InputError: Another run holds it; raised in every process.
+    """
+    from levelhead.training.lock import RunLock
+
+    refused, told = None, []
+    if not ranks.rank:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = RunLock(path)
+            held.callback(lock.release)
+            told = lock.events()
+        except InputError as error:
+            refused = str(error)
+        except OSError as error:
+            refused = f"{path}: cannot be made: {error.strerror}"
+    if reasons := [reason for reason in ranks.gathered(refused) if reason]:
+        raise InputError(reasons[0])
+    return told
 
 
 def guarded(recipe: Recipe, observers: Sequence[Observer]) -> list[Observer]:
@@ -229,6 +272,9 @@ def refuse_used(folder: Any) -> None:
     Raises:
         InputError: It holds one.
     """
+    from levelhead.training.lock import refuse_held
+
+    refuse_held(folder.path)
     if folder.holds_run:
         raise InputError(
             f"{folder.path}: already holds a run; continue it with --resume, or choose another folder with --out"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Tokenizer
 
+from levelhead.errors import InputError
 from levelhead.policy.load import load_checkpoint, load_codec, load_policy
 from levelhead.policy.packing import TokenSequence
 from levelhead.recipe.model import Model
+from levelhead.text.codec import Codec
+from levelhead.text.fingerprint import PROBES
+from levelhead.text.tiny import train_tokenizer
 from small_run import TEXTS
 
 TINY = {"hidden_size": 32, "layers": 2, "heads": 2, "kv_heads": 2, "intermediate_size": 48, "vocab_size": 300}
@@ -77,6 +82,57 @@ def test_a_checkpoint_tokenizes_as_the_policy_that_it_was_saved_from(tmp_path: P
     for text in AWKWARD:
         message = [{"role": "user", "content": text}]
         assert again.codec.render(message) == policy.codec.render(message)
+
+
+def test_a_tokenizer_that_is_loaded_and_saved_again_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    section = Model(preset="tiny", tiny=TINY)
+    load_policy(section, texts=TEXTS).save(tmp_path / "first")
+    load_checkpoint(section, tmp_path / "first").save(tmp_path / "second")
+    for path in (tmp_path / "first").iterdir():
+        assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes(), path.name
+
+
+def own_splitting() -> Qwen2Tokenizer:
+    """A tokenizer of a class that sets up its own pre-tokenizer when it is loaded, with another one."""
+    backend = train_tokenizer(TEXTS, 300)
+    tokenizer = Qwen2Tokenizer(pad_token=backend.pad_token, eos_token=backend.eos_token)
+    tokenizer._tokenizer = backend.backend_tokenizer
+    tokenizer.chat_template = backend.chat_template
+    return tokenizer
+
+
+def test_a_class_that_rebuilds_its_tokenizer_gets_the_one_that_was_saved(tmp_path: Path) -> None:
+    policy = load_policy(Model(preset="tiny", tiny=TINY), texts=TEXTS)
+    policy.codec = Codec(own_splitting())
+    policy.save(tmp_path / "checkpoint")
+    again = load_checkpoint(Model(preset="tiny", tiny=TINY), tmp_path / "checkpoint")
+    assert type(again.codec.tokenizer) is Qwen2Tokenizer
+    for text in (*AWKWARD, *PROBES):
+        assert again.codec.tokenizer.encode(text) == policy.codec.tokenizer.encode(text)
+
+
+def test_a_checkpoint_whose_tokenizer_has_changed_is_refused(tmp_path: Path) -> None:
+    section, folder = Model(preset="tiny", tiny=TINY), tmp_path / "checkpoint"
+    load_policy(section, texts=TEXTS).save(folder)
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    tokenizer["normalizer"] = {"type": "NFC"}
+    path.write_text(json.dumps(tokenizer), encoding="utf-8")
+    for load in (
+        lambda: load_checkpoint(section, folder),
+        lambda: load_policy(Model(name=str(folder))),
+    ):
+        with pytest.raises(InputError, match="not the one that the weights were trained with: the probe 'cafe") as seen:
+            load()
+        assert str(seen.value).startswith(f"{folder}: ")
+
+
+def test_a_checkpoint_whose_tokenizer_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
+    section, folder = Model(preset="tiny", tiny=TINY), tmp_path / "checkpoint"
+    load_policy(section, texts=TEXTS).save(folder)
+    (folder / "tokenizer.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match="its tokenizer cannot be loaded"):
+        load_checkpoint(section, folder)
 
 
 def test_the_base_model_that_ships_loads_by_its_preset_and_fits_its_card(tmp_path: Path) -> None:

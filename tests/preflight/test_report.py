@@ -22,6 +22,8 @@ from levelhead.preflight.rewards import expected_dead
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.stops import check_stops
 from levelhead.preflight.tokens import check_tokens
+from levelhead.text import fingerprint
+from levelhead.text.codec import Codec
 from preflight_setup import ROWS, TEXT, closeness, recipe_of, setup_of
 from small_run import metrics
 from text.families import FAMILIES, codec_of
@@ -113,6 +115,23 @@ def test_expected_dead_groups_shrink_with_k_and_are_certain_for_one_rollout() ->
 def test_sound_recipe_passes_whatever_it_asks_for(settings: tuple[str, ...]) -> None:
     report = preflight(setup_of(*settings))
     assert not report.failures, [(check.name, check.message) for check in report.failures]
+
+
+def test_a_tokenizer_that_is_not_the_same_once_saved_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow_class(self: Codec, folder: Path) -> None:
+        self.tokenizer.save_pretrained(str(folder))
+        fingerprint.write(self, Path(folder))
+        path = Path(folder) / "tokenizer.json"
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(saved | {"normalizer": {"type": "NFC"}}), encoding="utf-8")
+
+    setup = setup_of()
+    assert found(preflight(setup, families=["tokens"]))["tokens/round-trip"].status == "pass"
+    monkeypatch.setattr(Codec, "save", slow_class)
+    check = found(preflight(setup, families=["tokens"]))["tokens/round-trip"]
+    assert check.status == "fail"
+    assert "the probe 'cafe\u0301" in check.message
+    assert "model.tokenizer" in check.fix
 
 
 def test_labels_that_are_equally_likely_are_not_called_without_effect() -> None:

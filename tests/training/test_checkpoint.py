@@ -80,6 +80,21 @@ def test_a_full_disk_leaves_the_last_good_checkpoint_whole(checkpoints: Checkpoi
     assert read_training(good, policy.device)["updates"] == 1
 
 
+def test_what_a_killed_process_left_half_removed_is_dropped(checkpoints: Checkpoints) -> None:
+    policy = tiny_policy()
+    training = {"optimizer": trained(policy).optimizer.state_dict(), "updates": 1}
+    folders = [checkpoints.save(policy, State("sft", step), training) for step in (1, 2)]
+    half = folders[0].with_name("step-000000")
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"")
+    checkpoints.prune()
+    assert checkpoints.steps() == folders
+    old = folders[1].with_name(f".{folders[1].name}.old")
+    folders[1].rename(old)  # killed between the two renames of a checkpoint that is written again
+    checkpoints.save(policy, State("sft", 2), training)
+    assert sorted(path.name for path in old.parent.iterdir()) == [path.name for path in folders]
+
+
 def test_an_unfinished_checkpoint_is_none(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_policy()
 

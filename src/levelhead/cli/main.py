@@ -70,6 +70,8 @@ def _explain(error: Exception) -> int:
     if isinstance(error, _USAGE) and hasattr(error, "show"):
         error.show()
         return 2
+    if isinstance(error, typer.Abort) and isinstance(error.__cause__, EOFError):
+        error = error.__cause__  # typer takes any end of a file for the user's at the terminal
     if isinstance(error, typer.Abort):
         print("levelhead: interrupted", file=sys.stderr)
         return 130

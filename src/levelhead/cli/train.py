@@ -20,6 +20,19 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.  [runs/NAME]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")] = False,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="With --resume: go on from this checkpoint (step-000100, or start), not from the newest."
+        ),
+    ] = None,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept-changes",
+            help="With --resume: keys of the recipe that may have changed since, separated by commas, or all.",
+        ),
+    ] = None,
     print_recipe: Annotated[bool, typer.Option("--print-recipe", help="Print the resolved recipe and leave.")] = False,
     dry: Annotated[
         bool, typer.Option("--dry-run", help="Everything up to the first forward: data, tokenizer, the model's shape.")
@@ -40,10 +53,17 @@ def train(
         found = dry_run(resolved)
         typer.echo(json.dumps(found) if as_json else "\n".join(f"{k}: {v}" for k, v in found.items()))
         return
-    run(resolved, out, resume, as_json, check=False if no_check else None)
+    changes = keys_of(accept)
+    resumed = {"resume_from": start, "accept_changes": changes} if start or changes else {}
+    run(resolved, out, resume, as_json, check=False if no_check else None, **resumed)
 
 
-def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool | None = None) -> None:
+def keys_of(accept: list[str] | None) -> list[str]:
+    """Return the keys that ``--accept-changes`` names, which may be repeated and separated by commas."""
+    return [key.strip() for keys in accept or () for key in keys.split(",") if key.strip()]
+
+
+def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool | None = None, **resumed: Any) -> None:
     """Train, print the summary and what a person must know of the run, and leave with the outcome's exit code."""
     from levelhead.api import train as start
     from levelhead.cli.events import show_events, why_stopped
@@ -51,7 +71,7 @@ def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool 
 
     first = not int(os.environ.get("RANK", "0"))  # of several processes, the first speaks
     try:
-        result = start(recipe, out=out, resume=resume, check=check)
+        result = start(recipe, out=out, resume=resume, check=check, **resumed)
     except (PolicyError, RewardError):
         if first:
             show_events((out or Path("runs") / recipe.name) / "events.jsonl")

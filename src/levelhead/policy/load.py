@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from tokenizers import Tokenizer
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -21,10 +23,12 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from levelhead.errors import InputError
-from levelhead.policy import hub
+from levelhead.policy import hub, manifest
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.recipe.model import Lora, Model
 from levelhead.text.codec import Codec
+from levelhead.text.fingerprint import difference, verify
+from levelhead.text.fingerprint import read as read_fingerprint
 from levelhead.text.template import read_chat_template
 from levelhead.text.tiny import train_tokenizer
 
@@ -62,10 +66,11 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
     """Build the policy whose weights (or adapter) a checkpoint holds.
 
     Raises:
-        InputError: The folder is no checkpoint, or one of another model.
+        InputError: The folder is no checkpoint, a damaged one, or one of another model.
     """
     device = resolve_device(section.device)
     compute = resolve_dtype(section.dtype, device)
+    manifest.check(folder)
     adapter = (folder / "adapter_config.json").is_file()
     if adapter != (section.lora is not None):
         kind = "an adapter" if adapter else "whole weights"
@@ -73,22 +78,49 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
         raise InputError(f"{folder}: holds {kind}; the recipe must have {want} to load it")
     if not adapter and not (folder / "config.json").is_file():
         raise InputError(f"{folder}: no model here (neither config.json nor adapter_config.json)")
-    codec = Codec(
-        _quiet(lambda: load_tokenizer(str(folder))),
-        generation_eos=_generation_eos(str(folder)) + _generation_eos(section.source, section.revision),
-        template_kwargs=section.chat_template_kwargs,
-    )
+    codec = load_saved_codec(section, folder)
     if adapter:
         torch.manual_seed(seed)
         base = _tiny(section, codec) if section.preset == "tiny" else _pretrained(section, compute, True)
         return _finish(section, base.to(device), codec, compute, seed, folder)  # type: ignore[arg-type]
-    model = _quiet(
-        lambda: AutoModelForCausalLM.from_pretrained(
-            str(folder), dtype=torch.float32, attn_implementation=section.attention
+    try:
+        model = _quiet(
+            lambda: AutoModelForCausalLM.from_pretrained(
+                str(folder), dtype=torch.float32, attn_implementation=section.attention
+            )
         )
-    )
+    except (OSError, ValueError, LookupError, SafetensorError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{folder}: its weights cannot be loaded: {reason}") from None
     _same_shape(section, model, folder)
     return _finish(section, model.to(device), codec, compute, seed)
+
+
+def load_saved_codec(section: Model, folder: Path) -> Codec:
+    """Load a checkpoint's tokenizer, which is the one that it was trained with to the token.
+
+    A class that sets up its pre-tokenizer by itself, whatever was saved, gets the saved one.
+
+    Raises:
+        InputError: It cannot be loaded, or differs from its fingerprint all the same.
+    """
+    eos = _generation_eos(str(folder)) + _generation_eos(section.source, section.revision)
+
+    def codec_of(tokenizer: Any) -> Codec:
+        return Codec(tokenizer, generation_eos=eos, template_kwargs=section.chat_template_kwargs)
+
+    try:
+        tokenizer = _quiet(lambda: load_tokenizer(str(folder), trust_remote_code=section.trust_remote_code))
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{folder}: its tokenizer cannot be loaded: {reason}") from None
+    codec = codec_of(tokenizer)
+    saved = read_fingerprint(folder)
+    if saved is not None and difference(codec, saved) and (folder / "tokenizer.json").is_file():
+        tokenizer._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        codec = codec_of(tokenizer)
+    verify(codec, folder)
+    return codec
 
 
 def load_codec(section: Model) -> Codec:
@@ -106,12 +138,15 @@ def load_codec(section: Model) -> Codec:
             lambda: load_tokenizer(str(source), section.revision, trust_remote_code=section.trust_remote_code)
         ),
     )
-    return Codec(
+    codec = Codec(
         tokenizer,
         chat_template=template,
         generation_eos=_generation_eos(section.source, section.revision),
         template_kwargs=section.chat_template_kwargs,
     )
+    if Path(str(source)).is_dir():  # template and stop tokens are for whoever starts a new run from it to choose
+        verify(codec, Path(str(source)), template=False)
+    return codec
 
 
 def load_tokenizer(source: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Any:
@@ -207,6 +242,8 @@ def _tiny(section: Model, codec: Codec) -> PreTrainedModel:
 
 def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrainedModel:
     name = str(section.source)
+    if weights and Path(name).is_dir():
+        manifest.check(Path(name), "*.safetensors")
     common: dict[str, Any] = {"revision": section.revision, "trust_remote_code": section.trust_remote_code}
 
     def build() -> Any:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from transformers import GenerationConfig
+
+from levelhead.errors import InputError
+from levelhead.policy.load import load_saved_codec
 from levelhead.policy.packing import TokenSequence
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
@@ -12,6 +18,7 @@ from levelhead.records import Prompt, Turn
 from levelhead.tasks.base import Demonstrator
 from levelhead.text.codec import Codec
 from levelhead.text.evidence import boundary, read
+from levelhead.text.fingerprint import PROBES
 from levelhead.text.traits import probe
 from levelhead.training.optim import Updater
 from levelhead.training.sft import SftTrainer
@@ -28,6 +35,7 @@ def check_tokens(scene: Scene) -> Iterator[Check]:
         yield _same_prompt(scene)
     yield _made_once(scene)
     yield _vocabulary(scene)
+    yield _round_trip(scene)
 
 
 def demonstrations(scene: Scene, prompts: Sequence[Prompt]) -> list[TokenSequence]:
@@ -208,6 +216,30 @@ def _vocabulary(scene: Scene) -> Check:
         wrong = f"the tokenizer has ids up to {highest}, and the model's embedding only {rows} rows"
     fix = "use the model's own tokenizer, or resize the embedding and save the model before training"
     return judged("tokens/vocabulary", wrong, f"{size} ids fit {rows} embedding rows", evidence, fix)
+
+
+def _round_trip(scene: Scene) -> Check:
+    """The tokenizer that a checkpoint will hold is the one that the run trains with, token for token."""
+    codec = scene.codec
+    evidence = {"class": type(codec.tokenizer).__name__, "probes": len(PROBES)}
+    wrong = None
+    with tempfile.TemporaryDirectory(prefix="levelhead-") as name:
+        folder = Path(name)
+        codec.save(folder)
+        if not scene.policy.lora:  # these files decide which class is loaded, and where generation stops
+            scene.policy.base.config.save_pretrained(str(folder))
+            GenerationConfig(eos_token_id=sorted(codec.stop_ids)).save_pretrained(str(folder))
+        try:
+            again = load_saved_codec(scene.recipe.model, folder)
+            evidence["loaded_as"] = type(again.tokenizer).__name__
+        except InputError as error:
+            wrong = f"saved and loaded again, {str(error).removeprefix(f'{folder}: ')}"
+    right = "saved and loaded again, the tokenizer gives the same tokens"
+    fix = (
+        "set model.tokenizer to a folder where it was saved as "
+        "PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer), which is loaded as it is"
+    )
+    return judged("tokens/round-trip", wrong, right, evidence, fix)
 
 
 def _ends_with(text: str, header: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from levelhead.errors import InputError
+from levelhead.recipe.history import RECIPE, History
 
 MARKS_OF_A_RUN = ("metrics.jsonl", "summary.json", "recipe.yaml", "events.jsonl")
 """A folder with none of these holds no run."""
@@ -90,7 +91,7 @@ def read_run(folder: Path) -> Run:
     if not any((folder / name).is_file() for name in MARKS_OF_A_RUN):
         raise InputError(f"{folder}: the folder holds no run (none of {', '.join(MARKS_OF_A_RUN)})")
     run = Run(folder.resolve().name)
-    run.recipe_text = _text(folder / "recipe.yaml", run.notes) or ""
+    run.recipe_text = _text(folder / (History(folder).newest or RECIPE), run.notes) or ""
     run.recipe = _yaml(run.recipe_text, run.notes)
     run.name = str(run.recipe.get("name") or run.name)
     run.environment = _mapping(folder / "environment.json", run.notes)

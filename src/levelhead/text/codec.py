@@ -12,11 +12,15 @@ from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
 from levelhead.records import Message
+from levelhead.text import fingerprint
 from levelhead.text.encoder import Encoder
 from levelhead.text.rendered import Rendered
 from levelhead.text.spans import Layout, Span, common_prefix, locate
 from levelhead.text.stops import Judgement, judge, stop_tokens
 from levelhead.text.template import ChatTemplate, Tool
+
+_OF_THE_LOADING = ("is_local", "local_files_only")
+"""What transformers notes in a tokenizer of how it was loaded; saved, it would tell a resumed run's from the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +187,14 @@ class Codec:
         return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def save(self, folder: str | Path) -> None:
-        """Write the tokenizer, chat template included, as ``AutoTokenizer.from_pretrained`` reads it."""
+        """Write the tokenizer, chat template included, as ``AutoTokenizer.from_pretrained`` reads it.
+
+        A fingerprint is written beside it (:mod:`levelhead.text.fingerprint`).
+        """
+        for name in _OF_THE_LOADING:
+            self.tokenizer.init_kwargs.pop(name, None)
         self.tokenizer.save_pretrained(str(folder))
+        fingerprint.write(self, Path(folder))
 
     def _reply(
         self, messages: Sequence[Message], answer: Message, prompt: Rendered, tools: Sequence[Tool] | None

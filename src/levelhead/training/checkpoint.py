@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from levelhead.errors import InputError
+from levelhead.policy import manifest
+from levelhead.policy.manifest import STATE, DamagedError, step_folders
 from levelhead.policy.policy import Policy
 from levelhead.training.rundir import RunDir, publish
 
 REFERENCE = "reference"
 BEST = "best"
+TRAINING = "training.pt"
+"""Name of the optimizer's state in a checkpoint."""
+START = "start"
+"""What stands for no checkpoint where one is named: the beginning of the run."""
 
 
 @dataclass(slots=True)
@@ -39,6 +47,7 @@ class State:
         trainer: Coefficients and running statistics of the reinforcement stage.
         lost: Updates without a finite gradient, in a row.
         unevaluated: Whether the evaluation that follows this step is still to be made.
+        recipe: File name of the recipe in force, in the run's folder.
         baselines: Answers that evaluations have seen, candidates of the best constant answer.
     """
 
@@ -55,6 +64,7 @@ class State:
     lost: int = 0
     unevaluated: bool = False
     baselines: dict[str, Any] = field(default_factory=dict)
+    recipe: str = "recipe.yaml"
 
 
 class Checkpoints:
@@ -80,10 +90,13 @@ class Checkpoints:
         """
         name = f"step-{self._offset[state.stage] + state.step:06d}"
         target = self._write(name, policy, state, optimizer)
-        steps = self.steps()
-        for old in steps[: -self._keep_last]:
-            shutil.rmtree(old, ignore_errors=True)
+        self.prune()
         return target
+
+    def prune(self) -> None:
+        """Drop the oldest step checkpoints, and what is left of one whose removal was cut short."""
+        for old in self.steps()[: -self._keep_last]:
+            shutil.rmtree(old, ignore_errors=True)
 
     def save_best(self, policy: Policy, state: State) -> None:
         """Write the weights of the best policy so far."""
@@ -96,35 +109,69 @@ class Checkpoints:
             draft = self._draft(REFERENCE)
             with _full_disk(draft, "the reference policy"):
                 save_file({k: v.contiguous().clone() for k, v in weights.items()}, draft / "model.safetensors")
+                manifest.write(draft)
                 publish(draft, self._root / REFERENCE)
 
     def load_reference(self, policy: Policy) -> None:
-        """Restore the reference of an interrupted run."""
+        """Restore the reference of an interrupted run.
+
+        Raises:
+            InputError: It is missing or damaged.
+        """
         path = self._root / REFERENCE / "model.safetensors"
         if policy.lora:
             policy.resume_reference()
         elif path.is_file():
+            manifest.check(path.parent)
             policy.load_reference_weights(load_file(path, device=str(policy.device)))
         else:
             raise InputError(f"{path}: missing; the reference of this run is lost, start it anew")
 
     def steps(self) -> list[Path]:
-        """Complete step checkpoints, oldest first."""
+        """Step checkpoints, oldest first."""
         return step_folders(self._root)
 
     def latest(self) -> Path | None:
-        """The newest complete checkpoint."""
+        """The newest checkpoint."""
         steps = self.steps()
         return steps[-1] if steps else None
+
+    def named(self, name: str) -> Path | None:
+        """Return the checkpoint of a name (``step-000100``), or ``None`` for ``start``, the beginning of the run.
+
+        Raises:
+            InputError: There is none of that name.
+        """
+        if name == START:
+            return None
+        steps = {path.name: path for path in self.steps()}
+        if name not in steps:
+            have = ", ".join([*steps, START])
+            raise InputError(f"{self._root}: no checkpoint {name!r} to go on from; there are: {have}")
+        return steps[name]
+
+    def set_aside(self, newest: Path | None) -> list[Path]:
+        """Rename the checkpoints that are newer than one, so that none of them is gone on from; returns them."""
+        newer = [path for path in self.steps() if newest is None or path.name > newest.name]
+        aside: list[Path] = []
+        for path in newer:
+            target = self._root / f"aside-{path.name}"
+            for number in itertools.count(2):
+                if not target.exists():
+                    break
+                target = self._root / f"aside-{path.name}-{number}"
+            aside.append(path.replace(target))
+        return aside
 
     def _write(self, name: str, policy: Policy, state: State, optimizer: Mapping[str, Any] | None) -> Path:
         draft = self._draft(name)
         with _full_disk(draft, f"checkpoint {name}"):
             policy.save(draft)
             if optimizer is not None:
-                with (draft / "training.pt").open("wb") as file:
+                with (draft / TRAINING).open("wb") as file:
                     torch.save(dict(optimizer), file)
-            (draft / "state.json").write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
+            (draft / STATE).write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
+            manifest.write(draft)
             publish(draft, self._root / name)
         return self._root / name
 
@@ -135,10 +182,9 @@ class Checkpoints:
         return draft
 
 
-def step_folders(root: Path) -> list[Path]:
-    """Complete step checkpoints in a folder, oldest first; none where there is no folder."""
-    found = root.glob("step-*") if root.is_dir() else ()
-    return sorted(path for path in found if (path / "state.json").is_file())
+def newest_checkpoint(folder: RunDir) -> Path | None:
+    """The checkpoint that a resumed run goes on from."""
+    return Checkpoints(folder, 1, {}).latest()
 
 
 def read_state(folder: Path) -> State:
@@ -147,19 +193,49 @@ def read_state(folder: Path) -> State:
     Raises:
         InputError: The folder is no checkpoint.
     """
-    path = folder / "state.json"
+    path = folder / STATE
     try:
         return State(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise InputError(f"{folder}: no checkpoint (it has no state.json)") from None
+        if folder in step_folders(folder.parent):
+            raise DamagedError(folder, STATE, "it is missing") from None
+        raise InputError(f"{folder}: no checkpoint (it has no {STATE})") from None
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
+        raise DamagedError(folder, STATE, f"it cannot be read: {error}") from None
 
 
 def read_training(folder: Path, device: torch.device) -> dict[str, Any]:
-    """Read a checkpoint's optimizer state."""
-    state: dict[str, Any] = torch.load(folder / "training.pt", map_location=device, weights_only=True)
+    """Read a checkpoint's optimizer state.
+
+    Raises:
+        DamagedError: It is missing, or no optimizer state.
+    """
+    try:
+        state: dict[str, Any] = torch.load(folder / TRAINING, map_location=device, weights_only=True)
+        _ = state["optimizer"], state["updates"]
+    except FileNotFoundError:
+        raise DamagedError(folder, TRAINING, "it is missing") from None
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # which errors there are depends on where the file is cut off
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DamagedError(folder, TRAINING, f"it cannot be read: {reason}") from None
     return state
+
+
+@contextlib.contextmanager
+def offering_the_last_whole() -> Iterator[None]:
+    """Say of a damaged checkpoint, inside, how the run goes on without it.
+
+    Raises:
+        InputError: In place of a :class:`DamagedError`.
+    """
+    try:
+        yield
+    except DamagedError as error:
+        name = error.whole.name if error.whole else START
+        what = "go on from it" if error.whole else "begin the run again"
+        raise InputError(f"{error}; {what} with --resume --from {name}") from None
 
 
 def _out_of_space(error: BaseException | None) -> bool:

@@ -24,6 +24,7 @@ from torch import Tensor
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt
 from levelhead.tasks.metering import merge
+from levelhead.training import lock
 from levelhead.training.batch import Sample
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.objective import Plan
@@ -61,7 +62,7 @@ class Ranks:
         own = path.with_name(f"{path.name}.rank-{self.rank}") if self.rank else path
         if resume and self.rank and path.is_dir():
             shutil.rmtree(own, ignore_errors=True)
-            shutil.copytree(path, own)
+            shutil.copytree(path, own, ignore=shutil.ignore_patterns(lock.FILE))
         self.gathered(None)  # nobody writes before all have read
         return own
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import random
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from types import FrameType
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 
 from levelhead.errors import InputError, RewardError
 from levelhead.policy.load import fingerprint
-from levelhead.recipe import dump
+from levelhead.recipe.history import History
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.rollout.inprocess import InProcessSampler
 from levelhead.tasks.base import Environment
-from levelhead.training.checkpoint import Checkpoints, State, read_state, read_training
+from levelhead.training.checkpoint import Checkpoints, State, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps
@@ -31,10 +28,12 @@ from levelhead.training.evaluate import TaskResult
 from levelhead.training.evaluator import Evaluator, selection, summary
 from levelhead.training.eventlog import EventLog
 from levelhead.training.grpo import GrpoTrainer, StepResult
+from levelhead.training.interrupt import Interrupt
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import NONFINITE, Updater
 from levelhead.training.prepare import Setup, environment, make_objective
 from levelhead.training.ranks import Ranks, SharedCollector
+from levelhead.training.resume import Resumption, load_state
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
 from levelhead.training.sinks import ProgressSink, Sink, make_sinks
@@ -50,14 +49,21 @@ class Run:
     """A run in progress.
 
     Args:
-        setup: Recipe, tasks and policy; with ``resume``, the policy of the newest checkpoint.
+        setup: Recipe, tasks and policy; with a checkpoint to go on from, the policy of that.
         folder: Where it is written.
-        resume: Go on from the newest checkpoint of ``folder``.
+        resumption: How an interrupted run of ``folder`` goes on; a new run begins unless given.
         observers: Shown every record of the reinforcement stage.
+        told: Events of before the run began.
     """
 
     def __init__(
-        self, setup: Setup, folder: RunDir, *, resume: bool = False, observers: Sequence[Observer] = ()
+        self,
+        setup: Setup,
+        folder: RunDir,
+        *,
+        resumption: Resumption | None = None,
+        observers: Sequence[Observer] = (),
+        told: Sequence[Event] = (),
     ) -> None:
         self.setup, self.folder, self.observers = setup, folder, observers
         self.recipe, self.policy = setup.recipe, setup.policy
@@ -78,10 +84,12 @@ class Run:
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
         self.drawer: Drawer | None = None
-        self._resumed = self._resume() if resume else None
+        self._told = list(told)
+        self._plan = resumption or Resumption(self.recipe, History(folder.path))
+        self._resumed = self._resume() if resumption is not None else None
         self.evaluator.load_state(self.state.baselines)
         self._sinks: list[Sink] = []
-        self._interrupted = False
+        self._interrupt = Interrupt()
         self._began = time.perf_counter()
 
     def execute(self) -> Outcome:
@@ -93,11 +101,11 @@ class Run:
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._close)
-            stack.enter_context(self._interruptible())
+            stack.enter_context(self._interrupt.listening())
             self._sinks = make_sinks(self.recipe, self.folder.path)
             stack.enter_context(self.events.ending(self.state))
             if self._resumed is None:
-                self.folder.write("recipe.yaml", dump(self.recipe))
+                self._begun()
                 self.folder.write_json("environment.json", environment())
                 self._evaluate("start", 0)
             outcome = self._stages()
@@ -112,7 +120,7 @@ class Run:
             outcome = self._sft() if stage == "sft" else self._grpo()
             if outcome != "done":
                 return outcome
-            if self._interrupted and stage != list(self.stages)[-1]:
+            if self._interrupt.asked and stage != list(self.stages)[-1]:
                 return "interrupted"
         return "done"
 
@@ -129,6 +137,7 @@ class Run:
         trainer = SftTrainer(
             self.policy, self.setup.tasks, stream, updater, recipe, derive(self.recipe.seed, "sft"), self.loop
         )
+        self._begun()
         with self._progress("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
             while self.state.step < recipe.steps:
                 record, events = trainer.step(self.state.step + 1)
@@ -162,8 +171,9 @@ class Run:
             self.ranks,
         )
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
-            trainer.load_state(self.state.trainer, self._resumed)
+            load_state(trainer, self.state.trainer, self._resumed, self._plan)
             self._recall(trainer)
+        self._begun()
         self.drawer = trainer.drawer
         self.sampler.sync(self.policy, updater.done)
         with self._progress("grpo", recipe.steps) as bar, self._kept("grpo", trainer.drawer, updater, trainer):
@@ -202,6 +212,14 @@ class Run:
                 error.add_note(f"saved after step {self.state.step}; continue with --resume --out {self.folder.path}")
             raise
 
+    def _begun(self) -> None:
+        """Write the recipe, once it is known to fit, and what is to be told of how the run began."""
+        self._plan.record(self.folder)
+        self.state.recipe = self._plan.history.newest or self.state.recipe
+        self.events.write([*(replace(event, step=self.state.step) for event in self._told)])
+        self._told.clear()
+        self.events.write(self._plan.events(self.state.step))
+
     def _recall(self, trainer: GrpoTrainer) -> None:
         """Show a guard what it had seen before the run was interrupted."""
         if trainer.keeper is None:
@@ -219,8 +237,7 @@ class Run:
         updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps * updates, self.policy.matrices)
         if self._resumed is not None and self.state.stage == stage:
             stream.load_state(self.state.stream)
-            updater.optimizer.load_state_dict(self._resumed["optimizer"])
-            updater.done = int(self._resumed["updates"])
+            updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
         return stream, updater
@@ -296,9 +313,9 @@ class Run:
         """Save where it is due; returns whether the run has been asked to stop here."""
         every = self.recipe.checkpoint.every
         last = self.state.step == steps
-        if not last and ((every and self.state.step % every == 0) or self._interrupted):
+        if not last and ((every and self.state.step % every == 0) or self._interrupt.asked):
             self._save(stage, stream, updater, extra)
-        return self._interrupted and not last
+        return self._interrupt.asked and not last
 
     def _finish(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
         if self.observers:
@@ -326,17 +343,23 @@ class Run:
         self.checkpoints.save(self.policy, self.state, training)
 
     def _resume(self) -> dict[str, Any] | None:
-        """Take up the newest checkpoint's state; ``None`` where there is none and the run starts over."""
-        latest = self.checkpoints.latest()
-        if latest is None:
+        """Take up the checkpoint's state; ``None`` where there is none and the run starts over."""
+        checkpoint, state = self._plan.checkpoint, self._plan.state
+        if checkpoint is None or state is None:
+            self._plan.set_aside(self.checkpoints)
             self.folder.rewind({})
             return None
-        state = read_state(latest)
         if state.fingerprint != self.state.fingerprint:
-            raise InputError(f"{latest}: a checkpoint of another model; resume with the recipe that began the run")
+            raise InputError(f"{checkpoint}: a checkpoint of another model; resume with the recipe that began the run")
+        training = read_training(checkpoint, self.policy.device)
+        self._plan.set_aside(self.checkpoints)
+        self.checkpoints.prune()
         self.state = state
+        section = self.stages.get(state.stage)  # type: ignore[call-overload]
+        if state.done and section is not None and state.step < section.steps:
+            state.done = False  # it was the end, and there are more steps now
         self.folder.rewind(state.sizes)
-        return read_training(latest, self.policy.device)
+        return training
 
     @contextlib.contextmanager
     def _progress(self, stage: str, total: int) -> Iterator[Sink]:
@@ -345,25 +368,6 @@ class Run:
             yield bar
         finally:
             bar.close()
-
-    @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """The first interrupt ends the run after its step, with a checkpoint; the second ends it at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-            if self._interrupted:
-                raise KeyboardInterrupt
-            self._interrupted = True
-
-        previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
     def _close(self) -> None:
         if self.drawer is not None:
@@ -380,8 +384,3 @@ def seed_everything(seed: int) -> None:
     """Seed the global generators that libraries may draw from; our own draws never use them."""
     random.seed(seed)
     torch.manual_seed(seed)
-
-
-def newest_checkpoint(folder: RunDir) -> Path | None:
-    """The checkpoint that a resumed run goes on from."""
-    return Checkpoints(folder, 1, {}).latest()

@@ -107,14 +107,12 @@ class RunDir:
 def publish(draft: Path, target: Path) -> None:
     """Make a finished folder appear under its name, in place of what was there."""
     _sync(draft)
+    old = target.with_name(f".{target.name}.old")
     if target.exists():
-        old = target.with_name(f".{target.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         target.replace(old)
-        draft.replace(target)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        draft.replace(target)
+    draft.replace(target)
+    shutil.rmtree(old, ignore_errors=True)  # also one that a process left which was killed between the two
 
 
 def _sync(folder: Path) -> None:

@@ -21,7 +21,7 @@ import yaml
 
 from chat_server import Server, needs_server
 from levelhead.api import train
-from levelhead.errors import RewardError
+from levelhead.errors import InputError, RewardError
 from levelhead.recipe import load
 from levelhead.tasks.workflow.sandbox import run_program
 
@@ -199,6 +199,9 @@ def test_a_run_whose_budget_is_used_up_is_saved_and_ends_like_one_that_was_left_
     assert 0 < len(lines(tmp_path / "run", "grpo")) < STEPS
     assert replies(tmp_path / CACHE) == budget
 
-    assert train(recipe, out=tmp_path / "run", resume=True).outcome == "done"
+    with pytest.raises(InputError, match=r"tasks\.0\.executor\.max_calls"):
+        train(recipe, out=tmp_path / "run", resume=True)
+    accept = ["tasks.0.executor.max_calls"]
+    assert train(recipe, out=tmp_path / "run", resume=True, accept_changes=accept).outcome == "done"
     assert learnt(tmp_path / "run") == learnt(tmp_path / "whole")
     assert replies(tmp_path / CACHE) == needed
