@@ -22,7 +22,7 @@ def hidden() -> Iterator[None]:
     The process is not dumpable meanwhile: a debugger of the same user cannot attach, and a crash leaves no core.  It may
     be entered from several threads at once; the last one to leave restores what was before.
     """
-    global _depth, _before  # noqa: PLW0603 - a state of the process, not of an object
+    global _depth, _before
     if sys.platform != "linux":
         yield
         return

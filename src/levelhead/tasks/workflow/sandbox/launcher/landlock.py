@@ -64,7 +64,9 @@ def enter(of_version: int, shown: Iterable[str], hidden: Iterable[str], used: It
         rules += struct.pack("=Q", _TCP)
     if of_version >= _SCOPES_FROM:
         rules += struct.pack("=Q", _SCOPES)
-    ruleset = _call(calls.LANDLOCK_CREATE, ctypes.create_string_buffer(rules, len(rules)), ctypes.c_size_t(len(rules)), 0)
+    ruleset = _call(
+        calls.LANDLOCK_CREATE, ctypes.create_string_buffer(rules, len(rules)), ctypes.c_size_t(len(rules)), 0
+    )
     try:
         apart = [Path(place) for place in hidden]
         for place in dict.fromkeys(shown):

@@ -50,8 +50,10 @@ def main(settings: str) -> NoReturn:
     if LINUX:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     by_bubblewrap = "bubblewrap" in config["walls"]
-    why = "" if by_bubblewrap else spaces.unshare() if "namespaces" in config["walls"] else "namespaces are not asked for"
-    global _keeper  # noqa: PLW0603 - the handler of a signal gets no arguments
+    why = (
+        "" if by_bubblewrap else spaces.unshare() if "namespaces" in config["walls"] else "namespaces are not asked for"
+    )
+    global _keeper
     _keeper = os.fork()
     if _keeper == 0:
         if by_bubblewrap:
@@ -168,9 +170,7 @@ def _reap(config: Config, program: int, folder: str, group: int, looks: bool) ->
                 end_group()
 
 
-def _become_program(
-    config: Config, folder: str, built: dict[str, Any], own_processes: bool, version: int
-) -> NoReturn:
+def _become_program(config: Config, folder: str, built: dict[str, Any], own_processes: bool, version: int) -> NoReturn:
     """Give up every privilege, take on every limit, say what was built, and run."""
     os.chdir(folder)
     wall = built["wall"]
