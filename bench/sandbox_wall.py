@@ -18,7 +18,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from sandboxlib.programs import PROGRAMS
 
 import levelhead
 from levelhead.tasks.workflow.sandbox.launcher import landlock
+from levelhead.tasks.workflow.sandbox.sweep import scratch
 
 ORDINARY = 64_321
 """An ordinary user that has nothing else on this machine."""
@@ -125,9 +125,9 @@ class Victim:
 
 def attack_all(level: Level, user: int, python: str, names: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
     """Run programs, all of them or those named, one after the other; return the answers by ``kind: name``."""
-    with tempfile.TemporaryDirectory(prefix="wall-", ignore_cleanup_errors=True) as place:
-        Path(place).chmod(0o755)
-        victim = Victim(user, python, Path(place) / "trainer")
+    with scratch() as place:
+        place.chmod(0o755)
+        victim = Victim(user, python, place / "trainer")
         try:
             return {
                 f"{program.kind}: {program.name}": victim.attack(index, level)

@@ -16,7 +16,7 @@ PRELUDE = """
 import ctypes, glob, os, platform, signal, struct, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 ARM = platform.machine() == "aarch64"
-def breach(*words): os.write(1, ("BREACH " + " ".join(map(str, words)) + "\\n").encode())
+def breach(*words): os.write(1, ("\\nBREACH " + " ".join(map(str, words)) + "\\n").encode())
 def call(x86, arm, *arguments):
     return libc.syscall(arm if ARM else x86, *[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments])
 def show(path):
@@ -48,8 +48,7 @@ _SIGNALLED = "\nif call({numbers}) == 0: breach('sent')\n"
 _UNSHARED = """
 if {first} == 0:
     if libc.mount(b"none", b"/tmp", b"tmpfs", 0, None) == 0:
-        with open("/tmp/big", "wb") as file: file.write(bytes(20 << 20))
-        breach("20 MiB in a file system of its own")
+        breach("a file system of its own")
     else: breach("namespaces of its own")
 """
 _FILES_OF_TRAINER = {

@@ -119,7 +119,7 @@ class SandboxLimits(Section):
     isolation: Literal["required", "none"] = "required"
     """Whether programs need a wall between them and your files, processes and network.
 
-    ``required`` runs them behind bubblewrap, namespaces of their own, or Landlock with a system-call filter, and refuses
-    where none of these can be had.  ``none`` runs them there all the same, with limits alone: such a program can read and
-    write whatever your user can.
+    ``required`` runs them behind bubblewrap, namespaces of their own, or Landlock with a system-call filter, and
+    refuses where none of these can be had.  ``none`` runs them there all the same, with limits alone: such a program
+    can read and write whatever your user can.
     """

@@ -19,8 +19,8 @@ _before = 1
 def hidden() -> Iterator[None]:
     """Close this process's memory, environment and descriptors in ``/proc`` to others of its user.
 
-    The process is not dumpable meanwhile: a debugger of the same user cannot attach, and a crash leaves no core.  It may
-    be entered from several threads at once; the last one to leave restores what was before.
+    The process is not dumpable meanwhile: a debugger of the same user cannot attach, and a crash leaves no core.  It
+    may be entered from several threads at once; the last one to leave restores what was before.
     """
     global _depth, _before
     if sys.platform != "linux":

@@ -251,8 +251,8 @@ def _speak(result: ProgramResult, limits: SandboxLimits) -> None:
     if result.status == "refused":
         if limits.isolation == "required" and result.note and not result.note.startswith("a program"):
             raise InputError(
-                f"tasks[].sandbox.isolation is 'required', and programs cannot be isolated here: {result.note}; install "
-                "bubblewrap, or allow user namespaces or Landlock ('none' runs them with no wall: see docs/workflow.md)"
+                f"tasks[].sandbox.isolation is 'required', and programs cannot be isolated here: {result.note}; "
+                "install bubblewrap, or allow user namespaces or Landlock ('none' runs them with no wall)"
             )
         return
     if result.wall in ("bubblewrap", "namespaces") or result.note in _said:
@@ -267,7 +267,7 @@ def _speak(result: ProgramResult, limits: SandboxLimits) -> None:
         log.info("programs run behind Landlock and a system-call filter, with %s: %s", network, result.note)
     else:
         log.warning(
-            "isolation is 'none', and programs run with NO WALL: they can read and write what this user can, with %s: %s",
+            "isolation is 'none', and programs run with NO WALL, and can read and write what this user can; %s: %s",
             network,
             result.note,
         )

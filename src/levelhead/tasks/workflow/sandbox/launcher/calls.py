@@ -150,6 +150,7 @@ SHARED_PROCESSES = {"setsid": (112, 157), "setpgid": (109, 154)}
 
 ARGUMENTS = {
     "clone": (56, 220),
+    "socketpair": (53, 199),
     "prlimit64": (302, 261),
     "setpriority": (141, 140),
     "sched_setaffinity": (203, 122),

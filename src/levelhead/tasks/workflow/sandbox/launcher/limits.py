@@ -36,11 +36,10 @@ def tasks_of_user() -> int:
     for entry in Path("/proc").glob("[0-9]*/status"):
         try:
             # Not by whom the folder belongs to: of a process that hides itself, that is root.
-            fields = dict(
-                line.split(":\t", 1) for line in entry.read_text(errors="replace").splitlines() if ":\t" in line
-            )
+            lines = entry.read_text(errors="replace").splitlines()
         except OSError:
             continue
+        fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         if fields.get("Uid", "").split()[:1] == [uid]:
             count += int(fields.get("Threads", "1"))
     return count

@@ -50,9 +50,9 @@ def main(settings: str) -> NoReturn:
     if LINUX:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     by_bubblewrap = "bubblewrap" in config["walls"]
-    why = (
-        "" if by_bubblewrap else spaces.unshare() if "namespaces" in config["walls"] else "namespaces are not asked for"
-    )
+    why = ""
+    if not by_bubblewrap:
+        why = spaces.unshare() if "namespaces" in config["walls"] else "namespaces are not asked for"
     global _keeper
     _keeper = os.fork()
     if _keeper == 0:
@@ -143,7 +143,7 @@ def _lacking(config: Config, version: int) -> str:
 
 
 def _reap(config: Config, program: int, folder: str, group: int, looks: bool) -> NoReturn:
-    """Wait for the program, and for every orphan; end the program's group with it, or where its files pass the limit."""
+    """Wait for the program, and for every orphan; end its group with it, or where its files pass the limit."""
 
     def end_group(*_: object) -> None:
         with contextlib.suppress(OSError):

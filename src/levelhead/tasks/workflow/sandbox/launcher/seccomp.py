@@ -22,6 +22,7 @@ _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _X32 = 0x40000000
 _NAMESPACES = 0x7E020000
 _PR_SET_DUMPABLE = 4
+_SOCKET_TYPE, _SOCK_STREAM = 0xF, 1
 _O_TRUNC, _O_ACCMODE = 0o1000, 0o3
 # Set an owner of signals, or which signal it gets: a way to send SIGKILL without kill.
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
@@ -109,6 +110,14 @@ def _judged(sharing: Sharing, pid: int) -> Mapping[str, list[Step]]:
     own = (0, pid)
     bodies = {
         "clone": [_argument(0), Step(_ANY_BIT, 0, 1, _NAMESPACES), _refuse(_EPERM), _allow()],
+        # A pair of datagram sockets can send anywhere; a pair of streams only to each other.
+        "socketpair": [
+            _argument(1),
+            Step(_AND, 0, 0, _SOCKET_TYPE),
+            Step(_EQUAL, 0, 1, _SOCK_STREAM),
+            _allow(),
+            _refuse(_EACCES),
+        ],
         "prlimit64": _only(0, own, _EPERM),
         "sched_setaffinity": _only(0, own, _EPERM),
         "setpriority": _setpriority(),
