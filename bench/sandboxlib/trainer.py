@@ -154,7 +154,9 @@ class Trainer:
         breaches = [line for line in said.splitlines() if line.startswith("BREACH")]
         if self.token in said:
             breaches.append("has the secret")
-        breaches += self.compare(before) + watch.breaches() + self.callers() + _end_survivors()
+        breaches += (
+            self.compare(before) + watch.breaches() + self.callers() + _end_survivors(program.kind == "processes")
+        )
         if seconds > _SECONDS:
             breaches.append(f"held the trainer for {seconds:.0f} s")
         self.repair()
@@ -227,13 +229,13 @@ def descendants() -> set[int]:
     return mine - {os.getpid()}
 
 
-def _end_survivors() -> list[str]:
-    """End what is left of a program; return that there was something."""
+def _end_survivors(forks: bool) -> list[str]:
+    """End what is left of a program, which may be one that forks without pause; return that there was something."""
     time.sleep(0.05)
     left = descendants()
     # One that forks and ends without pause is gone at every look; the numbers that it uses up are not.
     first = _last_number()
-    time.sleep(0.2)
+    time.sleep(0.2 if forks else 0.0)
     runs_on = _last_number() - first > _FORKS
     if runs_on:
         time.sleep(6.0)

@@ -167,7 +167,8 @@ def _reap(config: Config, program: int, folder: str, group: int, looks: bool) ->
             signal.sigtimedwait({signal.SIGCHLD}, _LOOK_EVERY_S)
             if limits.over_disk(folder, group, config["file_mb"] << 20, spaces.MOST_FILES):
                 report(config, {"over": "files"})
-                end_group()
+                # In bubblewrap root may not signal the program's user, and ends it by ending itself.
+                on_term()
 
 
 def _become_program(config: Config, folder: str, built: dict[str, Any], own_processes: bool, version: int) -> NoReturn:
