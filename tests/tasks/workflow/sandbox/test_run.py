@@ -242,7 +242,8 @@ def test_the_network_is_missing_even_without_the_filter(
 def test_a_process_that_slips_away_is_ended_with_the_program(wall: Wall) -> None:
     result = behind(wall)(
         "import os, time\nif os.fork() == 0:\n    try: os.setsid()\n    except PermissionError: pass\n"
-        "    if os.fork() == 0:\n        for fd in range(3): os.close(fd)\n        time.sleep(1000)\n    os._exit(0)\nprint('bye')"
+        "    if os.fork() == 0:\n        for fd in range(3): os.close(fd)\n        time.sleep(1000)\n"
+        "    os._exit(0)\nprint('bye')"
     )
     assert result.stdout == "bye\n"
 

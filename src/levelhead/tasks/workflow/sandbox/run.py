@@ -90,12 +90,17 @@ def run_program(
 
 
 def find_wall(limits: SandboxLimits | None = None) -> ProgramResult:
-    """Run an empty program, and so tell which wall programs have here.
+    """Run an empty program, and so tell which wall programs have here; a process does so once.
 
     Raises:
-        InputError: The recipe requires isolation, and the system allows none.
+        InputError: The recipe requires isolation, and the system allows none; or programs cannot be run here at all.
     """
-    return run_program("", limits)
+    limits = limits or SandboxLimits()
+    result = _probe(limits.isolation)
+    _speak(result, limits)
+    if result.status == "refused":
+        raise InputError(f"tasks[].sandbox: programs cannot be run here: {result.note}")
+    return result
 
 
 def _run(source: str, limits: SandboxLimits, walls: tuple[Wall, ...], landlock: int) -> ProgramResult:
@@ -108,6 +113,11 @@ def _run(source: str, limits: SandboxLimits, walls: tuple[Wall, ...], landlock: 
         stdout, stderr, over = _watch(process, limits)
         lines = _lines(status)
     return _result(lines, stdout, stderr, over)
+
+
+@functools.cache
+def _probe(isolation: Literal["required", "none"]) -> ProgramResult:
+    return _run("", SandboxLimits(isolation=isolation, wall_s=60.0), _available(WALLS), 99)
 
 
 @functools.cache
