@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ from levelhead.tasks.workflow.sandbox.sweep import scratch
 
 ORDINARY = 64_321
 """An ordinary user that has nothing else on this machine."""
+Outcome = dict[str, dict[str, list[str] | str]]
+"""By level and user, and by ``kind: name`` of a program: what it got through to, or why it was not run."""
 _PATIENCE_S = 60
 
 
@@ -155,20 +158,32 @@ def users() -> dict[str, int]:
     return {"root": 0, "ordinary user": ORDINARY} if os.getuid() == 0 else {"ordinary user": os.getuid()}
 
 
-def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """Return how many programs of each kind got through, by level and user; and which, below."""
-    kinds = list(dict.fromkeys(program.kind for program in PROGRAMS))
-    lines = ["| programs that try | " + " | ".join(results) + " |", "|---" * (len(results) + 1) + "|"]
-    for kind in kinds:
+def table(results: Outcome) -> str:
+    """Return how many programs of each kind got through, by level: as an ordinary user, and as root."""
+    kinds = Counter(program.kind for program in PROGRAMS)
+    names = [name for name in LEVELS if any(column.startswith(f"{name}, ") for column in results)]
+    lines = ["| programs that go for | how many | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
+    for kind, count in kinds.items():
         cells = []
-        for answers in results.values():
-            mine = [answer for name, answer in answers.items() if name.startswith(f"{kind}: ")]
-            through = sum(bool(answer.get("breaches")) for answer in mine)
-            cells.append("not run" if all("refused" in answer for answer in mine) else f"{through} of {len(mine)}")
-        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
-    lines.append("")
+        for name in names:
+            columns = [results[f"{name}, {who}"] for who in ("ordinary user", "root") if f"{name}, {who}" in results]
+            cells.append(" / ".join(_through(kind, answers) for answers in columns))
+        lines.append(f"| {kind} | {count} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _through(kind: str, answers: dict[str, list[str] | str]) -> str:
+    mine = [answer for name, answer in answers.items() if name.startswith(f"{kind}: ")]
+    if not mine or all(isinstance(answer, str) for answer in mine):
+        return "-"
+    return str(sum(bool(answer) for answer in mine if not isinstance(answer, str)))
+
+
+def named(results: Outcome) -> str:
+    """Return which programs got through a sandbox."""
+    lines = []
     for column, answers in results.items():
-        through = [name for name, answer in answers.items() if answer.get("breaches")]
+        through = [name for name, answer in answers.items() if answer and not isinstance(answer, str)]
         if "no sandbox" not in column:
             lines.append(f"{column}: {'; '.join(through) or 'none'}")
     return "\n".join(lines)
@@ -183,7 +198,7 @@ def main() -> None:
     parser.add_argument("--python", help="the interpreter for every user")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    results: dict[str, dict[str, dict[str, Any]]] = {}
+    results: Outcome = {}
     for who in asked.users:
         for name in asked.levels:
             level, user = LEVELS[name], users()[who]
@@ -195,19 +210,15 @@ def main() -> None:
                 sys.exit(f"there is no Python 3.{sys.version_info[1]} that an ordinary user can run: give --python")
             began = time.monotonic()
             answers = attack_all(level, user, python, asked.programs)
-            results[f"{name}, {who}"] = answers
+            results[f"{name}, {who}"] = {key: one.get("breaches", one.get("refused")) for key, one in answers.items()}
             print(f"{name}, {who}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
             wrong = {str(answer.get("wall")) for answer in answers.values() if "refused" not in answer} - {level.wall}
             if wrong:
                 print(f"  the wall was {wrong} and not {level.wall}", file=sys.stderr)
-    print(table(results))
+    print(table(results), named(results), sep="\n\n")
     if asked.out:
         facts = {"kernel": platform.release(), "machine": platform.machine(), "landlock": landlock.version()}
-        slim = {
-            column: {name: answer.get("breaches", answer.get("refused")) for name, answer in answers.items()}
-            for column, answers in results.items()
-        }
-        asked.out.write_text(json.dumps({**facts, "programs": len(PROGRAMS), "results": slim}, indent=1) + "\n")
+        asked.out.write_text(json.dumps({**facts, "programs": len(PROGRAMS), "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

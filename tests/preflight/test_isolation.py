@@ -44,9 +44,8 @@ def test_no_wall_fails_and_is_a_warning_where_it_was_asked_for(monkeypatch: pyte
     (check,) = checks(executor=ENDPOINT)
     assert check.status == "fail"
     assert "isolation is 'required'" in check.message
-    monkeypatch.setattr(
-        run, "_run", lambda *_: run.ProgramResult("ok", network="filter", wall="none", note="no Landlock")
-    )
+    unwalled = run.ProgramResult("ok", network="filter", wall="none", note="no Landlock")
+    monkeypatch.setattr(run, "_run", lambda *_: unwalled)
     (check,) = checks(executor=ENDPOINT, sandbox={"isolation": "none"})
     assert check.status == "warn"
     assert "no wall" in check.message

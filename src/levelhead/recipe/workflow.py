@@ -113,7 +113,7 @@ class SandboxLimits(Section):
     output_kb: int = Field(64, ge=1)
     """Output that is read, in KiB; a program that writes more is killed."""
     file_mb: int = Field(8, ge=1)
-    """Size of a file, and of the whole temporary folder where that has its own file system, in MiB."""
+    """Size of all files of a program together, in MiB."""
     processes: int = Field(8, ge=1)
     """Processes and threads at once."""
     isolation: Literal["required", "none"] = "required"

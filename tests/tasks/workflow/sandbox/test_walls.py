@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -70,6 +71,17 @@ def bench() -> ModuleType:
         return importlib.import_module("sandbox_wall")
     finally:
         sys.path.remove(str(BENCH))
+
+
+def test_the_page_has_the_table_that_was_measured(bench: ModuleType) -> None:
+    measured = json.loads((BENCH / "results" / "sandbox_wall.json").read_text(encoding="utf-8"))
+    page = (BENCH.parent / "docs" / "workflow.md").read_text(encoding="utf-8")
+    assert bench.table(measured["results"]) in page
+    assert f"runs {measured['programs']} hostile programs" in page
+    assert measured["programs"] == len(bench.PROGRAMS)
+    walls = [column for column in measured["results"] if not column.startswith(("no sandbox", "limits alone"))]
+    through = {name for column in walls for name, answer in measured["results"][column].items() if answer}
+    assert through == {"names of files: learns whether a file is there"}
 
 
 @pytest.mark.parametrize("who", ["root", "ordinary user"])
