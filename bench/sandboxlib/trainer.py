@@ -31,7 +31,7 @@ from levelhead.tasks.workflow.sandbox.view import view
 from sandboxlib.programs import PRELUDE, PROGRAMS
 
 LIMITS = SandboxLimits(cpu_s=2, wall_s=3.0, memory_mb=256, output_kb=16, file_mb=4, processes=6, isolation="none")
-MARK = "levelhead-hostile"
+MARK = f"levelhead-hostile-{os.getpid()}"
 _DISK_MB, _MEMORY_MB, _SECONDS, _FORKS = 24, 900, 12, 150
 _CATCHABLE = [
     signal.SIGUSR1,
