@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import shutil
 import signal
 import subprocess
@@ -133,12 +134,13 @@ def test_the_trainer_is_closed_while_programs_run_and_open_again_after() -> None
 
 @linux
 @every
-def test_programs_end_with_a_trainer_that_is_killed(wall: Wall) -> None:
+def test_programs_end_with_a_trainer_that_is_killed(wall: Wall, tmp_path: Path) -> None:
     source = "import os, time\nos.fork()\nos.fork()\nfor fd in range(3): os.close(fd)\ntime.sleep(1000)"
     call = f"from levelhead.tasks.workflow.sandbox import run_program; run_program({source!r}, walls=({wall!r},))"
     code = f"from levelhead.recipe.workflow import SandboxLimits\n{call}"
     before = descendants()
-    trainer = subprocess.Popen([sys.executable, "-c", code])
+    # A trainer that is killed sweeps nothing: what it leaves is this test's.
+    trainer = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)})
     try:
         deadline = time.monotonic() + 30
         while len(descendants() - before) < 7 and time.monotonic() < deadline:

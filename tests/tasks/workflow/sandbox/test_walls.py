@@ -113,6 +113,24 @@ def test_no_hostile_program_gets_through(bench: ModuleType, name: str, who: str)
     assert {program: answer["breaches"] for program, answer in answers.items() if answer["breaches"]} == {}
 
 
+def test_root_with_a_private_temporary_folder_gives_a_program_one_to_write_in(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    if os.getuid() != 0 or not (landlock.version() and seccomp.supported()):
+        pytest.skip("only root becomes somebody else, and only Landlock needs to be told of the folder")
+    python = bench.python_for(bench.ORDINARY)
+    if python is None:
+        pytest.skip("no interpreter of this version that an ordinary user can run")
+    (tmp_path / "private").mkdir(mode=0o700)
+    code = (
+        "from levelhead.tasks.workflow.sandbox import run_program\n"
+        "print(run_program(\"print(open('x', 'w').write('abc'))\", walls=('landlock',)).stdout)"
+    )
+    env = {"PYTHONPATH": PATH, "TMPDIR": str(tmp_path / "private")}
+    done = subprocess.run([python, "-B", "-c", code], capture_output=True, text=True, env=env, timeout=120, check=False)
+    assert done.stdout.split() == ["3"], done
+
+
 def test_the_programs_do_get_through_where_there_is_no_sandbox(bench: ModuleType) -> None:
     if "ordinary user" not in bench.users() or os.getuid() != 0:
         pytest.skip("only root can play a user who has nothing to lose")

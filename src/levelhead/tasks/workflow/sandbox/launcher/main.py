@@ -188,7 +188,8 @@ def _become_program(config: Config, folder: str, built: dict[str, Any], own_proc
     if missing:
         built["why"] = f"{built['why']}; the system sets no {', '.join(missing)}".lstrip("; ")
     if wall == "landlock":
-        landlock.enter(version, config["shown"], config["hidden"], spaces.DEVICES, folder)
+        # By where it is: the user that root has become may not be able to walk there.
+        landlock.enter(version, config["shown"], config["hidden"], spaces.DEVICES, ".")
     sharing = seccomp.Sharing(
         files=not own_files,
         processes=not own_processes,
