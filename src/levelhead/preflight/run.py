@@ -10,6 +10,7 @@ from levelhead.preflight.advice import check_advice
 from levelhead.preflight.agreement import check_agreement
 from levelhead.preflight.batching import check_batching
 from levelhead.preflight.constant import check_constant
+from levelhead.preflight.isolation import check_isolation
 from levelhead.preflight.judges import check_judges
 from levelhead.preflight.loss import check_loss
 from levelhead.preflight.memory import check_memory
@@ -26,6 +27,7 @@ from levelhead.training.prepare import Setup
 Family = Callable[[Scene], Iterator[Check]]
 FAMILIES: dict[str, Family] = {
     "judges": check_judges,
+    "isolation": check_isolation,
     "tokens": check_tokens,
     "batching": check_batching,
     "stops": check_stops,

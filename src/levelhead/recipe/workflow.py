@@ -113,8 +113,13 @@ class SandboxLimits(Section):
     output_kb: int = Field(64, ge=1)
     """Output that is read, in KiB; a program that writes more is killed."""
     file_mb: int = Field(8, ge=1)
-    """Size of a file, and of the whole temporary folder where that has its own file system, in MiB."""
+    """Size of all files of a program together, in MiB."""
     processes: int = Field(8, ge=1)
     """Processes and threads at once."""
-    isolation: Literal["required", "preferred"] = "preferred"
-    """What to do where the system allows no own network and file system: refuse to run programs, or warn and run."""
+    isolation: Literal["required", "none"] = "required"
+    """Whether programs need a wall between them and your files, processes and network.
+
+    ``required`` runs them behind bubblewrap, namespaces of their own, or Landlock with a system-call filter, and
+    refuses where none of these can be had.  ``none`` runs them there all the same, with limits alone: such a program
+    can read and write whatever your user can.
+    """

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelhead.recipe.workflow import SandboxLimits
-from levelhead.tasks.workflow.answers import extract_program, grade, grade_number, grade_words, run_tests
+from levelhead.tasks.workflow.answers import code, extract_program, grade, grade_number, grade_words, run_tests
 from levelhead.tasks.workflow.answers.quantity import read_quantity, same_value
 from levelhead.tasks.workflow.problems import Problem, generate
-from levelhead.tasks.workflow.sandbox import Bench, run_program
+from levelhead.tasks.workflow.sandbox import Bench, ProgramResult, run_program
 
-LIMITS = SandboxLimits(cpu_s=1, wall_s=60)
-sandboxed = pytest.mark.skipif(run_program("").status == "refused", reason="programs cannot run here")
+LIMITS = SandboxLimits(cpu_s=1, wall_s=60, isolation="none")
+REFUSED = run_program("", SandboxLimits(isolation="none")).status == "refused"
+sandboxed = pytest.mark.skipif(REFUSED, reason="programs cannot run here")
 
 
 @pytest.mark.parametrize(
@@ -262,6 +263,12 @@ def test_generated_code_problems_accept_their_solution_and_refuse_a_stub() -> No
         assert run_tests(problem.answers[0], problem.tests, problem.entry_point, LIMITS).level == 1.0
         stub = f"def {problem.entry_point}(xs): return None"
         assert run_tests(stub, problem.tests, problem.entry_point, LIMITS).level == 0.2
+
+
+def test_a_note_says_how_a_program_ended_and_not_which_wall_it_ran_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = ProgramResult("timeout", wall="landlock", note="the system allows no namespaces")
+    monkeypatch.setattr(code, "run_program", lambda source, limits: late)
+    assert run_tests("def f(): pass", "assert f()", "f").note == "the program ended early (timeout)"
 
 
 def test_the_program_of_an_answer_is_the_last_fence_that_defines_it() -> None:

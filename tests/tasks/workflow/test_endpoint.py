@@ -19,19 +19,20 @@ from levelhead.tasks.base import Answer
 from levelhead.tasks.endpoint import BudgetError, ChatClient, EndpointError, ReplyCache
 from levelhead.tasks.metering import Usage
 from levelhead.tasks.workflow import WorkflowTask
-from levelhead.tasks.workflow.endpoint import EndpointRunner
+from levelhead.tasks.workflow.endpoint import EndpointRunner, operators
 from levelhead.tasks.workflow.endpoint.operators import Draft, most_agreed
 from levelhead.tasks.workflow.executor import Job, Outcome
 from levelhead.tasks.workflow.language import check, parse, to_text
 from levelhead.tasks.workflow.problems import Problem
-from levelhead.tasks.workflow.sandbox import run_program
+from levelhead.tasks.workflow.sandbox import ProgramResult, run, run_program
 
-SANDBOX = SandboxLimits(cpu_s=1, wall_s=60)
+SANDBOX = SandboxLimits(cpu_s=1, wall_s=60, isolation="none")
 MATH = Problem("m", "What is 6 * 7?", ("42",), "math")
 CODE = Problem(
     "c", "Write f(x) that returns x + 1.", (), "code", entry_point="f", tests="assert f(1) == 2\nassert f(5) == 6"
 )
-sandboxed = pytest.mark.skipif(run_program("").status == "refused", reason="programs cannot run here")
+REFUSED = run_program("", SandboxLimits(isolation="none")).status == "refused"
+sandboxed = pytest.mark.skipif(REFUSED, reason="programs cannot run here")
 
 
 class Endpoint:
@@ -311,6 +312,22 @@ def test_a_program_is_run_and_written_again_when_it_fails() -> None:
     endpoint = Endpoint(answer)
     (outcome,) = execute(runner(endpoint), job("Programmer"))
     assert (outcome.level, outcome.answer, endpoint.replies) == (1.0, "#### 42", 2)
+
+
+def test_a_writer_is_told_the_programs_error_and_not_which_wall_it_ran_behind() -> None:
+    failed = ProgramResult("error", stderr="ZeroDivisionError", wall="landlock", note="the system allows no namespaces")
+    assert operators._why(failed) == "ZeroDivisionError"
+    assert operators._why(ProgramResult("refused", note="too long")) == "too long"
+
+
+def test_a_runner_says_at_once_that_programs_cannot_be_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_available", lambda walls: ())
+    run._probe.cache_clear()
+    try:
+        with pytest.raises(InputError, match=r"tasks\[\].sandbox.isolation is 'required'"):
+            EndpointRunner(section(), SandboxLimits())
+    finally:
+        run._probe.cache_clear()
 
 
 @sandboxed

@@ -23,11 +23,15 @@ from chat_server import Server, needs_server
 from levelhead.api import train
 from levelhead.errors import InputError, RewardError
 from levelhead.recipe import load
+from levelhead.recipe.workflow import SandboxLimits
 from levelhead.tasks.workflow.sandbox import run_program
 
+REFUSED = run_program("", SandboxLimits(isolation="none")).status == "refused"
 pytestmark = [
     pytest.mark.timeout(900),
-    pytest.mark.skipif(run_program("").status == "refused", reason="programs cannot run here"),
+    pytest.mark.skipif(
+        run_program("", SandboxLimits(isolation="none")).status == "refused", reason="programs cannot run here"
+    ),
 ]
 
 STEPS, BATCH, HELD_OUT = 5, 12, 4
@@ -54,7 +58,7 @@ def write_recipe(folder: Path, url: str, model: str) -> Path:
         "check": False,
         "threads": 1,
         "model": {"preset": "tiny", "tiny": {**shape, "vocab_size": 512, "context": 256}},
-        "tasks": [{**task, "sandbox": {"cpu_s": 1, "wall_s": 60}}],
+        "tasks": [{**task, "sandbox": {"cpu_s": 1, "wall_s": 60, "isolation": "none"}}],
         "sft": {"steps": 70, "batch_size": 16, "optimizer": {"learning_rate": 6e-3, "warmup_steps": 10}},
         "grpo": {"steps": STEPS, "batch_size": BATCH, "group_size": 4, "sampling": {"max_new_tokens": 24}},
         "eval": {"every": 2, "items": 3, "final_items": HELD_OUT, "sampling": {"max_new_tokens": 24}},

@@ -17,11 +17,14 @@ from levelhead.tasks.workflow.language import check, parse, to_text
 from levelhead.tasks.workflow.problems import generate
 from levelhead.tasks.workflow.sandbox import run_program
 
+REFUSED = run_program("", SandboxLimits(isolation="none")).status == "refused"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
     needs_server,
-    pytest.mark.skipif(run_program("").status == "refused", reason="programs cannot run here"),
+    pytest.mark.skipif(
+        run_program("", SandboxLimits(isolation="none")).status == "refused", reason="programs cannot run here"
+    ),
 ]
 
 WORKFLOWS = (
@@ -55,7 +58,7 @@ def test_a_server_killed_and_restarted_costs_no_rollout_and_no_call_twice(
         patience_s=300,
         cache=cache,
     )
-    runner = EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=60))
+    runner = EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=60, isolation="none"))
     todo = jobs()
 
     async def interrupt() -> int:
@@ -84,7 +87,7 @@ def test_a_server_killed_and_restarted_costs_no_rollout_and_no_call_twice(
     # Every reply was counted once: those on disk are those counted, and a second run asks for nothing.
     replies = ReplyCache(cache)
     assert len(replies) == runner.usage.calls
-    again = EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=60))
+    again = EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=60, isolation="none"))
     server.kill()
     assert asyncio.run(again.execute(todo)) == ran
     assert (again.usage.calls, again.usage.cached) == (0, len(replies))

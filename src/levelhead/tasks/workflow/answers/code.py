@@ -69,6 +69,6 @@ def run_tests(source: str, tests: str, entry_point: str, limits: SandboxLimits |
     if said and total == 0:
         return TestRun(0, 0, f"the program has no function {entry_point}" if said[0] == "missing" else said[0])
     passed = sum(line == "pass" for line in said)
-    note = result.note or f"the program ended early ({result.status})"
+    note = result.note if result.status == "refused" else f"the program ended early ({result.status})"
     # Whatever held, one did not come to its end.
     return TestRun(passed, max(total, passed + 1) if total else 0, note)

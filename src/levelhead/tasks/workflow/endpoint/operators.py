@@ -185,4 +185,5 @@ def _stated(text: str) -> str:
 
 
 def _why(result: ProgramResult) -> str:
-    return result.note or result.stderr.strip()[-500:] or f"the program printed nothing ({result.status})"
+    refusal = result.note if result.status == "refused" else ""
+    return refusal or result.stderr.strip()[-500:] or f"the program printed nothing ({result.status})"

@@ -14,7 +14,7 @@ from levelhead.tasks.workflow.answers import grade
 from levelhead.tasks.workflow.endpoint.operators import Asking
 from levelhead.tasks.workflow.executor import Job, Outcome
 from levelhead.tasks.workflow.interpret import run
-from levelhead.tasks.workflow.sandbox import Bench
+from levelhead.tasks.workflow.sandbox import Bench, find_wall
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +32,12 @@ class EndpointRunner:
         sandbox: SandboxLimits,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        """Open the cache; the endpoint itself is first called with the first batch.
+        """See that programs can be isolated, and open the cache; the endpoint is first called with the first batch.
 
         Raises:
-            InputError: The cache cannot be opened.
+            InputError: The system has no wall for programs and the recipe requires one, or the cache cannot be opened.
         """
+        find_wall(sandbox)
         self._section = section
         self._sandbox = sandbox
         self._transport = transport

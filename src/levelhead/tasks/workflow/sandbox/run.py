@@ -1,18 +1,20 @@
-"""Running a program that a model wrote: never in this process, and within walls and limits."""
+"""Running a program that a model wrote: never in this process, and behind walls and limits."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import logging
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,19 +22,27 @@ from typing import Any, Literal
 
 from levelhead.errors import InputError
 from levelhead.recipe.workflow import SandboxLimits
+from levelhead.tasks.workflow.sandbox.hide import hidden
+from levelhead.tasks.workflow.sandbox.launcher import BOOT
+from levelhead.tasks.workflow.sandbox.sweep import scratch
+from levelhead.tasks.workflow.sandbox.view import interpreter, view
 
 log = logging.getLogger(__name__)
 
-Status = Literal["ok", "error", "timeout", "memory", "output", "refused"]
+Status = Literal["ok", "error", "timeout", "memory", "output", "files", "refused"]
 Network = Literal["namespace", "filter", "open"]
+Wall = Literal["bubblewrap", "namespaces", "landlock", "none"]
 
 LONGEST = 1 << 20
 """Bytes of source; a longer program is refused unread."""
 
-_CHILD = Path(__file__).with_name("child.py")
+WALLS: tuple[Wall, ...] = ("bubblewrap", "namespaces", "landlock")
+"""What may stand around a program, the best first."""
+
+_LAUNCHER = Path(__file__).parent
 _GRACE_S = 2.0
 _numbers = itertools.count(os.getpid())
-_warned: set[str] = set()
+_said: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,67 +50,118 @@ class ProgramResult:
     """How a program ended.
 
     Attributes:
-        status: ``ok`` it ended with 0; ``error`` it ended otherwise; ``timeout``, ``memory``, ``output`` it went over
-            the limit of that name; ``refused`` it was never run.
+        status: ``ok`` it ended with 0; ``error`` it ended otherwise; ``timeout``, ``memory``, ``output``, ``files`` it
+            went over the limit of that name; ``refused`` it was never run.
         stdout: What it wrote, up to the limit, decoded with replacement characters.
         stderr: What it wrote there, up to the limit.
-        network: What kept it from the network: a namespace of its own and a filter, the filter alone, or nothing.
-        own_files: Whether it saw a file system of its own.
-        note: Why it was refused, or what could not be built.
+        network: What kept it from the network: a namespace of its own (and a filter), the filter alone, or nothing.
+        wall: What kept it from the user's files and processes: namespaces that bubblewrap or the launcher built,
+            Landlock with the filter, or nothing.
+        note: Why it was refused, or why there is no better wall.
     """
 
     status: Status
     stdout: str = ""
     stderr: str = ""
     network: Network = "open"
-    own_files: bool = False
+    wall: Wall = "none"
     note: str = ""
 
 
-def run_program(source: str, limits: SandboxLimits | None = None, *, namespaces: bool = True) -> ProgramResult:
+def run_program(
+    source: str, limits: SandboxLimits | None = None, *, walls: Sequence[Wall] = WALLS, landlock: int = 99
+) -> ProgramResult:
     """Run Python source in the sandbox and wait for its end.
 
     Args:
         source: The program; it gets no input, no arguments, an empty environment, an empty folder, and the standard
             library alone.
-        limits: Bounds on what it may use.
-        namespaces: Whether to build namespaces at all; off only to see what the other walls hold.
+        limits: Bounds on what it may use, and whether it may run where there is no wall.
+        walls: The walls to try; fewer than all only to see what the others hold.
+        landlock: The newest version of Landlock to use; an older one only to see what it holds.
 
     Raises:
         InputError: The recipe requires isolation, and the system allows none.
     """
     limits = limits or SandboxLimits()
+    result = _run(source, limits, _available(tuple(walls)), landlock)
+    _speak(result, limits)
+    return result
+
+
+def find_wall(limits: SandboxLimits | None = None) -> ProgramResult:
+    """Run an empty program, and so tell which wall programs have here; a process does so once.
+
+    Raises:
+        InputError: The recipe requires isolation, and the system allows none; or programs cannot be run here at all.
+    """
+    limits = limits or SandboxLimits()
+    result = _probe(limits.isolation)
+    _speak(result, limits)
+    if result.status == "refused":
+        raise InputError(f"tasks[].sandbox: programs cannot be run here: {result.note}")
+    return result
+
+
+def _run(source: str, limits: SandboxLimits, walls: tuple[Wall, ...], landlock: int) -> ProgramResult:
     if os.name != "posix":
         return ProgramResult("refused", note=f"there is no sandbox for {sys.platform}")
     code = source.encode(errors="replace")
     if len(code) > LONGEST or b"\0" in code:
         return ProgramResult("refused", note=f"a program has at most {LONGEST} bytes, and no zero among them")
-    with _started(code, limits, namespaces) as (process, status):
+    with hidden(), _started(code, limits, walls, landlock) as (process, status):
         stdout, stderr, over = _watch(process, limits)
         lines = _lines(status)
-    result = _result(lines, stdout, stderr, over)
-    _speak(result, limits)
-    return result
+    return _result(lines, stdout, stderr, over)
+
+
+@functools.cache
+def _probe(isolation: Literal["required", "none"]) -> ProgramResult:
+    return _run("", SandboxLimits(isolation=isolation, wall_s=60.0), _available(WALLS), 99)
+
+
+@functools.cache
+def _available(walls: tuple[Wall, ...]) -> tuple[Wall, ...]:
+    """Return bubblewrap alone where it works, and the other walls where it is absent or the system stops it."""
+    others = tuple(wall for wall in walls if wall != "bubblewrap")
+    if "bubblewrap" not in walls or _bubblewrap() is None:
+        return others
+    result = _run("", SandboxLimits(wall_s=60.0), ("bubblewrap",), 0)
+    if result.status == "ok":
+        return ("bubblewrap",)
+    log.info("bubblewrap is installed, but does not work here: %s", result.note)
+    return others
+
+
+def _bubblewrap() -> str | None:
+    return shutil.which("bwrap") if sys.platform == "linux" else None
 
 
 @contextmanager
-def _started(code: bytes, limits: SandboxLimits, namespaces: bool) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def _started(
+    code: bytes, limits: SandboxLimits, walls: tuple[Wall, ...], landlock: int
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start the launcher; on the way out nothing of it is left."""
+    shown, not_shown = view()
     read, write = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="levelhead-", ignore_cleanup_errors=True) as folder, _source(code) as stdin:
+    with scratch() as folder, _source(code) as stdin:
         config = {
             **limits.model_dump(exclude={"wall_s", "output_kb", "isolation"}),
             "required": limits.isolation == "required",
-            "namespaces": namespaces,
-            "folder": folder,
-            "prefix": str(Path(sys.base_prefix).resolve()),
-            "python": _interpreter(),
+            "walls": walls,
+            "landlock": landlock,
+            "bubblewrap": _bubblewrap(),
+            "shown": shown,
+            "hidden": not_shown,
+            "folder": str(folder),
+            "python": interpreter(),
             "status": write,
             "trainer": os.getpid(),
             "number": next(_numbers) % 1_000_000,
         }
+        command = [interpreter(), "-I", "-S", "-B", "-c", BOOT, str(_LAUNCHER), json.dumps(config)]
         process = subprocess.Popen(  # noqa: S603 - our own launcher, no shell
-            [_interpreter(), "-I", "-S", "-B", str(_CHILD), json.dumps(config)],
+            command,
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -119,15 +180,18 @@ def _started(code: bytes, limits: SandboxLimits, namespaces: bool) -> Iterator[t
 
 @contextmanager
 def _source(code: bytes) -> Iterator[int]:
-    with tempfile.TemporaryFile(prefix="levelhead-") as file:
-        file.write(code)
-        file.seek(0)
-        yield file.fileno()
-
-
-def _interpreter() -> str:
-    # The interpreter behind a virtual environment: the sandbox shows its folder, and not the environment's.
-    return str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())
+    """Give a descriptor from which the program is read, and which cannot be written to."""
+    handle, name = tempfile.mkstemp(prefix="levelhead-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(code)
+        stdin = os.open(name, os.O_RDONLY)
+    finally:
+        Path(name).unlink()
+    try:
+        yield stdin
+    finally:
+        os.close(stdin)
 
 
 def _watch(process: subprocess.Popen[bytes], limits: SandboxLimits) -> tuple[bytes, bytes, Status | None]:
@@ -183,23 +247,37 @@ def _result(lines: list[Mapping[str, Any]], stdout: bytes, stderr: bytes, over: 
     status: Status = "ok" if said.get("exit") == 0 else "error"
     if over is not None:
         status = over
+    elif "over" in said:
+        status = said["over"]
     elif said.get("signal") in (signal.SIGXCPU, signal.SIGKILL):
         status = "timeout"
     elif status == "error" and err.rstrip().rsplit("\n", 1)[-1].startswith("MemoryError"):
         status = "memory"
-    return ProgramResult(status, out, err, said["network"], said["files"], said["why"])
+    return ProgramResult(status, out, err, said["network"], said["wall"], said["why"])
 
 
 def _speak(result: ProgramResult, limits: SandboxLimits) -> None:
-    """Say once what is missing, or refuse to go on where the recipe asks for all of it."""
-    if result.status == "refused" and limits.isolation == "required" and result.note:
-        raise InputError(
-            f"tasks[].sandbox.isolation is 'required', and programs cannot be isolated here: {result.note}\n"
-            "allow namespaces (a container needs CAP_SYS_ADMIN or user namespaces), or set it to 'preferred'"
-        )
-    if result.status != "refused" and not result.own_files and result.note not in _warned:
-        _warned.add(result.note)
-        network = "no network (system calls are filtered)" if result.network == "filter" else "NETWORK ACCESS"
+    """Say once which wall there is, or refuse to go on where the recipe asks for one and there is none."""
+    if result.status == "refused":
+        if limits.isolation == "required" and result.note and not result.note.startswith("a program"):
+            raise InputError(
+                f"tasks[].sandbox.isolation is 'required', and programs cannot be isolated here: {result.note}; "
+                "install bubblewrap, or allow user namespaces or Landlock ('none' runs them with no wall)"
+            )
+        return
+    if result.wall in ("bubblewrap", "namespaces") or result.note in _said:
+        return
+    _said.add(result.note)
+    network = {
+        "namespace": "no network",
+        "filter": "no network (system calls are filtered)",
+        "open": "NETWORK ACCESS",
+    }[result.network]
+    if result.wall == "landlock":
+        log.info("programs run behind Landlock and a system-call filter, with %s: %s", network, result.note)
+    else:
         log.warning(
-            "programs run with limits, but without a file system of their own, and with %s: %s", network, result.note
+            "isolation is 'none', and programs run with NO WALL, and can read and write what this user can; %s: %s",
+            network,
+            result.note,
         )
