@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from levelhead.recipe.training import Evaluation
@@ -15,6 +15,7 @@ from levelhead.records import Group, Prompt, Rollout
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate
+from levelhead.tasks.metering import RewardTally, logged_metrics, merge_tallies
 from levelhead.training.collect import Collector
 from levelhead.training.loop import Awaits
 
@@ -96,6 +97,7 @@ class TaskResult:
         constant: The best constant answer; ``None`` where nobody looked for one.
         over_constant: The score above it.
         strata: Result by ``key=value``, of every key.
+        tally: What the task's reward functions could not rate.
     """
 
     score: float
@@ -110,6 +112,7 @@ class TaskResult:
     constant: Constant | None = None
     over_constant: OverConstant | None = None
     strata: Mapping[str, Stratum] = field(default_factory=dict)
+    tally: RewardTally = field(default_factory=RewardTally)
 
     def to_json(self) -> dict[str, object]:
         """Dict for ``summary.json``."""
@@ -162,14 +165,16 @@ class Baselines:
         start = time.perf_counter()
         seen = self._seen[name] + _answers(groups)
         search = self._searches[name].best([group.prompt for group in groups], seen, weights)
-        constant = self._loop.run(search)
+        with self._loop.giving_up():
+            constant = self._loop.run(search)
         self.seconds += time.perf_counter() - start
         return constant
 
     def bounds(self, name: str, groups: Sequence[Group]) -> tuple[float | None, float | None]:
         """Return the mean score of perfect answers, and of an empty one, to some of the prompts."""
         prompts = [group.prompt for group in groups[:BOUNDED]]
-        return self._loop.run(self._searches[name].bounds(prompts))
+        with self._loop.giving_up():
+            return self._loop.run(self._searches[name].bounds(prompts))
 
     def remember(self, results: Mapping[str, TaskResult]) -> None:
         """Take the answers of an evaluation that is complete as candidates for those to come."""
@@ -213,12 +218,17 @@ def evaluate(
     for name, task in tasks.items():
         prompts = list(itertools.islice(task.prompts("eval", derive(seed, "eval", name)), items))
         groups: list[Group] = []
+        tallies: dict[str, RewardTally] = {}
         for start in range(0, len(prompts), recipe.batch_size):
             chunk = prompts[start : start + recipe.batch_size]
-            groups += collector.collect(chunk, 1, recipe.sampling, derive(seed, "eval-draws", name)).groups
+            found = collector.collect(chunk, 1, recipe.sampling, derive(seed, "eval-draws", name))
+            groups += found.groups
+            tallies = merge_tallies(tallies, found.tallies)
         answered = [group for group in groups if group.rollouts]
         chosen = [group for group in groups[:common] if group.rollouts]
-        results[name] = _result(task, answered, chosen, baselines)
+        result, tally = _result(task, answered, chosen, baselines), tallies.get(name, RewardTally())
+        logged = logged_metrics({name: tally}, {*result.to_values(), "over_constant"})
+        results[name] = replace(result, metrics={**result.metrics, **logged}, tally=tally)
     if baselines is not None:
         baselines.remember(results)
     return results
