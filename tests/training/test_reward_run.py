@@ -39,6 +39,12 @@ def one_task(folder: Path, source: str, *functions: str, **changes: Any) -> dict
     return given
 
 
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are written by the tests that look at one."""
+    monkeypatch.setattr("levelhead.report.write", lambda _folder: None)
+
+
 # TRL's signature
 
 
@@ -291,6 +297,7 @@ def test_a_reward_that_fails_on_every_answer_stops_the_run_after_three_steps(com
     assert "\x1b" not in err
     report = examine(run)
     assert (report.diagnosis.verdict, report.diagnosis.findings[0].code) == ("critical", "reward-errors")
+    write(run)
     assert "reward-errors" in (run / "report.html").read_text(encoding="utf-8")
 
 
@@ -558,8 +565,10 @@ def test_a_reward_that_does_not_come_back_ends_the_run_with_exit_code_3(how: str
     assert (last["code"], last["evidence"]["cause"]) == ("rewards", "reward-function")
 
 
-@pytest.mark.parametrize("function", ["reward", "later"])
-@pytest.mark.parametrize("how", sorted(ENDS))
+KINDS = {"sleep": "reward", "spin": "later", "lock": "reward", "pool": "reward", "exit": "later", "interrupt": "reward"}
+
+
+@pytest.mark.parametrize(("how", "function"), sorted(KINDS.items()))
 def test_a_reward_that_does_not_come_back_is_dropped_where_the_recipe_says_so(
     how: str, function: str, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import math
@@ -49,7 +50,9 @@ class Reward:
     @property
     def file(self) -> str:
         """File that the function is written in; empty where that is not known."""
-        inner = inspect.unwrap(getattr(self.function, "func", self.function))
+        inner = getattr(self.function, "func", self.function)
+        with contextlib.suppress(ValueError):  # wrapped in itself
+            inner = inspect.unwrap(inner)
         code = getattr(inner, "__code__", None) or getattr(getattr(inner, "__call__", None), "__code__", None)  # noqa: B004
         return str(getattr(code, "co_filename", ""))
 
