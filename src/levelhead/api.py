@@ -200,6 +200,7 @@ def evaluate(
     from levelhead.training.collect import Collector
     from levelhead.training.evaluate import Baselines
     from levelhead.training.evaluate import evaluate as score
+    from levelhead.training.evaluator import at_the_end
     from levelhead.training.loop import EventLoop
     from levelhead.training.prepare import prepare
 
@@ -207,6 +208,7 @@ def evaluate(
     setup = prepare(recipe, checkpoint=Path(checkpoint))
     loop = EventLoop()
     collector = Collector(setup.tasks, setup.policy.codec, InProcessSampler(setup.policy), loop)
+    collector.at_step(*at_the_end(recipe))
     section = recipe.eval
     baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if section.constant else None
     ways = {"greedy": section.model_copy(update={"sampling": section.sampling.model_copy(update={"temperature": 0.0})})}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +153,27 @@ class TestHandNumbers:
         values = compute("gdpo", [[1.0] * 4], parts=parts, weights={"answer": 2.0}, batch_norm=False, ddof=0, eps=0.0)
         root = math.sqrt(3)
         assert values.values_gk[0].tolist() == pytest.approx([2 * root - root] + [-2 / root + 1 / root] * 3)
+
+    @pytest.mark.parametrize("ddof", [0, 1])
+    def test_gdpo_leaves_out_where_a_part_does_not_apply_as_trl_does_with_nan(self, ddof):
+        rng = np.random.default_rng(3)
+        parts = {name: rng.normal(size=(5, 6)) for name in ("a", "b")}
+        applies = {"b": rng.random((5, 6)) < 0.6}
+        applies["b"][0] = [True, False, False, False, False, False]  # one alone has no deviation
+        holes = {**parts, "b": np.where(applies["b"], parts["b"], np.nan)}
+        wanted = np.zeros((5, 6))
+        for values in holes.values():
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                std = np.nanstd(values, axis=1, keepdims=True, ddof=ddof)
+                score = (values - np.nanmean(values, axis=1, keepdims=True)) / (std + 1e-4)
+            wanted += np.nan_to_num(score)
+        options = {"batch_norm": False, "ddof": ddof, "eps": 1e-4}
+        for xp in (np.asarray, torch.as_tensor):
+            given = {name: xp(values) for name, values in parts.items()}
+            mask = {"b": xp(applies["b"].astype(float))}
+            got = advantages.compute("gdpo", xp(parts["a"]), parts=given, applies=mask, **options).values_gk
+            np.testing.assert_allclose(np.asarray(got), wanted, atol=1e-9)
 
     def test_gdpo_ends_with_a_batch_deviation_of_one(self):
         assert np.std(compute("gdpo", np.zeros((5, 4)), ddof=0, eps=0.0).values_gk) == pytest.approx(1.0)

@@ -197,8 +197,8 @@ def test_log_extra_stays_with_the_sample_and_log_metric_reaches_the_metrics() ->
     assert first is not None
     assert second is not None
     assert (first.info["upper"], second.info["upper"]) == ("A", "BCD")
-    assert made.drain_metrics() == {"chars": 3.0}
-    assert made.drain_metrics() == {}
+    assert made.drain_tally().means() == {"chars": 3.0}
+    assert made.drain_tally().means() == {}
 
 
 def test_the_trainer_state_says_how_far_the_run_is() -> None:
@@ -240,7 +240,6 @@ FAULTS = [
     (boom, r"raised KeyError: 'no such thing' \(.*test_function\.py, line \d+\)"),
     (list, "returned 0 values for 1 completions"),
     (lambda: [1.0, 2.0], "returned 2 values for 1 completions"),
-    (lambda: [None], "returned None"),
     (lambda: [math.nan], "returned nan"),
     (lambda: [-math.inf], "returned -inf"),
     (lambda: ["7"], "returned the text '7'"),
@@ -263,7 +262,7 @@ def test_dropping_keeps_the_other_answers_and_counts(act: Any, says: str) -> Non
     made = task(rewards=[exact, on("culprit", act)], on_reward_error="drop")
     scores = batch(made, "fine", "culprit", "fine", "culprit")
     assert [score is None for score in scores] == [False, True, False, True]
-    assert made.dropped == {"odd": 2}
+    assert made.drain_tally().by == {"odd": 2}
 
 
 def test_after_dropping_a_batchwise_reward_still_sees_the_rest_as_a_batch() -> None:

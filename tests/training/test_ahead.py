@@ -288,7 +288,11 @@ def test_an_interrupt_calls_off_what_is_being_drawn_and_the_run_goes_on(tmp_path
     assert same_weights(resumed.model, undisturbed.model)
 
 
-def test_a_second_interrupt_ends_the_wait_for_a_batch(tmp_path: Path, harmless_interrupts: None) -> None:
+def test_the_first_interrupt_ends_the_wait_for_a_batch_and_the_run_goes_on(
+    tmp_path: Path, harmless_interrupts: None
+) -> None:
+    (tmp_path / "undisturbed").mkdir()
+    undisturbed = train(waiting(tmp_path / "undisturbed", 0), out=tmp_path / "undisturbed" / "run")
     main = threading.main_thread().ident
     assert main is not None
 
@@ -297,15 +301,19 @@ def test_a_second_interrupt_ends_the_wait_for_a_batch(tmp_path: Path, harmless_i
         while not (count.exists() and count.read_text() == "3" and rows.exists() and '"grpo"' in rows.read_text()):
             time.sleep(0.02)
         time.sleep(0.5)
-        for _ in range(2):
-            signal.pthread_kill(main, signal.SIGINT)
-            time.sleep(0.2)
+        signal.pthread_kill(main, signal.SIGINT)
 
     finger = threading.Thread(target=press)
     finger.start()
-    with pytest.raises(KeyboardInterrupt):
-        train(waiting(tmp_path, 3), out=tmp_path / "run")
+    given = waiting(tmp_path, 3)  # batch 2
+    result = train(given, out=tmp_path / "run")
     finger.join()
+    assert result.outcome == "interrupted"
+    assert [row["step"] for row in steps(result.folder, "grpo")] == [1]
+    (tmp_path / "wait").write_text("0")
+    resumed = train(given, out=tmp_path / "run", resume=True)
+    assert metrics(resumed.folder) == metrics(undisturbed.folder)
+    assert same_weights(resumed.model, undisturbed.model)
 
 
 def test_what_happens_while_a_batch_is_drawn_is_dated_by_its_step(

@@ -99,11 +99,19 @@ def test_gdpo_sees_the_named_rewards() -> None:
     assert credit.values[0] == credit.values[1]
 
 
+def test_gdpo_compares_an_answer_by_the_rewards_that_apply_to_it() -> None:
+    parts = [{"a": 0.0, "b": 3.0}, {"a": 1.0}, {"a": 0.0, "b": 5.0}, {"a": 0.0, "b": 3.0}]
+    made = creditor(advantage={"kind": "gdpo", "weights": {"a": 0.0}, "batch_norm": False, "ddof": 0})
+    (credit,) = assign(made, [group([9.0] * 4, parts=parts)])
+    assert credit.values[1] == 0
+    assert credit.values[2] == pytest.approx(2**0.5, abs=1e-3)  # of three answers, not of four
+    assert credit.values[0] == credit.values[3] == pytest.approx(-(2**-0.5), abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("advantage", "parts", "message"),
     [
         ({"kind": "gdpo"}, [{}] * 4, "names no rewards"),
-        ({"kind": "gdpo"}, [{"a": 1.0}, {"a": 0.0}, {}, {"a": 0.0}], "reports no 'a' with every answer"),
         ({"kind": "gdpo", "weights": {"typo": 1.0}}, [{"a": 1.0}] * 4, "no task has a reward called 'typo'"),
         ({"kind": "workflow_aware"}, [{"a": 1.0}] * 4, "'t' reports no 'diversity'"),
     ],

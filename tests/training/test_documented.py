@@ -77,6 +77,7 @@ def variants(folder: Path) -> dict[str, dict[str, Any]]:
             "grpo__loss": {"kind": "kl_cov"},
             "tasks__0__rewards": rewards["flat"],
             "tasks__1__rewards": rewards["holes"],
+            "tasks__0__on_reward_error": "drop",
             "tasks__1__on_reward_error": "drop",
         },
     }  # fmt: skip

@@ -44,6 +44,10 @@ class Scripted:
     def __init__(self, *contrast: int) -> None:
         self.contrast = set(map(str, contrast))
         self.seeds: list[int] = []
+        self.steps: list[tuple[int, int]] = []
+
+    def at_step(self, step: int, max_steps: int) -> None:
+        self.steps.append((step, max_steps))
 
     def answers(self, groups: Sequence[Group]) -> dict[str, float]:
         return {"answers/asked_of": float(len(groups))}

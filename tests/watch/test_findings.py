@@ -48,6 +48,7 @@ PROMISED = [
     "task-imbalance",
     "gradient-conflict",
     "judge-failure",
+    "reward-errors",
     "constant-answer",
     "step-time-collapse",
     "reference-drift",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -56,11 +57,21 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        sys.exit(_explain(error))
+        _leave(_explain(error))
     except KeyboardInterrupt:
         print("levelhead: interrupted", file=sys.stderr)
-        sys.exit(130)
-    sys.exit(code if isinstance(code, int) else 0)
+        _leave(130)
+    _leave(code if isinstance(code, int) else 0)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process, at once where threads that a reward function left behind would be waited for."""
+    lanes = sys.modules.get("levelhead.tasks.function.lanes")
+    if lanes is not None and lanes.keep_alive():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _explain(error: Exception) -> int:

@@ -36,7 +36,25 @@ def check_rewards(scene: Scene) -> Iterator[Check]:
         except RewardError as error:
             yield Check(f"rewards/finite/{name}", "fail", str(error).splitlines()[0], {}, error.fix or _MEND)
     if scene.drawn.error is None:
+        yield from _dropped(scene)
         yield from _contrast(scene)
+
+
+def _dropped(scene: Scene) -> Iterator[Check]:
+    """How many of the sampled answers the rewards fail on, where the recipe drops these."""
+    for task, tally in scene.drawn.cost.tallies.items():
+        if not tally.drops:
+            continue
+        message = f"rewards failed on {tally.dropped} of {tally.answers} sampled answers"
+        evidence = {"answers": tally.answers, "dropped": tally.dropped, "by": dict(tally.by)}
+        if 2 * tally.dropped <= tally.answers:
+            yield Check(f"rewards/dropped/{task}", "pass", message, evidence)
+            continue
+        # A policy that has yet to be taught the form of an answer may fail on all of them.
+        hopeless = tally.dropped == tally.answers and scene.recipe.sft is None
+        fix = "mend the reward function; tasks[].on_reward_error: stop names the row and the answer"
+        message = f"{message}; the last one: {tally.error}"
+        yield Check(f"rewards/dropped/{task}", "fail" if hopeless else "warn", message, evidence, fix)
 
 
 def _of_task(scene: Scene, task: Task, prompts: Sequence[Prompt]) -> Iterator[Check]:
@@ -126,10 +144,12 @@ def _order(task: Task, scores: dict[str, list[float | None]]) -> Check:
     if above:
         wrong = f"something scores more than the oracle on average: {listed}"
         return Check(name, "warn", wrong, evidence, "look whether the oracle is perfect by this reward")
-    below = [kind for kind in means if means[kind] < means["empty"] - 1e-9]
+    below = [kind for kind in means if means[kind] < means.get("empty", float("-inf")) - 1e-9]
     if below:
         note = f"the oracle is on top, but an empty answer beats {', '.join(below)}: {listed}"
         return Check(name, "warn", note, evidence, "saying nothing should never pay; give it the least reward")
+    if "empty" not in means:
+        return Check(name, "pass", f"the oracle is on top, and an empty answer is dropped: {listed}", evidence)
     return Check(name, "pass", f"the oracle is on top and an empty answer at the bottom: {listed}", evidence)
 
 

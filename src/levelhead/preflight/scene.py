@@ -100,6 +100,7 @@ class Scene:
         self.sampler = InProcessSampler(self.policy)
         self.train_seconds: float | None = None
         """What the forward and backward passes of one update on the drawn groups took, once they have been made."""
+        self.collector().at_step(0, self.recipe.grpo.steps if self.recipe.grpo is not None else 0)
 
     @property
     def codec(self) -> Codec:

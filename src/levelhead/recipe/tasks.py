@@ -167,7 +167,9 @@ class Function(TaskSection):
     reward_weights: list[float] | None = None
     """One weight a reward; 1 each unless given."""
     on_reward_error: Literal["stop", "drop"] = "stop"
-    """A reward that raises or returns None or a non-finite value: ``stop`` the run, or ``drop`` and count it."""
+    """An answer whose reward raises, takes too long or is no finite number: ``stop`` the run or ``drop`` it."""
+    reward_timeout_s: float | None = Field(600.0, gt=0, le=604_800)
+    """Longest that one call of a reward function, on all answers of a batch, may take, in seconds; null: no bound."""
 
 
 BROWSER_TASKS = ("click-test", "click-button", "focus-text", "enter-text", "click-dialog", "navigate-tree")

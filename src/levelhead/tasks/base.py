@@ -164,6 +164,15 @@ class Eventful(Protocol):
 
 
 @runtime_checkable
+class StepAware(Protocol):
+    """A task whose scores may depend on how far training has come."""
+
+    def at_step(self, step: int, max_steps: int) -> None:
+        """Take note that ``step`` of the stage's ``max_steps`` steps are done."""
+        ...
+
+
+@runtime_checkable
 class Mixture(Protocol):
     """A task that is made of several kinds of problem, which a curriculum may draw at different rates."""
 

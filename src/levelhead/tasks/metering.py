@@ -1,9 +1,11 @@
-"""What calls to models have cost, and what judges have done with them, step by step."""
+"""What calls to models have cost, and what judges and reward functions have done, step by step."""
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, runtime_checkable
 
@@ -110,6 +112,95 @@ class Metered(Protocol):
     def drain_use(self) -> JudgeUse:
         """Return what was done since the last call."""
         ...
+
+
+@dataclass(slots=True)
+class RewardTally:
+    """What the reward functions of a task have done since they were last asked about.
+
+    Attributes:
+        answers: Those that they were to rate.
+        dropped: Those among them that were left out, since a function could not rate them.
+        drops: Whether the recipe leaves such answers out; it stops the run otherwise.
+        by: How many of the dropped ones each function could not rate.
+        error: What was wrong with the last one, in one line.
+        logged: Sum and number of the values under each name that functions logged as metrics.
+    """
+
+    answers: int = 0
+    dropped: int = 0
+    drops: bool = False
+    by: Counter[str] = field(default_factory=Counter)
+    error: str = ""
+    logged: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def __add__(self, other: RewardTally) -> RewardTally:
+        """Return both together."""
+        whole = RewardTally(
+            self.answers + other.answers,
+            self.dropped + other.dropped,
+            self.drops or other.drops,
+            self.by + other.by,
+            other.error or self.error,
+            dict(self.logged),
+        )
+        for name, (value, count) in other.logged.items():
+            whole.log(name, value, count)
+        return whole
+
+    def log(self, name: str, value: float, count: int = 1) -> None:
+        """Take a logged value, or a sum of several; those that are no numbers do not count, as in TRL."""
+        before, n = self.logged.get(name, (0.0, 0))
+        self.logged[name] = (before, n) if math.isnan(value) else (before + value, n + count)
+
+    def means(self) -> dict[str, float]:
+        """Return the mean of what was logged under each name; a name without a number is absent."""
+        return {name: value / count for name, (value, count) in self.logged.items() if count}
+
+
+@runtime_checkable
+class Tallied(Protocol):
+    """A task whose rewards are functions of the user's, which log and fail."""
+
+    def drain_tally(self) -> RewardTally:
+        """Return what was done since the last call."""
+        ...
+
+
+def merge_tallies(one: Mapping[str, RewardTally], other: Mapping[str, RewardTally]) -> dict[str, RewardTally]:
+    """Return the tallies of both, by task."""
+    return {task: one.get(task, RewardTally()) + other.get(task, RewardTally()) for task in {**one, **other}}
+
+
+def error_metrics(tallies: Mapping[str, RewardTally]) -> dict[str, float]:
+    """Return the share of answers that rewards failed on, over the tasks whose recipe leaves such answers out.
+
+    Args:
+        tallies: Of a step, by task.  Where several such tasks had answers each has a share of its own.
+    """
+    rated = {task: tally for task, tally in tallies.items() if tally.drops and tally.answers}
+    if not rated:
+        return {}
+    whole = sum(rated.values(), RewardTally())
+    shares = {f"/{task}": tally for task, tally in rated.items() if len(rated) > 1}
+    return {f"frac_reward_errors{end}": tally.dropped / tally.answers for end, tally in {"": whole, **shares}.items()}
+
+
+def logged_metrics(tallies: Mapping[str, RewardTally], taken: Collection[str] = ()) -> dict[str, float]:
+    """Return what reward functions logged, under the names that they gave.
+
+    A name that several tasks logged has the mean over all of them, and ``<name>/<task>`` beside it.
+
+    Args:
+        tallies: By task.
+        taken: Names that mean something else; what is logged under one of them is called ``logged/<name>``.
+    """
+    whole = sum(tallies.values(), RewardTally()).means()
+    for name in list(whole):
+        theirs = {task: means[name] for task, tally in tallies.items() if name in (means := tally.means())}
+        if len(theirs) > 1:
+            whole |= {f"{name}/{task}": mean for task, mean in theirs.items()}
+    return {f"logged/{name}" if name in taken else name: mean for name, mean in whole.items()}
 
 
 def merge(one: Mapping[str, JudgeUse], other: Mapping[str, JudgeUse]) -> dict[str, JudgeUse]:

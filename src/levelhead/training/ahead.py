@@ -145,7 +145,8 @@ class Ahead(Drawer):
     def settle(self) -> None:
         """Wait for the batch on its way, whatever becomes of it."""
         if self._next is not None and self._next.thread is not None:
-            self._next.thread.join()
+            with self._strand.giving_up():
+                self._next.thread.join()
 
     def forget(self) -> None:
         """Drop the batch on its way; its prompts come again."""

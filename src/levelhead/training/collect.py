@@ -14,8 +14,8 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt, Rollout, Score, Turn
 from levelhead.rollout.base import Sampler
 from levelhead.rollout.draws import derive
-from levelhead.tasks.base import Answer, Episode, EpisodeLostError, Eventful, SingleTurnTask, Task
-from levelhead.tasks.metering import JudgeUse, Metered, merge
+from levelhead.tasks.base import Answer, Episode, EpisodeLostError, Eventful, SingleTurnTask, StepAware, Task
+from levelhead.tasks.metering import JudgeUse, Metered, RewardTally, Tallied, merge, merge_tallies
 from levelhead.text.codec import Codec
 from levelhead.training.answers import answer_metrics
 from levelhead.training.loop import Awaits, Strand
@@ -36,6 +36,7 @@ class Collected:
         dropped: Rollouts without a score, left out.
         episodes: Rollouts that were scored.
         judges: What the judges of the tasks have done and cost, by task.
+        tallies: What the reward functions of the tasks have logged and could not rate, by task.
         values: Metrics of the drawing itself.
         timings: The same, of what differs between two runs of one seed.
         temperature: At which a batch was drawn.
@@ -50,6 +51,7 @@ class Collected:
     dropped: int = 0
     episodes: int = 0
     judges: dict[str, JudgeUse] = field(default_factory=dict)
+    tallies: dict[str, RewardTally] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     temperature: float = 1.0
@@ -64,6 +66,7 @@ class Collected:
         self.dropped += other.dropped
         self.episodes += other.episodes
         self.judges = merge(self.judges, other.judges)
+        self.tallies = merge_tallies(self.tallies, other.tallies)
 
 
 class Collector:
@@ -93,6 +96,12 @@ class Collector:
         eventful = [task for task in self._tasks.values() if isinstance(task, Eventful)]
         return [event for task in eventful for event in task.drain_events(step)]
 
+    def at_step(self, step: int, max_steps: int) -> None:
+        """Tell the tasks that ``step`` of the stage's ``max_steps`` steps are done."""
+        for task in self._tasks.values():
+            if isinstance(task, StepAware):
+                task.at_step(step, max_steps)
+
     def answers(self, groups: Sequence[Group]) -> dict[str, float]:
         """Whether answers depend on prompts, as metrics; see :func:`levelhead.training.answers.answer_metrics`."""
         return answer_metrics(self._tasks, groups)
@@ -115,7 +124,7 @@ class Collector:
         several = [i for i in range(len(prompts)) if i not in set(single)]
         done: dict[int, Group] = {}
         result = Collected([])
-        self._use()  # of anything before: preflight checks, an evaluation that broke off
+        self._use(), self._tallies()  # of anything before: preflight checks, an evaluation that broke off
         if single:
             groups = self._answers([self.render(prompts[i]) for i in single], k, controls, seed, result)
             done.update(zip(single, groups, strict=True))
@@ -125,12 +134,16 @@ class Collector:
         result.groups = [done[i] for i in range(len(prompts))]
         result.episodes = sum(len(group.rollouts) for group in result.groups)
         result.dropped = len(prompts) * k - result.episodes
-        result.judges = self._use()
+        result.judges, result.tallies = self._use(), self._tallies()
         return result
 
     def _use(self) -> dict[str, JudgeUse]:
         """What judges have done since the last call, by task."""
         return {name: task.drain_use() for name, task in self._tasks.items() if isinstance(task, Metered)}
+
+    def _tallies(self) -> dict[str, RewardTally]:
+        """What reward functions have logged and could not rate since the last call, by task."""
+        return {name: task.drain_tally() for name, task in self._tasks.items() if isinstance(task, Tallied)}
 
     def _answers(self, prompts: list[Prompt], k: int, controls: Sampling, seed: int, result: Collected) -> list[Group]:
         """Single-turn tasks: one sampler call, one scoring call a task."""
@@ -149,7 +162,9 @@ class Collector:
             answers = [
                 Answer(prompts[i], rollouts[i][j].text[0], rollouts[i][j].turns[0].completion_ids) for i, j in where
             ]
-            scores.update(zip(where, self._loop.run(task.score_batch(answers)), strict=True))
+            with self._loop.giving_up():
+                found = self._loop.run(task.score_batch(answers))
+            scores.update(zip(where, found, strict=True))
         result.score_s += time.perf_counter() - sampled
         return [
             Group(

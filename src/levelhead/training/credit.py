@@ -150,7 +150,12 @@ class Creditor:
             extras["lengths_gk"] = _lengths(groups)
         if "parts" in needed:
             names = list(dict.fromkeys(n for g in groups for r in g.rollouts for n in _parts(r)))
-            extras["parts"] = _columns(recipe.kind, task, groups, names, _parts)
+            extras["parts"] = _columns(recipe.kind, task, groups, names, _parts, gaps=True)
+            extras["applies"] = {
+                name: np.array([[name in _parts(r) for r in group.rollouts] for group in groups], dtype=np.float64)
+                for name in names
+                if any(name not in _parts(r) for group in groups for r in group.rollouts)
+            }
             if recipe.weights is not None:
                 extras["weights"] = {name: weight for name, weight in recipe.weights.items() if name in names}
         if "features" in needed:
@@ -221,19 +226,21 @@ def _features(rollout: Rollout) -> Mapping[str, float]:
     return features if isinstance(features, Mapping) else _parts(rollout)
 
 
-def _columns(kind: str, task: str, groups: Sequence[Group], names: Sequence[str], of: Any) -> dict[str, Floats]:
-    """One array a name, shape (groups, K)."""
+def _columns(
+    kind: str, task: str, groups: Sequence[Group], names: Sequence[str], of: Any, *, gaps: bool = False
+) -> dict[str, Floats]:
+    """One array a name, shape (groups, K); with ``gaps``, 0 where an answer has no such number."""
     rows = [[of(rollout) for rollout in group.rollouts] for group in groups]
     if not names:
         raise InputError(f"grpo.advantage.kind: {kind}: task {task!r} names no rewards; choose another estimator")
     for name in names:
         lacking = next((row for group in rows for row in group if name not in row), None)
-        if lacking is not None:
+        if lacking is not None and not gaps:
             raise InputError(
                 f"grpo.advantage.kind: {kind}: task {task!r} reports no {name!r} with every answer "
                 f"(one has {', '.join(lacking) or 'nothing'}); choose others, or another estimator"
             )
-    return {name: np.array([[float(row[name]) for row in group] for group in rows]) for name in names}
+    return {name: np.array([[float(row.get(name, 0.0)) for row in group] for group in rows]) for name in names}
 
 
 def _entropies(scores: Scores) -> tuple[Floats, Floats]:

@@ -13,7 +13,7 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group
 from levelhead.rollout.draws import derive
-from levelhead.tasks.metering import use_metrics
+from levelhead.tasks.metering import error_metrics, use_metrics
 from levelhead.training.collect import Collected, Collector, rollout_seed
 from levelhead.training.curriculum import has_contrast
 from levelhead.training.stream import Stream
@@ -50,7 +50,7 @@ class Drawer:
         values |= self._collector.answers(drawn)
         counts = {"num_rollouts": float(result.episodes), "dropped_rollouts": float(result.dropped)}
         judged, result.timings = use_metrics(result.judges)
-        result.values = values | counts | judged
+        result.values = values | counts | judged | error_metrics(result.tallies)
         result.temperature = controls.temperature
         return result
 
@@ -84,7 +84,7 @@ class Drawer:
         """Give back what was drawn ahead; the weights that drew it are gone."""
 
     def close(self) -> None:
-        """Call off what is under way."""
+        """Call off what is under way; where it stands can still be saved."""
 
     def _fill(
         self, result: Collected, drawn: list[Group], step: int, wanted: int, controls: Sampling, most: int
@@ -113,6 +113,7 @@ class Drawer:
     def _collect(self, step: int, turn: int, n: int, controls: Sampling) -> Collected:
         seed = rollout_seed(self._seed, step)
         prompts = self._stream.take(n)
+        self._collector.at_step(step - 1, self._recipe.steps)
         found = self._collector.collect(
             prompts, self._recipe.group_size, controls, derive(seed, "again", turn) if turn else seed
         )

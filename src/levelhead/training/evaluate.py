@@ -15,7 +15,7 @@ from levelhead.records import Group, Prompt, Rollout
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate
-from levelhead.tasks.metering import JudgeUse, merge
+from levelhead.tasks.metering import JudgeUse, RewardTally, logged_metrics, merge, merge_tallies
 from levelhead.training.collect import Collector
 from levelhead.training.loop import Awaits
 
@@ -98,6 +98,7 @@ class TaskResult:
         over_constant: The score above it.
         strata: Result by ``key=value``, of every key.
         judge: What the task's judge has done and cost, where it has one.
+        tally: What the task's reward functions could not rate.
     """
 
     score: float
@@ -113,6 +114,7 @@ class TaskResult:
     over_constant: OverConstant | None = None
     strata: Mapping[str, Stratum] = field(default_factory=dict)
     judge: JudgeUse | None = None
+    tally: RewardTally = field(default_factory=RewardTally)
 
     def to_json(self) -> dict[str, object]:
         """Dict for ``summary.json``."""
@@ -165,14 +167,16 @@ class Baselines:
         start = time.perf_counter()
         seen = self._seen[name] + _answers(groups)
         search = self._searches[name].best([group.prompt for group in groups], seen, weights)
-        constant = self._loop.run(search)
+        with self._loop.giving_up():
+            constant = self._loop.run(search)
         self.seconds += time.perf_counter() - start
         return constant
 
     def bounds(self, name: str, groups: Sequence[Group]) -> tuple[float | None, float | None]:
         """Return the mean score of perfect answers, and of an empty one, to some of the prompts."""
         prompts = [group.prompt for group in groups[:BOUNDED]]
-        return self._loop.run(self._searches[name].bounds(prompts))
+        with self._loop.giving_up():
+            return self._loop.run(self._searches[name].bounds(prompts))
 
     def remember(self, results: Mapping[str, TaskResult]) -> None:
         """Take the answers of an evaluation that is complete as candidates for those to come."""
@@ -217,14 +221,18 @@ def evaluate(
         prompts = list(itertools.islice(task.prompts("eval", derive(seed, "eval", name)), items))
         groups: list[Group] = []
         judges: dict[str, JudgeUse] = {}
+        tallies: dict[str, RewardTally] = {}
         for start in range(0, len(prompts), recipe.batch_size):
             chunk = prompts[start : start + recipe.batch_size]
             scored = collector.collect(chunk, 1, recipe.sampling, derive(seed, "eval-draws", name))
             groups += scored.groups
             judges = merge(judges, scored.judges)
+            tallies = merge_tallies(tallies, scored.tallies)
         answered = [group for group in groups if group.rollouts]
         chosen = [group for group in groups[:common] if group.rollouts]
-        results[name] = replace(_result(task, answered, chosen, baselines), judge=judges.get(name))
+        result, tally = _result(task, answered, chosen, baselines), tallies.get(name, RewardTally())
+        logged = logged_metrics({name: tally}, {*result.to_values(), "over_constant"})
+        results[name] = replace(result, metrics={**result.metrics, **logged}, judge=judges.get(name), tally=tally)
     if baselines is not None:
         baselines.remember(results)
     return results

@@ -18,6 +18,7 @@ from levelhead.training.loop import Awaits
 from levelhead.training.prepare import Setup, name_of
 from levelhead.training.rundir import RunDir
 from levelhead.training.sinks import Sink
+from levelhead.training.unrated import unrated_events
 from levelhead.watch.verdict import judge, short
 
 FEWEST = 16
@@ -45,6 +46,7 @@ class Evaluator:
     def score(self, items: int) -> dict[str, TaskResult]:
         """Score the policy on the first held-out items of each task."""
         start, recipe = time.perf_counter(), self._setup.recipe
+        self._collector.at_step(*at_the_end(recipe))
         before = self._baselines.seconds if self._baselines else 0.0
         results = evaluate(self._setup.tasks, self._collector, recipe.eval, recipe.seed, items, self._baselines)
         self._timings = {"time/eval": time.perf_counter() - start}
@@ -75,6 +77,10 @@ class Evaluator:
         self._folder.append("metrics.jsonl", [StepRecord(step, "eval", extra | numbers, timings)])
         for sink in sinks:
             sink.write(StepRecord(step, "eval", numbers), offset)
+
+    def unrated_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
+        """Tell of answers that the rewards failed on, task by task."""
+        return unrated_events(step, {name: result.tally for name, result in results.items()}, " of an evaluation")
 
     def constant_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
         """Warn of each task where a constant answer beats the policy, before a stage that would find it."""
@@ -116,6 +122,15 @@ class Evaluator:
         """Restore :meth:`state`."""
         if self._baselines:
             self._baselines.load_state(state)
+
+
+def at_the_end(recipe: Recipe) -> tuple[int, int]:
+    """Return the steps done, and those of the stage, by which rewards score an evaluation: always the last one.
+
+    Where a reward changes while training goes on, the evaluations of a run would otherwise not measure the same.
+    """
+    last = recipe.grpo or recipe.sft
+    return (last.steps, last.steps) if last is not None else (0, 0)
 
 
 def selection(results: Mapping[str, TaskResult]) -> float:

@@ -20,6 +20,7 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group, Observer, StepRecord
 from levelhead.rollout.base import Sampler
 from levelhead.rollout.draws import derive
+from levelhead.tasks.metering import logged_metrics
 from levelhead.training.ahead import Ahead
 from levelhead.training.batch import Batch, Sample, make_batch
 from levelhead.training.collect import Collected, Collector
@@ -32,6 +33,11 @@ from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.ranks import Ranks
 from levelhead.training.rescore import Scores, rescore, wanted
 from levelhead.training.stream import Stream
+from levelhead.training.unrated import CODE as UNRATED
+from levelhead.training.unrated import UnratedWatch
+
+OWN = ("step", "stage")
+"""Keys of a line of ``metrics.jsonl`` that are no metrics."""
 
 
 @dataclass(slots=True)
@@ -51,6 +57,16 @@ class StepResult:
     advantages: Sequence[Sequence[float]]
     events: list[Event] = field(default_factory=list)
     stop: bool = False
+
+    @property
+    def news(self) -> list[Event]:
+        """The events but those that end the run."""
+        return [event for event in self.events if event not in self.ends]
+
+    @property
+    def ends(self) -> list[Event]:
+        """The events that end the run; they are to be the last of it."""
+        return [event for event in self.events if event.action == "stop"] if self.stop else []
 
 
 class GrpoTrainer:
@@ -93,6 +109,7 @@ class GrpoTrainer:
         guard = find_guard(observers)
         self.keeper = Keeper(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
         self.drawer = self._drawer(stream, collector)
+        self.unrated = UnratedWatch()
 
     def step(self, step: int) -> StepResult:
         """Do rollout batch ``step``, counted from 1, with all its updates."""
@@ -118,13 +135,17 @@ class GrpoTrainer:
         values = {**rollouts.values, **batch.values, **measured, **updated, **self.objective.coefficients()}
         self.objective.control(values)
         seconds = _timings(rollouts, collected - start, time.perf_counter() - start, ahead=self.recipe.ahead > 0)
+        values |= logged_metrics(rollouts.tallies, {*values, *seconds, *OWN})
         record = StepRecord(step, "grpo", values, seconds)
-        result = StepResult(record, rollouts.groups, batch.advantages, [e for u in updates for e in u.events])
-        return self._observe(result, rollouts.drew, stop=any(u.stop for u in updates))
+        events = [*self.unrated.look(step, rollouts.tallies), *(e for u in updates for e in u.events)]
+        result = StepResult(record, rollouts.groups, batch.advantages, events)
+        stop = any(u.stop for u in updates) or any(e.action == "stop" and e.code == UNRATED for e in events)
+        return self._observe(result, rollouts.drew, stop=stop)
 
     def state(self) -> dict[str, Any]:
         """Coefficients and running statistics, as JSON."""
-        state = {"coefficients": self.objective.state(), "moments": self.creditor.state()}
+        state: dict[str, Any] = {"coefficients": self.objective.state(), "moments": self.creditor.state()}
+        state |= {"unrated": self.unrated.streaks} if self.unrated.streaks else {}
         state |= {"guard": self.keeper.state()} if self.keeper else {}
         pending = self.drawer.pending()
         return state | ({"pending": pending} if pending else {})
@@ -133,6 +154,7 @@ class GrpoTrainer:
         """Restore :meth:`state` and :meth:`tensors`."""
         self.objective.load_state(state["coefficients"])
         self.creditor.load_state(state["moments"])
+        self.unrated.streaks = dict(state.get("unrated", {}))
         self.merger.load_state_dict(tensors["merger"])
         if self.keeper and "guard" in state:
             self.keeper.load_state(state["guard"])

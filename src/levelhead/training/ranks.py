@@ -23,7 +23,7 @@ from torch import Tensor
 
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt
-from levelhead.tasks.metering import merge
+from levelhead.tasks.metering import merge, merge_tallies
 from levelhead.training import lock
 from levelhead.training.batch import Sample
 from levelhead.training.collect import Collected, Collector
@@ -127,6 +127,10 @@ class SharedCollector(Collector):
         """See :meth:`Collector.events`."""
         return self._inner.events(step)
 
+    def at_step(self, step: int, max_steps: int) -> None:
+        """See :meth:`Collector.at_step`."""
+        self._inner.at_step(step, max_steps)
+
     def answers(self, groups: Sequence[Group]) -> dict[str, float]:
         """See :meth:`Collector.answers`."""
         return self._inner.answers(groups)
@@ -149,6 +153,7 @@ class SharedCollector(Collector):
             whole.dropped += part.dropped
             whole.episodes += part.episodes
             whole.judges = merge(whole.judges, part.judges)
+            whole.tallies = merge_tallies(whole.tallies, part.tallies)
         for name in ("sample_s", "score_s", "env_s"):
             setattr(whole, name, max(getattr(part, name) for part in parts))
         return whole

@@ -28,8 +28,7 @@ from levelhead.training.evaluate import TaskResult
 from levelhead.training.evaluator import Evaluator, selection, summary
 from levelhead.training.eventlog import EventLog
 from levelhead.training.grpo import GrpoTrainer, StepResult
-from levelhead.training.interrupt import Interrupt
-from levelhead.training.loop import EventLoop
+from levelhead.training.loop import EventLoop, Interrupts, WaitInterruptedError
 from levelhead.training.optim import NONFINITE, Updater
 from levelhead.training.prepare import Setup, environment, make_objective
 from levelhead.training.ranks import Ranks, SharedCollector
@@ -89,7 +88,7 @@ class Run:
         self._resumed = self._resume() if resumption is not None else None
         self.evaluator.load_state(self.state.baselines)
         self._sinks: list[Sink] = []
-        self._interrupt = Interrupt()
+        self._interrupts = Interrupts(self.loop)
         self._began = time.perf_counter()
 
     def execute(self) -> Outcome:
@@ -101,14 +100,19 @@ class Run:
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._close)
-            stack.enter_context(self._interrupt.listening())
+            stack.enter_context(self._interrupts.noted())
             self._sinks = make_sinks(self.recipe, self.folder.path)
             stack.enter_context(self.events.ending(self.state))
             if self._resumed is None:
                 self._begun()
                 self.folder.write_json("environment.json", environment())
                 self._evaluate("start", 0)
-            outcome = self._stages()
+            try:
+                outcome = self._stages()
+            except WaitInterruptedError:
+                if not self.state.step:
+                    raise
+                outcome = "interrupted"  # and saved as it was after its last step
             if outcome == "interrupted":
                 self.events.interrupted(self.state)
             return outcome
@@ -120,7 +124,7 @@ class Run:
             outcome = self._sft() if stage == "sft" else self._grpo()
             if outcome != "done":
                 return outcome
-            if self._interrupt.asked and stage != list(self.stages)[-1]:
+            if self._interrupts.came and stage != list(self.stages)[-1]:
                 return "interrupted"
         return "done"
 
@@ -181,7 +185,7 @@ class Run:
                 self._evaluate_on_the_way(recipe)
             while self.state.step < recipe.steps:
                 result = trainer.step(self.state.step + 1)
-                self._record(result.record, [*result.events, *trainer.drawer.events(result.record.step)], bar)
+                self._record(result.record, [*result.news, *trainer.drawer.events(result.record.step)], bar)
                 self._sample(result)
                 warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
@@ -191,6 +195,7 @@ class Run:
                 extra = trainer.tensors()
                 if result.stop or lost:
                     self._evaluate("grpo", self.state.step)
+                    self.events.write(result.ends, {**result.record.values, **result.record.timings})
                     self._save("grpo", trainer.drawer, updater, extra)
                     return "stopped"
                 if self._pause("grpo", recipe.steps, trainer.drawer, updater, extra):
@@ -201,10 +206,12 @@ class Run:
     def _kept(
         self, stage: Stage, stream: Position, updater: Updater, trainer: GrpoTrainer | None = None
     ) -> Iterator[None]:
-        """Save the last whole step where rewards cannot go on (a budget used up, a silent endpoint)."""
+        """Save the last whole step where rewards cannot go on (a budget used up, a silent endpoint, an interrupt)."""
         try:
             yield
-        except RewardError as error:
+        except (RewardError, WaitInterruptedError) as error:
+            if self.drawer is not None:
+                self.drawer.close()
             self.events.write(self._environment_events(self.state.step + 1))
             if self.state.step:
                 stream.load_state(self.state.stream)
@@ -286,6 +293,7 @@ class Run:
         results = self._score(self.recipe.eval.items)
         self.state.unevaluated = False
         self.evaluator.write(results, step, None, self._sinks, 0)
+        self.events.write(self.evaluator.unrated_events(results, step))
         score = selection(results)
         if self.recipe.checkpoint.best and (self.state.best is None or score > self.state.best):
             self.state.best = score
@@ -295,7 +303,7 @@ class Run:
         """Score the policy between stages, for the summary."""
         results = self._score(self.recipe.eval.final_items)
         self.evaluator.write(results, step, stage, self._sinks, self.offset.get(stage, 0))
-        self.events.write(self._environment_events(step))
+        self.events.write([*self._environment_events(step), *self.evaluator.unrated_events(results, step)])
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
@@ -313,9 +321,9 @@ class Run:
         """Save where it is due; returns whether the run has been asked to stop here."""
         every = self.recipe.checkpoint.every
         last = self.state.step == steps
-        if not last and ((every and self.state.step % every == 0) or self._interrupt.asked):
+        if not last and ((every and self.state.step % every == 0) or self._interrupts.came):
             self._save(stage, stream, updater, extra)
-        return self._interrupt.asked and not last
+        return self._interrupts.came and not last
 
     def _finish(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
         if self.observers:

@@ -8,6 +8,7 @@ token weights move away from 0 is used for the standard deviation and never subt
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 
 from levelhead.objective.advantages.base import (
     Advantages,
@@ -81,6 +82,7 @@ def gdpo(
     *,
     parts: Mapping[str, Array],
     weights: Mapping[str, float] | None = None,
+    applies: Mapping[str, Array] | None = None,
     lengths_gk: Array | None = None,
     batch_norm: bool = True,
     ddof: int = 1,
@@ -95,6 +97,8 @@ def gdpo(
         rewards_gk: Total rewards, shape (groups, K), K >= 2; they give the shape and nothing else.
         parts: Named rewards, each of shape (groups, K).
         weights: Weight of each part; 1 where none is named.
+        applies: Which rollouts a part applies to, boolean, shape (groups, K); all where none is named.  Mean and
+            deviation of the part are over these, and it adds 0 to the others.
         lengths_gk: Completion tokens, shape (groups, K): batch deviation over tokens; ``None`` over rollouts.
         batch_norm: Whether to divide by the batch deviation.
         ddof: 1 sample, 0 population standard deviation, in both places.
@@ -109,7 +113,12 @@ def gdpo(
     total_gk = xp.zeros_like(rewards_gk)
     size_gk = xp.zeros_like(rewards_gk)
     for name, part_gk in parts.items():
-        values_gk, _ = standardise(xp, check_like(f"parts[{name!r}]", part_gk, rewards_gk), ddof=ddof, eps=eps)
+        part_gk = check_like(f"parts[{name!r}]", part_gk, rewards_gk)
+        if applies is not None and name in applies:
+            mask_gk = check_like(f"applies[{name!r}]", applies[name], rewards_gk) != 0
+            values_gk = _standardise_where(xp, part_gk, mask_gk, ddof=ddof, eps=eps)
+        else:
+            values_gk, _ = standardise(xp, part_gk, ddof=ddof, eps=eps)
         total_gk = total_gk + weights.get(name, 1.0) * values_gk
         size_gk = size_gk + abs(weights.get(name, 1.0)) * xp.abs(values_gk)
     # Parts that cancel leave rounding errors behind, which a small batch deviation would blow up to full size.
@@ -121,3 +130,14 @@ def gdpo(
         _, std = batch_moments(xp, total_gk, ddof=ddof, weights_gk=weights_gk)
         total_gk = divide(xp, total_gk, std, eps)
     return Advantages(total_gk, live_g)
+
+
+def _standardise_where(xp: ModuleType, part_gk: Array, mask_gk: Array, *, ddof: int, eps: float) -> Array:
+    """:func:`standardise` of the entries that count; others, and those with no deviation to divide by, are 0."""
+    values_gk = xp.zeros_like(part_gk)
+    for g in range(part_gk.shape[0]):
+        own = part_gk[g, :][mask_gk[g, :]]
+        if own.shape[0] > max(ddof, 1):
+            standard, _ = standardise(xp, own[None, :], ddof=ddof, eps=eps)
+            values_gk[g, mask_gk[g, :]] = standard[0, :]
+    return values_gk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import math
@@ -39,6 +40,21 @@ class Reward:
     function: RewardFunction
     weight: float
     accepts: frozenset[str] | None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether a call returns a coroutine: an ``async def``, a partial of one, an object whose call is one."""
+        call = getattr(type(self.function), "__call__", None)  # noqa: B004 - the method itself is looked at
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
+
+    @property
+    def file(self) -> str:
+        """File that the function is written in; empty where that is not known."""
+        inner = getattr(self.function, "func", self.function)
+        with contextlib.suppress(ValueError):  # wrapped in itself
+            inner = inspect.unwrap(inner)
+        code = getattr(inner, "__code__", None) or getattr(getattr(inner, "__call__", None), "__code__", None)  # noqa: B004
+        return str(getattr(code, "co_filename", ""))
 
 
 def load_rewards(
@@ -110,7 +126,7 @@ def _import(path: Path, shown: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
         raise InputError(f"{shown}: importing it raised {type(error).__name__}: {error}") from error
     return module
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import inspect
 import math
+import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from levelhead.errors import RewardError
 from levelhead.tasks.base import Answer
+from levelhead.tasks.function.lanes import Outcome, OverrunError, run, run_async
 from levelhead.tasks.function.loading import Reward
+from levelhead.tasks.function.notes import Notes, plain_text
 
 _SHOWN = 160
+_MEND = "Mend the function, or set tasks[].on_reward_error: drop to leave such answers out and count them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,30 +27,21 @@ class TrainerState:
     """What a reward function may know of the run, under the names of ``transformers.TrainerState``.
 
     Attributes:
-        global_step: Optimizer steps done.
-        max_steps: Optimizer steps of the stage; 0 where that is not known.
+        global_step: Steps of the stage that are done; in an evaluation all of them, so that every evaluation of a run
+            scores by the same rewards.
+        max_steps: Steps of the stage; 0 where that is not known.
         epoch: Share of the stage that is done, from 0 to 1.
+        num_train_epochs: 1: the stage.
+        is_world_process_zero: Whether this is the first of the run's processes.
+        is_local_process_zero: Whether it is the first of this machine's.
     """
 
     global_step: int = 0
     max_steps: int = 0
     epoch: float = 0.0
-
-
-@dataclass(slots=True)
-class Notes:
-    """What a reward function logged through ``log_extra`` and ``log_metric`` in one call."""
-
-    extra: dict[str, list[Any]] = field(default_factory=dict)
-    metrics: dict[str, list[float]] = field(default_factory=dict)
-
-    def log_extra(self, column: str, values: Iterable[Any]) -> None:
-        """Take a value an answer, to be kept with the samples."""
-        self.extra[column] = list(values)
-
-    def log_metric(self, name: str, value: float) -> None:
-        """Take a number for this batch, to be logged with the metrics."""
-        self.metrics.setdefault(name, []).append(float(value))
+    num_train_epochs: int = 1
+    is_world_process_zero: bool = True
+    is_local_process_zero: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,43 +49,58 @@ class Rated:
     """What one reward function made of a batch.
 
     Attributes:
-        values: One an answer; where it is a ``RatingError``, the answer could not be rated.
+        values: One an answer: a number, ``None`` where the function does not apply to the answer, or, where the answer
+            could not be rated, the ``RatingError`` that says why.
         notes: What it logged.
     """
 
-    values: list[float | RatingError]
-    notes: Notes
+    values: list[float | RatingError | None]
+    notes: Notes = field(default_factory=Notes)
 
 
 class RatingError(Exception):
     """A reward function misbehaved, on a whole call (raised) or on one answer (kept in its place)."""
 
 
-async def rate(reward: Reward, answers: Sequence[Answer], state: TrainerState, *, drop: bool) -> Rated:
+class SlowError(RatingError):
+    """A call took longer than it may; trying its answers one by one would take as long again, many times."""
+
+
+async def rate(
+    reward: Reward, answers: Sequence[Answer], state: TrainerState, *, drop: bool, timeout_s: float | None = None
+) -> Rated:
     """Call one reward function on a batch.
 
     When a call fails as a whole (it raised, or returned another number of values), the answers are tried one by one to
-    find the one to blame.  When dropping, the rest are then rated in a single call again, so that a function that
-    compares the answers of a batch still sees a batch.
+    find the one to blame, for as long as one call may take.  When dropping, the rest are then rated in a single call
+    again, so that a function that compares the answers of a batch still sees a batch.  A call that takes too long fails
+    for the whole batch.
 
     Args:
         reward: The function.
         answers: What to rate.
         state: Handed to the function.
         drop: Keep faults in the place of values, instead of raising.
+        timeout_s: Longest that a call may take, in seconds.
 
     Raises:
         RewardError: The function misbehaved and ``drop`` is off; names the function, the row and the completion.
     """
     try:
-        rated = await _call(reward, answers, state)
-    except RatingError as fault:
-        blamed = await _blame(reward, answers, state, first_only=not drop)
+        rated = await _call(reward, answers, state, timeout_s)
+    except SlowError as fault:
         if not drop:
-            together = RatingError(f"{fault}, but on none of the {len(answers)} answers alone; the first is")
-            index, cause = next(iter(blamed.items()), (0, together))
+            raise _error(reward, answers[0], fault, f"a batch of {len(answers)} answers, the first of them ") from None
+        return Rated([fault] * len(answers))
+    except RatingError as fault:
+        blamed, complete = await _blame(reward, answers, state, timeout_s, first_only=not drop)
+        if not drop:
+            alone = f"on none of the {len(answers)} answers alone" if complete else "on none of those tried alone"
+            index, cause = next(iter(blamed.items()), (0, RatingError(f"{fault}, but {alone}; the first is")))
             raise _error(reward, answers[index], cause) from (cause.__cause__ or fault.__cause__)
-        rated = await _rate_the_rest(reward, answers, state, blamed, fault)
+        if not complete:
+            return Rated([blamed.get(index, fault) for index in range(len(answers))])
+        rated = await _rate_the_rest(reward, answers, state, blamed, fault, timeout_s)
     if not drop:
         for answer, value in zip(answers, rated.values, strict=True):
             if isinstance(value, RatingError):
@@ -96,40 +108,92 @@ async def rate(reward: Reward, answers: Sequence[Answer], state: TrainerState, *
     return rated
 
 
-async def _call(reward: Reward, answers: Sequence[Answer], state: TrainerState) -> Rated:
-    notes = Notes()
+def not_rated(rewards: Sequence[Reward], answer: Answer) -> RewardError:
+    """Return the error of an answer to which every reward function returned ``None``."""
+    if len(rewards) == 1:
+        return _error(rewards[0], answer, RatingError("returned None"))
+    sources = ", ".join(reward.source for reward in rewards)
+    return RewardError(f"all reward functions ({sources}) returned None: {_where(answer)}.\n{_MEND}")
+
+
+async def _call(reward: Reward, answers: Sequence[Answer], state: TrainerState, timeout_s: float | None) -> Rated:
+    """Call the function and read what it returns, all in a thread of the user's functions."""
+    notes = Notes(len(answers))
     arguments = _arguments(answers, state, notes)
     if reward.accepts is not None:
         arguments = {name: value for name, value in arguments.items() if name in reward.accepts}
-    try:
+    start = time.monotonic()
+
+    async def awaited(result: Any = None) -> Any:
+        return _read(await (reward.function(**arguments) if result is None else result), len(answers))
+
+    def called() -> Any:
         result = reward.function(**arguments)
-        if inspect.isawaitable(result):
-            result = await result
-    except Exception as error:
-        raise RatingError(f"raised {type(error).__name__}: {_shorten(str(error))}{_place(error)}") from error
+        return result if inspect.isawaitable(result) else _read(result, len(answers))
+
+    try:
+        if reward.is_async:
+            outcome = await run_async(awaited, timeout_s, reward.file)
+        else:
+            outcome = await run(called, timeout_s, reward.file)
+            if inspect.isawaitable(outcome.value):
+                left = None if timeout_s is None else max(timeout_s - (time.monotonic() - start), 0.0)
+                outcome = await run_async(partial(awaited, outcome.value), left, reward.file)
+    except OverrunError as late:
+        at = f"; it was at {late.place}" if late.place else ""
+        raise SlowError(
+            f"took longer than {timeout_s:g} s (tasks[].reward_timeout_s) on {len(answers)} answers{at}"
+        ) from None
+    return Rated(_values(outcome, len(answers), notes), notes)
+
+
+def _values(outcome: Outcome, n: int, notes: Notes) -> list[float | RatingError | None]:
+    """What a call came to; raises where it is no list of n values."""
+    error = outcome.error
+    if isinstance(error, RatingError):
+        raise error
+    if error is not None:
+        raise RatingError(f"raised {_said(error)}{_place(error)}") from error
+    if fault := notes.fault():
+        raise RatingError(fault)
+    values = outcome.value
+    if not isinstance(values, list):
+        raise RatingError(f"returned {type(values).__name__} where a list of {n} numbers was wanted")
+    return values
+
+
+def _read(result: Any, n: int) -> list[float | RatingError | None]:
+    """Read the values that a function returned; runs code of the user's, where the result is a generator."""
     if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
-        raise RatingError(f"returned {type(result).__name__} where a list of {len(answers)} numbers was wanted")
-    values = list(result)
-    if len(values) != len(answers):
-        raise RatingError(f"returned {len(values)} values for {len(answers)} completions")
-    return Rated([_number(value) for value in values], notes)
+        raise RatingError(f"returned {type(result).__name__} where a list of {n} numbers was wanted")
+    values = list(islice(result, n + 1))  # an iterator may have no end
+    if len(values) != n:
+        more = f"{len(result)}" if isinstance(result, Sized) else f"more than {n}" if len(values) > n else len(values)
+        raise RatingError(f"returned {more} values for {n} completions")
+    return [_number(value) for value in values]
 
 
 async def _blame(
-    reward: Reward, answers: Sequence[Answer], state: TrainerState, *, first_only: bool
-) -> dict[int, RatingError]:
-    """Return the answers (index in the batch) that make a call fail on their own."""
+    reward: Reward, answers: Sequence[Answer], state: TrainerState, timeout_s: float | None, *, first_only: bool
+) -> tuple[dict[int, RatingError], bool]:
+    """Return the answers (index in the batch) that make a call fail on their own, and whether all have been tried."""
     blamed: dict[int, RatingError] = {}
+    end = None if timeout_s is None else time.monotonic() + timeout_s
     for index, answer in enumerate(answers):
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            return blamed, False
         try:
-            value = (await _call(reward, [answer], state)).values[0]
+            value = (await _call(reward, [answer], state, left)).values[0]
+        except SlowError:
+            return blamed, False
         except RatingError as fault:
             value = fault
         if isinstance(value, RatingError):
             blamed[index] = value
             if first_only:
                 break
-    return blamed
+    return blamed, True
 
 
 async def _rate_the_rest(
@@ -138,22 +202,19 @@ async def _rate_the_rest(
     state: TrainerState,
     blamed: Mapping[int, RatingError],
     fault: RatingError,
+    timeout_s: float | None,
 ) -> Rated:
     rest = [index for index in range(len(answers)) if index not in blamed]
-    values: list[float | RatingError] = [blamed.get(index, fault) for index in range(len(answers))]
+    values: list[float | RatingError | None] = [blamed.get(index, fault) for index in range(len(answers))]
     if not rest or not blamed:
-        return Rated(values, Notes())
+        return Rated(values)
     try:
-        rated = await _call(reward, [answers[index] for index in rest], state)
+        rated = await _call(reward, [answers[index] for index in rest], state, timeout_s)
     except RatingError:
-        return Rated(values, Notes())
+        return Rated(values)
     for index, value in zip(rest, rated.values, strict=True):
         values[index] = value
-    extra: dict[str, list[Any]] = {}
-    for column, logged in rated.notes.extra.items():
-        by_index = dict(zip(rest, logged, strict=False))
-        extra[column] = [by_index.get(index) for index in range(len(answers))]
-    return Rated(values, Notes(extra, rated.notes.metrics))
+    return Rated(values, rated.notes.spread(rest, len(answers)))
 
 
 def _arguments(answers: Sequence[Answer], state: TrainerState, notes: Notes) -> dict[str, Any]:
@@ -177,9 +238,9 @@ def _arguments(answers: Sequence[Answer], state: TrainerState, notes: Notes) -> 
     }
 
 
-def _number(value: Any) -> float | RatingError:
+def _number(value: Any) -> float | RatingError | None:
     if value is None:
-        return RatingError("returned None")
+        return None
     if isinstance(value, str | bytes):
         return RatingError(f"returned the text {_shorten(str(value))!r} where a number was wanted")
     try:
@@ -189,21 +250,45 @@ def _number(value: Any) -> float | RatingError:
     return number if math.isfinite(number) else RatingError(f"returned {number}")
 
 
-def _error(reward: Reward, answer: Answer, fault: RatingError) -> RewardError:
-    facts = answer.prompt.facts
+def _error(reward: Reward, answer: Answer, fault: RatingError, before: str = "") -> RewardError:
+    on = f": {before}{_where(answer)}"
+    if not isinstance(fault, SlowError):
+        return RewardError(f"reward function {reward.source} {fault}{on}.\n{_MEND}")
     return RewardError(
-        f"reward function {reward.source} {fault}: {facts['where']} (row {facts['row']}, id {answer.prompt.id!r}), "
-        f"completion {_shorten(answer.text)!r}.\n"
-        "Mend the function, or set tasks[].on_reward_error: drop to leave such answers out and count them."
+        f"reward function {reward.source} {fault}{on}.\n"
+        "Mend the function, raise tasks[].reward_timeout_s, or set tasks[].on_reward_error: drop."
     )
 
 
-def _place(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+def _where(answer: Answer) -> str:
+    facts = answer.prompt.facts
+    return f"{facts['where']} (row {facts['row']}, id {answer.prompt.id!r}), completion {_shorten(answer.text)!r}"
+
+
+def _said(error: BaseException) -> str:
+    """The kind of an error and its message; an error of the user's may not even be printable."""
+    try:
+        text = _shorten(str(error))
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _place(error: BaseException) -> str:
+    """File and line that raised, of the user's code: of the error itself, else of what it stands for."""
+    for one in (error, error.__cause__):
+        frames = traceback.extract_tb(one.__traceback__) if one is not None else []
+        own = [frame for frame in frames if not frame.filename.startswith(_HERE)]
+        if own:
+            return f" ({own[-1].filename}, line {own[-1].lineno})"
+    return ""
+
+
+_HERE = __file__.rpartition("rewards.py")[0]
 
 
 def _shorten(text: str) -> str:
+    text = plain_text(text)
     if len(text) <= _SHOWN:
         return text
     half = (_SHOWN - 5) // 2

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
 import math
-from collections import Counter
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,18 +16,14 @@ from levelhead.records import Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
 from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.loading import RewardFunction, load_rewards
-from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, rate
+from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
 from levelhead.tasks.function.sources import load_table
+from levelhead.tasks.metering import RewardTally
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 
 
 class FunctionTask(SingleTurnTask):
-    """Prompts from the user's data, scored by the user's reward functions with TRL's signature.
-
-    Attributes:
-        trainer_state: Handed to the reward functions; :meth:`at_step` keeps it up to date.
-        dropped: Answers left out so far, by the name of the function that could not rate them.
-    """
+    """Prompts from the user's data, scored by the user's reward functions with TRL's signature."""
 
     def __init__(
         self,
@@ -52,17 +47,16 @@ class FunctionTask(SingleTurnTask):
             raise InputError("rewards come from tasks[].rewards and from Python (rewards=); give one of them")
         given = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
         self.name = section.name or section.kind
-        self.trainer_state = TrainerState()
-        self.dropped: Counter[str] = Counter()
+        self._progress = _Progress()
         table = load_table(section, data)
         examples = make_examples(table, section)
         self._rewards = load_rewards(given, section.reward_weights, list(examples[0].columns), table.source)
-        self._drop = section.on_reward_error == "drop"
+        self._drop, self._timeout_s = section.on_reward_error == "drop", section.reward_timeout_s
         sides = split_by_group(examples, lambda example: example.key, section.eval_fraction)
         self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id)
         self._oracles = {example.id: example.oracle for side in self._sides.values() for example in side}
         self._strata = {example.id: example.strata for side in self._sides.values() for example in side}
-        self._metrics: dict[str, list[float]] = {}
+        self._tally = RewardTally(drops=self._drop)
 
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
         """Yield the split's prompts once, in an order that depends on the seed alone."""
@@ -81,10 +75,10 @@ class FunctionTask(SingleTurnTask):
     @property
     def rules(self) -> FunctionTask | None:
         """This task, what its rewards log and drop kept apart; ``None`` where a reward is async: it asks somebody."""
-        if any(inspect.iscoroutinefunction(reward.function) for reward in self._rewards):
+        if any(reward.is_async for reward in self._rewards):
             return None
         quiet = copy.copy(self)
-        quiet.dropped, quiet._metrics = Counter(), {}
+        quiet._tally = RewardTally()
         return quiet
 
     def score(self, prompt: Prompt, text: str) -> Score:
@@ -120,34 +114,47 @@ class FunctionTask(SingleTurnTask):
         """
         if not answers:
             return []
-        calls = [rate(reward, answers, self.trainer_state, drop=self._drop) for reward in self._rewards]
+        state = self._progress.state
+        rated: dict[int, Rated] = {}
+        for index, reward in enumerate(self._rewards):
+            if not reward.is_async:
+                rated[index] = await rate(reward, answers, state, drop=self._drop, timeout_s=self._timeout_s)
+        later = [index for index, reward in enumerate(self._rewards) if reward.is_async]
+        calls = [
+            rate(self._rewards[index], answers, state, drop=self._drop, timeout_s=self._timeout_s) for index in later
+        ]
         results = await asyncio.gather(*calls, return_exceptions=True)
-        rated: list[Rated] = []
-        for result in results:
+        for index, result in zip(later, results, strict=True):
             if isinstance(result, BaseException):
                 raise result
-            rated.append(result)
-            for name, values in result.notes.metrics.items():
-                self._metrics.setdefault(name, []).extend(values)
-        return [self._combine(answer, index, rated) for index, answer in enumerate(answers)]
+            rated[index] = result
+        return self._combined(answers, [rated[index] for index in range(len(self._rewards))])
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Tell the reward functions, through ``trainer_state``, how far training has come."""
-        self.trainer_state = TrainerState(step, max_steps, step / max_steps if max_steps else 0.0)
+        self._progress.go(step, max_steps)
 
-    def drain_metrics(self) -> dict[str, float]:
-        """Return, and forget, the means of what was logged with ``log_metric`` since the last call."""
-        means = {name: sum(values) / len(values) for name, values in self._metrics.items()}
-        self._metrics.clear()
-        return means
+    def drain_tally(self) -> RewardTally:
+        """Return, and forget, what the reward functions logged and could not rate since the last call."""
+        tally, self._tally = self._tally, RewardTally(drops=self._drop)
+        return tally
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return the mean of every reward, as ``rewards/<name>``."""
         scores = [rollout.score for _, rollout in results if rollout.score is not None]
         if not scores:
             return {}
-        names = [reward.name for reward in self._rewards]
-        return {f"rewards/{name}": sum(score.parts[name] for score in scores) / len(scores) for name in names}
+        columns = {r.name: [score.parts[r.name] for score in scores if r.name in score.parts] for r in self._rewards}
+        return {f"rewards/{name}": sum(column) / len(column) for name, column in columns.items() if column}
+
+    def _combined(self, answers: Sequence[Answer], rated: Sequence[Rated]) -> list[Score | None]:
+        """The score of every answer, the tally kept."""
+        self._tally.answers += len(answers)
+        for result in rated:
+            for name, values in result.notes.metrics.items():
+                for value in values:
+                    self._tally.log(name, value)
+        return [self._combine(answer, index, rated) for index, answer in enumerate(answers)]
 
     def _combine(self, answer: Answer, index: int, rated: Sequence[Rated]) -> Score | None:
         parts: dict[str, float] = {}
@@ -155,14 +162,44 @@ class FunctionTask(SingleTurnTask):
         for reward, result in zip(self._rewards, rated, strict=True):
             value = result.values[index]
             if isinstance(value, RatingError):
-                self.dropped[reward.name] += 1
+                self._count(reward.name, f"{reward.source} {value}")
                 return None
-            parts[reward.name] = value
-            info |= {column: values[index] for column, values in result.notes.extra.items() if index < len(values)}
-        total = sum(reward.weight * parts[reward.name] for reward in self._rewards)
+            if value is not None:
+                parts[reward.name] = value
+            info |= {column: values[index] for column, values in result.notes.extra.items()}
+        if not parts:
+            error = not_rated(self._rewards, answer)
+            if not self._drop:
+                raise error
+            self._count(", ".join(reward.name for reward in self._rewards), str(error).splitlines()[0])
+            return None
+        total = sum(reward.weight * parts[reward.name] for reward in self._rewards if reward.name in parts)
         if not math.isfinite(total):
-            raise RewardError(f"the weighted sum of the rewards of {answer.prompt.facts['where']} is {total}: {parts}")
+            text = f"the weighted sum of the rewards of {answer.prompt.facts['where']} is {total}: {parts}"
+            if not self._drop:
+                raise RewardError(text)
+            self._count(", ".join(parts), text)
+            return None
         return Score(total, parts, valid=bool(answer.text.strip()), info=info)
+
+    def _count(self, name: str, error: str) -> None:
+        """Count an answer that is left out."""
+        self._tally.dropped += 1
+        self._tally.by[name] += 1
+        self._tally.error = error
+
+
+class _Progress:
+    """How far training has come, for a task and its copies alike."""
+
+    def __init__(self) -> None:
+        self.state = TrainerState()
+        self._first = not int(os.environ.get("RANK", "0"))
+        self._first_here = not int(os.environ.get("LOCAL_RANK", "0"))
+
+    def go(self, step: int, max_steps: int) -> None:
+        epoch = step / max_steps if max_steps else 0.0
+        self.state = TrainerState(step, max_steps, epoch, 1, self._first, self._first_here)
 
 
 def _facts(example: Example) -> dict[str, Any]:

@@ -248,6 +248,66 @@ ENTRIES: tuple[Entry, ...] = (
         ),
     ),
     Entry(
+        code="reward-errors",
+        severity="critical",
+        title=Text("Reward functions fail", "奖励函数出错"),
+        meaning=Text(
+            "A reward function failed on more than half of a step's answers of a task, and they were dropped: the "
+            "policy is trained on what is left, or on nothing.",
+            "某任务一步中过半的回答，奖励函数算不出分而被丢弃：策略只在余下的（甚至什么都没有）上训练。",
+        ),
+        mechanism=Text(
+            "With `on_reward_error: drop` an answer whose reward raises, takes too long or is no finite number leaves "
+            "its group. A function that expects another form of answer, a missing column or package, or a service "
+            "that is down fails on nearly all of them.",
+            "设为 `on_reward_error: drop` 时，奖励抛错、超时或不是有限数的回答会离开其组。"
+            "函数预期的回答形式不同、缺列缺包、或所用服务宕机，都会使它几乎次次出错。",
+        ),
+        differs=Text(
+            "A judge's missing grades are judge-failure. A reward that is 0 for everything is computed: "
+            "no-learning-signal-all-zero-reward. Some answers dropped in some steps are what `drop` is for.",
+            "评判缺分是 judge-failure。全部为 0 的奖励是算出来的：no-learning-signal-all-zero-reward。"
+            "个别步里丢弃个别回答，正是 `drop` 的用途。",
+        ),
+        confirm=Text(
+            "Read the event: it quotes the last error with function, file and line. Call the function by hand on a "
+            "completion from rollouts/.",
+            "读该事件：它引用最后一个错误及函数、文件和行号。用 rollouts/ 里的一条输出手动调用该函数。",
+        ),
+        remedies=(
+            Remedy(
+                why=Text(
+                    "Stop at the first answer that cannot be rated: the error names function, row and completion. "
+                    "Mend the function, then drop what is left.",
+                    "在第一个无法评分的回答处停下：错误会指出函数、行和输出。修好函数，再丢弃剩下的。",
+                ),
+                source="docs/function-task.md",
+                recipe={"tasks[].on_reward_error": "stop"},
+                trl={"reward_funcs": "raise instead of returning None, until it no longer happens"},
+                verl={"custom_reward_function.path": "raise on an answer that it cannot rate"},
+            ),
+            Remedy(
+                why=Text(
+                    "A function that is only slow needs more time for a batch.",
+                    "若函数只是慢，就给一批更多时间。",
+                ),
+                source="docs/function-task.md",
+                recipe={"tasks[].reward_timeout_s": 1800},
+                trl={"reward_funcs": "one that answers faster"},
+                verl={"custom_reward_function.path": "one that answers faster"},
+            ),
+        ),
+        explains=(
+            "reward-dead-groups",
+            "no-learning-signal-all-zero-reward",
+            "saturated-all-one-reward",
+            "deadlock",
+            "zero-gradient-despite-signal",
+            "no-improvement",
+            "step-time-collapse",
+        ),
+    ),
+    Entry(
         code="healthy",
         severity="info",
         title=Text("Healthy", "健康"),

@@ -123,6 +123,10 @@ CLUES: dict[str, Text] = {
         "in {steps:.0f} steps more than half of the judge's verdicts held no grade: {failed:.0f} of {asked:.0f}",
         "{steps:.0f} 步里评判过半没有给出分数：{asked:.0f} 次中 {failed:.0f} 次",
     ),
+    "answers-dropped": Text(
+        "in {steps:.0f} steps rewards failed on more than half of a task's answers, on up to {share:.0%}",
+        "{steps:.0f} 步里某任务过半的回答奖励出错，最多 {share:.0%}",
+    ),
     "judge-errors": Text("up to {share:.0%} of the judgements failed", "多达 {share:.0%} 的评判失败"),
     "kl-beyond-reason": Text("no policy needs {late:.3g} nats a token", "没有策略需要每词元 {late:.3g} 纳特"),
     "kl-climbs": Text("KL climbs steadily, to {late:.3g}", "KL 持续上升到 {late:.3g}"),

@@ -7,7 +7,7 @@ from levelhead.watch.detectors.gradient import GradientSpike, NonFinite, ZeroGra
 from levelhead.watch.detectors.length import Lengths
 from levelhead.watch.detectors.outcome import JudgeFailure, NoImprovement, RewardHacking, TaskBalance
 from levelhead.watch.detectors.policy import EntropyCollapse, EntropyExplosion, EntropySign, KlDivergence
-from levelhead.watch.detectors.reward import DeadGroups, Deadlock
+from levelhead.watch.detectors.reward import DeadGroups, Deadlock, RewardErrors
 from levelhead.watch.detectors.setup import GroupSize, LogprobMismatch, StalePolicy, TemplateMismatch
 from levelhead.watch.detectors.updates import CatastrophicUpdate, StepTime, UpdateCollapse
 
@@ -29,6 +29,7 @@ DETECTORS: tuple[Detector, ...] = (
     RewardHacking(),
     NoImprovement(),
     JudgeFailure(),
+    RewardErrors(),
     ConstantAnswer(),
     TaskBalance(),
     CatastrophicUpdate(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from levelhead.watch import stats
 from levelhead.watch.course import proven_flat
@@ -207,6 +207,32 @@ class Deadlock:
             first = 0
         usual = (sum(before[first:]) + 0.5) / (len(before) - first + 1)
         return stats.ramp(-frozen * math.log(min(usual, 0.999)), 8, 3)
+
+
+class RewardErrors:
+    """Reward functions that fail on more than half of a task's answers, which are then dropped."""
+
+    codes = ("reward-errors",)
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Look at the share of dropped answers in the metrics, and at events where these have none."""
+        worst: dict[float, float] = {}
+        for series in view.history.matching("frac_reward_errors"):
+            for step, share in zip(series.steps, series.values, strict=True):
+                worst[step] = max(worst.get(step, 0.0), share)
+        for event in view.events:
+            at, evidence = event.get("step"), event.get("evidence")
+            if event.get("code") != "reward-errors" or not isinstance(evidence, Mapping) or not isinstance(at, int):
+                continue
+            answers, dropped = evidence.get("answers"), evidence.get("dropped")
+            if isinstance(answers, int) and isinstance(dropped, int) and 0 <= dropped <= answers and abs(at) < 1e15:
+                worst[float(at)] = max(worst.get(float(at), 0.0), dropped / max(answers, 1))
+        bad = sorted(step for step, share in worst.items() if share > 0.5)
+        if not bad:
+            return
+        case = Suspicion("reward-errors", first_step=bad[0])
+        case.add(5.2, "answers-dropped", steps=len(bad), share=max(worst.values()))
+        yield case.show(view.history.series("frac_reward_errors"), bad[0], bad[-1])
 
 
 def _tail_start(series: Series, holds: Callable[[float], bool]) -> int:
