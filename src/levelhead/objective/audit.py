@@ -57,7 +57,7 @@ class AuditReport:
     Attributes:
         metrics: Flat metric name to number, see :meth:`Auditor.finish`.
         errors: One line for each term that enters the update against its sense or carries an impossible value.
-        unjudged: Terms whose coefficient could be of either sign: hidden by rounding, or by a term of the same gradient.
+        unjudged: Terms whose coefficient could be of either sign: rounding hides it, or a term of the same gradient.
     """
 
     metrics: Mapping[str, float]
@@ -138,7 +138,7 @@ class Auditor:
                 for index, grad in enumerate(whole):
                     seen.gradient[index] = combine([(1.0, seen.gradient[index]), (1.0, _thin(grad, self._stride))])
 
-    def finish(self, optimizer: Optimizer | None = None) -> AuditReport:
+    def finish(self, optimizer: Optimizer | None = None, *, slopes: bool = True) -> AuditReport:
         """Explain the gradient in ``p.grad`` and the update that follows from it, and start over.
 
         Metrics, for each term (``name`` or ``name/task``):
@@ -148,10 +148,12 @@ class Auditor:
             - ``audit/<term>/coef``: coefficient with which the term really enters, positive with its sense; compare
               with its weight times the factor of gradient clipping.  Absent where another term has the same gradient;
             - ``audit/<term>/coef_error``: its standard error, that of rounding in the type of the passes included;
-        and ``audit/unexplained``: part of the gradient's norm that no term explains.
+        and ``audit/unexplained``: part of the gradient's norm that no term explains, and ``audit/unjudged``: number of
+        terms whose coefficient could be of either sign.
 
         Args:
             optimizer: The optimizer about to step (SGD, Adam, AdamW); without one, a gradient step of learning rate 1.
+            slopes: Whether slopes are wanted; coefficients alone cost less.
 
         Raises:
             ValueError: If no term was added.
@@ -164,8 +166,8 @@ class Auditor:
         gradient = [_thin(param.grad, self._stride) for param in self.params]
         fitted = _fit([t for t in terms.values() if t.weight > 0], gradient, self._unit)
         metrics, errors, unjudged = {"audit/unexplained": fitted.unexplained}, [], []
-        slopes = self._slopes(list(terms.values()), fitted, optimizer)
-        for label, shares in zip(terms, slopes, strict=True):
+        along = self._slopes(list(terms.values()), fitted, optimizer) if slopes else []
+        for label, shares in zip(terms, along, strict=slopes):
             metrics[f"audit/{label}/slope"] = math.fsum(shares.values())
             metrics |= {f"audit/{label}/from_{name}": share for name, share in shares.items()}
         judged = zip((label for label, t in terms.items() if t.weight > 0), fitted.terms, strict=True)
@@ -183,7 +185,7 @@ class Auditor:
                 errors.append(f"term {label!r} comes with the sense to {term.sense} it; it is there to {wish} it")
             if term.name == "entropy" and term.value < 0:
                 errors.append(f"term {label!r} has value {term.value:.3g}: an entropy is never negative")
-        return AuditReport(metrics, tuple(errors), tuple(unjudged))
+        return AuditReport(metrics | {"audit/unjudged": float(len(unjudged))}, tuple(errors), tuple(unjudged))
 
     def _slopes(self, targets: Sequence[_Audited], fitted: _Fit, optimizer: Optimizer | None) -> list[dict[str, float]]:
         """Contribution of every source to the slope of every target along the next update."""

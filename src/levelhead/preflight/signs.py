@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
+from levelhead.policy.nudge import nudged
 from levelhead.policy.policy import REFERENCE_ADAPTER
 from levelhead.policy.rounding import coarsest
 from levelhead.preflight import plain
-from levelhead.preflight.nudge import nudged
 from levelhead.preflight.result import Check, Status, judged
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.trial import clean, contrasted, gradient, grpo_trial, stepped
@@ -90,6 +90,8 @@ def _precision(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
     kind = str(coarsest(scene.policy)).removeprefix("torch.")
     if not (audit.first or audit.every):
         return Check(name, "pass", "no update of the run will be audited (grpo.audit)", {"dtype": kind})
+    if kind == "float32":
+        return Check(name, "pass", "the run computes in float32, where signs/audit has audited it", {"dtype": kind})
     result = _audited(scene, grpo, groups)
     evidence: dict[str, Any] = {"dtype": kind, "unexplained": result.record.values.get("audit/unexplained", 0.0)}
     wrong = [event.message for event in result.events if event.code == WRONG]
@@ -100,8 +102,8 @@ def _precision(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
     if hidden is not None:
         remedy = "free memory for a pass in float32, or set model.dtype: float32; the run goes on either way"
         return Check(name, "warn", hidden, evidence, remedy)
-    how = f"in {kind}" if kind == "float32" else f"in {kind}, with a pass in float32 beside it"
-    return Check(name, "pass", f"the audit of the run's first updates can judge every term's sign {how}", evidence)
+    how = "its own gradient, and a few samples in float32 beside it"
+    return Check(name, "pass", f"the audit of the first updates can judge signs in {kind}: {how}", evidence)
 
 
 def _audited(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> StepResult:

@@ -1,10 +1,11 @@
 """Which updates are audited, in which precision, and what is told of it.
 
 An audit compares the gradient that an update's own path made with the gradients of its terms.  In half precision the
-backward passes round, and a small term disappears in what is lost of a large one.  Where the policy rounds, a few short
-samples of the update therefore go through the same path once more in float32, before the update itself and leaving no
-trace in it: there every sign can be told.  The update's own gradient is audited as well, and judged only where a term
-stands out of its rounding.  Where float32 is not to be had, the terms that rounding hides are named, and nothing stops.
+backward passes round, and a small term disappears in what is lost of a large one; and at the first update the policy is
+its reference, where a KL has no gradient.  An audited update is therefore rehearsed: a few of its short samples go
+through the same path in float32, with weights a little way off, and leave no trace.  There every sign can be told.  The
+update's own gradient is audited as well, and judged only where a term stands out of its rounding.  Where float32 is not
+to be had, the terms that rounding hides are named, and nothing stops.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.optim import Optimizer
 from levelhead.objective.audit import Auditor, AuditReport
 from levelhead.objective.surgery import GradientMerger
 from levelhead.objective.terms import WISHES
+from levelhead.policy.nudge import nudged
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import coarsest, exact_policy, full_products, why_not_exact
 from levelhead.recipe.training import Grpo
@@ -34,7 +36,9 @@ UNJUDGED = "term-sign-unjudged"
 """Code of the event of terms whose sign rounding hides."""
 
 EXACT_TOKENS = 2048
-"""Tokens of a task that go through the pass in float32, at least one sample: it is slower than the run's own."""
+"""Tokens of a task that are rehearsed, at least one sample: float32 is slower than the run's own precision."""
+OFF = 0.2
+"""Noise on the last weights while rehearsing, in their own standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,8 @@ class StepAudit:
 
     Attributes:
         auditor: Is shown the update's own terms.
-        exact: Of the pass in float32; ``None`` where none was needed or to be had.
-        why: Why there is none, where one was needed.
+        exact: Of the rehearsal in float32; ``None`` where it was not to be had.
+        why: Why it was not.
         tells: Whether terms that cannot be judged are told of: on the first updates of a run.
     """
 
@@ -72,7 +76,7 @@ class SignAudits:
         self.merger, self.ranks = merger, ranks
 
     def begin(self, plan: Plan, done: int, seed: int) -> StepAudit | None:
-        """Start the audit of an update, with the pass in float32 where there is one; ``None`` where none is due.
+        """Rehearse an update and start its audit; ``None`` where none is due.
 
         Args:
             plan: Of the update.
@@ -83,13 +87,11 @@ class SignAudits:
         due = done < audit.first or (audit.every > 0 and done % audit.every == 0)
         if not due or not (self.ranks.alone or self.ranks.all_have(plan)):
             return None
-        dtype = coarsest(self.policy)
-        exact, why = None, None
-        if dtype != torch.float32:
-            found = self.ranks.gathered(self._exactly(plan, seed))
-            why = next((w for _, w in found if w), None)
-            exact = None if why else found[0][0]
-        auditor = Auditor(self.policy.parameters, reduce=self.ranks.reduce, wishes=WISHES, dtype=dtype)
+        found = self.ranks.gathered(self._exactly(plan, seed))
+        why = next((reason for _, reason in found if reason), None)
+        exact = None if why else found[0][0]
+        kind = coarsest(self.policy)
+        auditor = Auditor(self.policy.parameters, reduce=self.ranks.reduce, wishes=WISHES, dtype=kind)
         return StepAudit(auditor, exact, why, done < max(audit.first, 1))
 
     def finish(self, audit: StepAudit, step: int, optimizer: Optimizer) -> tuple[Mapping[str, float], list[Event]]:
@@ -109,30 +111,31 @@ class SignAudits:
         return report.metrics, events
 
     def _exactly(self, plan: Plan, seed: int) -> tuple[AuditReport | None, str | None]:
-        """Audit a few of an update's samples in float32; the report, or why there is none."""
+        """Rehearse an update in float32; the report of its audit, or why there is none."""
         why = why_not_exact(self.policy)
         if why is not None:
             return None, why
         try:
-            return self._audited(plan, derive(seed, "audit")), None
+            return self._rehearsed(plan, derive(seed, "audit")), None
         except torch.OutOfMemoryError:
             return None, "a pass in float32 does not fit into the device's memory"
         finally:
             for parameter in self.policy.parameters:
                 parameter.grad = None
 
-    def _audited(self, plan: Plan, seed: int) -> AuditReport | None:
+    def _rehearsed(self, plan: Plan, seed: int) -> AuditReport | None:
+        """The audit of a few samples by themselves; ``None`` where their passes break."""
         policy = exact_policy(self.policy)
         merger = make_merger(policy, self.recipe, seed, tuple(self.objective.kl_coefs))
         merger.kind = self.merger.kind
         auditor = Auditor(policy.parameters, wishes=WISHES, dtype=torch.float32)
         tokens = min(self.recipe.tokens_per_microbatch, EXACT_TOKENS)
-        with self.objective.aside(), full_products():
-            few = self.objective.plan(_few(plan), temperature=plan.temperature, on_policy=plan.on_policy, seed=seed)
+        with self.objective.aside(), full_products(), nudged(policy, OFF, seed):
+            few = self.objective.plan(_few(plan), temperature=plan.temperature, on_policy=True, seed=seed)
             if accumulate(policy, self.objective, few, tokens, merger, auditor):
                 return None
             merger.finish()
-            return auditor.finish()
+            return auditor.finish(slopes=False)
 
     def _unjudged(self, step: int, report: AuditReport, why: str) -> Event:
         kind = str(coarsest(self.policy)).removeprefix("torch.")
