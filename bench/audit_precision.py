@@ -6,6 +6,7 @@ fault that turns a sign is put into runs with a KL and an entropy term: in float
 where memory does not allow the rehearsal.
 
 python bench/audit_precision.py                        print the tables
+python bench/audit_precision.py --write                put them into docs/objective.md
 python bench/audit_precision.py --runs 20 --each 3     the same, small
 """
 
@@ -49,7 +50,10 @@ from levelhead.training.optim import Updater
 from levelhead.training.prepare import make_objective, make_tasks
 from levelhead.training.stream import PromptStream
 
-RESULTS = Path(__file__).resolve().parent / "results" / "audit_precision.json"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results" / "audit_precision.json"
+PAGE = ROOT / "docs" / "objective.md"
+START, END = "<!-- audit precision -->", "<!-- end of audit precision -->"
 UPDATES = 3
 VOCABULARY = 700
 TEXT = """
@@ -278,12 +282,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200, help="sound runs")
     parser.add_argument("--each", type=int, default=10, help="runs of each fault and precision")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", action="store_true", help=f"keep the numbers in results/{RESULTS.name}")
+    parser.add_argument(
+        "--write", action="store_true", help=f"keep them in results/{RESULTS.name}, and put them into docs"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     found = {"sound": sound(arguments.runs, arguments.seed), "power": power(arguments.each, arguments.seed)}
     if arguments.write:
         RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
+        PAGE.write_text(f"{before}{START}\n{tables(found)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
     print(tables(found))
 
 

@@ -291,7 +291,7 @@ def test_rounding_that_lies_along_a_small_term_accuses_nobody(dtype):
     assert report.errors == ()
     assert report.unjudged == ("entropy",)
     assert report.metrics["audit/unjudged"] == 1
-    assert report.metrics["audit/entropy/coef"] == pytest.approx(-0.001, rel=1e-2)
+    assert report.metrics["audit/entropy/coef"] == pytest.approx(-0.001, rel=0.2)
     assert report.metrics["audit/entropy/coef_error"] > 0.001
 
 
@@ -314,7 +314,7 @@ def test_the_type_is_that_of_the_leaves_unless_given():
         weight = nn.Parameter(torch.zeros(64, dtype=dtype))
         auditor = Auditor([weight])
         auditor.add([Term("entropy", (bonus.to(dtype) * weight).sum(), "maximize", 1e-3)])
-        weight.grad = (-1e-3 * bonus + torch.linspace(-0.01, 0.01, 64)).to(dtype)
+        weight.grad = (-1e-3 * bonus + torch.linspace(-0.0015, 0.0015, 64)).to(dtype)
         assert auditor.finish().unjudged == hidden
 
 
