@@ -42,8 +42,8 @@ the natural gradient of the reward is dust of rounding, of any direction, below 
 
 ALIGNED = 0.5
 """Share of the remainder's norm that counts as a standard error where passes round in half precision.  Of white noise
-it would be one over the root of the entries; errors of coefficients in sound runs in bfloat16 and float16 came to 0.42 of
-the whole remainder at most (``bench/audit_precision.py``)."""
+it would be one over the root of the entries; in sound runs in bfloat16 and float16 the errors of coefficients came to
+0.42 of the whole remainder at most (``bench/audit_precision.py``)."""
 
 
 class SignError(RuntimeError):
