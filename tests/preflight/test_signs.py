@@ -45,7 +45,7 @@ def test_a_run_that_its_audit_would_stop_is_foreseen(monkeypatch: pytest.MonkeyP
         return real([replace(t, sense="minimize") if t.name == "entropy" else t for t in terms])
 
     monkeypatch.setattr(merging, "scalar_loss", loss)
-    found = precision("bfloat16")
+    found = precision("bfloat16", "grpo.entropy.coef=0.02")
     assert found.status == "fail"
     assert "the run would end" in found.message
     assert "entropy/" in found.message
