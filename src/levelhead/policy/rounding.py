@@ -56,7 +56,8 @@ def coarsest(policy: Policy) -> torch.dtype:
     kinds = {policy.compute_dtype, *weights, torch.float32}
     if policy.device.type == "cuda":
         kinds.add(_MULTIPLIED_IN.get(torch.get_float32_matmul_precision(), torch.float32))
-    return max(kinds, key=lambda kind: torch.finfo(kind).eps)
+    coarse: torch.dtype = max(kinds, key=lambda kind: torch.finfo(kind).eps)
+    return coarse
 
 
 @contextlib.contextmanager

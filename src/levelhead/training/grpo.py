@@ -191,7 +191,8 @@ class GrpoTrainer:
             self.updater.clear()
             return update
         audit = self.audits.begin(plan, self.updater.done, seed)
-        broken = any(self.ranks.gathered(self._accumulate(self.ranks.own(plan), audit and audit.auditor)))
+        auditor = audit.auditor if audit else None
+        broken = any(self.ranks.gathered(self._accumulate(self.ranks.own(plan), auditor)))
         self.objective.sums = self.ranks.totals(self.objective.sums)
         merged = self.merger.finish()
         values |= self.objective.values(plan.shares) | dict(merged.metrics)
