@@ -270,6 +270,66 @@ def test_reduction_reaches_every_buffer():
     assert auditor.finish().metrics["audit/entropy/coef"] == pytest.approx(0.3)
 
 
+def rounded(coef: float, *, small: float, dtype: torch.dtype) -> Any:
+    """Audit a gradient of a large and a small term whose rounding lies along two directions, the small term's in it."""
+    weight = nn.Parameter(torch.zeros(4000))
+    large, bonus, other = torch.randn(3, 4000, generator=torch.Generator().manual_seed(1))
+    auditor = Auditor([weight], dtype=dtype)
+    auditor.add(
+        [
+            Term("policy", (large * weight).sum(), "maximize", 1.0),
+            Term("entropy", (bonus * weight).sum(), "maximize", small),
+        ]
+    )
+    weight.grad = -large - coef * bonus + 0.002 * bonus + 0.006 * other
+    return auditor.finish()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounding_that_lies_along_a_small_term_accuses_nobody(dtype):
+    report = rounded(0.001, small=0.001, dtype=dtype)
+    assert report.errors == ()
+    assert report.unjudged == ("entropy",)
+    assert report.metrics["audit/unjudged"] == 1
+    assert report.metrics["audit/entropy/coef"] == pytest.approx(-0.001, rel=0.2)
+    assert report.metrics["audit/entropy/coef_error"] > 0.001
+
+
+def test_a_sign_that_stands_out_of_the_rounding_is_named():
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        report = rounded(-0.05, small=0.05, dtype=dtype)
+        assert len(report.errors) == 1
+        assert "'entropy'" in report.errors[0]
+        assert report.unjudged == ()
+
+
+def test_in_float32_a_remainder_is_noise_over_all_entries():
+    assert rounded(-0.001, small=0.001, dtype=torch.float32).errors
+    assert rounded(0.05, small=0.05, dtype=torch.float32).metrics["audit/entropy/coef_error"] < 5e-4
+
+
+def test_the_type_is_that_of_the_leaves_unless_given():
+    bonus = torch.ones(64)
+    for dtype, hidden in ((torch.float32, ()), (torch.bfloat16, ("entropy",))):
+        weight = nn.Parameter(torch.zeros(64, dtype=dtype))
+        auditor = Auditor([weight])
+        auditor.add([Term("entropy", (bonus.to(dtype) * weight).sum(), "maximize", 1e-3)])
+        weight.grad = (-1e-3 * bonus + torch.linspace(-0.0015, 0.0015, 64)).to(dtype)
+        assert auditor.finish().unjudged == hidden
+
+
+def test_coefficients_alone_have_no_slopes():
+    policy = Policy()
+    auditor, merger = Auditor(policy.leaves()), GradientMerger(policy.leaves())
+    made = policy.terms()
+    auditor.add(made)
+    merger.add(made)
+    merger.finish()
+    metrics = auditor.finish(slopes=False).metrics
+    assert metrics["audit/entropy/coef"] == pytest.approx(0.3)
+    assert not any(name.endswith("/slope") or "/from_" in name for name in metrics)
+
+
 class Wide(nn.Module):
     """A linear policy with many entries, for the sampled audit."""
 

@@ -6,6 +6,10 @@ squares.  The coefficients ``a_j`` are what that path really did with each term,
 to be maximised must enter a gradient to be descended with a negative coefficient.  Nothing here trusts, or uses, the
 code that made the gradient.
 
+In half precision the backward passes round, and what they round away is no white noise: it follows the few directions
+of the tokens at hand, as the gradients themselves do.  There a coefficient is judged only where the contribution of its
+term stands out of the whole remainder; the others are named in :attr:`AuditReport.unjudged`, and nobody is accused.
+
 With the optimizer's update ``u = P g + momentum + decay`` the slope of term i is ``N_i . u``, to first order the change
 of its value, and ``a_j N_i . P N_j`` is what term j contributes to it.
 """
@@ -36,6 +40,12 @@ VISIBLE = 1e-4
 the natural gradient of the reward is dust of rounding, of any direction, below 1e-5."""
 
 
+ALIGNED = 0.5
+"""Share of the remainder's norm that counts as a standard error where passes round in half precision.  Of white noise
+it would be one over the root of the entries; in sound runs in bfloat16 and float16 the errors of coefficients came to
+0.42 of the whole remainder at most (``bench/audit_precision.py``)."""
+
+
 class SignError(RuntimeError):
     """A term enters the update against its sense."""
 
@@ -47,10 +57,12 @@ class AuditReport:
     Attributes:
         metrics: Flat metric name to number, see :meth:`Auditor.finish`.
         errors: One line for each term that enters the update against its sense or carries an impossible value.
+        unjudged: Terms whose coefficient could be of either sign: rounding hides it, or a term of the same gradient.
     """
 
     metrics: Mapping[str, float]
     errors: tuple[str, ...]
+    unjudged: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise if a term runs against its sense.
@@ -86,6 +98,7 @@ class Auditor:
         max_entries: Entries of a gradient that are kept.
         reduce: Called on what is kept of each gradient, to reduce it over data-parallel ranks in place.
         wishes: Sense that a term of a name must come with; one that comes with the other is an error.
+        dtype: Coarsest type in which passes compute; that of the parameters unless given.
     """
 
     def __init__(
@@ -95,8 +108,10 @@ class Auditor:
         max_entries: int = MAX_ENTRIES,
         reduce: Callable[[Tensor], object] | None = None,
         wishes: Mapping[str, Sense] | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self._wishes = wishes or {}
+        self._unit = max((torch.finfo(kind).eps for kind in ([dtype] if dtype else _dtypes(params))), default=0.0) / 2
         self.params = list(params)
         self._stride = _stride(sum(param.numel() for param in params), max_entries)
         self._reduce = reduce
@@ -123,7 +138,7 @@ class Auditor:
                 for index, grad in enumerate(whole):
                     seen.gradient[index] = combine([(1.0, seen.gradient[index]), (1.0, _thin(grad, self._stride))])
 
-    def finish(self, optimizer: Optimizer | None = None) -> AuditReport:
+    def finish(self, optimizer: Optimizer | None = None, *, slopes: bool = True) -> AuditReport:
         """Explain the gradient in ``p.grad`` and the update that follows from it, and start over.
 
         Metrics, for each term (``name`` or ``name/task``):
@@ -132,11 +147,13 @@ class Auditor:
               and ``from_momentum``, ``from_decay``, ``from_other``; the shares add up to the slope;
             - ``audit/<term>/coef``: coefficient with which the term really enters, positive with its sense; compare
               with its weight times the factor of gradient clipping.  Absent where another term has the same gradient;
-            - ``audit/<term>/coef_error``: its standard error;
-        and ``audit/unexplained``: part of the gradient's norm that no term explains.
+            - ``audit/<term>/coef_error``: its standard error, that of rounding in the type of the passes included;
+        and ``audit/unexplained``: part of the gradient's norm that no term explains, and ``audit/unjudged``: number of
+        terms whose coefficient could be of either sign.
 
         Args:
             optimizer: The optimizer about to step (SGD, Adam, AdamW); without one, a gradient step of learning rate 1.
+            slopes: Whether slopes are wanted; coefficients alone cost less.
 
         Raises:
             ValueError: If no term was added.
@@ -147,10 +164,10 @@ class Auditor:
         if self._reduce is not None:
             self._reduce_all(list(terms.values()), self._reduce)
         gradient = [_thin(param.grad, self._stride) for param in self.params]
-        fitted = _fit([t for t in terms.values() if t.weight > 0], gradient)
-        metrics, errors = {"audit/unexplained": fitted.unexplained}, []
-        slopes = self._slopes(list(terms.values()), fitted, optimizer)
-        for label, shares in zip(terms, slopes, strict=True):
+        fitted = _fit([t for t in terms.values() if t.weight > 0], gradient, self._unit)
+        metrics, errors, unjudged = {"audit/unexplained": fitted.unexplained}, [], []
+        along = self._slopes(list(terms.values()), fitted, optimizer) if slopes else []
+        for label, shares in zip(terms, along, strict=slopes):
             metrics[f"audit/{label}/slope"] = math.fsum(shares.values())
             metrics |= {f"audit/{label}/from_{name}": share for name, share in shares.items()}
         judged = zip((label for label, t in terms.items() if t.weight > 0), fitted.terms, strict=True)
@@ -158,7 +175,9 @@ class Auditor:
             coef, error = fitted.effective(index), fitted.errors[index]
             if math.isfinite(error):
                 metrics |= {f"audit/{label}/coef": coef, f"audit/{label}/coef_error": error}
-            if coef < -CERTAIN * error and fitted.shares[index] > VISIBLE:
+            if abs(coef) <= CERTAIN * error and error > 0:
+                unjudged.append(label)
+            elif coef < 0 and fitted.shares[index] > VISIBLE:
                 errors.append(_wrong_way(label, term, coef))
         for label, term in terms.items():
             wish = self._wishes.get(term.name, term.sense)
@@ -166,7 +185,7 @@ class Auditor:
                 errors.append(f"term {label!r} comes with the sense to {term.sense} it; it is there to {wish} it")
             if term.name == "entropy" and term.value < 0:
                 errors.append(f"term {label!r} has value {term.value:.3g}: an entropy is never negative")
-        return AuditReport(metrics, tuple(errors))
+        return AuditReport(metrics | {"audit/unjudged": float(len(unjudged))}, tuple(errors), tuple(unjudged))
 
     def _slopes(self, targets: Sequence[_Audited], fitted: _Fit, optimizer: Optimizer | None) -> list[dict[str, float]]:
         """Contribution of every source to the slope of every target along the next update."""
@@ -226,11 +245,12 @@ class _Fit:
         return float(as_loss(torch.tensor(self.coefs[index], dtype=torch.float64), self.terms[index].sense))
 
 
-def _fit(terms: Sequence[_Audited], gradient: Buffer) -> _Fit:
+def _fit(terms: Sequence[_Audited], gradient: Buffer, unit: float) -> _Fit:
     """Least squares of the gradient on the natural gradients, scaled to unit length, in float64.
 
     Directions in which the natural gradients do not differ are left out, and a term that needs one of them cannot be
-    judged.  The standard error treats the remainder as noise spread over all entries, of float32's rounding at least.
+    judged.  The standard error treats the remainder as noise spread over all entries, of float32's rounding at least;
+    of passes coarser than that, whose unit roundoff is ``unit``, as noise that may lie along any one direction.
     """
     norms = [math.sqrt(inner(term.gradient, term.gradient)) for term in terms]
     live = [index for index, norm in enumerate(norms) if norm > 0]
@@ -254,10 +274,16 @@ def _fit(terms: Sequence[_Audited], gradient: Buffer) -> _Fit:
     left = math.sqrt(inner(remainder, remainder))
     entries = sum(grad.numel() for grad in gradient if grad is not None)
     noise = max(left / math.sqrt(max(entries - len(live), 1)), torch.finfo(torch.float32).eps * length)
+    if unit > torch.finfo(torch.float32).eps:
+        noise = max(noise, ALIGNED * max(left, unit * length))
     for index, variance in zip(live, variance_k, strict=True):
         errors[index] = noise * math.sqrt(variance) / norms[index]
     shares = [abs(coef) * norm / length if length > 0 else 0.0 for coef, norm in zip(coefs, norms, strict=True)]
     return _Fit(terms, coefs, errors, shares, remainder, left / length if length > 0 else 0.0)
+
+
+def _dtypes(params: Sequence[Tensor]) -> set[torch.dtype]:
+    return {param.dtype for param in params if param.dtype.is_floating_point}
 
 
 def _source(name: str) -> str:

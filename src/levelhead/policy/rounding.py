@@ -1,11 +1,19 @@
-"""How far rounding alone drives two computations of one log-probability apart."""
+"""How far rounding alone drives two computations apart, and what it takes to compute without it."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
+from levelhead.policy import attention
 from levelhead.policy.policy import Policy
 
 
@@ -33,3 +41,95 @@ def tolerance(policy: Policy) -> Tolerance:
     """Return what rounding explains in the policy's present compute type, or in that of its weights if coarser."""
     coarsest = max((policy.compute_dtype, policy.base.dtype), key=lambda dtype: _TOLERANCES[dtype].most)
     return _TOLERANCES[coarsest]
+
+
+_MULTIPLIED_IN = {"high": torch.float16, "medium": torch.bfloat16}
+"""Type that rounds as float32 products do at each of torch's precisions; TF32 keeps as many bits as float16."""
+
+
+def coarsest(policy: Policy) -> torch.dtype:
+    """Return the coarsest type that a forward or backward pass of the policy rounds to; float32 where none is coarser.
+
+    Looks at the compute type, at every weight, and on a GPU at whether float32 products are made in TF32.
+    """
+    weights = {p.dtype for p in policy.model.parameters() if p.is_floating_point()}
+    kinds = {policy.compute_dtype, *weights, torch.float32}
+    if policy.device.type == "cuda":
+        kinds.add(_MULTIPLIED_IN.get(torch.get_float32_matmul_precision(), torch.float32))
+    coarse: torch.dtype = max(kinds, key=lambda kind: torch.finfo(kind).eps)
+    return coarse
+
+
+@contextlib.contextmanager
+def full_products() -> Iterator[None]:
+    """Multiply float32 matrices in float32 inside, whatever has been allowed."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def why_not_exact(policy: Policy) -> str | None:
+    """Return why :func:`exact_policy` is not to be had, in a few words; ``None`` where it is.
+
+    A float32 policy needs trained weights that are float32, frozen ones that can be converted, and memory for them.
+    """
+    parameters = list(policy.model.parameters())
+    odd = {p.dtype for p in parameters if p.requires_grad and p.dtype not in (torch.float32, torch.float64)}
+    odd |= {p.dtype for p in parameters if not p.is_floating_point()}
+    if odd:
+        return f"some weights are {str(odd.pop()).removeprefix('torch.')}"
+    needed = sum(4 * p.numel() for p in parameters if p.dtype.itemsize < 4)
+    free = free_bytes(policy.device)
+    if free is not None and needed > 0.8 * free:
+        return f"the frozen weights take {needed / 2**30:.1f} GiB in float32, and {free / 2**30:.1f} GiB are free"
+    return None
+
+
+def exact_policy(policy: Policy) -> Policy:
+    """Return a policy of the same trained weights, the very tensors, that computes in float32.
+
+    Its gradients arrive in the same leaves.  Frozen weights of a coarser type are converted, at 4 bytes each; ask
+    :func:`why_not_exact` first.
+    """
+    branches = policy.branches  # found out before the copy is made, which then computes its attention in the same way
+    memo: dict[int, Any] = {id(p): _widened(p) for p in policy.model.parameters()}
+    model = copy.deepcopy(policy.model, memo)
+    for buffer in model.buffers():
+        if buffer.is_floating_point() and buffer.dtype.itemsize < 4:
+            buffer.data = buffer.data.float()
+    exact = Policy(model, policy.codec)
+    if exact.base.config._attn_implementation not in ("sdpa", "eager", attention.NAME):
+        exact.base.config._attn_implementation = "sdpa"  # kernels made for half precision compute in nothing else
+    exact._branches, exact._reference = branches, policy._reference
+    return exact
+
+
+def _widened(weight: nn.Parameter) -> nn.Parameter:
+    """The weight itself, or a frozen one in float32 where it is of a coarser type."""
+    if weight.requires_grad or weight.dtype.itemsize >= 4:
+        return weight
+    return nn.Parameter(weight.detach().float(), requires_grad=False)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return the bytes that can still be had on a device; ``None`` where nobody says."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + unused)
+    if device.type != "cpu":
+        return None
+    try:
+        free = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")]
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")] or free
+        limit, used = (Path("/sys/fs/cgroup", name).read_text(encoding="utf-8") for name in _CGROUP)
+        free += [int(limit) - int(used)] if limit.strip().isdigit() else []
+    except (ValueError, OSError):
+        return None if not free else min(free)
+    return min(free)
+
+
+_CGROUP = ("memory.max", "memory.current")

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from levelhead.policy.nudge import nudged
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import REFERENCE_ADAPTER
 from levelhead.policy.rounding import tolerance
 from levelhead.preflight import plain
-from levelhead.preflight.nudge import nudged
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.trial import contrasted, grpo_trial

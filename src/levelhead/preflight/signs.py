@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import torch
 
+from levelhead.policy.nudge import nudged
 from levelhead.policy.policy import REFERENCE_ADAPTER
+from levelhead.policy.rounding import coarsest
 from levelhead.preflight import plain
-from levelhead.preflight.nudge import nudged
 from levelhead.preflight.result import Check, Status, judged
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.trial import clean, contrasted, gradient, grpo_trial, stepped
@@ -23,7 +25,9 @@ from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.objective import Kl
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Turn
+from levelhead.training.grpo import StepResult
 from levelhead.training.prepare import make_objective
+from levelhead.training.signs import UNJUDGED, WRONG
 
 _FIX = "a term carries its natural value and a sense; only objective.terms turns senses into signs"
 _SIZE = 1e-3
@@ -40,6 +44,7 @@ def check_signs(scene: Scene) -> Iterator[Check]:
     if not groups:
         yield Check("signs/audit", "warn", "no group of two rollouts was drawn, so no update could be audited")
         return
+    yield _precision(scene, grpo, groups)
     with scene.exact():
         yield _audit(scene, grpo, groups)
         yield _policy(scene, grpo, groups)
@@ -68,22 +73,48 @@ def _leashed(scene: Scene, grpo: Grpo) -> bool:
 
 def _audit(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
     """Compare the coefficients with which terms really enter the gradient with their senses."""
-    leashed = _leashed(scene, grpo)
-    if leashed:
-        scene.policy.keep_reference(trained=False)
-    try:
-        with nudged(scene.policy, 0.2):
-            result = grpo_trial(scene, grpo, contrasted(groups)).result
-    finally:
-        _forget(scene)
+    result = _audited(scene, grpo, groups)
     values = result.record.values
-    errors = [event.message for event in result.events if event.code == "term-sign"]
+    errors = [event.message for event in result.events if event.code == WRONG]
     evidence = {
         k: v for k, v in values.items() if k.startswith("audit/") and k.endswith(("coef", "slope", "unexplained"))
     }
     names = sorted(k.split("/", 1)[1].removesuffix("/coef") for k in evidence if k.endswith("/coef"))
     right = f"every term enters the update with its sense ({', '.join(names) or 'none could be told apart'})"
     return judged("signs/audit", "; ".join(errors) or None, right, evidence, _FIX)
+
+
+def _precision(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
+    """Do in the run's own precision what the audit of its first updates will do."""
+    name, audit = "signs/precision", grpo.audit
+    kind = str(coarsest(scene.policy)).removeprefix("torch.")
+    if not (audit.first or audit.every):
+        return Check(name, "pass", "no update of the run will be audited (grpo.audit)", {"dtype": kind})
+    if kind == "float32":
+        return Check(name, "pass", "the run computes in float32, where signs/audit has audited it", {"dtype": kind})
+    result = _audited(scene, grpo, groups)
+    evidence: dict[str, Any] = {"dtype": kind, "unexplained": result.record.values.get("audit/unexplained", 0.0)}
+    wrong = [event.message for event in result.events if event.code == WRONG]
+    if wrong:
+        ends = "the run would end" if audit.on_error == "stop" else "the run would be warned"
+        return Check(name, "fail", f"at its first audited update {ends}: {'; '.join(wrong)}", evidence, _FIX)
+    hidden = next((event.message for event in result.events if event.code == UNJUDGED), None)
+    if hidden is not None:
+        remedy = "free memory for a pass in float32, or set model.dtype: float32; the run goes on either way"
+        return Check(name, "warn", hidden, evidence, remedy)
+    how = "its own gradient, and a few samples in float32 beside it"
+    return Check(name, "pass", f"the audit of the first updates can judge signs in {kind}: {how}", evidence)
+
+
+def _audited(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> StepResult:
+    """One audited step on rollouts with contrast, some way from the reference, so that the KL has a gradient."""
+    if _leashed(scene, grpo):
+        scene.policy.keep_reference(trained=False)
+    try:
+        with nudged(scene.policy, 0.2):
+            return grpo_trial(scene, grpo, contrasted(groups), audited=True).result
+    finally:
+        _forget(scene)
 
 
 def _policy(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:

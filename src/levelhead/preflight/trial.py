@@ -127,14 +127,16 @@ class Trial:
     seconds: float
 
 
-def grpo_trial(scene: Scene, recipe: Grpo, groups: Sequence[Group], updater: Updater | None = None) -> Trial:
+def grpo_trial(
+    scene: Scene, recipe: Grpo, groups: Sequence[Group], updater: Updater | None = None, *, audited: bool = False
+) -> Trial:
     """Do one GRPO step on the given groups; the gradient is left in the parameters, the weights are not changed."""
     clean(scene.policy)
     changes = {
         "ahead": 0,
         "updates_per_batch": 1,
         "epochs": 1,
-        "audit": Audit(first=1, every=0, on_error="warn"),
+        "audit": Audit(first=int(audited), every=0, on_error="warn"),
         "dynamic_sampling": 0,  # drawing again would hand out the same groups twice
     }
     recipe = recipe.model_copy(update=changes)

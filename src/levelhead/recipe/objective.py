@@ -152,7 +152,7 @@ class Audit(Section):
     """The slope of every term along the update, and who contributes what to it."""
 
     first: int = Field(3, ge=0)
-    """Audit this many first optimizer steps; each costs one more backward a term."""
+    """Audit this many first optimizer steps; each costs one more backward a term, and a few samples in float32."""
     every: int = Field(0, ge=0)
     """Then audit every so many steps; 0 never."""
     on_error: Literal["stop", "warn"] = "stop"

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from levelhead.objective.audit import Auditor
-from levelhead.objective.terms import WISHES
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.recipe.training import Grpo
@@ -27,11 +26,12 @@ from levelhead.training.collect import Collected, Collector
 from levelhead.training.credit import Creditor
 from levelhead.training.drawer import Drawer
 from levelhead.training.keeper import Keeper, find_guard
-from levelhead.training.merging import make_merger, switch_events
-from levelhead.training.objective import NonFiniteError, Objective, Plan
+from levelhead.training.merging import accumulate, make_merger, switch_events
+from levelhead.training.objective import Objective, Plan
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.ranks import Ranks
 from levelhead.training.rescore import Scores, rescore, wanted
+from levelhead.training.signs import SignAudits
 from levelhead.training.stream import Stream
 from levelhead.training.unrated import CODE as UNRATED
 from levelhead.training.unrated import UnratedWatch
@@ -106,6 +106,7 @@ class GrpoTrainer:
         self.recipe, self.seed, self.observers = recipe, seed, observers
         self.creditor = creditor or Creditor(recipe, {})
         self.merger = make_merger(policy, recipe, seed, tuple(objective.kl_coefs), self.ranks)
+        self.audits = SignAudits(policy, objective, recipe, self.merger, self.ranks)
         guard = find_guard(observers)
         self.keeper = Keeper(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
         self.drawer = self._drawer(stream, collector)
@@ -211,7 +212,8 @@ class GrpoTrainer:
         if not plan.samples:
             self.updater.clear()
             return update
-        auditor = self._auditor() if self._audits(plan) else None
+        audit = self.audits.begin(plan, self.updater.done, seed)
+        auditor = audit.auditor if audit else None
         broken = any(self.ranks.gathered(self._accumulate(self.ranks.own(plan), auditor)))
         self.objective.sums = self.ranks.totals(self.objective.sums)
         merged = self.merger.finish()
@@ -221,12 +223,10 @@ class GrpoTrainer:
         if not math.isfinite(values["grad_norm"]):
             update.events.append(lost_gradient(step, values))
             update.skipped = True
-        elif auditor is not None:
-            report = auditor.finish(self.updater.optimizer)
-            values |= report.metrics
-            if self.recipe.audit.on_error == "stop":
-                report.check()
-            update.events += [Event(step, "term-sign", "critical", line, "warn") for line in report.errors]
+        elif audit is not None:
+            audited, told = self.audits.finish(audit, step, self.updater.optimizer)
+            values |= audited
+            update.events += told
         for observer in self.observers:
             for decision in observer.before_update(StepRecord(step, "grpo", values)):
                 update.events.append(decision.event)
@@ -243,26 +243,8 @@ class GrpoTrainer:
 
     def _accumulate(self, plan: Plan, auditor: Auditor | None) -> bool:
         """Run the forward and backward passes of an update; returns whether one broke."""
-        self.merger.start()
-        with self.policy.training():
-            for task, members in plan.samples.items():  # a task at a time: no backward runs through another's rows
-                for micro in self.policy.pack([s.sequence for s in members], self.recipe.tokens_per_microbatch):
-                    try:
-                        terms = self.objective.terms(self.policy, micro, task, plan)
-                    except NonFiniteError:
-                        return True
-                    if auditor is not None:
-                        auditor.add(terms)
-                    self.merger.add(terms)
-        return False
-
-    def _auditor(self) -> Auditor:
-        return Auditor(self.policy.parameters, reduce=self.ranks.reduce, wishes=WISHES)
-
-    def _audits(self, plan: Plan) -> bool:
-        audit, done = self.recipe.audit, self.updater.done
-        due = done < audit.first or (audit.every > 0 and done % audit.every == 0)
-        return due and (self.ranks.alone or self.ranks.all_have(plan))
+        tokens = self.recipe.tokens_per_microbatch
+        return accumulate(self.policy, self.objective, plan, tokens, self.merger, auditor)
 
     def _observe(self, result: StepResult, drew: Sequence[Tensor] | None, *, stop: bool) -> StepResult:
         result.stop = stop

@@ -1,15 +1,17 @@
-"""The gradient merger that a recipe asks for, and what a person is told when its monitor switches it."""
+"""The gradient merger that a recipe asks for, its passes, and what a person is told when its monitor switches it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from levelhead.objective.audit import Auditor
 from levelhead.objective.surgery import ConflictMonitor, GradientMerger, MergeReport
 from levelhead.policy.policy import Policy
 from levelhead.recipe.objective import Merge
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event
 from levelhead.rollout.draws import derive
+from levelhead.training.objective import NonFiniteError, Objective, Plan
 from levelhead.training.ranks import Ranks
 
 SWITCHED = "merge-switched"
@@ -33,6 +35,33 @@ def make_merger(
         tasks=tasks,
         reduce=ranks.reduce if ranks else None,
     )
+
+
+def accumulate(
+    policy: Policy, objective: Objective, plan: Plan, tokens: int, merger: GradientMerger, auditor: Auditor | None
+) -> bool:
+    """Run the forward and backward passes of an update into a merger; returns whether one broke.
+
+    Args:
+        policy: What is trained.
+        objective: Builds the terms.
+        plan: Of the update.
+        tokens: Of a micro-batch, at most.
+        merger: Takes the terms' gradients.
+        auditor: Shown the terms before.
+    """
+    merger.start()
+    with policy.training():
+        for task, members in plan.samples.items():  # a task at a time: no backward runs through another's rows
+            for micro in policy.pack([s.sequence for s in members], tokens):
+                try:
+                    terms = objective.terms(policy, micro, task, plan)
+                except NonFiniteError:
+                    return True
+                if auditor is not None:
+                    auditor.add(terms)
+                merger.add(terms)
+    return False
 
 
 def switch_events(step: int, report: MergeReport, merge: Merge) -> list[Event]:

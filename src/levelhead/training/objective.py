@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,6 +212,16 @@ class Objective:
         terms.append(Term("entropy", entropy, "maximize", self.entropy_coef * share.weight, task))
         self._add("loss", float(scalar_loss(terms).detach()))
         return terms
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Build terms inside that the update at hand shall not know of."""
+        sums, references = self.sums, self._references
+        self._references = {}
+        try:
+            yield
+        finally:
+            self.sums, self._references = sums, references
 
     def begin(self) -> None:
         """Forget what the reference said of the last batch."""

@@ -182,6 +182,14 @@ def test_an_entropy_bonus_that_lowers_entropy_is_named() -> None:
     for name in ("audit/entropy/coef", "audit/entropy/math/coef"):
         audited = [{name: -0.01, "entropy": 1.0, "reward": 0.4} for _ in range(3)]
         assert first(audited) == "entropy-sign"
+        told = [row | {f"{name}_error": 1e-4} for row in audited]
+        assert first(told) == "entropy-sign"
+
+
+def test_a_coefficient_within_its_error_accuses_nobody() -> None:
+    name = "audit/entropy/math/coef"
+    rounded = [{name: -0.002, f"{name}_error": 0.001, "entropy": 1.0, "reward": 0.4} for _ in range(3)]
+    assert finding(diagnosed(rounded), "entropy-sign") is None
 
 
 @pytest.mark.parametrize("beyond", [[0.02] * 20, [0.0] * 11 + [0.03] + [0.0] * 8])

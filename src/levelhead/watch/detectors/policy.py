@@ -167,8 +167,17 @@ class EntropySign:
 
 
 def _audited(view: View) -> Series:
-    """Coefficient with which the audit found the entropy term, of the task where it is lowest."""
-    found = [s for s in view.history.matching("audit/entropy/") if s.name.endswith("/coef") and len(s)]
+    """Coefficient with which the audit found the entropy term, of the task where it is lowest.
+
+    Coefficients within four standard errors of 0 may be rounding, and count for nothing.
+    """
+    audited = {s.name: s for s in view.history.matching("audit/entropy/") if len(s)}
+
+    def certain(series: Series) -> bool:
+        error = audited.get(f"{series.name}_error")
+        return error is None or abs(stats.median(series.values)) > 4 * stats.median(error.values)
+
+    found = [series for name, series in audited.items() if name.endswith("/coef") and certain(series)]
     return min(found, key=lambda s: stats.median(s.values), default=Series("audit/entropy/coef"))
 
 

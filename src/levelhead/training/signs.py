@@ -1,0 +1,165 @@
+"""Which updates are audited, in which precision, and what is told of it.
+
+An audit compares the gradient that an update's own path made with the gradients of its terms.  In half precision the
+backward passes round, and a small term disappears in what is lost of a large one; and at the first update the policy is
+its reference, where a KL has no gradient.  An audited update is therefore rehearsed: a few of its short samples go
+through the same path in float32, with weights a little way off, and leave no trace.  There every sign can be told.  The
+update's own gradient is audited as well, and judged only where a term stands out of its rounding.  Where float32 is not
+to be had, the terms that rounding hides are named, and nothing stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch.optim import Optimizer
+
+from levelhead.objective.audit import Auditor, AuditReport
+from levelhead.objective.surgery import GradientMerger
+from levelhead.objective.terms import WISHES
+from levelhead.policy.nudge import nudged
+from levelhead.policy.policy import Policy
+from levelhead.policy.rounding import coarsest, exact_policy, full_products, why_not_exact
+from levelhead.recipe.training import Grpo
+from levelhead.records import Event
+from levelhead.rollout.draws import derive
+from levelhead.training.batch import Sample
+from levelhead.training.merging import accumulate, make_merger
+from levelhead.training.objective import Objective, Plan
+from levelhead.training.ranks import Ranks
+
+WRONG = "term-sign"
+"""Code of the event of a term that enters the update against its sense."""
+UNJUDGED = "term-sign-unjudged"
+"""Code of the event of terms whose sign rounding hides."""
+
+EXACT_TOKENS = 2048
+"""Tokens of a task that are rehearsed, at least one sample: float32 is slower than the run's own precision."""
+OFF = 0.2
+"""Noise on the last weights while rehearsing, in their own standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepAudit:
+    """The audit of an update that is being made.
+
+    Attributes:
+        auditor: Is shown the update's own terms.
+        exact: Of the rehearsal in float32; ``None`` where it was not to be had.
+        why: Why it was not.
+        tells: Whether terms that cannot be judged are told of: on the first updates of a run.
+    """
+
+    auditor: Auditor
+    exact: AuditReport | None
+    why: str | None
+    tells: bool
+
+
+class SignAudits:
+    """Audits the updates that a recipe asks to audit.
+
+    Args:
+        policy: What is trained.
+        objective: Builds the terms.
+        recipe: The ``grpo`` section.
+        merger: The run's own.
+        ranks: The processes that share the work.
+    """
+
+    def __init__(
+        self, policy: Policy, objective: Objective, recipe: Grpo, merger: GradientMerger, ranks: Ranks
+    ) -> None:
+        self.policy, self.objective, self.recipe = policy, objective, recipe
+        self.merger, self.ranks = merger, ranks
+
+    def begin(self, plan: Plan, done: int, seed: int) -> StepAudit | None:
+        """Rehearse an update and start its audit; ``None`` where none is due.
+
+        Args:
+            plan: Of the update.
+            done: Updates before it.
+            seed: Of losses that draw.
+        """
+        audit = self.recipe.audit
+        due = done < audit.first or (audit.every > 0 and done % audit.every == 0)
+        if not due or not (self.ranks.alone or self.ranks.all_have(plan)):
+            return None
+        found = self.ranks.gathered(self._exactly(plan, seed))
+        why = next((reason for _, reason in found if reason), None)
+        exact = None if why else found[0][0]
+        kind = coarsest(self.policy)
+        auditor = Auditor(self.policy.parameters, reduce=self.ranks.reduce, wishes=WISHES, dtype=kind)
+        return StepAudit(auditor, exact, why, done < max(audit.first, 1))
+
+    def finish(self, audit: StepAudit, step: int, optimizer: Optimizer) -> tuple[Mapping[str, float], list[Event]]:
+        """Judge the update whose gradient is in ``p.grad``; returns metrics and events.
+
+        Raises:
+            SignError: A term enters it against its sense, and the recipe says to stop there.
+        """
+        report = audit.auditor.finish(optimizer)
+        if audit.exact is not None:
+            report = AuditReport(report.metrics, audit.exact.errors or report.errors)
+        if self.recipe.audit.on_error == "stop":
+            report.check()
+        events = [Event(step, WRONG, "critical", line, "warn") for line in report.errors]
+        if audit.why and audit.tells and report.unjudged:
+            events.append(self._unjudged(step, report, audit.why))
+        return report.metrics, events
+
+    def _exactly(self, plan: Plan, seed: int) -> tuple[AuditReport | None, str | None]:
+        """Rehearse an update in float32; the report of its audit, or why there is none."""
+        why = why_not_exact(self.policy)
+        if why is not None:
+            return None, why
+        try:
+            return self._rehearsed(plan, derive(seed, "audit")), None
+        except torch.OutOfMemoryError:
+            return None, "a pass in float32 does not fit into the device's memory"
+        finally:
+            for parameter in self.policy.parameters:
+                parameter.grad = None
+
+    def _rehearsed(self, plan: Plan, seed: int) -> AuditReport | None:
+        """The audit of a few samples by themselves; ``None`` where their passes break."""
+        policy = exact_policy(self.policy)
+        merger = make_merger(policy, self.recipe, seed, tuple(self.objective.kl_coefs))
+        merger.kind = self.merger.kind
+        auditor = Auditor(policy.parameters, wishes=WISHES, dtype=torch.float32)
+        tokens = min(self.recipe.tokens_per_microbatch, EXACT_TOKENS)
+        with self.objective.aside(), full_products(), nudged(policy, OFF, seed):
+            few = self.objective.plan(_few(plan), temperature=plan.temperature, on_policy=True, seed=seed)
+            if accumulate(policy, self.objective, few, tokens, merger, auditor):
+                return None
+            merger.finish()
+            return auditor.finish(slopes=False)
+
+    def _unjudged(self, step: int, report: AuditReport, why: str) -> Event:
+        kind = str(coarsest(self.policy)).removeprefix("torch.")
+        share = report.metrics["audit/unexplained"]
+        message = (
+            f"the signs of {', '.join(report.unjudged)} cannot be judged at this precision: in {kind} rounding makes "
+            f"up {share:.1%} of the gradient, and a pass in float32 is not to be had ({why})"
+        )
+        evidence = {name: report.metrics[name] for label in report.unjudged for name in _numbers(label, report)}
+        return Event(step, UNJUDGED, "info", message, None, {"audit/unexplained": share, **evidence})
+
+
+def _numbers(label: str, report: AuditReport) -> list[str]:
+    return [name for end in ("coef", "coef_error") if (name := f"audit/{label}/{end}") in report.metrics]
+
+
+def _few(plan: Plan) -> list[Sample]:
+    """The shortest samples of each task, those with signal first, up to a bound of tokens."""
+    chosen: list[Sample] = []
+    for members in plan.samples.values():
+        left = EXACT_TOKENS
+        for index, sample in enumerate(sorted(members, key=lambda s: (not s.live, len(s.sequence.input_ids)))):
+            left -= len(sample.sequence.input_ids)
+            if index and left < 0:
+                break
+            chosen.append(sample)
+    return chosen

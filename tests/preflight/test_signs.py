@@ -1,0 +1,56 @@
+"""The preflight foresees what the audit of the first updates will do in the run's own precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+import levelhead.objective.surgery.merger as merging
+from levelhead.objective.terms import Term
+from levelhead.preflight import preflight
+from levelhead.preflight.result import Check
+from levelhead.training import signs
+from preflight_setup import setup_of
+
+SMALL = ("grpo.kl.coef=0.001", "grpo.entropy.coef=0.0005", "grpo.merge.kind=cagrad", "sft=null")
+
+
+def precision(dtype: str, *settings: str) -> Check:
+    report = preflight(setup_of(*SMALL, f"model.dtype={dtype}", *settings), families=["signs"])
+    (found,) = [check for check in report.checks if check.name == "signs/precision"]
+    return found
+
+
+def test_signs_can_be_judged_in_half_precision_with_a_rehearsal() -> None:
+    found = precision("bfloat16")
+    assert found.status == "pass", found
+    assert found.evidence["dtype"] == "bfloat16"
+
+
+def test_terms_that_cannot_be_judged_are_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signs, "why_not_exact", lambda _policy: "no room")
+    found = precision("bfloat16")
+    assert found.status == "warn"
+    assert "entropy/echo" in found.message
+    assert "no room" in found.message
+
+
+def test_a_run_that_its_audit_would_stop_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = merging.scalar_loss
+
+    def loss(terms: Sequence[Term]) -> torch.Tensor:
+        return real([replace(t, sense="minimize") if t.name == "entropy" else t for t in terms])
+
+    monkeypatch.setattr(merging, "scalar_loss", loss)
+    found = precision("bfloat16", "grpo.entropy.coef=0.02")
+    assert found.status == "fail"
+    assert "the run would end" in found.message
+    assert "entropy/" in found.message
+
+
+def test_what_is_not_audited_is_not_foreseen() -> None:
+    assert "no update" in precision("bfloat16", "grpo.audit.first=0").message
+    assert "float32" in precision("float32").message
