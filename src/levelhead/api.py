@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe, load, validate
+from levelhead.terminal import say
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
@@ -136,7 +136,7 @@ def _preflight(setup: Setup, folder: RunDir) -> None:
     folder.write_json("check.json", report.to_json())
     for found in report.checks:
         if found.status == "warn":
-            print(f"levelhead: check: {found.name}: {found.message}", file=sys.stderr)
+            say(f"levelhead: check: {found.name}: {found.message}", error=True)
     if report.failures:
         raise PreflightError(report, str(folder.path / "check.json"))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from levelhead.documents import DocumentError, load_json, read_lines, require_regular
 from levelhead.errors import InputError
 from levelhead.watch.history import DEFAULT_CAPACITY, History
 from levelhead.watch.notice import printable
@@ -48,8 +49,9 @@ def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
     """The bytes of a file in pieces, gunzipped where it is gzipped.
 
     Raises:
-        InputError: If it cannot be opened or read.
+        InputError: If it is no regular file, or cannot be read.
     """
+    require_regular(path)
     try:
         with path.open("rb") as file:
             head = file.read(2)
@@ -208,7 +210,10 @@ def _checkpoint_number(path: Path) -> tuple[int, str]:
     """Order of ``checkpoint-N/trainer_state.json``; one at the top of the folder is the final one."""
     name = path.parent.name
     digits = name.rsplit("-", 1)[-1]
-    return (int(digits) if name.startswith("checkpoint-") and digits.isdigit() else 1 << 60, str(path))
+    return (
+        int(digits) if name.startswith("checkpoint-") and digits.isascii() and digits.isdigit() else 1 << 60,
+        str(path),
+    )
 
 
 def _grouped(candidates: Sequence[Path]) -> list[list[Path]]:
@@ -228,13 +233,11 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     """
     events: list[dict[str, Any]] = []
     newest: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
-    if not path.is_file():
-        return events
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
+    with contextlib.suppress(OSError, InputError):
+        for line in read_lines(path):
             try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
+                event = load_json(line)
+            except DocumentError:
                 continue
             if isinstance(event, dict) and isinstance(event.get("code"), str):
                 (events if len(events) < _MAX_EVENTS else newest).append(event)
