@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_MOST_STEPS = 10**15
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -159,7 +161,7 @@ def batches_of_rollouts(rows: Iterable[Mapping[str, Any]]) -> list[Batch]:
     held: dict[int, list[str | None]] = {}
     for row in rows:
         step, valid = row.get("step"), row.get("valid")
-        if isinstance(step, int) and isinstance(valid, bool):
+        if isinstance(step, int) and abs(step) < _MOST_STEPS and isinstance(valid, bool):
             held.setdefault(step, []).append(_workflow_of(row) if valid else None)
     return [Batch(step, tuple(held[step]), updated=True) for step in sorted(held)]
 

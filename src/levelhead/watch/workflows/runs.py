@@ -11,6 +11,7 @@ from typing import Any
 
 from levelhead.documents import DocumentError, load_json, read_lines, read_text
 from levelhead.errors import InputError
+from levelhead.watch.readers.values import number_of
 from levelhead.watch.workflows.analysis import Analysis, analyse
 from levelhead.watch.workflows.choices import choices, written
 from levelhead.watch.workflows.log import batches_of_rollouts, is_workflow_log, read_log
@@ -18,6 +19,7 @@ from levelhead.watch.workflows.log import batches_of_rollouts, is_workflow_log, 
 Row = Mapping[str, Any]
 
 _HEAD = 400
+_MOST_STEPS = 10**15
 _LONGEST = 1 << 16
 """Characters of a line of a text log that are looked at."""
 _MOST = 64 << 20
@@ -95,13 +97,14 @@ def _updates(tasks: set[str], metrics: Iterable[Row]) -> Iterator[tuple[int, flo
     found: dict[int, tuple[float, bool]] = {}
     for row in metrics:
         step = row.get("step")
-        if row.get("stage") != "grpo" or not isinstance(step, int):
+        if row.get("stage") != "grpo" or not isinstance(step, int) or abs(step) > _MOST_STEPS:
             continue
-        shares = [share for task in tasks if isinstance(share := row.get(f"validity/{task}"), int | float)]
-        norm = row.get("grad_norm", 1.0)
+        shares = [share for task in tasks if (share := number_of(row.get(f"validity/{task}"))) is not None]
+        shares = [share for share in shares if 0 <= share <= 1]
+        norm = number_of(row.get("grad_norm", 1.0))
         if shares:
             # A step whose gradient was lost, or that had nothing to learn from, left the policy as it was.
-            updated = isinstance(norm, int | float) and math.isfinite(norm) and norm > 0
+            updated = norm is not None and math.isfinite(norm) and norm > 0
             found[step] = sum(shares) / len(shares), updated
     for step in sorted(found):
         yield step, *found[step]
