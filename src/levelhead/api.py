@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from levelhead.records import Observer
     from levelhead.training.evaluate import TaskResult
     from levelhead.training.prepare import Setup
+    from levelhead.training.run import Run
     from levelhead.training.rundir import RunDir
+
+REPORT_FAILED = "report-failed"
+"""Code of the event of a run whose page could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,6 @@ def train(
         RewardError: A reward function misbehaved.
     """
     from levelhead.policy.load import wrap
-    from levelhead.report import write
     from levelhead.training.prepare import prepare
     from levelhead.training.ranks import Ranks
     from levelhead.training.run import Run, newest_checkpoint, seed_everything
@@ -97,10 +100,22 @@ def train(
     try:
         outcome = run.execute()
     finally:
-        with contextlib.suppress(InputError, OSError):
-            write(folder.path)
+        _write_report(run)
     summary = folder.read_json("summary.json") or {}
     return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
+
+
+def _write_report(run: Run) -> None:
+    """Write the run's page; a run that has its weights is not failed by a page that cannot be written."""
+    from levelhead.records import Event
+    from levelhead.report import write
+
+    try:
+        write(run.folder.path)
+    except Exception as error:
+        message = f"report.html could not be written ({type(error).__name__}: {error}); try levelhead report"
+        with contextlib.suppress(OSError):
+            run.events.write([Event(run.state.step, REPORT_FAILED, "warning", message)])
 
 
 def guarded(recipe: Recipe, observers: Sequence[Observer]) -> list[Observer]:

@@ -53,7 +53,8 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except _STUMBLES as error:
-            said = f"{node.tag.rpartition(':')[2]!r} cannot be made of this value ({error})"
+            why = f" ({error})" if type(error) is ValueError else ""
+            said = f"{node.tag.rpartition(':')[2]!r} cannot be made of this value{why}"
             raise yaml.MarkedYAMLError(problem=said, problem_mark=node.start_mark) from None
 
 

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from levelhead.documents import DocumentError, read_text
 from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
+from levelhead.recipe.base import TRUTH
 from levelhead.recipe.recipe import Recipe
 
 MOST_BYTES = 1 << 20
@@ -114,7 +115,8 @@ def _apply(data: dict[str, Any], override: str) -> None:
 
 
 def _explain(error: ErrorDetails, source: str) -> str:
-    *above, last = _walk(error["loc"]) or [("(top level)", frozenset())]
+    location = error["loc"] + ((error["ctx"]["key"],) if error["type"] == TRUTH else ())
+    *above, last = _walk(location) or [("(top level)", frozenset())]
     parts = [part for part, _ in (*above, last)]
     key = ".".join(parts)
     if error["type"] == "extra_forbidden":
@@ -126,6 +128,8 @@ def _explain(error: ErrorDetails, source: str) -> str:
         return f"{source}: {key}: missing"
     message = error["msg"].removeprefix("Value error, ")
     value = error["input"]
+    if error["type"] == TRUTH:
+        return f"{source}: {key}: {error['msg']}"
     shown = f" (got {_cut(value)})" if isinstance(value, str | int | float | bool | None) else ""
     return f"{source}: {key}: {message}{shown}"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import Any
 
 from levelhead.errors import InputError, RewardError
 from levelhead.recipe.tasks import Function
-from levelhead.records import Prompt, Rollout, Score
+from levelhead.records import LARGEST_REWARD, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
 from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.loading import RewardFunction, load_rewards
@@ -160,7 +159,7 @@ class FunctionTask(SingleTurnTask):
             parts[reward.name] = value
             info |= {column: values[index] for column, values in result.notes.extra.items() if index < len(values)}
         total = sum(reward.weight * parts[reward.name] for reward in self._rewards)
-        if not math.isfinite(total):
+        if not abs(total) <= LARGEST_REWARD:
             raise RewardError(f"the weighted sum of the rewards of {answer.prompt.facts['where']} is {total}: {parts}")
         return Score(total, parts, valid=bool(answer.text.strip()), info=info)
 
