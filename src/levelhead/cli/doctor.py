@@ -16,7 +16,7 @@ from levelhead.watch.render import lines
 
 
 def doctor(
-    path: Annotated[Path, typer.Argument(help="Log file or run folder, of any trainer.")],
+    path: Annotated[Path, typer.Argument(help="Log file or run folder, of any trainer; - for stdin.")],
     format_: Annotated[str | None, typer.Option("--format", help="Format name; recognised by content.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write a self-contained HTML page.")] = None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from functools import cache
 from typing import Any, get_args
 
 from annotated_types import Le, Lt
@@ -37,7 +35,7 @@ class Section(BaseModel):
         """Refuse ``true`` where a number is wanted; Python would take it for 1."""
         for name, field in cls.model_fields.items() if isinstance(data, dict) else ():
             key = field.alias or name
-            if field.annotation is not None and _wants_number(field.annotation) and _holds_truth(data.get(key)):
+            if _wants_number(field.annotation) and _holds_truth(data.get(key)):
                 raise PydanticCustomError(TRUTH, "a number is wanted, and true or false is none", {"key": key})
         return data
 
@@ -53,8 +51,7 @@ class Section(BaseModel):
         return value
 
 
-@cache
-def _wants_number(annotation: Hashable) -> bool:
+def _wants_number(annotation: Any) -> bool:
     leaves = _leaves(annotation)
     return bool(leaves & {int, float}) and bool not in leaves
 

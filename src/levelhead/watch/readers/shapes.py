@@ -44,6 +44,7 @@ _EPOCH_STEP = re.compile(
     r"\(\s{0,8}(?P<step>\d{1,15})\s{0,8}/\s{0,8}\d{1,15}\s{0,8}\)",
     re.IGNORECASE,
 )
+_ONLY_STEP = re.compile(r"\s{0,8}step \d{1,15}\s{0,8}", re.IGNORECASE)
 _FRACTION = re.compile(r"^\s*(\d{1,15})\s*/\s*(\d{1,15})\s*$")
 _TRAINABLE = re.compile(r"Trainable\s+(\d{1,15})\s{0,8}/\s{0,8}(\d{1,15})")
 _DASHED = re.compile(r"(?:^|\s)step:(?P<step>\d{1,15})\s{1,8}-\s")
@@ -144,7 +145,7 @@ def dashed_pairs(text: str) -> Pairs | None:
 def piped_pairs(text: str) -> Pairs | None:
     """``Step 3 | Loss: 0.1 | Entropy 1.2 | 4.5s`` (prime-rl and many hand-written loops)."""
     segments = text.split("|")
-    if len(segments) < 3:
+    if len(segments) < 3 and not (len(segments) == 2 and _ONLY_STEP.fullmatch(segments[0])):
         return None
     pairs: Pairs = []
     mark = step_mark(segments[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from levelhead.watch.readers.detect import HEAD, make_reader, recognise
 from levelhead.watch.readers.lines import gunzip
 
 CHUNK = 1 << 18
+STDIN = "-"
+"""The path that stands for standard input."""
 _GZIP = b"\x1f\x8b"
 _MAX_EVENTS = 1000
 _MAX_CANDIDATES = 200
@@ -51,6 +54,9 @@ def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
     Raises:
         InputError: If it is no regular file, or cannot be read.
     """
+    if str(path) == STDIN:
+        yield from iter(lambda: sys.stdin.buffer.read(size), b"")
+        return
     require_regular(path)
     try:
         with path.open("rb") as file:
@@ -115,7 +121,7 @@ def read(
     """Read the run at ``path``: a log file, or a folder that a trainer wrote.
 
     Args:
-        path: File or folder.
+        path: File or folder; :data:`STDIN` for standard input.
         given: Format name; recognised by content unless given.
         extra: The user's own ``canonical -> raw key`` pairs.
         capacity: Readings kept per signal before neighbours are merged.
@@ -124,6 +130,11 @@ def read(
         InputError: If nothing is there, nothing can be read, or no metrics are found.
     """
     path = Path(path)
+    if str(path) == STDIN:
+        log = read_files([path], given, extra, capacity)
+        if not log.history.rows:
+            raise InputError(f"standard input: no training metrics found (read as {log.format!r})")
+        return log
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
     folder = path.is_dir()

@@ -61,6 +61,8 @@ def _named(row: Row, names: set[str]) -> bool:
 
 def analyse_path(path: Path) -> Analysis | None:
     """Analyse the run folder or text log at a path; ``None`` where it is neither, or holds nothing about workflows."""
+    if not path.exists():  # standard input, which has been read
+        return None
     return _folder(path) if path.is_dir() else _log(path)
 
 
