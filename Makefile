@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs bench fuzz clean
 
 demo: .venv/.train
 	$(BIN)/levelhead demo
@@ -29,6 +29,10 @@ lint: .venv/.dev
 
 docs: .venv/.dev
 	$(BIN)/python -m levelhead.recipe > docs/recipe.schema.json
+
+# For a night: what reads files of unknown origin, on a hundred thousand hostile ones.
+fuzz: .venv/.dev
+	$(BIN)/python bench/fuzz.py --count 100000 --seed "$$(date +%j)"
 
 # LEVELHEAD_BENCH_TRL names the Python of an environment that holds trl and peft; without it ours is measured alone.
 bench: .venv/.dev

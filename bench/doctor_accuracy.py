@@ -12,6 +12,7 @@ source are not independent: every figure is also averaged per source.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from levelhead.errors import InputError
 from levelhead.watch import stats
 from levelhead.watch.diagnosis import SHIFT, SLOPE
 from levelhead.watch.doctor import Report, examine
@@ -106,13 +108,27 @@ def _source(label: dict[str, Any]) -> str:
     return source if "/" in source else f"a report on {label['framework'].split(' ')[0]}"
 
 
+@functools.cache
+def examined(folder: Path) -> Report | None:
+    """The doctor's report on a labelled log; ``None``, said on stderr, where it cannot read the log."""
+    log = next(p for p in sorted(folder.iterdir()) if p.name.startswith("log"))
+    try:
+        return examine(log)
+    except InputError as error:
+        first = str(error).partition("\n")[0]
+        print(f"left out of every figure: {first}", file=sys.stderr)
+        return None
+
+
 def load(folder: Path, judge: Callable[[Report], tuple[tuple[str, ...], tuple[float, ...]]]) -> list[Case]:
     """Every labelled log under ``folder``, judged."""
     cases = []
     for label_file in sorted(folder.glob("*/label.json")):
         label = json.loads(label_file.read_text(encoding="utf-8"))
-        log = next(p for p in sorted(label_file.parent.iterdir()) if p.name.startswith("log"))
-        codes, confidences = judge(examine(log))
+        report = examined(label_file.parent)
+        if report is None:
+            continue
+        codes, confidences = judge(report)
         cases.append(
             Case(
                 label_file.parent.name,
@@ -182,9 +198,9 @@ def judged_findings(folder: Path) -> list[tuple[str, float, float]]:
     points = []
     for label_file in sorted(folder.glob("*/label.json")):
         label = json.loads(label_file.read_text(encoding="utf-8"))
-        log = next(p for p in sorted(label_file.parent.iterdir()) if p.name.startswith("log"))
+        report = examined(label_file.parent)
         fine = {label["root_cause"], *label.get("expected_findings", ()), *label.get("acceptable_findings", ())}
-        for finding in examine(log).diagnosis.findings:
+        for finding in report.diagnosis.findings if report is not None else ():
             if finding.code != "healthy":
                 p = min(max(finding.confidence, 1e-6), 1 - 1e-6)
                 raw = (math.log(p / (1 - p)) - SHIFT) / SLOPE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe, load, validate
+from levelhead.terminal import say
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from levelhead.training.evaluate import TaskResult
     from levelhead.training.prepare import Setup
     from levelhead.training.ranks import Ranks
+    from levelhead.training.run import Run
     from levelhead.training.rundir import RunDir
+
+REPORT_FAILED = "report-failed"
+"""Code of the event of a run whose page could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,6 @@ def train(
         RewardError: A reward function misbehaved.
     """
     from levelhead.policy.load import wrap
-    from levelhead.report import write
     from levelhead.training.checkpoint import offering_the_last_whole
     from levelhead.training.prepare import prepare
     from levelhead.training.ranks import Ranks
@@ -113,8 +116,7 @@ def train(
         try:
             outcome = run.execute()
         finally:
-            with contextlib.suppress(InputError, OSError):
-                write(folder.path)
+            _write_report(run)
     summary = folder.read_json("summary.json") or {}
     return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
 
@@ -144,6 +146,19 @@ def _lock(ranks: Ranks, path: Path, held: contextlib.ExitStack) -> list[Event]:
     if reasons := [reason for reason in ranks.gathered(refused) if reason]:
         raise InputError(reasons[0])
     return told
+
+
+def _write_report(run: Run) -> None:
+    """Write the run's page; a run that has its weights is not failed by a page that cannot be written."""
+    from levelhead.records import Event
+    from levelhead.report import write
+
+    try:
+        write(run.folder.path)
+    except Exception as error:
+        message = f"report.html could not be written ({type(error).__name__}: {error}); try levelhead report"
+        with contextlib.suppress(OSError):
+            run.events.write([Event(run.state.step, REPORT_FAILED, "warning", message)])
 
 
 def guarded(recipe: Recipe, observers: Sequence[Observer]) -> list[Observer]:
@@ -179,7 +194,7 @@ def _preflight(setup: Setup, folder: RunDir) -> None:
     folder.write_json("check.json", report.to_json())
     for found in report.checks:
         if found.status == "warn":
-            print(f"levelhead: check: {found.name}: {found.message}", file=sys.stderr)
+            say(f"levelhead: check: {found.name}: {found.message}", error=True)
     if report.failures:
         raise PreflightError(report, str(folder.path / "check.json"))
 

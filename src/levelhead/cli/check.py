@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.terminal import say_json
+
 if TYPE_CHECKING:
     from levelhead.preflight import Report
 
@@ -29,7 +31,7 @@ def check(
     report = make(load(recipe, overrides or []))
     if as_json:
         document = {"status": report.status, "seconds": round(report.seconds, 1), "checks": report.to_json()}
-        typer.echo(json.dumps(document, ensure_ascii=False))
+        say_json(document)
     else:
         show(report, everything=evidence)
     if report.failures:
@@ -38,9 +40,10 @@ def check(
 
 def show(report: Report, *, everything: bool = False) -> None:
     """Print a line a check, and below it the evidence and the fix of what did not pass."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from levelhead.terminal.console import SafeConsole
 
     table = Table(title="Preflight", title_justify="left", show_header=False, box=None, padding=(0, 1))
     table.add_column(no_wrap=True)
@@ -55,7 +58,7 @@ def show(report: Report, *, everything: bool = False) -> None:
             for key, value in found.evidence.items():
                 told.append(f"\n  {key}: {json.dumps(value, ensure_ascii=False, default=str)}", style="dim")
         table.add_row(Text(found.status, style=_STYLES[found.status]), found.name, told)
-    console = Console()
+    console = SafeConsole()
     console.print(table)
     counts = {status: sum(c.status == status for c in report.checks) for status in _STYLES}
     summary = f"{counts['pass']} passed, {counts['warn']} warnings, {counts['fail']} failed in {report.seconds:.1f} s"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, get_args
@@ -10,13 +9,14 @@ from typing import Annotated, get_args
 import typer
 
 from levelhead.errors import InputError
+from levelhead.terminal import say, say_json
 from levelhead.watch.doctor import SEVERITIES, Report, examine
 from levelhead.watch.findings import Language
-from levelhead.watch.render import text
+from levelhead.watch.render import lines
 
 
 def doctor(
-    path: Annotated[Path, typer.Argument(help="Log file or run folder, of any trainer.")],
+    path: Annotated[Path, typer.Argument(help="Log file or run folder, of any trainer; - for stdin.")],
     format_: Annotated[str | None, typer.Option("--format", help="Format name; recognised by content.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write a self-contained HTML page.")] = None,
@@ -64,9 +64,11 @@ def _keys(pairs: list[str]) -> dict[str, str]:
 
 def _print(report: Report, language: Language, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(report.to_json(language), ensure_ascii=False, allow_nan=False))
-    else:
-        typer.echo(text(report, language, colour=sys.stdout.isatty()))
+        say_json(report.to_json(language))
+        return
+    colour = sys.stdout.isatty()
+    for words, tone in lines(report, language):
+        say(words, colour=tone if colour else "")
 
 
 def _follow(
@@ -78,7 +80,6 @@ def _follow(
     try:
         for report in follow(path, given, keys, every):
             _print(report, language, as_json)
-            sys.stdout.flush()
     except KeyboardInterrupt:
         pass
     return report

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from levelhead.terminal import say_json
 
 
 def evaluate(
@@ -17,15 +18,14 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Score a policy on held-out items, greedy and sampled, with each task's own metrics."""
-    from rich.console import Console
-
     from levelhead.api import evaluate as score
     from levelhead.cli.summary import show_scores
     from levelhead.recipe import load
+    from levelhead.terminal.console import SafeConsole
 
     results = score(load(recipe, overrides or []), checkpoint, items=items)
     scored = {way: {name: result.to_json() for name, result in tasks.items()} for way, tasks in results.items()}
     if as_json:
-        typer.echo(json.dumps(scored))
+        say_json(scored)
         return
-    show_scores(Console(), scored)
+    show_scores(SafeConsole(), scored)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
+from levelhead.terminal.console import SafeConsole
 from levelhead.watch.notice import gather, printable
 from levelhead.watch.readers.sources import read_events
 
@@ -21,7 +21,7 @@ def show_events(path: Path) -> None:
     told = gather(read_events(path))
     if not told:
         return
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     console.print(Text(f"\nWhat was seen in this run ({path}):"), soft_wrap=True)
     for one in told:
         head, *rest = one.lines()

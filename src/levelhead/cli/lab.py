@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.errors import InputError
+from levelhead.terminal import say, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,10 +31,10 @@ def faults_list(
         {"fault": f.name, "kind": KINDS[f.kind], "story": f.story, "set": list(f.settings)} for f in FAULTS.values()
     ]
     if as_json:
-        typer.echo(json.dumps(rows))
+        say_json(rows)
         return
     for row in rows:
-        typer.echo(f"{row['fault']}: {row['story']} ({row['kind']})")
+        say(f"{row['fault']}: {row['story']} ({row['kind']})")
 
 
 @lab.command("faults")
@@ -59,15 +60,18 @@ def faults(
     wanted = [n for n in names or [*FAULTS, CLEAN.name] if n not in rows or not (rows[n].trained or started)]
     for row in matrix(wanted, _check, settings or (), anyway=not started):
         rows[row.fault] = row
-        typer.echo(json.dumps(row.to_json()), err=True)
+        say_json(row.to_json(), error=True)
         if out:
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row.to_json()) + "\n")
     order = [rows[name] for name in [*FAULTS, CLEAN.name] if name in rows]
-    typer.echo(json.dumps([row.to_json() for row in order]) if as_json else table(order))
+    if as_json:
+        say_json([row.to_json() for row in order])
+    else:
+        say(table(order))
     missed = [row.fault for row in order if row.caught == (row.fault == CLEAN.name)]
     if missed:
-        typer.echo(f"levelhead: wrong about {', '.join(missed)}", err=True)
+        say(f"levelhead: wrong about {', '.join(missed)}", error=True)
         raise typer.Exit(1)
 
 

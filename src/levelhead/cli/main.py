@@ -22,6 +22,7 @@ from levelhead.cli.serve import serve
 from levelhead.cli.simulate import simulate
 from levelhead.cli.train import train
 from levelhead.errors import InputError, PolicyError, RewardError
+from levelhead.terminal import safe, say
 
 app = typer.Typer(
     name="levelhead",
@@ -44,7 +45,7 @@ app.add_typer(lab, name="lab")
 @app.callback(invoke_without_command=True)
 def _root(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
     if version:
-        typer.echo(__version__)
+        say(__version__)
         raise typer.Exit
 
 
@@ -59,7 +60,7 @@ def main() -> None:
             raise
         _leave(_explain(error))
     except KeyboardInterrupt:
-        print("levelhead: interrupted", file=sys.stderr)
+        say("levelhead: interrupted", error=True)
         _leave(130)
     _leave(code if isinstance(code, int) else 0)
 
@@ -79,27 +80,28 @@ def _explain(error: Exception) -> int:
     if isinstance(error, typer.Exit):
         return error.exit_code
     if isinstance(error, _USAGE) and hasattr(error, "show"):
+        vars(error)["message"] = safe(getattr(error, "message", ""))
         error.show()
         return 2
     if isinstance(error, typer.Abort) and isinstance(error.__cause__, EOFError):
         error = error.__cause__  # typer takes any end of a file for the user's at the terminal
     if isinstance(error, typer.Abort):
-        print("levelhead: interrupted", file=sys.stderr)
+        say("levelhead: interrupted", error=True)
         return 130
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(error, InputError):
-        print(f"levelhead: {error}", file=sys.stderr)
+        say(f"levelhead: {error}", error=True)
         return 2
     if isinstance(error, (PolicyError, RewardError)):
-        print("\n".join([f"levelhead: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        say("\n".join([f"levelhead: {error}", *getattr(error, "__notes__", ())]), error=True)
         return 3
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):
-        print(f"levelhead: {error.name} is not installed; pip install 'levelhead[{extra}]'", file=sys.stderr)
+        say(f"levelhead: {error.name} is not installed; pip install 'levelhead[{extra}]'", error=True)
         return 2
     first = (str(error).strip() or "no message").splitlines()[0]
-    print(f"levelhead: failed: {type(error).__name__}: {first} (--debug shows where)", file=sys.stderr)
+    say(f"levelhead: failed: {type(error).__name__}: {first} (--debug shows where)", error=True)
     return 3
 
 

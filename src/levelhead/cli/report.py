@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from levelhead.terminal import say, say_json
 
 
 def report(
@@ -21,4 +22,7 @@ def report(
 
     page = write(run)
     size = page.stat().st_size
-    typer.echo(json.dumps({"report": str(page), "bytes": size}) if as_json else f"{page} ({size / 1e6:.1f} MB)")
+    if as_json:
+        say_json({"report": str(page), "bytes": size})
+    else:
+        say(f"{page} ({size / 1e6:.1f} MB)")

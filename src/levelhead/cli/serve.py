@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from levelhead.errors import InputError
+from levelhead.terminal import say, say_json
 
 if TYPE_CHECKING:
     from levelhead.tasks.browser import BrowserTask
@@ -60,10 +59,9 @@ async def _run(task: BrowserTask, host: str, port: int, as_json: bool) -> None:
             await task.pool().warm()
             url = f"ws://{host}:{server.port}/ws"
             if as_json:
-                typer.echo(json.dumps({"url": url, "tasks": list(task.section.weights)}))
-                sys.stdout.flush()
+                say_json({"url": url, "tasks": list(task.section.weights)})
             else:
-                typer.echo(f"serving {', '.join(task.section.weights)} at {url}; stop with Ctrl-C", err=True)
+                say(f"serving {', '.join(task.section.weights)} at {url}; stop with Ctrl-C", error=True)
             await stop.wait()
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.errors import InputError
+from levelhead.terminal import say, say_json
 
 if TYPE_CHECKING:
     from levelhead.lab.outcomes import Outcomes
@@ -76,7 +76,7 @@ def simulate(
     if plot is not None:
         _write_plot(results, plot)
     if as_json:
-        typer.echo(json.dumps({"results": [result.to_json() for result in results]}, indent=2))
+        say_json({"results": [result.to_json() for result in results]}, indent=2)
     else:
         _print(results)
 
@@ -119,14 +119,15 @@ def _write_plot(results: Sequence[Result], path: Path) -> None:
         write_plot(results, path)
     except OSError as error:
         raise InputError(f"--plot {path}: cannot be written ({error.strerror or error})") from None
-    typer.echo(f"plot: {path}", err=True)
+    say(f"plot: {path}", error=True)
 
 
 def _print(results: Sequence[Result]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(soft_wrap=True)
+    from levelhead.terminal.console import SafeConsole
+
+    console = SafeConsole(soft_wrap=True)
     for result in results:
         setup = result.setup
         title = f"{result.outcomes.label}, {setup.estimator}, {setup.budget:,.0f} tokens a step"

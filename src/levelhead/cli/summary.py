@@ -23,6 +23,7 @@ from levelhead.report.scores import (
     telling,
     verdict_of,
 )
+from levelhead.terminal.console import SafeConsole
 from levelhead.watch.notice import printable
 
 STAGES = {"start": "untrained", "sft": "after SFT", "grpo": "after GRPO"}
@@ -39,7 +40,7 @@ def show_summary(summary: Mapping[str, Any], folder: Path) -> None:
         summary: The content of ``summary.json``, of this version or of an older one.
         folder: Of the run.
     """
-    console = Console()
+    console = SafeConsole()
     tasks = summary.get("tasks")
     for task, found in tasks.items() if isinstance(tasks, Mapping) else ():
         stages = stages_of(found)

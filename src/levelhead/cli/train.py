@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from levelhead.errors import PolicyError, RewardError
+from levelhead.terminal import say, say_json
 
 
 def train(
@@ -45,13 +44,19 @@ def train(
 
     resolved = load(recipe, overrides or [])
     if print_recipe:
-        typer.echo(json.dumps(plain(resolved)) if as_json else dump(resolved), nl=as_json)
+        if as_json:
+            say_json(plain(resolved))
+        else:
+            say(dump(resolved), end="")
         return
     if dry:
         from levelhead.api import dry_run
 
         found = dry_run(resolved)
-        typer.echo(json.dumps(found) if as_json else "\n".join(f"{k}: {v}" for k, v in found.items()))
+        if as_json:
+            say_json(found)
+        else:
+            say("\n".join(f"{k}: {v}" for k, v in found.items()))
         return
     changes = keys_of(accept)
     resumed = {"resume_from": start, "accept_changes": changes} if start or changes else {}
@@ -79,13 +84,13 @@ def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool 
     code = {"interrupted": 130, "stopped": 1}.get(result.outcome, 0)
     if first:
         if as_json:
-            typer.echo(json.dumps({"outcome": result.outcome, "run": str(result.folder), **result.summary}))
+            say_json({"outcome": result.outcome, "run": str(result.folder), **result.summary})
         else:
             show_summary(result.summary, result.folder)
         show_events(result.folder / "events.jsonl")
         if result.outcome == "interrupted":
-            print(f"levelhead: interrupted and saved; continue with --resume --out {result.folder}", file=sys.stderr)
+            say(f"levelhead: interrupted and saved; continue with --resume --out {result.folder}", error=True)
         if result.outcome == "stopped":
-            print(f"levelhead: {why_stopped(result.folder / 'events.jsonl')}", file=sys.stderr)
+            say(f"levelhead: {why_stopped(result.folder / 'events.jsonl')}", error=True)
     if code:
         raise typer.Exit(code)

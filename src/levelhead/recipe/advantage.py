@@ -45,9 +45,9 @@ class Advantage(Section):
     """Estimator: ``grpo``, ``dr_grpo``, ``rloo``, ... (see docs/objective.md)."""
     ddof: int = Field(1, ge=0, le=1)
     """Degrees of freedom of the standard deviation: 1 sample (TRL), 0 population."""
-    eps: float = Field(1e-4, ge=0)
+    eps: float = Field(1e-4, ge=0, le=1e3)
     """Added to the standard deviation."""
-    clip: float | None = Field(None, gt=0)
+    clip: float | None = Field(None, gt=0, le=1e6)
     """Bound on the absolute advantage."""
     statistics: Literal["rollouts", "tokens"] | None = None
     """``reinforce_pp``, ``reinforce_pp_baseline``, ``gdpo``: batch statistics over rollouts, or over tokens (verl)."""
@@ -57,7 +57,7 @@ class Advantage(Section):
     """``gdpo``: whether to divide by the batch deviation."""
     k: int | None = Field(None, ge=1)
     """``pass_at_k``, ``pkpo``: attempts of which the best counts."""
-    mix: float | None = Field(None, ge=0)
+    mix: float | None = Field(None, ge=0, le=1e6)
     """``workflow_aware``: size of a structural advantage relative to one from rewards."""
     feature_weights: dict[str, float] | None = None
     """``workflow_aware``: which structural features count, and how much."""

@@ -18,7 +18,7 @@ class Endpoint(Section):
     """Environment variable that holds the key; the key itself never stands in a recipe."""
     max_tokens: int = Field(1024, ge=1)
     """Completion budget of one call."""
-    concurrency: int = Field(8, ge=1)
+    concurrency: int = Field(8, ge=1, le=4096)
     """Calls under way at once."""
     timeout_s: float = Field(120.0, gt=0)
     """Longest time for one attempt at a call, from connecting to the last byte of the reply."""
@@ -29,7 +29,7 @@ class Endpoint(Section):
     it is one call alone that gets no reply."""
     max_calls: int | None = Field(None, ge=1)
     """Budget in calls; the run stops cleanly once it is used up."""
-    max_total_tokens: int | None = Field(None, ge=1)
+    max_total_tokens: int | None = Field(None, ge=1, le=10**15)
     """Budget in tokens, as the endpoint counts them."""
     prompt_price: float = Field(0.0, ge=0)
     """Price of a million tokens that the model reads, in your currency, for the reported cost; 0 reports none."""

@@ -39,13 +39,13 @@ class Guard(Section):
     """Factor of the learning rate at each return."""
     min_rate: float = Field(0.05, gt=0, le=1)
     """Lowest factor that the learning rate is taken down to in all."""
-    max_entropy_bonus: float = Field(0.01, ge=0)
+    max_entropy_bonus: float = Field(0.01, ge=0, le=1e3)
     """Largest entropy coefficient that may be added while the entropy collapses."""
-    max_kl_factor: float = Field(8.0, ge=1)
+    max_kl_factor: float = Field(8.0, ge=1, le=1e6)
     """Largest factor of the KL coefficients while the KL blows up."""
     min_clip: float = Field(0.5, gt=0, le=1)
     """Lowest factor of the clip range while later updates of a batch overshoot."""
-    max_temperature: float = Field(1.3, ge=1)
+    max_temperature: float = Field(1.3, ge=1, le=100)
     """Largest factor of the sampling temperature while all groups are alike."""
     max_redraws: int = Field(2, ge=0)
     """Rounds in which groups without contrast may give way to others, while most have none."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -13,8 +12,14 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from levelhead.documents import DocumentError, read_text
+from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
+from levelhead.recipe.base import TRUTH
 from levelhead.recipe.recipe import Recipe
+
+MOST_BYTES = 1 << 20
+"""Bytes that a recipe may have."""
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -27,10 +32,12 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, MOST_BYTES, errors="strict")
     except FileNotFoundError:
         raise InputError(f"{path}: no such recipe") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read as a recipe: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
         raise InputError(f"{path}: cannot be read as a recipe: {error}") from None
     return parse(text, overrides, source=str(path))
 
@@ -38,11 +45,10 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 def parse(text: str, overrides: Sequence[str] = (), source: str = "recipe") -> Recipe:
     """Validate a YAML document; ``source`` names it in errors."""
     try:
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{source}:{mark.line + 1}" if mark else source
-        raise InputError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+        data = load_yaml(text)
+    except DocumentError as error:
+        where = source if error.line is None else f"{source}:{error.line}"
+        raise InputError(f"{where}: {error}") from None
     if not isinstance(data, dict):
         raise InputError(f"{source}: a recipe is a mapping of keys, found {type(data).__name__}")
     for override in overrides:
@@ -78,33 +84,6 @@ def schema() -> str:
     return json.dumps(Recipe.model_json_schema(), indent=2) + "\n"
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads ``1e-6`` as text and a key given twice in silence; this loader does neither."""
-
-
-def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
-    return float(str(loader.construct_scalar(node)))
-
-
-def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[str] = set()
-    for key, _ in node.value:
-        if key.value in seen:
-            raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is given twice", problem_mark=key.start_mark)
-        seen.add(key.value)
-    loader.flatten_mapping(node)
-    return dict(loader.construct_pairs(node, deep=True))
-
-
-_Loader.add_implicit_resolver(
-    "!exponent",
-    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
-_Loader.add_constructor("!exponent", _float)
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
 def _apply(data: dict[str, Any], override: str) -> None:
     """Set one dotted key; list items are named by index (``tasks.0.weight=2``)."""
     key, separator, raw = override.partition("=")
@@ -112,14 +91,14 @@ def _apply(data: dict[str, Any], override: str) -> None:
     if not separator or not all(path):
         raise InputError(f"--set {override}: expected key=value, for example --set grpo.steps=20")
     try:
-        value = yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader subclass
-    except yaml.YAMLError:
-        raise InputError(f"--set {override}: the value is not valid YAML") from None
+        value = load_yaml(raw)
+    except DocumentError as error:
+        raise InputError(f"--set {override[:80]}: the value is {error}") from None
     node: Any = data
     for depth, part in enumerate(path):
         last = depth == len(path) - 1
         if isinstance(node, list):
-            if not part.isdigit() or int(part) >= len(node):
+            if not (part.isascii() and part.isdigit() and len(part) < 10) or int(part) >= len(node):
                 where = ".".join(path[:depth])
                 raise InputError(f"--set {override}: {where} is a list of {len(node)}; name an item by its index")
             index: Any = int(part)
@@ -136,7 +115,8 @@ def _apply(data: dict[str, Any], override: str) -> None:
 
 
 def _explain(error: ErrorDetails, source: str) -> str:
-    *above, last = _walk(error["loc"]) or [("(top level)", frozenset())]
+    location = error["loc"] + ((error["ctx"]["key"],) if error["type"] == TRUTH else ())
+    *above, last = _walk(location) or [("(top level)", frozenset())]
     parts = [part for part, _ in (*above, last)]
     key = ".".join(parts)
     if error["type"] == "extra_forbidden":
@@ -148,8 +128,16 @@ def _explain(error: ErrorDetails, source: str) -> str:
         return f"{source}: {key}: missing"
     message = error["msg"].removeprefix("Value error, ")
     value = error["input"]
-    shown = f" (got {value!r})" if isinstance(value, str | int | float | bool | None) else ""
+    if error["type"] == TRUTH:
+        return f"{source}: {key}: {error['msg']}"
+    shown = f" (got {_cut(value)})" if isinstance(value, str | int | float | bool | None) else ""
     return f"{source}: {key}: {message}{shown}"
+
+
+def _cut(value: Any) -> str:
+    """A value as it stands in a message: not longer than a line of a terminal."""
+    whole = "a number of many digits" if isinstance(value, int) and abs(value) > 10**30 else repr(value)
+    return whole if len(whole) <= 80 else f"{whole[:77]}..."
 
 
 def _walk(location: Iterable[int | str]) -> list[tuple[str, frozenset[type[BaseModel]]]]:

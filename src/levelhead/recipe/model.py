@@ -13,7 +13,7 @@ from levelhead.recipe.base import Section
 class Lora(Section):
     """Low-rank adapters (Hu et al. 2021) through PEFT; the base weights stay frozen and serve as the reference."""
 
-    r: int = Field(8, ge=1)
+    r: int = Field(8, ge=1, le=65_536)
     """Rank of the update."""
     alpha: int = Field(16, gt=0)
     """Scale; the update is multiplied by ``alpha / r``."""
@@ -31,19 +31,19 @@ class Lora(Section):
 class TinyModel(Section):
     """Shape of ``preset: tiny``, a Qwen2 architecture trained from scratch."""
 
-    hidden_size: int = Field(192, ge=8)
+    hidden_size: int = Field(192, ge=8, le=65_536)
     """Width of the residual stream."""
-    layers: int = Field(4, ge=1)
+    layers: int = Field(4, ge=1, le=1024)
     """Transformer blocks."""
-    heads: int = Field(6, ge=1)
+    heads: int = Field(6, ge=1, le=4096)
     """Attention heads."""
-    kv_heads: int = Field(2, ge=1)
+    kv_heads: int = Field(2, ge=1, le=4096)
     """Key/value heads (grouped-query attention)."""
-    intermediate_size: int = Field(512, ge=8)
+    intermediate_size: int = Field(512, ge=8, le=1_048_576)
     """Width of the gated feed-forward block."""
-    vocab_size: int = Field(2048, ge=300)
+    vocab_size: int = Field(2048, ge=300, le=4_194_304)
     """Upper bound on the byte-level BPE vocabulary trained on the tasks' own text."""
-    context: int = Field(1024, ge=32)
+    context: int = Field(1024, ge=32, le=10_000_000)
     """Longest sequence in tokens."""
 
     @model_validator(mode="after")

@@ -20,19 +20,19 @@ class Loss(Section):
         "ppo_clip"
     )
     """Surrogate (see docs/objective.md)."""
-    clip_low: float | None = Field(None, ge=0)
+    clip_low: float | None = Field(None, ge=0, le=1e6)
     """The ratio is clipped below ``1 - clip_low``; the method's own default unless given (0.2 for ``ppo_clip``)."""
-    clip_high: float | None = Field(None, ge=0)
+    clip_high: float | None = Field(None, ge=0, le=1e6)
     """The ratio is clipped above ``1 + clip_high``; the method's own default unless given (0.2 for ``ppo_clip``)."""
-    dual_clip: float | None = Field(None, gt=1)
+    dual_clip: float | None = Field(None, gt=1, le=1e6)
     """Bound on the ratio where the advantage is negative (Ye et al. 2020)."""
     aggregation: Literal["token_mean", "sequence_mean", "fixed_length"] = "token_mean"
     """Mean over all tokens (DAPO), over sequences of token means (GRPO), or over a fixed length (Dr. GRPO)."""
     fixed_length: int | None = Field(None, ge=1)
     """Length of ``aggregation: fixed_length``; ``sampling.max_new_tokens`` unless given."""
-    tau_pos: float = Field(1.0, gt=0)
+    tau_pos: float = Field(1.0, gt=0, le=1e3)
     """SAPO's temperature where the advantage is positive."""
-    tau_neg: float = Field(1.05, gt=0)
+    tau_neg: float = Field(1.05, gt=0, le=1e3)
     """SAPO's temperature elsewhere."""
     cov_fraction: float = Field(2e-4, gt=0, le=1)
     """Share of the tokens that Clip-Cov detaches and KL-Cov penalises."""
@@ -40,7 +40,7 @@ class Loss(Section):
     """Clip-Cov draws among tokens whose covariance is above this."""
     cov_high: float = 5.0
     """Clip-Cov draws among tokens whose covariance is below this."""
-    cov_kl: float = Field(1.0, ge=0)
+    cov_kl: float = Field(1.0, ge=0, le=1e3)
     """KL-Cov's coefficient."""
     top_entropy: float | None = Field(None, gt=0, le=1)
     """Learn only from this share of the tokens, those of highest entropy (Wang et al. 2025, "80/20": 0.2)."""
@@ -70,7 +70,7 @@ class Loss(Section):
 class Kl(Section):
     """The leash to the reference policy."""
 
-    coef: float = Field(0.0, ge=0)
+    coef: float = Field(0.0, ge=0, le=1e3)
     """Coefficient for tasks that set none of their own; 0 everywhere means that no reference is kept."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of the KL (Schulman 2020)."""
@@ -111,7 +111,7 @@ class Kl(Section):
 class Entropy(Section):
     """The entropy bonus."""
 
-    coef: float = Field(0.0, ge=0)
+    coef: float = Field(0.0, ge=0, le=1e3)
     """Coefficient of the mean token entropy, which is maximised."""
     controller: EntropyController = KeepCoef()
     """How the coefficient moves while training."""

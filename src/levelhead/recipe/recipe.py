@@ -17,11 +17,11 @@ from levelhead.recipe.training import Checkpoint, Evaluation, Grpo, Logging, Sft
 class Recipe(Section):
     """What the user asked for: one YAML file, or the same in Python."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run, and of its folder under ``runs/``."""
-    seed: int = Field(0, ge=0)
+    name: str = Field("run", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=128)
+    """Name of the run, and of its folder under ``runs/``: letters, digits, ``.``, ``_`` and ``-``, no dot in front."""
+    seed: int = Field(0, ge=0, lt=2**63)
     """Every random draw of the run comes from it."""
-    threads: int = Field(0, ge=0)
+    threads: int = Field(0, ge=0, le=1024)
     """CPU threads; 0 leaves the choice to torch."""
     check: bool = True
     """Run the preflight before the first step; a check that fails keeps the run from starting."""

@@ -13,7 +13,7 @@ from levelhead.recipe.base import Section
 class Sampling(Section):
     """Controls of one sampler call."""
 
-    temperature: float = Field(1.0, ge=0)
+    temperature: float = Field(1.0, ge=0, le=100)
     """Logits are divided by it; 0 is greedy."""
     top_k: int = Field(0, ge=0)
     """Keep the k most likely tokens; 0 keeps all."""
@@ -21,7 +21,7 @@ class Sampling(Section):
     """Keep the smallest set of tokens whose probability reaches p."""
     min_p: float = Field(0.0, ge=0, le=1)
     """Keep tokens at least this fraction as likely as the likeliest."""
-    max_new_tokens: int = Field(64, ge=1)
+    max_new_tokens: int = Field(64, ge=1, le=10_000_000)
     """Completion budget, the stop token included."""
     min_new_tokens: int = Field(0, ge=0)
     """Stop tokens are suppressed until the completion holds this many tokens."""
@@ -29,12 +29,12 @@ class Sampling(Section):
     """Subtracted from the logit of every token that the completion holds; the prompt does not count."""
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     """Subtracted from a token's logit once for each time that the completion holds it; the prompt does not count."""
-    repetition_penalty: float = Field(1.0, gt=0)
+    repetition_penalty: float = Field(1.0, ge=0.01, le=100)
     """Logits of tokens that the completion holds are divided by it where positive and multiplied where negative
     (Keskar et al. 2019); 1 is none, and the prompt does not count."""
     no_repeat_ngram: int = Field(0, ge=0)
     """No run of this many tokens occurs twice in a completion; 0 allows all."""
-    rows_at_once: int = Field(256, ge=1)
+    rows_at_once: int = Field(256, ge=1, le=1_048_576)
     """Completions drawn at once.  The rest waits until all of them have ended: where a batch has many more, and answers
     differ much in length, a larger number is faster, and takes memory in proportion.  What is drawn does not change."""
 
@@ -53,7 +53,7 @@ class TrainSampling(Sampling):
 
     temperature_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Path of the temperature from ``temperature`` at the first step to ``temperature_final`` at the last."""
-    temperature_final: float | None = Field(None, gt=0)
+    temperature_final: float | None = Field(None, gt=0, le=100)
     """Temperature of the last step, for a linear or cosine schedule."""
 
     @model_validator(mode="after")
@@ -86,5 +86,5 @@ class TrainSampling(Sampling):
 class EvalSampling(Sampling):
     """Controls while evaluating: greedy unless said otherwise."""
 
-    temperature: float = Field(0.0, ge=0)
+    temperature: float = Field(0.0, ge=0, le=100)
     """Logits are divided by it; 0 is greedy."""

@@ -16,9 +16,9 @@ class ZScore(Section):
     """Weight of the past at every batch."""
     tail: float = Field(0.01, ge=0, lt=0.5)
     """Share of a batch's rewards pulled in on either side before they enter the statistics."""
-    limit: float | None = Field(5.0, gt=0)
+    limit: float | None = Field(5.0, gt=0, le=1e6)
     """Bound on the absolute result."""
-    eps: float = Field(1e-4, ge=0)
+    eps: float = Field(1e-4, ge=0, le=1e3)
     """Added to the standard deviation."""
 
 
@@ -31,7 +31,7 @@ class Overlong(Section):
     """Tokens at which the whole penalty is reached; the completion budget unless given."""
     cache: int = Field(ge=0)
     """Tokens over which it grows."""
-    coef: float = Field(1.0, gt=0)
+    coef: float = Field(1.0, gt=0, le=1e6)
     """Size of the whole penalty."""
 
 
@@ -40,7 +40,7 @@ class PerToken(Section):
 
     kind: Literal["per_token"]
     """``per_token``."""
-    coef: float = Field(gt=0)
+    coef: float = Field(gt=0, le=1e6)
     """Penalty of a completion of ``max_length`` tokens."""
     max_length: int | None = Field(None, ge=1)
     """Tokens that cost ``coef``; the completion budget unless given."""
@@ -51,7 +51,7 @@ class GroupRelative(Section):
 
     kind: Literal["group_relative"]
     """``group_relative``."""
-    coef: float = Field(1.0, gt=0)
+    coef: float = Field(1.0, gt=0, le=1e6)
     """Weight of the length reward."""
     threshold: float = 0.5
     """A reward above it is solved."""
@@ -67,7 +67,7 @@ class Shaping(Section):
     """Added to the reward."""
     zscore: ZScore | None = None
     """Running normalisation."""
-    scale: float = Field(1.0, gt=0)
+    scale: float = Field(1.0, gt=0, le=1e6)
     """Factor."""
     clip: tuple[float, float] | None = None
     """Lowest and highest reward."""

@@ -23,11 +23,11 @@ from levelhead.recipe.workflow import (
 class TaskSection(Section):
     """What every task has."""
 
-    name: str | None = None
-    """Name in metrics and reports; the kind unless given.  Two tasks of one kind need two names."""
-    weight: float = Field(1.0, gt=0)
+    name: str | None = Field(None, min_length=1, max_length=80)
+    """Name in metrics and reports, without slashes; the kind unless given.  Two tasks of one kind need two names."""
+    weight: float = Field(1.0, ge=1e-6, le=1e6)
     """Share of the prompts of a batch, relative to the other tasks."""
-    kl: float | None = Field(None, ge=0)
+    kl: float | None = Field(None, ge=0, le=1e3)
     """KL coefficient of this task; ``grpo.kl.coef`` unless given."""
     kl_controller: KlController | None = None
     """How this task's KL coefficient moves, with its own band or target; ``grpo.kl.controller`` unless given."""
@@ -39,6 +39,14 @@ class TaskSection(Section):
     """Share of the items kept for evaluation; split by item, so that variants of one item stay together."""
     limit: int | None = Field(None, ge=1)
     """Use at most this many items."""
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_plain(cls, value: str | None) -> str | None:
+        """Names are parts of metric names, which slashes divide, and stand in headings."""
+        if value is not None and ("/" in value or "\\" in value or not value.isprintable() or not value.strip(" .")):
+            raise ValueError("a name is printable text without slashes, and not dots alone")
+        return value
 
 
 class Fairness(TaskSection):
@@ -63,7 +71,7 @@ class Faithfulness(TaskSection):
     """``faithfulness``."""
     path: str | list[str] | None = None
     """HaluEval JSON-lines file, files, or folder of ``*.json``; a built-in generator unless given."""
-    items: int = Field(2000, ge=10)
+    items: int = Field(2000, ge=10, le=10_000_000)
     """Items that the built-in generator makes."""
     unanswerable: float = Field(0.2, ge=0, le=0.9)
     """Share of the questions whose supporting sentences are withheld, so that abstaining is right; 0 withholds none."""
@@ -80,7 +88,7 @@ class Math(TaskSection):
     """``math``."""
     path: str | list[str] | None = None
     """GSM8K JSONL (``question``, ``answer`` ending in ``#### N``); a built-in generator unless given."""
-    items: int = Field(2000, ge=10)
+    items: int = Field(2000, ge=10, le=10_000_000)
     """Items that the built-in generator makes."""
 
 
@@ -131,7 +139,7 @@ class Primer(TaskSection):
 
     kind: Literal["primer"]
     """``primer``."""
-    items: int = Field(20000, ge=10)
+    items: int = Field(20000, ge=10, le=10_000_000)
     """Texts that the built-in generator makes, with one to six questions each."""
     lessons: list[Lesson] = Field(default_factory=lambda: [Lesson()], min_length=1)
     """Training takes these in turn; held-out texts are of the last one."""
@@ -181,7 +189,7 @@ class EnvironmentSection(TaskSection):
 
     tasks: list[str] | dict[str, float] = Field(min_length=1)
     """The environment's own tasks, by weight or all alike."""
-    items: int = Field(1000, ge=2)
+    items: int = Field(1000, ge=2, le=10_000_000)
     """Seeds a task, both splits together; a seed fixes what an episode is about."""
     observation_chars: int = Field(1500, ge=100)
     """Longest page text that the policy sees; the rest is cut, with a mark."""
@@ -216,9 +224,9 @@ class Browser(EnvironmentSection):
     """Step limits of single pages; they win over ``step_limit``."""
     partial_credit: float = Field(0.0, ge=0, le=1)
     """Weight of the page's graded reward in the total: ``(1 - w) * success + w * partial``."""
-    pages: int = Field(16, ge=1)
+    pages: int = Field(16, ge=1, le=1024)
     """Episodes that may be live at once, each in a browser page of its own."""
-    spare_pages: int = Field(8, ge=0)
+    spare_pages: int = Field(8, ge=0, le=1024)
     """Further pages kept open between episodes, so that a change of task need not load one."""
     action_timeout: float = Field(10.0, gt=0)
     """Seconds after which a page that does not answer is given up."""
@@ -245,7 +253,7 @@ class OpenEnv(EnvironmentSection):
     """Most actions an episode may take."""
     success_above: float = 0.0
     """An episode whose rewards add up to more than this is a success."""
-    sessions: int = Field(8, ge=1)
+    sessions: int = Field(8, ge=1, le=4096)
     """Episodes that may be live at once, each on a connection of its own; no more than the server allows."""
     timeout: float = Field(60.0, gt=0)
     """Seconds after which a server that does not answer is given up."""
@@ -262,7 +270,7 @@ class BrowserGym(EnvironmentSection):
     """Modules that register the names when imported (``browsergym.miniwob``); taken from the names unless given."""
     step_limit: int = Field(10, ge=1)
     """Most actions an episode may take."""
-    sessions: int = Field(1, ge=1)
+    sessions: int = Field(1, ge=1, le=4096)
     """Episodes that may be live at once; they share a thread."""
 
 
@@ -274,7 +282,7 @@ class Workflow(TaskSection):
     path: str | list[str] | None = None
     """GSM8K files, or JSONL with ``question``, ``answer``, ``domain`` (``math|code|qa``) and ``entry_point``; a
     built-in generator in all three domains unless given."""
-    items: int = Field(3000, ge=30)
+    items: int = Field(3000, ge=30, le=10_000_000)
     """Problems that the built-in generator makes."""
     domains: dict[Literal["math", "code", "qa"], float] | None = None
     """Ratios in which an epoch draws from the domains; every problem once unless given."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,9 @@ from levelhead.recipe.curriculum import ByWeight, Curriculum
 from levelhead.recipe.objective import Advantage, Audit, Entropy, Kl, Loss, Merge
 from levelhead.recipe.sampling import EvalSampling, TrainSampling
 
+Decay = Annotated[float, Field(ge=0, lt=1)]
+"""How much of a moment is kept at every step."""
+
 
 class Optimizer(Section):
     """AdamW or Muon, and the schedule."""
@@ -18,13 +21,13 @@ class Optimizer(Section):
     kind: Literal["adamw", "muon"] = "adamw"
     """``muon`` (Jordan et al. 2024) steps weight matrices along their orthogonalised momentum, scaled to the size of an
     AdamW step, and all else by AdamW; for ``sft`` alone."""
-    learning_rate: float = Field(1e-6, gt=0)
+    learning_rate: float = Field(1e-6, gt=0, le=1)
     """Peak learning rate."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     """Decay of the first and second moment."""
-    eps: float = Field(1e-8, gt=0)
+    eps: float = Field(1e-8, gt=0, le=1)
     """Added to the root of the second moment."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, le=10)
     """Decoupled weight decay."""
     warmup_steps: int = Field(0, ge=0)
     """Steps over which the learning rate rises from 0."""
@@ -41,7 +44,7 @@ class Sft(Section):
 
     steps: int = Field(200, ge=1)
     """Optimizer steps."""
-    batch_size: int = Field(32, ge=1)
+    batch_size: int = Field(32, ge=1, le=1_048_576)
     """Demonstrations a step."""
     optimizer: Optimizer = Optimizer(learning_rate=1e-3, warmup_steps=10)
     """The optimizer of this stage."""
@@ -54,17 +57,17 @@ class Grpo(Section):
 
     steps: int = Field(100, ge=1)
     """Rollout batches."""
-    batch_size: int = Field(64, ge=2)
+    batch_size: int = Field(64, ge=2, le=1_048_576)
     """Rollouts a batch; a multiple of ``group_size``."""
-    group_size: int = Field(8, ge=2)
+    group_size: int = Field(8, ge=2, le=65_536)
     """K, rollouts of one prompt."""
-    updates_per_batch: int = Field(1, ge=1)
+    updates_per_batch: int = Field(1, ge=1, le=65_536)
     """Optimizer steps a rollout batch: the groups are dealt into this many mini-batches."""
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1, le=1000)
     """Passes over a rollout batch."""
     curriculum: Curriculum = ByWeight(kind="weights")
     """Which problems are drawn: ``weights`` (tasks by ``tasks[].weight``) or ``learnability``."""
-    dynamic_sampling: int = Field(0, ge=0)
+    dynamic_sampling: int = Field(0, ge=0, le=1000)
     """Most times in a step that groups without contrast are drawn again, from further prompts (DAPO); 0 never."""
     ahead: int = Field(0, ge=0, le=1, alias="async")
     """Batches drawn ahead: with 1, the next batch is drawn by the weights before a step while that step trains."""
@@ -143,7 +146,7 @@ class Evaluation(Section):
     """Held-out items a task while training."""
     final_items: int = Field(256, ge=1)
     """Held-out items a task between stages, for the summary."""
-    batch_size: int = Field(64, ge=1)
+    batch_size: int = Field(64, ge=1, le=1_048_576)
     """Prompts sampled at once."""
     constant: bool = True
     """Also say what the best constant answer scores; switch it off where a call of a reward costs money."""

@@ -15,7 +15,7 @@ class SimulatedExecutor(Section):
 
     kind: Literal["simulated"]
     """``simulated``."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     """Every simulated outcome is drawn from it, the problem, the workflow and the sample."""
 
 
@@ -24,7 +24,7 @@ class EndpointExecutor(Endpoint):
 
     kind: Literal["endpoint"]
     """``endpoint``."""
-    temperature: float = Field(0.7, ge=0)
+    temperature: float = Field(0.7, ge=0, le=100)
     """Sampling temperature of the operators; MdEnsemble and Review ask at 0."""
 
 

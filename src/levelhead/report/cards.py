@@ -217,7 +217,7 @@ def _ladder(stages: list[Stage]) -> str:
         rungs.append(("best constant answer", constant, "warn", "point diamond"))
     low = min(score.value - 2 * (score.se or 0.0) for _, score, _, _ in rungs)
     high = max(score.value + 2 * (score.se or 0.0) for _, score, _, _ in rungs)
-    margin = 0.06 * (high - low) or 0.5
+    margin = max(0.06 * (high - low), 1e-9 * max(abs(low), abs(high))) or 0.5
     low, high = low - margin, high + margin
 
     def at(value: float) -> str:

@@ -7,12 +7,16 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from levelhead.documents import dump_json
 from levelhead.report.series import number
+from levelhead.terminal import safe
 
 
 def esc(value: object) -> str:
     """Escape text for use as content or attribute; control characters become visible."""
-    text = "".join(_visible(c) for c in str(value))
+    text = str(value)
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(_visible(c) for c in text)
     return html.escape(text, quote=True)
 
 
@@ -47,7 +51,7 @@ def show(value: Any) -> str:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, float):
         return figure(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else dump_json(value)
 
 
 def figure(value: Any, digits: int = 4) -> str:
@@ -80,4 +84,5 @@ def _visible(char: str) -> str:
     code = ord(char)
     if (code < 32 and char not in "\n\t") or code == 127:
         return chr(0x2400 + code) if code < 32 else "\u2421"
-    return "\ufffd" if 0xD800 <= code < 0xE000 else char
+    # C1 controls, halves of surrogate pairs, and marks that turn the direction of writing.
+    return "\ufffd" if char != safe(char) else char

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from levelhead.errors import InputError
 from levelhead.report import answers, cards, kinds, notes, samples, strata, workflows
@@ -19,6 +20,13 @@ from levelhead.report.style import STYLE
 
 FILE_NAME = "report.html"
 """Name of the page in the run's folder."""
+
+Section = tuple[str, list[Chart]]
+"""Markup of a section, and the figures that stand in it."""
+
+Charts = Callable[[Run], list[Chart]]
+
+Part = TypeVar("Part")
 
 MOST_MARKS = 12
 """Guard actions marked on the charts; more than that would hide the curves."""
@@ -38,62 +46,114 @@ def write(run_dir: Path) -> Path:
     """
     page = render(read_run(run_dir))
     target = run_dir / FILE_NAME
-    partial = target.with_suffix(".html.part")
+    draft = target.with_suffix(".html.part")
     try:
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(target)
+        draft.write_text(page, encoding="utf-8", errors="replace")
+        draft.replace(target)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise InputError(f"{target}: cannot be written ({error.strerror or error})") from error
     return target
 
 
 def render(run: Run) -> str:
-    """Return the page of a run as one HTML document."""
+    """Return the page of a run as one HTML document.
+
+    A section that a damaged folder makes impossible is left out, and :attr:`Run.notes` say which.
+    """
     charts: list[Chart] = []
     sections: list[tuple[str, str]] = []
-
-    def add(title: str, *markup: str) -> None:
-        body = "".join(markup)
+    nothing: Section = ("", [])
+    for title, build in _sections(_or(run, "the marks of events", [], lambda: _marks(run))).items():
+        body, drawn = _or(run, f"the section {title!r}", nothing, partial(_checked, run, build))
+        charts += drawn
         if body:
             sections.append((title, body))
-
-    marks = _marks(run)
-    own = cards.own_metrics(run)
-    by_stratum = strata.charts(run)
-    charts += by_stratum.values()
-    add("Strata and baseline", _strata(strata.tables(run), by_stratum))
-    for title, builders in PANELS.items():
-        drawn = _built(run, builders)
-        drawn = [chart.with_marks(marks) if chart.id not in ("held-out", "sft-loss") else chart for chart in drawn]
-        charts += drawn
-        above = {"Learning": _about_marks(marks), "Time": _time_shares(run)}.get(title, "")
-        add(title, above if drawn else "", _grid(drawn))
-        if title == "Learning":
-            charts += own
-            add("The tasks' own metrics", _grid(own))
-            drawn = [chart.with_marks(marks) for chart in answers.charts(run)]
-            charts += drawn
-            add("Answers and prompts", _grid(drawn))
-    drawn = [chart.with_marks(marks) for chart in kinds.charts(run)]
-    charts += drawn
-    add("Kinds of problem", kinds.table(run), _grid(drawn))
-    written = workflows.analysis_of(run)
-    if written is not None:
-        drawn = workflows.charts(written)
-        charts += drawn
-        add("Workflows", workflows.tables(written), _grid(drawn))
-    strip = event_strip(run)
-    charts += [strip] if strip else []
-    add("Before and after", samples.before_and_after(run))
-    add("While training", samples.while_training(run))
-    add("Events", _grid([strip]) if strip else "", notes.events(run))
-    add("Preflight", notes.checks(run))
-    add("First steps", first_steps(run))
-    add("More metrics", notes.further_metrics(run))
-    add("Recipe", notes.recipe(run))
-    add("Environment", notes.environment(run))
     return _document(run, sections, charts)
+
+
+def _or(run: Run, what: str, instead: Part, build: Callable[[], Part]) -> Part:
+    """Build a part of the page; where its files are damaged beyond what is foreseen, say so and go on without it."""
+    try:
+        return build()
+    except Exception as error:
+        run.notes.append(
+            f"{what} could not be drawn ({type(error).__name__}): the files that it is made of are damaged"
+        )
+        return instead
+
+
+def _checked(run: Run, build: Callable[[Run], Section]) -> Section:
+    """The section, if its figures can be written as data."""
+    section = build(run)
+    json_for_script([chart.figure() for chart in section[1]])
+    return section
+
+
+def _sections(marks: list[tuple[int, str]]) -> dict[str, Callable[[Run], Section]]:
+    """What the page holds, in order."""
+
+    def panel(title: str, above: Callable[[Run], str] = lambda _: "") -> Callable[[Run], Section]:
+        def build(run: Run) -> Section:
+            drawn = _built(run, PANELS[title])
+            drawn = [chart.with_marks(marks) if chart.id not in ("held-out", "sft-loss") else chart for chart in drawn]
+            return (above(run) if drawn else "") + _grid(drawn), drawn
+
+        return build
+
+    def grid(
+        draw: Callable[[Run], list[Chart]], above: Callable[[Run], str] = lambda _: ""
+    ) -> Callable[[Run], Section]:
+        def build(run: Run) -> Section:
+            drawn = draw(run)
+            return above(run) + _grid(drawn), drawn
+
+        return build
+
+    def words(write: Callable[[Run], str]) -> Callable[[Run], Section]:
+        return lambda run: (write(run), [])
+
+    def marked(draw: Charts) -> Charts:
+        return lambda run: [chart.with_marks(marks) for chart in draw(run)]
+
+    return {
+        "Strata and baseline": _by_stratum,
+        "Learning": panel("Learning", lambda _: _about_marks(marks)),
+        "The tasks' own metrics": grid(cards.own_metrics),
+        "Answers and prompts": grid(marked(answers.charts)),
+        "Policy": panel("Policy"),
+        "Updates": panel("Updates"),
+        "Time": panel("Time", _time_shares),
+        "Kinds of problem": grid(marked(kinds.charts), kinds.table),
+        "Workflows": _workflows,
+        "Before and after": words(samples.before_and_after),
+        "While training": words(samples.while_training),
+        "Events": _events,
+        "Preflight": words(notes.checks),
+        "First steps": words(first_steps),
+        "More metrics": words(notes.further_metrics),
+        "Recipe": words(notes.recipe),
+        "Environment": words(notes.environment),
+    }
+
+
+def _by_stratum(run: Run) -> Section:
+    drawn = strata.charts(run)
+    return _strata(strata.tables(run), drawn), list(drawn.values())
+
+
+def _workflows(run: Run) -> Section:
+    written = workflows.analysis_of(run)
+    if written is None:
+        return "", []
+    drawn = workflows.charts(written)
+    return workflows.tables(written) + _grid(drawn), drawn
+
+
+def _events(run: Run) -> Section:
+    strip = event_strip(run)
+    drawn = [strip] if strip else []
+    return _grid(drawn) + notes.events(run), drawn
 
 
 def _built(run: Run, builders: tuple[Callable[[Run], Chart | list[Chart] | None], ...]) -> list[Chart]:
@@ -107,6 +167,7 @@ def _built(run: Run, builders: tuple[Callable[[Run], Chart | list[Chart] | None]
 def _document(run: Run, sections: list[tuple[str, str]], charts: list[Chart]) -> str:
     links = "".join(tag("a", esc(title), href=f"#{_anchor(title)}") for title, _ in sections)
     body = "".join(tag("section", tag("h2", esc(title)), inner, id=_anchor(title)) for title, inner in sections)
+    header = _header(run)
     drawing = ""
     if charts:
         library = _plotly()
@@ -124,7 +185,7 @@ def _document(run: Run, sections: list[tuple[str, str]], charts: list[Chart]) ->
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
         "script-src 'unsafe-inline'; img-src data: blob:; font-src data:\">"
         f'<link rel="icon" href="data:,"><title>{esc(run.name)} \u00b7 Levelhead</title><style>{STYLE}</style></head>'
-        f"<body>{_header(run)}<nav><div>{links}</div></nav><main>{body}</main>"
+        f"<body>{header}<nav><div>{links}</div></nav><main>{body}</main>"
         f"<footer>{notes.missing(run)}<p>Written by Levelhead from the plain files in this folder.</p></footer>"
         f"{drawing}</body></html>\n"
     )
@@ -135,9 +196,9 @@ def _header(run: Run) -> str:
         "header",
         tag("h1", esc(run.name)),
         tag("p", esc(" \u00b7 ".join(_what(run))), cls="muted"),
-        tag("p", cards.headline(run), cls="lead"),
-        cards.facts(run),
-        cards.task_cards(run),
+        tag("p", _or(run, "the headline", "", lambda: cards.headline(run)), cls="lead"),
+        _or(run, "the strip of facts", "", lambda: cards.facts(run)),
+        _or(run, "the cards of the tasks", "", lambda: cards.task_cards(run)),
     )
 
 

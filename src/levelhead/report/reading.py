@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from levelhead.documents import DocumentError, load_json, read_lines, read_text
+from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
 from levelhead.recipe.history import RECIPE, History
 
@@ -24,6 +23,13 @@ EVAL_STAGES = ("start", "sft", "grpo")
 Row = dict[str, Any]
 
 _MOST_STEPS = 10**15
+_LONGEST_NAME = 200
+_LONGEST_LINE = 8 << 20
+_MOST = 64 << 20
+"""Characters of a file of lines that are read."""
+_MOST_TASKS = 64
+_MOST_SAMPLED = 256
+"""Files of sampled rollouts that are read, the first and the last ones."""
 
 
 @dataclass(slots=True)
@@ -63,17 +69,23 @@ class Run:
         """Task names in the recipe's order and the summary's; from the metrics where neither has any."""
         listed = self.recipe.get("tasks")
         entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-        names = [str(entry.get("name") or entry.get("kind")) for entry in entries] + list(self.summary_tasks)
+        names = [named(entry.get("name")) or named(entry.get("kind")) for entry in entries]
+        names = [name for name in names if name] + list(self.summary_tasks)
         if not names:
             keys = dict.fromkeys(key for row in self.metrics for key in row)
-            names = [key.split("/")[1] for key in keys if key.startswith(("reward/", "eval/"))]
-        return list(dict.fromkeys(names))
+            names = [key.split("/")[1][:_LONGEST_NAME] for key in keys if key.startswith(("reward/", "eval/"))]
+        return list(dict.fromkeys(names))[:_MOST_TASKS]
 
     @property
     def summary_tasks(self) -> dict[str, Row]:
         """Task name to its stages, as ``summary.json`` has them."""
         tasks = self.summary.get("tasks")
-        return {str(k): v for k, v in tasks.items() if isinstance(v, dict)} if isinstance(tasks, dict) else {}
+        known = (
+            {str(k)[:_LONGEST_NAME]: v for k, v in tasks.items() if isinstance(v, dict)}
+            if isinstance(tasks, dict)
+            else {}
+        )
+        return dict(list(known.items())[:_MOST_TASKS])
 
     def lines(self, stage: str) -> list[Row]:
         """Metric lines of one stage, in order of step."""
@@ -93,7 +105,7 @@ def read_run(folder: Path) -> Run:
     run = Run(folder.resolve().name)
     run.recipe_text = _text(folder / (History(folder).newest or RECIPE), run.notes) or ""
     run.recipe = _yaml(run.recipe_text, run.notes)
-    run.name = str(run.recipe.get("name") or run.name)
+    run.name = named(run.recipe.get("name")) or run.name
     run.environment = _mapping(folder / "environment.json", run.notes)
     run.summary = _mapping(folder / "summary.json", run.notes)
     run.metrics = _latest(_json_lines(folder / "metrics.jsonl", run.notes))
@@ -104,7 +116,11 @@ def read_run(folder: Path) -> Run:
     run.checks = [entry for entry in checks if isinstance(entry, dict)] if isinstance(checks, list) else []
     diagnostics = _json(folder / "diagnostics.json", run.notes, needed=False)
     run.diagnostics = [row for row in diagnostics if isinstance(row, dict)] if isinstance(diagnostics, list) else []
-    for file in sorted((folder / "rollouts").glob("*.jsonl.gz")):
+    files = sorted((folder / "rollouts").glob("*.jsonl.gz"))
+    if len(files) > _MOST_SAMPLED:
+        run.notes.append(f"of {len(files)} files of rollouts the first and the last {_MOST_SAMPLED // 2} were read")
+        files = files[: _MOST_SAMPLED // 2] + files[-_MOST_SAMPLED // 2 :]
+    for file in files:
         name = file.name.removesuffix(".jsonl.gz")
         rows = _json_lines(file, run.notes)
         if name.startswith("eval-"):
@@ -128,16 +144,25 @@ def _latest(rows: list[Row]) -> list[Row]:
     for row in rows:
         # An evaluation carries the step of the stage that it interrupts.
         trained = trained if row.get("stage") == "eval" else row.get("stage")
-        last[trained, row.get("stage"), step_of(row), row.get("eval_stage")] = row
+        last[str(trained), str(row.get("stage")), step_of(row), str(row.get("eval_stage"))] = row
     return list(last.values())
+
+
+def named(value: Any) -> str:
+    """A name from a file, for headings: a text or a number, of bounded length; empty for anything else."""
+    return (
+        str(value)[:_LONGEST_NAME] if isinstance(value, str) or (isinstance(value, int) and abs(value) < 10**18) else ""
+    )
 
 
 def _text(path: Path, notes: list[str], *, needed: bool = True) -> str | None:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_text(path)
     except FileNotFoundError:
         if needed:
             notes.append(f"{path.name} is missing")
+    except InputError as error:
+        notes.append(str(error).removeprefix(f"{path.parent}/"))
     except OSError as error:
         notes.append(f"{path.name} cannot be read ({error.strerror})")
     return None
@@ -145,11 +170,11 @@ def _text(path: Path, notes: list[str], *, needed: bool = True) -> str | None:
 
 def _yaml(text: str, notes: list[str]) -> Row:
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        notes.append("recipe.yaml is not valid YAML")
+        value = load_yaml(text)
+    except DocumentError as error:
+        notes.append(f"recipe.yaml is {error}")
         return {}
-    return value if isinstance(value, dict) else {}
+    return {str(key): inner for key, inner in value.items()} if isinstance(value, dict) else {}
 
 
 def _json(path: Path, notes: list[str], *, needed: bool = True) -> Any:
@@ -157,8 +182,8 @@ def _json(path: Path, notes: list[str], *, needed: bool = True) -> Any:
     if text is None:
         return None
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return load_json(text)
+    except DocumentError:
         notes.append(f"{path.name} is not valid JSON")
         return None
 
@@ -174,12 +199,12 @@ def _json_lines(path: Path, notes: list[str], *, needed: bool = True) -> list[Ro
     broken: list[int] = []
     number = 0
     try:
-        for number, line in enumerate(_lines(path), start=1):
+        for number, line in enumerate(read_lines(path, _LONGEST_LINE, _MOST), start=1):
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
+                value = load_json(line)
+            except DocumentError:
                 value = None
             if isinstance(value, dict):
                 rows.append(value)
@@ -190,6 +215,8 @@ def _json_lines(path: Path, notes: list[str], *, needed: bool = True) -> list[Ro
             notes.append(f"{path.name} is missing")
     except (EOFError, zlib.error, gzip.BadGzipFile):
         notes.append(f"{path.name} is cut off; what could be read is shown")
+    except InputError as error:
+        notes.append(str(error).removeprefix(f"{path.parent}/"))
     except OSError as error:
         notes.append(f"{path.name} cannot be read ({error.strerror})")
     if broken == [number]:
@@ -197,12 +224,3 @@ def _json_lines(path: Path, notes: list[str], *, needed: bool = True) -> list[Ro
     elif broken:
         notes.append(f"{path.name}: {len(broken)} unreadable lines were left out (first: line {broken[0]})")
     return rows
-
-
-def _lines(path: Path) -> Iterator[str]:
-    if path.suffix == ".gz":
-        with gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
-            yield from file
-    else:
-        with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-            yield from file

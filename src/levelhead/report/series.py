@@ -13,6 +13,9 @@ from levelhead.report.reading import step_of
 MOST_POINTS = 1500
 """Points of a curve beyond which it is thinned."""
 
+LARGEST = 1e60
+"""A number beyond it counts as infinite: sums and squares of it would be, and single precision ends at 3.4e38."""
+
 NOT_FINITE = ("nan", "inf", "-inf")
 """How a run writes a number that strict JSON has no way to write."""
 
@@ -62,9 +65,9 @@ def names_under(rows: Iterable[Mapping[str, Any]], prefix: str, suffix: str = ""
 
 
 def number(value: Any) -> float | None:
-    """Return a finite float, or ``None`` for anything else."""
+    """Return a finite float, or ``None`` for anything else; see :data:`LARGEST`."""
     try:
-        return float(value) if _is_number(value) and math.isfinite(value) else None
+        return float(value) if _is_number(value) and abs(value) <= LARGEST else None
     except OverflowError:  # a whole number beyond floating point
         return None
 

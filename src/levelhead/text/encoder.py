@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
 from levelhead.text.rendered import Rendered
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class Encoder:
@@ -38,6 +42,7 @@ class Encoder:
         edges: list[tuple[int, int]] = []
         for start, piece in rendered.pieces():
             lead, dropped = self._lead(piece) if start else ("", 0)
+            _refuse_halves(piece)
             encoded = self._tokenizer(lead + piece, add_special_tokens=False, return_offsets_mapping=True)
             origin = start - len(lead)
             ids += encoded["input_ids"][dropped:]
@@ -45,6 +50,7 @@ class Encoder:
         return ids, edges
 
     def _ids(self, text: str) -> list[int]:
+        _refuse_halves(text)
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _lead(self, text: str) -> tuple[str, int]:
@@ -56,3 +62,14 @@ class Encoder:
         line_break = self._ids("\n")
         count = len(line_break)
         return ("\n", count) if self._ids("\n" + text)[:count] == line_break else ("", 0)
+
+
+def _refuse_halves(text: str) -> None:
+    """Refuse half of a surrogate pair: JSON can spell it, and no tokenizer can encode it."""
+    half = None if text.isascii() else _HALF.search(text)
+    if half is not None:
+        before = text[max(0, half.start() - 40) : half.start()]
+        raise InputError(
+            f"a text holds half of a surrogate pair (\\u{ord(half.group()):04x}) behind {before!r}, which no tokenizer "
+            "can encode; repair the data"
+        )

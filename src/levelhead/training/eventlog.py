@@ -11,6 +11,7 @@ from rich.text import Text
 
 from levelhead.errors import RewardError
 from levelhead.records import Event
+from levelhead.terminal.console import SafeConsole
 from levelhead.training.checkpoint import State
 from levelhead.training.rundir import RunDir
 from levelhead.watch.notice import LOUD, advice, notice, printable
@@ -38,7 +39,7 @@ class EventLog:
     """
 
     def __init__(self, folder: RunDir, *, loud: bool = True, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True)
+        self.console = console or SafeConsole(stderr=True)
         self._folder, self._loud = folder, loud
         self._seen: Counter[tuple[str, str]] = Counter()
 

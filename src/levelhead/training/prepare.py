@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import platform
@@ -17,6 +18,7 @@ from levelhead.errors import InputError
 from levelhead.policy.load import load_checkpoint, load_policy
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
+from levelhead.recipe.model import Model
 from levelhead.recipe.tasks import TaskSection
 from levelhead.recipe.training import Grpo
 from levelhead.records import Prompt
@@ -59,6 +61,25 @@ def make_tasks(recipe: Recipe, given: Mapping[str, Task] | None = None) -> dict[
     return {name_of(s): (given or {}).get(name_of(s)) or make_task(s) for s in recipe.tasks}
 
 
+def check_attention(section: Model) -> None:
+    """Check that the attention that a recipe asks for can be had here, before anything is loaded.
+
+    Raises:
+        InputError: It asks for flash attention, whose package is not installed or whose device is not there.
+    """
+    if section.attention != "flash_attention_2":
+        return
+    if importlib.util.find_spec("flash_attn") is None:
+        raise InputError(
+            "model.attention: flash_attention_2 needs the package flash_attn, which is not installed; "
+            "pip install flash-attn, or set model.attention to sdpa"
+        )
+    if section.device == "cpu" or not torch.cuda.is_available():
+        raise InputError(
+            "model.attention: flash_attention_2 needs a CUDA device, and there is none; set model.attention to sdpa"
+        )
+
+
 def name_of(section: TaskSection) -> str:
     """Name of a task in metrics and reports."""
     return section.name or str(getattr(section, "kind", "task"))
@@ -82,11 +103,12 @@ def prepare(
         weights: Without, the model is built without weights: a dry run.
 
     Raises:
-        InputError: Data, model or checkpoint are missing or do not fit.
+        InputError: Data, model, checkpoint or a package are missing or do not fit.
     """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     check_sinks(recipe)
+    check_attention(recipe.model)
     check_objective(recipe)
     made = make_tasks(recipe, tasks)
     balanced_tasks(recipe.tasks, made)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from levelhead.documents import dump_json
 from levelhead.errors import InputError
 from levelhead.records import Event, Group, StepRecord
 
@@ -51,8 +52,8 @@ class RunDir:
         draft.replace(target)
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write a JSON document whole or not at all."""
-        self.write(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        """Write a strict JSON document whole or not at all; a number that is not finite becomes text."""
+        self.write(name, dump_json(value, indent=2) + "\n")
 
     def read_json(self, name: str) -> Any:
         """Read a JSON document; ``None`` where there is none."""
@@ -61,7 +62,7 @@ class RunDir:
 
     def append(self, name: str, records: Iterable[StepRecord | Event]) -> None:
         """Append lines and flush them to the disk."""
-        lines = [json.dumps(_finite(record.to_json()), ensure_ascii=False) + "\n" for record in records]
+        lines = [dump_json(record.to_json()) + "\n" for record in records]
         if lines:
             with (self.path / name).open("a", encoding="utf-8") as file:
                 file.writelines(lines)
@@ -93,7 +94,7 @@ class RunDir:
         """Write a sample of rollouts as gzipped JSON lines; ``advantages`` may hold one list a group."""
         advantages = extra.get("advantages")
         lines = [
-            json.dumps(_rollout(group, i, j, stage, step, advantages), ensure_ascii=False, default=str)
+            dump_json(_rollout(group, i, j, stage, step, advantages))
             for i, group in enumerate(groups)
             for j in range(len(group.rollouts))
         ]
@@ -144,11 +145,6 @@ def _rollout(group: Group, i: int, j: int, stage: str, step: int, advantages: An
     if score is not None and score.info:
         row["info"] = dict(score.info)
     return row
-
-
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Strict JSON has no NaN: a number that is not finite is written as text, so that it is seen and not lost."""
-    return {k: str(v) if isinstance(v, float) and v - v != 0 else v for k, v in values.items()}
 
 
 def _size(path: Path) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe, plain
 from levelhead.records import StepRecord
+from levelhead.terminal import say
+from levelhead.terminal.console import SafeConsole
 
 QUIET_EVERY = 25
 """Where the output is no terminal, a line is printed every so many steps."""
@@ -79,7 +80,7 @@ class ProgressSink:
 
     def __init__(self, stage: str, done: int, total: int, console: Console | None = None) -> None:
         self._stage, self._total = stage, total
-        console = console or Console(stderr=True)
+        console = console or SafeConsole(stderr=True)
         self._bar: Progress | None = None
         if console.is_terminal:
             columns = (TextColumn("{task.description:>4}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())
@@ -94,7 +95,7 @@ class ProgressSink:
         if self._bar is not None:
             self._bar.update(self._task, completed=record.step, note=_note(record))
         elif record.step % QUIET_EVERY == 0 or record.step in (1, self._total):
-            print(f"{self._stage} {record.step}/{self._total}  {_note(record)}", file=sys.stderr, flush=True)
+            say(f"{self._stage} {record.step}/{self._total}  {_note(record)}", error=True)
 
     def close(self) -> None:
         """Stop the bar."""

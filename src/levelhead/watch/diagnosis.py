@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,7 +108,7 @@ def too_fast(suspicions: Iterable[Suspicion], view: View) -> list[Suspicion]:
         at_once = max(onsets) - min(onsets) <= max(3.0, 0.03 * span)
         case.add((0.4 if at_once else 0.9) * min(weight, 3.0), "several-instabilities", count=len(shaky))
     if shaky and peak:
-        case.add(1.8 * stats.ramp(math.log10(peak), -5, -3.7), "rate-high", rate=peak)
+        case.add(1.8 * stats.ramp(stats.log10(peak), -5, -3.7), "rate-high", rate=peak)
     n = len(gradient)
     if shaky and n >= 4:
         early = stats.median(gradient.values[: max(2, n // 5)])

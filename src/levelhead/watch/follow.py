@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from levelhead.documents import require_regular
 from levelhead.errors import InputError
 from levelhead.watch.diagnosis import Diagnosis, diagnose
 from levelhead.watch.doctor import Report
@@ -39,7 +40,7 @@ def follow(
         idle: Called after each look; ``False`` ends the following.
 
     Raises:
-        InputError: If the path is a folder without a log that can be followed.
+        InputError: If the path is a folder without a log that can be followed, or no regular file.
     """
     tail = _Tail(Path(path), given, keys)
     last: tuple[object, ...] | None = None
@@ -83,7 +84,10 @@ class _Tail:
                 if (self._path / name).is_file():
                     return self._path / name
             raise InputError(f"{self._path}: no {' or '.join(_FILES)} to follow; give the path of the log file itself")
-        return self._path if self._path.is_file() else None
+        if self._path.exists():
+            require_regular(self._path)  # a pipe or a device has no beginning to come back to
+            return self._path
+        return None
 
     def look(self) -> Diagnosis | None:
         """Read what is new; a diagnosis when there are rows or events that have not been judged."""

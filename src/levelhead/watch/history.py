@@ -13,6 +13,10 @@ DEFAULT_CAPACITY = 4096
 """Readings a column holds before neighbours are merged two by two."""
 
 
+LARGEST = 1e60
+"""A reading beyond it counts as infinite: its square nearly is, and single precision ends at 3.4e38."""
+
+
 @dataclass(slots=True)
 class NonFinite:
     """Readings of one signal that were NaN or infinite.
@@ -63,8 +67,8 @@ class Series:
         return len(self.values) + self.bad.count
 
     def append(self, step: float, value: float, capacity: int) -> None:
-        """Add a reading; non-finite ones are counted apart."""
-        if not math.isfinite(value):
+        """Add a reading; non-finite ones, and those beyond :data:`LARGEST`, are counted apart."""
+        if not abs(value) <= LARGEST:
             self._append_bad(step, value)
             return
         self.bad.trailing = 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from levelhead.terminal import safe
 from levelhead.watch.findings import CATALOGUE, Scaled
 
 LOUD = ("critical", "warning")
@@ -15,13 +15,8 @@ LOUD = ("critical", "warning")
 MOST_CHARACTERS = 400
 """Characters of a message that are shown; the whole of it is in ``events.jsonl``."""
 
-_SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clearing
-    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC: titles, links, clipboard
-    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\|\x9c)?"  # DCS, SOS, PM, APC
-    r"|\x1b[ -/]*[0-~]?"
-)
-_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_MOST_DIGITS = 10**100
+"""Whole numbers beyond it are not spelt out; Python refuses to, from 4300 digits on."""
 
 
 def printable(text: object, most: int = MOST_CHARACTERS) -> str:
@@ -29,7 +24,8 @@ def printable(text: object, most: int = MOST_CHARACTERS) -> str:
 
     Messages may quote what a policy, an endpoint or a data file wrote, and a terminal would obey it.
     """
-    line = " ".join(_CONTROL.sub("", _SEQUENCE.sub("", str(text))).split())
+    whole = "a number of many digits" if isinstance(text, int) and abs(text) > _MOST_DIGITS else str(text)
+    line = " ".join(safe(whole).split())
     return line if len(line) <= most else f"{line[: most - 3].rstrip()}..."
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from levelhead.watch import stats
 from levelhead.watch.catalogue.wording import clue, label
 from levelhead.watch.diagnosis import Finding
 from levelhead.watch.doctor import Report, number
@@ -139,7 +139,7 @@ def _curves(report: Report) -> Iterator[str]:
 def _svg(series: Series, marks: Sequence[tuple[float, str]]) -> str:
     log = _logarithmic(series.values)
     steps, values = _thinned(series)
-    heights = [math.log10(v) for v in values] if log else values
+    heights = [stats.log10(v) for v in values] if log else values
     low, high = min(heights), max(heights)
     span = (high - low) or 1.0
     first, last = series.steps[0], series.steps[-1]

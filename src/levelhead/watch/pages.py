@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from levelhead.terminal import say
 from levelhead.watch.findings import CATALOGUE, Entry, Remedy, Scaled
 
 INDEX = "README.md"
@@ -88,7 +89,7 @@ def main() -> None:
     """Write the pages into the folder given on the command line."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs/findings")
     for path in write(folder):
-        print(path)
+        say(path)
 
 
 if __name__ == "__main__":

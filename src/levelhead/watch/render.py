@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from levelhead.terminal import paint, safe
 from levelhead.watch.catalogue.wording import clue, label
 from levelhead.watch.diagnosis import Diagnosis, Finding
 from levelhead.watch.doctor import Report, number
@@ -16,21 +17,30 @@ _WIDTH = 100
 
 
 def text(report: Report, language: Language = "en", colour: bool = False) -> str:
-    """The report in full: the verdict, the findings that matter at length, the others in a line each.
+    """The report in full as one text that is safe to print: see :func:`lines`.
 
     Args:
         report: What to print.
         language: ``en`` or ``zh``.
         colour: Use ANSI colours.
     """
-    return "\n".join(_lines(report, language, colour))
+    return "\n".join(paint(words, tone if colour else "") for words, tone in lines(report, language))
+
+
+def lines(report: Report, language: Language = "en") -> Iterator[tuple[str, str]]:
+    """The report line by line: the verdict, the findings that matter at length, the others in a line each.
+
+    Yields:
+        The words, as the log may have them, and the ANSI colour that they are painted with; empty for none.
+    """
+    yield from ((line, "") if isinstance(line, str) else line for line in _lines(report, language))
 
 
 def headline(report: Report, language: Language = "en") -> str:
     """One line: verdict, first finding, step."""
     first = report.diagnosis.findings[0]
     words = f"{label(report.diagnosis.verdict, language)}: {CATALOGUE[first.code].title.get(language)} ({first.code})"
-    return words + _since(first, language)
+    return safe(words + _since(first, language))
 
 
 def finding_line(finding: Finding, report: Report, language: Language = "en") -> str:
@@ -44,19 +54,19 @@ def finding_line(finding: Finding, report: Report, language: Language = "en") ->
     for remedy in report.remedies(finding, language)[:1]:
         settings = ", ".join(f"{key}={_setting(value)}" for key, value in remedy["set"].items())
         words += f"; {label('remedies', language)}: {settings}"
-    return words
+    return safe(words)
 
 
-def _lines(report: Report, language: Language, colour: bool) -> Iterator[str]:
+def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]]:
     diagnosis, history = report.diagnosis, report.history
     span = f"{label('steps', language)} {_n(history.first_step)}-{_n(history.last_step)}"
     rows = f"{diagnosis.rows} {label('rows', language)}"
     yield f"{report.source}: {label('format', language)} {report.log.format}, {rows}, {span}"
-    yield _paint(headline(report, language), diagnosis.verdict, colour)
+    yield headline(report, language), _COLOURS.get(diagnosis.verdict, "")
     main = _main(diagnosis)
     for finding in main:
         yield ""
-        yield from _finding(finding, report, language, colour)
+        yield from _finding(finding, report, language)
     rest = [f for f in diagnosis.findings if f not in main]
     if rest:
         yield ""
@@ -86,11 +96,11 @@ def _main(diagnosis: Diagnosis) -> list[Finding]:
     return main or list(diagnosis.findings[:1])
 
 
-def _finding(finding: Finding, report: Report, language: Language, colour: bool) -> Iterator[str]:
+def _finding(finding: Finding, report: Report, language: Language) -> Iterator[str | tuple[str, str]]:
     entry = CATALOGUE[finding.code]
     head = f"[{label(finding.severity, language)}] {finding.code}: {entry.title.get(language)}"
     head += f", {label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)}"
-    yield _paint(head, finding.severity, colour)
+    yield head, _COLOURS.get(finding.severity, "")
     yield from _wrap(entry.meaning.get(language))
     for sign, name in ((1, "for"), (-1, "against")):
         clues = sorted((c for c in finding.clues if c.weight * sign > 0), key=lambda c: -abs(c.weight))
@@ -119,7 +129,8 @@ def _events(report: Report, language: Language) -> Iterator[str]:
     yield f"{label('guard', language)}:"
     for event in acted[:12]:
         code, message = printable(event["code"], 80), printable(event.get("message", ""))
-        yield f"  {event.get('step')}: {event['action']} ({code}) {message}"
+        step, action = printable(event.get("step"), 20), printable(event["action"], 40)
+        yield f"  {step}: {action} ({code}) {message}"
     if len(acted) > 12:
         yield f"  ... {len(acted) - 12}"
 
@@ -166,7 +177,3 @@ def _pieces(words: str) -> Iterator[str]:
             piece = ""
     if piece:
         yield piece
-
-
-def _paint(words: str, kind: str, colour: bool) -> str:
-    return f"\x1b[{_COLOURS.get(kind, '0')}m{words}\x1b[0m" if colour else words

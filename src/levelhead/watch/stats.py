@@ -58,6 +58,19 @@ def noise(values: Sequence[float]) -> float:
     return spread([b - a for a, b in itertools.pairwise(values)]) / math.sqrt(2)
 
 
+_LEAST = 1e-300
+
+
+def ln(x: float) -> float:
+    """Natural logarithm; what is 0 or negative, and so no reading to take it of, counts as next to nothing."""
+    return math.log(max(x, _LEAST))
+
+
+def log10(x: float) -> float:
+    """Decimal logarithm, with the same care as :func:`ln`."""
+    return math.log10(max(x, _LEAST))
+
+
 def sigmoid(x: float) -> float:
     """Logistic function, safe for any finite or infinite ``x``."""
     if x >= 0:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from levelhead.errors import RewardError
+from levelhead.records import LARGEST_REWARD
 from levelhead.tasks.base import Answer
 from levelhead.tasks.function.lanes import Outcome, OverrunError, run, run_async
 from levelhead.tasks.function.loading import Reward
@@ -247,7 +248,10 @@ def _number(value: Any) -> float | RatingError | None:
         number = float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor of several numbers
         return RatingError(f"returned {type(value).__name__} where a number was wanted")
-    return number if math.isfinite(number) else RatingError(f"returned {number}")
+    if abs(number) <= LARGEST_REWARD:
+        return number
+    beyond = f", and a reward is at most {LARGEST_REWARD:g} in size" if math.isfinite(number) else ""
+    return RatingError(f"returned {number}{beyond}")
 
 
 def _error(reward: Reward, answer: Answer, fault: RatingError, before: str = "") -> RewardError:

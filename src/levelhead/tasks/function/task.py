@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from typing import Any
 
 from levelhead.errors import InputError, RewardError
 from levelhead.recipe.tasks import Function
-from levelhead.records import Prompt, Rollout, Score
+from levelhead.records import LARGEST_REWARD, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
 from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.loading import RewardFunction, load_rewards
@@ -174,7 +173,7 @@ class FunctionTask(SingleTurnTask):
             self._count(", ".join(reward.name for reward in self._rewards), str(error).splitlines()[0])
             return None
         total = sum(reward.weight * parts[reward.name] for reward in self._rewards if reward.name in parts)
-        if not math.isfinite(total):
+        if not abs(total) <= LARGEST_REWARD:
             text = f"the weighted sum of the rewards of {answer.prompt.facts['where']} is {total}: {parts}"
             if not self._drop:
                 raise RewardError(text)

@@ -21,7 +21,7 @@ class ConstantAnswer:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Read what was measured of the answers; without that, lengths, contrast and entropy that have all stopped."""
-        measured = [column.name.removeprefix(PREFIX) for column in view.history.matching(PREFIX)]
+        measured = [column.name.removeprefix(PREFIX) for column in view.history.matching(PREFIX) if len(column)]
         cases = [self._of_task(view, task) for task in measured] if measured else [self._inferred(view)]
         yield from (case for case in cases if case is not None)
 

@@ -82,13 +82,13 @@ class GradientSpike:
         worst = max(range(n), key=lambda i: (ratios[i], values[i]))
         spikes = [i for i in range(n) if ratios[i] >= _SPIKE]
         top = max(range(n), key=values.__getitem__)
-        absurd = 5.0 * stats.ramp(math.log10(max(values[top], 1e-12)), 2.7, 4.5)
+        absurd = 5.0 * stats.ramp(stats.log10(max(values[top], 1e-12)), 2.7, 4.5)
         case.add(absurd * (1 - 0.7 * view.course.learned), "gradient-absurd", value=values[top])
         case.first_step = steps[top]
         if spikes:
             case.first_step = steps[spikes[0]] if values[top] < 1e4 else steps[top]
             case.add(
-                1.0 * stats.ramp(math.log10(ratios[worst]), 1, 2.5),
+                1.0 * stats.ramp(stats.log10(ratios[worst]), 1, 2.5),
                 "gradient-spiked",
                 factor=ratios[worst],
                 step=steps[worst],
@@ -117,7 +117,9 @@ class GradientSpike:
         usual, top = stats.median(early), max(size)
         case = Suspicion("gradient-spike", first_step=loss.steps[size.index(top)])
         if top > 10:
-            case.add(3.6 * stats.ramp(math.log10(top / max(usual, 1e-3)), 2, 4), "loss-exploded", early=usual, late=top)
+            case.add(
+                3.6 * stats.ramp(stats.log10(top / max(usual, 1e-3)), 2, 4), "loss-exploded", early=usual, late=top
+            )
             case.add(-2.5 * view.course.learned, "reward-rises")
             yield case.show(loss, loss.steps[0], loss.steps[size.index(top)], loss.steps[-1])
 
@@ -130,7 +132,7 @@ class GradientSpike:
         m = stats.edge(n, 0.12)
         early, late = stats.median(gradient.values[: 2 * m]), stats.median(gradient.values[-m:])
         if late > 2 and early > 0:
-            grown = stats.ramp(math.log10(late / early), 0.8, 1.5)
+            grown = stats.ramp(stats.log10(late / early), 0.8, 1.5)
             case.add(2.6 * grown, "gradient-grew", early=early, late=late)
             case.add(2.0 * grown * view.course.lost, "reward-falls", value=view.course.reward.late)
 

@@ -104,7 +104,7 @@ class Lengths:
         case = Suspicion("length-runaway")
         growth = late / early
         case.add(
-            3.0 * sure * stats.ramp(math.log(growth), math.log(1.6), math.log(4)), "length-grew", early=early, late=late
+            3.0 * sure * stats.ramp(stats.ln(growth), stats.ln(1.6), stats.ln(4)), "length-grew", early=early, late=late
         )
         if growth > 1.5 and sure:
             m = stats.edge(len(cut)) if len(cut) else 0
@@ -125,13 +125,13 @@ class Lengths:
         case = Suspicion("length-collapse")
         shrink = early / late
         case.add(
-            3.0 * sure * stats.ramp(math.log(shrink), math.log(1.5), math.log(4)),
+            3.0 * sure * stats.ramp(stats.ln(shrink), stats.ln(1.5), stats.ln(4)),
             "length-shrank",
             early=early,
             late=late,
         )
         if shrink > 1.4 and sure:
-            case.add(1.0 * stats.ramp(-math.log(late), -math.log(20), -math.log(4)), "length-tiny", late=late)
+            case.add(1.0 * stats.ramp(-stats.ln(late), -stats.ln(20), -stats.ln(4)), "length-tiny", late=late)
             case.add(2.0 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
             if course.known and course.learned < 0.2:
                 case.add(0.3, "reward-flat")

@@ -75,7 +75,7 @@ class RewardHacking:
             if not _PERPLEXITY.search(series.name) or len(series) < 3 or min(series.values) <= 0:
                 continue
             early, late = ends(series)
-            weight = 4.2 * gain * stats.ramp(math.log(late / early), math.log(1.3), math.log(2.2))
+            weight = 4.2 * gain * stats.ramp(stats.ln(late / early), stats.ln(1.3), stats.ln(2.2))
             if weight > 1:
                 case.add(weight, "perplexity-rises-with-reward", metric=series.name, early=early, late=late)
                 case.first_step = _leaves(series, early, late)

@@ -26,21 +26,21 @@ class EntropyCollapse:
         course = view.course
         case = Suspicion("entropy-collapse")
         early, late = ends(entropy)
-        fall = math.log(max(early, _FLOOR) / max(late, _FLOOR))
-        if fall > math.log(1.5) and len(entropy) >= 3:
-            case.add(2.6 * stats.ramp(fall, math.log(2), math.log(6)), "entropy-fell", early=early, late=late)
+        fall = stats.ln(max(early, _FLOOR) / max(late, _FLOOR))
+        if fall > stats.ln(1.5) and len(entropy) >= 3:
+            case.add(2.6 * stats.ramp(fall, stats.ln(2), stats.ln(6)), "entropy-fell", early=early, late=late)
             case.add(
-                1.6 * stats.ramp(-math.log(max(late, _FLOOR)), -math.log(0.2), -math.log(0.02)),
+                1.6 * stats.ramp(-stats.ln(max(late, _FLOOR)), -stats.ln(0.2), -stats.ln(0.02)),
                 "entropy-low",
                 late=late,
             )
             self._speed(case, entropy)
             if not course.reward.n and not course.held_out:
-                case.add(0.6 * stats.ramp(fall, math.log(3), math.log(6)), "reward-not-logged")
+                case.add(0.6 * stats.ramp(fall, stats.ln(3), stats.ln(6)), "reward-not-logged")
                 case.severity = "warning"
         else:
             case.add(
-                2.5 * stats.ramp(-math.log(max(late, _FLOOR)), -math.log(0.15), -math.log(0.02)),
+                2.5 * stats.ramp(-stats.ln(max(late, _FLOOR)), -stats.ln(0.15), -stats.ln(0.02)),
                 "entropy-low",
                 late=late,
             )
@@ -49,7 +49,7 @@ class EntropyCollapse:
         case.add(-4.2 * course.learned, "reward-rises")
         case.add(-1.5 * course.near_top, "reward-near-top", value=course.reward.late)
         self._stalled(case, view, late)
-        level = max(early / 3, late * 1.3) if fall > math.log(1.5) else math.inf
+        level = max(early / 3, late * 1.3) if fall > stats.ln(1.5) else math.inf
         case.first_step = crossing(entropy, level, above=False) if level < math.inf else entropy.steps[0]
         case.show(
             entropy, entropy.steps[0], *((case.first_step,) if case.first_step is not None else ()), entropy.steps[-1]
@@ -61,9 +61,9 @@ class EntropyCollapse:
         if len(entropy) < 8:
             return
         width = max(3, round(0.08 * len(entropy)))
-        values = [math.log(max(v, _FLOOR)) for v in entropy.values]
+        values = [stats.ln(max(v, _FLOOR)) for v in entropy.values]
         steepest = max((a - b for a, b in zip(values, values[width:], strict=False)), default=0.0)
-        case.add(1.2 * stats.ramp(steepest, math.log(3), math.log(6)), "entropy-fell-fast", factor=math.exp(steepest))
+        case.add(1.2 * stats.ramp(steepest, stats.ln(3), stats.ln(6)), "entropy-fell-fast", factor=math.exp(steepest))
 
     def _company(self, case: Suspicion, view: View) -> None:
         """What a collapse brings with it: dead groups, a reward that stays low or falls."""
@@ -105,12 +105,12 @@ class EntropyExplosion:
         early, late = ends(entropy)
         late = max(late, stats.quantile(entropy.values[-max(1, len(entropy) // 4) :], 0.75))
         case = Suspicion("entropy-explosion")
-        rise = math.log(max(late, _FLOOR) / max(early, _FLOOR))
+        rise = stats.ln(max(late, _FLOOR) / max(early, _FLOOR))
         # Little entropy that has become several times as much is still little.
         noisy = stats.ramp(late, 0.15, 0.5)
-        weight = 2.8 * (0.4 + 0.6 * noisy) * stats.ramp(rise, math.log(1.7), math.log(4))
+        weight = 2.8 * (0.4 + 0.6 * noisy) * stats.ramp(rise, stats.ln(1.7), stats.ln(4))
         case.add(weight, "entropy-rose", early=early, late=late)
-        if rise > math.log(1.5):
+        if rise > stats.ln(1.5):
             case.add(1.6 * stats.ramp(late - early, 0.3, 2.0), "entropy-rose-by", nats=late - early)
             case.add(1.0 * stats.ramp(late, 2.0, 4.0), "entropy-high", late=late)
             case.add(2.2 * noisy * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
@@ -192,7 +192,7 @@ class KlDivergence:
         if len(kl) < 2:
             if len(kl) and kl.values[0] > 1:
                 case = Suspicion("kl-blowup", first_step=kl.steps[0], setup=True).show(kl, kl.steps[0])
-                size = math.log10(kl.values[0])
+                size = stats.log10(kl.values[0])
                 weight = 3.0 * stats.ramp(size, 0, 0.8) + 1.5 * stats.ramp(size, 0.8, 1.5)
                 yield case.add(weight, "kl-high", late=kl.values[0])
             return
@@ -207,10 +207,10 @@ class KlDivergence:
         course = view.course
         case = Suspicion("kl-blowup")
         level = max(late, 1e-9)
-        case.add(3.0 * stats.ramp(math.log10(level), math.log10(0.3), math.log10(3)), "kl-high", late=late)
+        case.add(3.0 * stats.ramp(stats.log10(level), stats.log10(0.3), stats.log10(3)), "kl-high", late=late)
         if late > 0.1:
-            case.add(1.0 * stats.ramp(math.log10(growth), 0.7, 2), "kl-grew", factor=growth)
-        case.add(2.0 * stats.ramp(math.log10(level), 1, 2), "kl-beyond-reason", late=late)
+            case.add(1.0 * stats.ramp(stats.log10(growth), 0.7, 2), "kl-grew", factor=growth)
+        case.add(2.0 * stats.ramp(stats.log10(level), 1, 2), "kl-beyond-reason", late=late)
         jumps = [i for i, v in enumerate(kl.values) if v > max(1.0, 100 * stats.median(kl.values))]
         if len(jumps) >= 2 and len(jumps) > 0.05 * len(kl):
             case.add(3.0 * (1 - course.learned), "kl-jumps", count=len(jumps), value=max(kl.values))
@@ -236,7 +236,7 @@ class KlDivergence:
         case = Suspicion("reference-drift")
         if len(kl) >= 20 and stats.kendall_z(kl.values) > 4:
             case.add(2.6 * stats.ramp(late, 0.1, 0.5), "kl-climbs", late=late)
-            case.add(0.8 * stats.ramp(math.log10(growth), 0.7, 2), "kl-grew", factor=growth)
+            case.add(0.8 * stats.ramp(stats.log10(growth), 0.7, 2), "kl-grew", factor=growth)
             if course.known and course.learned < 0.2:
                 case.add(0.6, "reward-flat")
             case.add(-3.0 * course.learned, "reward-rises")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 
 from levelhead.watch import stats
@@ -125,7 +124,7 @@ class DeadGroups:
         early, late = ends(std)
         if 0 < late < early:
             case.add(
-                2.6 * stats.ramp(math.log(early / late), math.log(5), math.log(30)),
+                2.6 * stats.ramp(stats.ln(early / late), stats.ln(5), stats.ln(30)),
                 "contrast-fades",
                 early=early,
                 late=late,
@@ -206,7 +205,7 @@ class Deadlock:
         if not constant(view.series("reward", view.course.source).values[:first]):
             first = 0
         usual = (sum(before[first:]) + 0.5) / (len(before) - first + 1)
-        return stats.ramp(-frozen * math.log(min(usual, 0.999)), 8, 3)
+        return stats.ramp(-frozen * stats.ln(min(usual, 0.999)), 8, 3)
 
 
 class RewardErrors:

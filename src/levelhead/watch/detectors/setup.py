@@ -23,10 +23,10 @@ class _Gauge:
 
     def strength(self, value: float) -> float:
         """0 to 1 between the two marks, and up to 1.4 far beyond the upper one."""
-        beyond = 0.4 * stats.ramp(math.log(max(value, 1e-12) / self.high), 0, math.log(5))
+        beyond = 0.4 * stats.ramp(stats.ln(max(value, 1e-12) / self.high), 0, stats.ln(5))
         if not self.log:
             return stats.ramp(value, self.low, self.high) + beyond
-        return stats.ramp(math.log(max(value, 1e-12)), math.log(self.low), math.log(self.high)) + beyond
+        return stats.ramp(stats.ln(max(value, 1e-12)), stats.ln(self.low), stats.ln(self.high)) + beyond
 
 
 _CLIPPED = "clip_ratio/region_mean"
@@ -71,7 +71,7 @@ class LogprobMismatch:
         self._first_row(case, view)
         if case.clues:
             # A far reference slows learning; it does not always prevent it.
-            far = stats.ramp(math.log10(max(kl.values[0], 1e-9)), 0, 0.7) if len(kl) and case.setup else 0.0
+            far = stats.ramp(stats.log10(max(kl.values[0], 1e-9)), 0, 0.7) if len(kl) and case.setup else 0.0
             case.add(-2.2 * (1 - 0.5 * far) * view.course.learned, "reward-rises")
             if len(view.course.held_out) and view.course.learned > 0.5:
                 case.add(-1.0, "held-out-rises")
@@ -106,7 +106,7 @@ class LogprobMismatch:
         if not len(ratio):
             return
         late = stats.median(ratio.values)
-        away = abs(math.log(max(late, 1e-12)))
+        away = abs(stats.ln(max(late, 1e-12)))
         weight = 1.6 * stats.ramp(away, 0.4, 2) + 1.6 * stats.ramp(away, 3, 8)
         if weight:
             case.add(weight, "ratio-away-from-one", value=late)
@@ -130,7 +130,7 @@ class LogprobMismatch:
         if len(kl) < 3:
             return
         late = stats.median(kl.values[-max(3, len(kl) // 3) :])
-        weight = 3.6 * stats.ramp(math.log10(max(-late, 1e-9)), -1, 0)
+        weight = 3.6 * stats.ramp(stats.log10(max(-late, 1e-9)), -1, 0)
         if weight:
             case.add(weight, "kl-negative", late=late)
             if case.first_step is None:
@@ -144,7 +144,7 @@ class LogprobMismatch:
             return
         if 1 <= len(kl) < 3 and kl.values[0] >= 0.6 * max(kl.values):
             # So few rows may also be an excerpt from later.
-            weight = 3.2 * stats.ramp(math.log10(max(kl.values[0], 1e-9)), -0.7, 0.4)
+            weight = 3.2 * stats.ramp(stats.log10(max(kl.values[0], 1e-9)), -0.7, 0.4)
             weight *= stats.ramp(view.first_window, 30, 5)
             if weight:
                 case.add(weight, "kl-high-from-the-first-row", first=kl.values[0])
@@ -152,7 +152,7 @@ class LogprobMismatch:
         if len(kl) >= 3 and kl.values[0] > 0.05:
             later = stats.quantile(kl.values[1:], 0.9)
             if kl.values[0] >= 0.6 * later:
-                weight = 1.6 + 2.0 * stats.ramp(math.log10(kl.values[0]), -1.3, 0.3)
+                weight = 1.6 + 2.0 * stats.ramp(stats.log10(kl.values[0]), -1.3, 0.3)
                 # The first row of a coarse log is a mean over updates in which the policy may have moved already.
                 weight *= stats.ramp(view.first_window, 30, 5)
                 case.add(weight, "kl-high-from-the-first-row", first=kl.values[0])

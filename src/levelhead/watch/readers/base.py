@@ -56,6 +56,8 @@ _NULL_IS_NAN = frozenset({"loss", "policy_loss", "grad_norm", "kl", "ppo_kl", "e
 """Where these are null, sources that cannot write NaN (verl's JSON lines) or drop it (TRL's windows) mean NaN."""
 _MAX_UNREAD = 20
 _UNIX_TIME = 1e8
+_MOST_STEPS = 1e15
+"""Steps and epochs beyond it are no places in a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +182,10 @@ class Translator:
 
 def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -> Row | None:
     step, epoch = values.pop("step", None), values.pop("epoch", None)
-    if step is not None and not math.isfinite(step):
+    if step is not None and not abs(step) <= _MOST_STEPS:
         step = None
+    if epoch is not None and not abs(epoch) <= _MOST_STEPS:
+        epoch = None
     if abs(values.get("step_time", 0.0)) > _UNIX_TIME:
         del values["step_time"]
     _shares(values)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from levelhead.watch.history import DEFAULT_CAPACITY, History
 from levelhead.watch.readers.base import Row, Unread
 
 _STUCK = 3
+_MOST_STEPS = 1e15
+"""A step beyond it is no place in a run."""
 
 
 class Collector:
@@ -45,6 +48,8 @@ class Collector:
 
     def add(self, row: Row) -> None:
         """Take the next row of the log."""
+        if row.step is not None and not abs(row.step) <= _MOST_STEPS:
+            row = replace(row, step=None)
         step = self._step_of(row)
         if step is None:
             return

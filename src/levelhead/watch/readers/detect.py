@@ -21,12 +21,12 @@ _SIGNATURES: tuple[tuple[str, str], ...] = (
     ("levelhead", r'"stage"\s*:\s*"(?:grpo|sft|eval)"'),
     ("trl-state", r'"log_history"'),
     ("ms-swift", r"global_step/max_steps"),
-    ("verl-file", r'^\s*\{"step"\s*:\s*\d+\s*,\s*"data"\s*:\s*\{'),
+    ("verl-file", r'^[^\S\n]*\{"step"\s{0,8}:\s{0,8}\d+\s{0,8},\s{0,8}"data"\s{0,8}:\s{0,8}\{'),
     ("verl", r"(?:^|\s)step:\d+ - |(?:actor/(?:pg_loss|ppo_kl|pg_clipfrac)|critic/score/mean)"),
-    ("openrlhf", r"Global step \d+\s*:\s*\{|actor_grad_norm|\bact_lr\b|response_clip_ratio"),
+    ("openrlhf", r"Global step \d+\s{0,8}:\s{0,8}\{|actor_grad_norm|\bact_lr\b|response_clip_ratio"),
     ("prime-rl", r"Step \d+ \| (?:Time: )?[\d.]+s \||mismatch_kl/all/mean|Mismatch KL"),
     ("nemo-rl", r"Training Results:|token_mult_prob_error|Generation KL Error"),
-    ("slime", r"(?:perf|rollout|train) \d+\s*:\s*\{|rollout/response_len/mean"),
+    ("slime", r"(?:perf|rollout|train) \d+\s{0,8}:\s{0,8}\{|rollout/response_len/mean"),
     ("open-instruct", r"val/ratio_var|loss/policy_avg|policy/clipfrac_avg"),
     ("tensorboard-csv", r"^\W*Wall time,Step,Value"),
     (
@@ -36,14 +36,14 @@ _SIGNATURES: tuple[tuple[str, str], ...] = (
     ("trl-notebook", r"Step\W+Training Loss"),
     ("trl-unsloth", r"Unsloth"),
     ("trl", r"""'(?:reward_std|completion_length|rewards/[\w./-]+)'\s*:|['"]completions/mean_length['"]\s*:"""),
-    ("jsonl", r'^\s*\{"[\s\S]*\}\s*\n\s*\{"'),
+    ("jsonl", r'^\s*\{"[\s\S]*\}[^\S\n]*\n\s*\{"'),
     ("json", r"^\s*(?:\{\s*[\"}]|\[\s*[\[{])"),
-    ("markdown", r"^\s*\|.*\|\s*\n\s*\|?[\s:|-]+\|"),
-    ("csv", r"^[^\n{}=:|]*,[^\n{}=:|]*\n[^\n{}=:]*,"),
+    ("markdown", r"^[^\S\n]*\|.*\|[^\S\n]*\n\s{0,8}\|?[ \t:|-]+\|"),
+    ("csv", r"^[^\n{}=:|,]*,[^\n{}=:|]*\n[^\n{}=:,]*,"),
 )
-_COMPILED = tuple((name, re.compile(pattern, re.MULTILINE)) for name, pattern in _SIGNATURES)
 # These describe the file's beginning, not a line anywhere in it.
 _AT_START = {"tensorboard-csv", "json", "jsonl", "csv"}
+_COMPILED = tuple((name, re.compile(p, 0 if name in _AT_START else re.MULTILINE)) for name, p in _SIGNATURES)
 
 FORMATS = ("tensorboard", "wandb", *(name for name, _ in _SIGNATURES), "text")
 """Every name that ``--format`` takes."""

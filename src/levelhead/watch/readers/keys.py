@@ -23,9 +23,11 @@ _COMMON: dict[str, str] = {
     "步, "
     "episode, rollout_id, update, _step",
     "epoch": "epoch, training/epoch, train/epoch, ep",
-    "loss": "loss, actor/loss, training loss, training_loss, total_loss, loss/mean, loss/total_avg, train_loss, "
+    "loss": "loss, grpo_loss/total_loss, "
+    "actor/loss, training loss, training_loss, total_loss, loss/mean, loss/total_avg, train_loss, "
     "mean_loss, avg_loss, loss_mean, 损失",
-    "policy_loss": "policy_loss, actor/pg_loss, pg_loss, train/pg_loss, loss/policy_avg, policy loss, loss/policy, "
+    "policy_loss": "policy_loss, grpo_loss/policy_gradient_loss, "
+    "actor/pg_loss, pg_loss, train/pg_loss, loss/policy_avg, policy loss, loss/policy, "
     "actor_loss, act_loss, surrogate_loss, pg, loss_policy, actor/policy_loss",
     "reward": "reward, critic/score/mean, critic/rewards/mean, train/agg/all/reward/mean, reward/mean, rewards/mean, "
     "rollout/reward_mean, rollout/raw_reward, rollout/rewards, rollout/reward, mean_reward, reward_mean, avg_reward, "
@@ -65,7 +67,8 @@ _COMMON: dict[str, str] = {
     "actor_entropy, "
     "train/entropy, mean_token_entropy, actor/entropy_mean, 熵, h",
     "entropy_coef": "entropy_coef, entropy_coeff, actor/entropy_coeff, actor/entropy_coef, ent_coef",
-    "kl": "kl, actor/kl_loss, critic/kl, actor/reward_kl_penalty, kl_penalty, kl_div, kl_divergence, kl_mean, "
+    "kl": "kl, grpo_loss/kl_divergence_mean, "
+    "actor/kl_loss, critic/kl, actor/reward_kl_penalty, kl_penalty, kl_div, kl_divergence, kl_mean, "
     "mean_kl, "
     "kl/mean, kl_loss, train/kl_loss, kl_ref, ref_kl, avg_kl, kl div, kl divergence, kl_to_ref, kl_avg, "
     "kl_policy_ref, rollout/kl, loss/kl_avg, kl loss, kl_div_mean, actor/kl",
@@ -134,7 +137,8 @@ _COMMON: dict[str, str] = {
     "mismatch/correlation": "mismatch/correlation, training/rollout_actor_probs_pearson_corr, "
     "rollout_actor_probs_pearson_corr",
     "mismatch/mult_prob_error": "mismatch/mult_prob_error, token_mult_prob_error",
-    "off_policy/mean": "off_policy/mean, max off-policy, staleness, staleness/mean, policy_lag, version_gap, "
+    "off_policy/mean": "off_policy/mean, buffer/sample/avg_sampled_policy_age, "
+    "max off-policy, staleness, staleness/mean, policy_lag, version_gap, "
     "off_policy/max, policy_staleness, async/staleness, off-policy, off_policy",
     "updates": "updates",
     "group_size": "group_size, num_generations",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from levelhead.documents import DocumentError, load_json
 from levelhead.watch.history import DEFAULT_CAPACITY
 from levelhead.watch.readers.base import Row, Unread
 from levelhead.watch.readers.lines import Lines
 from levelhead.watch.readers.values import number_of
 
+_MOST_STEPS = 1e15
 _BEFORE_GRPO = ("start", "sft")
 
 
@@ -49,8 +49,8 @@ class OwnRunReader:
         if not line.strip():
             return
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
+            record = load_json(line)
+        except DocumentError:
             self.unread.add(self._number, "not a line of JSON", line)
             return
         row = self._row(record) if isinstance(record, dict) else None
@@ -74,7 +74,7 @@ class OwnRunReader:
             if isinstance(value, (int, float)) and (number := number_of(value)) is not None
         }
         step = values.pop("step", None)
-        if step is None or not math.isfinite(step) or not values:
+        if step is None or not abs(step) <= _MOST_STEPS or not values:
             return None
         early = record.get("stage") == "eval" and record.get("eval_stage") in _BEFORE_GRPO
         return Row(0.0 if early else step, values, None, self._number)

@@ -12,33 +12,42 @@ from levelhead.watch.readers.values import NUMBER, flatten
 Pairs = list[tuple[str, Any]]
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-BAR = re.compile(r"^\s*\d{1,3}%\|[^|]*\|\s*(\d+)/(\d+)\s*\[")
+BAR = re.compile(r"^\s*\d{1,3}%\|[^|]*\|\s{0,8}(\d{1,15})/(\d{1,15})\s{0,8}\[")
 """A bare tqdm bar (one with a description belongs to something else): count and total."""
 
-ANY_BAR = re.compile(r"\d{1,3}%\|[^|]*\|\s*(\d+)/\d+\s*\[")
+ANY_BAR = re.compile(r"\d{1,3}%\|[^|]{0,400}\|\s{0,8}(\d{1,15})/\d{1,15}\s{0,8}\[")
 """Any tqdm bar: its count."""
 
 _DICT_PAIR = re.compile(
-    r"""['"](?P<key>[^'"\n]{1,120})['"]\s*:\s*(?P<value>'[^']*'|"[^"]*"|[^,'"{}\[\]]+|\[[^\[\]]{0,64}\])"""
+    r"""['"](?P<key>[^'"\n]{1,120})['"]\s{0,40}:\s{0,40}(?P<value>'[^']*'|"[^"]*"|[^,'"{}\[\]]+|\[[^\[\]]{0,64}\])"""
 )
-_VALUE = rf"(?P<value>{NUMBER}(?:\s*(?:±|\+/-|\+-)\s*{NUMBER})?\s*(?:%|s\b|ms\b)?)"
-_EQUALS = re.compile(rf"(?P<key>[A-Za-z_|\u4e00-\u9fff][\w/%.@|\-]*)\s*=\s*{_VALUE}", re.IGNORECASE)
+_VALUE = rf"(?P<value>{NUMBER}(?:\s{{0,4}}(?:±|\+/-|\+-)\s{{0,4}}{NUMBER})?\s{{0,4}}(?:%|s\b|ms\b)?)"
+_EQUALS = re.compile(
+    rf"(?<![A-Za-z_])(?P<key>[A-Za-z_|\u4e00-\u9fff][\w/%.@|\-]{{0,120}})\s{{0,8}}=\s{{0,8}}{_VALUE}", re.IGNORECASE
+)
 _COLON = re.compile(
-    rf"(?P<key>[A-Za-z_\u4e00-\u9fff][\w/%.@\u4e00-\u9fff\- ]{{0,60}}?)\s*[:\uff1a]\s*"
+    rf"(?<![A-Za-z_])(?P<key>[A-Za-z_\u4e00-\u9fff][\w/%.@\u4e00-\u9fff\- ]{{0,60}}?)\s{{0,8}}[:\uff1a]\s{{0,8}}"
     rf"{_VALUE}(?=[\s,;|)\]}}\uff0c\u3002]|$)",
     re.IGNORECASE,
 )
-_SEGMENT = re.compile(rf"^[^\w]*(?P<key>[A-Za-z_][\w/%.@\- ]*?)\s*[:=]?\s+{_VALUE}", re.IGNORECASE)
-_WORDS = re.compile(rf"(?P<key>[A-Za-z_][\w/%.\-]*)\s+{_VALUE}(?=[\s,;|)\]]|$)", re.IGNORECASE)
+_SEGMENT = re.compile(rf"^[^\w]*(?P<key>[A-Za-z_][\w/%.@\- ]{{0,120}}?)\s{{0,8}}[:=]?\s{{1,8}}{_VALUE}", re.IGNORECASE)
+_WORDS = re.compile(
+    rf"(?<![A-Za-z_])(?P<key>[A-Za-z_][\w/%.\-]{{0,120}})\s{{1,8}}{_VALUE}(?=[\s,;|)\]]|$)", re.IGNORECASE
+)
 _STEP_MARK = re.compile(
-    r"(?:^|[\s\[({>#=*-])(?P<kind>global[ _]step|step|iteration|iter|epoch|update|第|步骤)\s*[:=#]?\s*\[?"
-    r"(?P<step>\d+(?:\.\d+)?)(?:\s*/\s*\d+)?",
+    r"(?:^|[\s\[({>#=*-])(?P<kind>global[ _]step|step|iteration|iter|epoch|update|第|步骤)\s{0,8}[:=#]?\s{0,8}\[?"
+    r"(?P<step>\d{1,15}(?!\d)(?:\.\d{1,15})?)",
     re.IGNORECASE,
 )
-_EPOCH_STEP = re.compile(r"\bepoch\s*:?\s*\[\s*\d+\s*/\s*\d+\s*\]\s*\(\s*(?P<step>\d+)\s*/\s*\d+\s*\)", re.IGNORECASE)
-_FRACTION = re.compile(r"^\s*(\d+)\s*/\s*(\d+)\s*$")
-_TRAINABLE = re.compile(r"Trainable\s+(\d+)\s*/\s*(\d+)")
-_DASHED = re.compile(r"(?:^|\s)step:(?P<step>\d+)\s+-\s")
+_EPOCH_STEP = re.compile(
+    r"\bepoch\s{0,8}:?\s{0,8}\[\s{0,8}\d{1,15}\s{0,8}/\s{0,8}\d{1,15}\s{0,8}\]\s{0,8}"
+    r"\(\s{0,8}(?P<step>\d{1,15})\s{0,8}/\s{0,8}\d{1,15}\s{0,8}\)",
+    re.IGNORECASE,
+)
+_ONLY_STEP = re.compile(r"\s{0,8}step \d{1,15}\s{0,8}", re.IGNORECASE)
+_FRACTION = re.compile(r"^\s*(\d{1,15})\s*/\s*(\d{1,15})\s*$")
+_TRAINABLE = re.compile(r"Trainable\s+(\d{1,15})\s{0,8}/\s{0,8}(\d{1,15})")
+_DASHED = re.compile(r"(?:^|\s)step:(?P<step>\d{1,15})\s{1,8}-\s")
 
 
 def step_mark(text: str) -> tuple[str, float] | None:
@@ -136,7 +145,7 @@ def dashed_pairs(text: str) -> Pairs | None:
 def piped_pairs(text: str) -> Pairs | None:
     """``Step 3 | Loss: 0.1 | Entropy 1.2 | 4.5s`` (prime-rl and many hand-written loops)."""
     segments = text.split("|")
-    if len(segments) < 3:
+    if len(segments) < 3 and not (len(segments) == 2 and _ONLY_STEP.fullmatch(segments[0])):
         return None
     pairs: Pairs = []
     mark = step_mark(segments[0])

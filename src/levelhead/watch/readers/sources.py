@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import json
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from levelhead.documents import DocumentError, load_json, read_lines, require_regular
 from levelhead.errors import InputError
 from levelhead.watch.history import DEFAULT_CAPACITY, History
 from levelhead.watch.notice import printable
@@ -19,6 +21,8 @@ from levelhead.watch.readers.detect import HEAD, make_reader, recognise
 from levelhead.watch.readers.lines import gunzip
 
 CHUNK = 1 << 18
+STDIN = "-"
+"""The path that stands for standard input."""
 _GZIP = b"\x1f\x8b"
 _MAX_EVENTS = 1000
 _MAX_CANDIDATES = 200
@@ -48,8 +52,12 @@ def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
     """The bytes of a file in pieces, gunzipped where it is gzipped.
 
     Raises:
-        InputError: If it cannot be opened or read.
+        InputError: If it is no regular file, or cannot be read.
     """
+    if str(path) == STDIN:
+        yield from iter(lambda: sys.stdin.buffer.read(size), b"")
+        return
+    require_regular(path)
     try:
         with path.open("rb") as file:
             head = file.read(2)
@@ -113,7 +121,7 @@ def read(
     """Read the run at ``path``: a log file, or a folder that a trainer wrote.
 
     Args:
-        path: File or folder.
+        path: File or folder; :data:`STDIN` for standard input.
         given: Format name; recognised by content unless given.
         extra: The user's own ``canonical -> raw key`` pairs.
         capacity: Readings kept per signal before neighbours are merged.
@@ -122,6 +130,11 @@ def read(
         InputError: If nothing is there, nothing can be read, or no metrics are found.
     """
     path = Path(path)
+    if str(path) == STDIN:
+        log = read_files([path], given, extra, capacity)
+        if not log.history.rows:
+            raise InputError(f"standard input: no training metrics found (read as {log.format!r})")
+        return log
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
     folder = path.is_dir()
@@ -208,7 +221,10 @@ def _checkpoint_number(path: Path) -> tuple[int, str]:
     """Order of ``checkpoint-N/trainer_state.json``; one at the top of the folder is the final one."""
     name = path.parent.name
     digits = name.rsplit("-", 1)[-1]
-    return (int(digits) if name.startswith("checkpoint-") and digits.isdigit() else 1 << 60, str(path))
+    return (
+        int(digits) if name.startswith("checkpoint-") and digits.isascii() and digits.isdigit() else 1 << 60,
+        str(path),
+    )
 
 
 def _grouped(candidates: Sequence[Path]) -> list[list[Path]]:
@@ -228,13 +244,11 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     """
     events: list[dict[str, Any]] = []
     newest: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
-    if not path.is_file():
-        return events
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
+    with contextlib.suppress(OSError, InputError):
+        for line in read_lines(path):
             try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
+                event = load_json(line)
+            except DocumentError:
                 continue
             if isinstance(event, dict) and isinstance(event.get("code"), str):
                 (events if len(events) < _MAX_EVENTS else newest).append(event)

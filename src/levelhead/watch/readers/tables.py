@@ -10,17 +10,17 @@ from levelhead.watch.readers.base import CORE, SAMPLE, Row, Translator
 from levelhead.watch.readers.values import NotANumberError, parse_pair
 
 _RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
-_RANGE = re.compile(r"^\s*\**\s*(\d+)\s*[\u2013\u2014-]\s*(\d+)\s*\**\s*$")
+_RANGE = re.compile(r"^\s{0,8}\**\s{0,8}(\d{1,15})\s{0,8}[\u2013\u2014-]\s{0,8}(\d{1,15})\s{0,8}\**\s{0,8}$")
 _RUN_METRIC = re.compile(r"^(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?$")
 _TIME = re.compile(
     r"^(?:check-?points?|ckpts?|calls?|windows?|batch(?:es)?|.*(?:\b|_)(?:steps?|iter\w*|updates?))\b.*$", re.I
 )
 """Headings of a first column that tells when a row was, under a name that is no step's."""
-_WHEN = re.compile(r"(\d+)\W*$")
+_WHEN = re.compile(r"(?<!\d)(\d{1,15})\W{0,40}$")
 _SAVED = re.compile(r"^(?:check-?points?|ckpts?)\b", re.I)
 _CODE = re.compile(r"`([^`]+)`")
-_CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[^>]+>")
+_CELL = re.compile(r"<t[hd][^<>]*>((?:(?!<t[hd]\b).)*?)</t[hd]>", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^<>]+>")
 _MAX_COLUMNS = 2000
 
 

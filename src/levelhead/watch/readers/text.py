@@ -12,14 +12,16 @@ from levelhead.watch.readers.tables import HtmlTable, Table
 
 _DIGIT = re.compile(r"\d")
 _OPENS = re.compile(r"\{\s*(?:['\"}]|$)")
+_BODY = re.compile(r"""\s{0,8}['"][^'"\n]{1,120}['"]\s{0,8}:""")
 _BULLET = re.compile(r"^[\s•*\-\u2013·>│|]+")
 _INNER = re.compile(r"\{[^{}]*\}")
-_RANKED = re.compile(r"(?:perf|rollout|train|step)\s+(\d+)\s*:\s*$")
+_RANKED = re.compile(r"(?:perf|rollout|train|step)\s{1,8}(\d{1,15})\s{0,8}:\s*$")
 _NUMERIC_LINE = re.compile(r"^\s*[-+\d.\]\[,'\"NnIi]")
 _CELLS = re.compile(r"</?t(?:[hdr]|head)\b")
 _STEMS = (
     "loss", "rew", "scor", "entrop", "kl", "grad", "clip", "len", "trunc", "std", "ratio", "mismatch", "valid", "acc",
-    "corr", "pass", "success", "solve", "advant", "time", "fallback", "pg_", "奖励", "损失", "熵", "长度", "正确率",
+    "corr", "pass", "success", "solve", "advant", "time", "fallback", "outcome", "pg_",
+    "奖励", "损失", "熵", "长度", "正确率",
 )  # fmt: skip
 """A line with none of these names no signal that makes a row; most lines of a chatty log are done with that."""
 _HEADINGS = ("step", "iter", "epoch", "update", "步")
@@ -98,6 +100,11 @@ class TextReader:
                 return
         if self._pending is not None:
             yield from self._continue(text)
+            return
+        if "}" in text and "{" not in text and _BODY.match(text):
+            row = self._dict(text[: text.rfind("}")], True)  # a dict whose opening brace was not copied along
+            if row:
+                yield row
             return
         if "{" in text and (_OPENS.search(text) or ("}" in text and _DIGIT.search(text))):
             yield from self._braces(text)

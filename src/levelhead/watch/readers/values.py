@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+LONGEST = 64
+"""Characters of a number in any dress; a plain one may be longer."""
+
 _WORDS = {
     "nan": math.nan,
     "inf": math.inf,
@@ -17,15 +20,15 @@ _WORDS = {
 }
 _ABSENT = {"", "-", "--", "none", "null", "no log", "n/a", "na", "—", "\u2013", "..."}
 _WRAPPED = re.compile(
-    r"^(?:np\.|numpy\.|torch\.|jnp\.)?(?:float\d*|int\d*|bfloat16|tensor|array)\(\s*([^,()]+?)\s*[,)]"
+    r"^(?:np\.|numpy\.|torch\.|jnp\.)?(?:float\d*|int\d*|bfloat16|tensor|array)\(\s{0,4}([^,()]+)[,)]"
 )
 _THOUSANDS = re.compile(r"^[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?$")
 _UNIT = re.compile(
-    r"^([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(s|sec|secs|seconds?|ms|%|tokens?|tok|GiB|GB|x)\b"
+    r"^([-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*(s|sec|secs|seconds?|ms|%|tokens?|tok|GiB|GB|x)\b"
 )
-_UNIT_SIGN = re.compile(r"^([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(%)")
-_PLUS_MINUS = re.compile(r"^(.+?)\s*(?:±|\+/-|\+-)\s*(.+)$")
-NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+_UNIT_SIGN = re.compile(r"^([-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*(%)")
+_PLUS_MINUS = re.compile(r"^([^±]+?)\s{0,4}(?:±|\+/-|\+-)\s{0,4}(.+)$")
+NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 """Regular expression of a bare number, case-insensitive words included."""
 
 _WRAPPERS = {"data", "metrics", "logs", "log", "values", "payload", "train", "training", "scalars"}
@@ -49,6 +52,8 @@ def parse_number(text: str) -> float | None:
             return float(text)
     except ValueError:
         pass
+    if len(text) > LONGEST:
+        raise NotANumberError(text[:60])
     bare = text.strip().strip("'\"*`").strip().lstrip("~≈").replace("\u2212", "-")
     lowered = bare.lower()
     if lowered in _ABSENT:
@@ -75,7 +80,7 @@ def parse_pair(text: str) -> tuple[float | None, float | None]:
     Raises:
         NotANumberError: If the text is not of that form.
     """
-    both = _PLUS_MINUS.match(text)
+    both = _PLUS_MINUS.match(text) if len(text) <= 2 * LONGEST else None
     if both:
         return parse_number(both.group(1)), parse_number(both.group(2))
     return parse_number(text), None

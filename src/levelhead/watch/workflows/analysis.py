@@ -112,7 +112,9 @@ def analyse(
     """
     censuses: dict[int, Census] = {}
     for place, batch in enumerate(batches, start=1):
-        step = place if batch.step is None or batch.step in censuses else batch.step
+        step = place if batch.step is None else batch.step
+        while step in censuses:
+            step += 1
         censuses[step] = census(batch.workflows)
     known = list(updates) or [
         (step, batch.validity, batch.updated) for step, batch in zip(censuses, batches, strict=True)

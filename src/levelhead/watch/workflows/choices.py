@@ -10,6 +10,7 @@ from typing import Any
 
 from levelhead.watch.workflows.census import Census, census
 
+_LARGEST = 1e60
 _DOMAINS = ("math", "code", "qa")
 _DIFFICULTIES = ("easy", "medium", "hard")
 
@@ -101,19 +102,24 @@ def choices(answers: Iterable[Written]) -> list[Choice]:
 def written(row: Mapping[str, Any]) -> Written | None:
     """Read one line of a run's ``rollouts/*.jsonl.gz``; ``None`` where it says not what class its problem is of."""
     info, parts, reward = row.get("info"), row.get("parts"), row.get("reward")
-    if not isinstance(info, Mapping) or not isinstance(reward, int | float):
+    known = _finite(reward)
+    if not isinstance(info, Mapping) or known is None:
         return None
     domain, difficulty, workflow = info.get("domain"), info.get("difficulty"), info.get("workflow")
     if not isinstance(domain, str) or not isinstance(difficulty, str):
         return None
     right = isinstance(parts, Mapping) and parts.get("correctness") == 1.0
     text = workflow if isinstance(workflow, str) else None
-    return Written(domain, difficulty, text, float(reward), right, _number(info, "tokens"), _number(info, "calls"))
+    return Written(domain, difficulty, text, known, right, _number(info, "tokens"), _number(info, "calls"))
 
 
 def _number(info: Mapping[str, Any], name: str) -> float | None:
-    value = info.get(name)
-    return float(value) if isinstance(value, int | float) else None
+    return _finite(info.get(name))
+
+
+def _finite(value: Any) -> float | None:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    return float(value) if known else None
 
 
 def _choice(domain: str, difficulty: str, answers: list[Written]) -> Choice:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_MOST_STEPS = 10**15
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -28,14 +30,16 @@ class Batch:
         return sum(text is not None for text in self.workflows) / len(self.workflows)
 
 
-_QUALITY = re.compile(r"DSL质量:\s*fallback=(?P<fallback>True|False)\b.*?\bDSL=(?P<workflow>.*)$")
-_COUNTED_STEP = re.compile(r"\b(?:step|batch|步骤)\s*[:=#]?\s*(?P<step>[0-9]+)\s*/\s*(?P<total>[0-9]+)", re.IGNORECASE)
+_QUALITY = re.compile(r"DSL质量:\s{0,8}fallback=(?P<fallback>True|False)\b.{0,400}?\bDSL=(?P<workflow>.*)$")
+_COUNTED_STEP = re.compile(
+    r"\b(?:step|batch|步骤)\s{0,8}[:=#]?\s{0,8}(?P<step>[0-9]+)\s{0,8}/\s{0,8}(?P<total>[0-9]+)", re.IGNORECASE
+)
 _HEADLINE = re.compile(r"^(?:\W*|.{0,60}\b(?:INFO|WARNING|DEBUG)\b\W*)(?:step|batch|步骤)", re.IGNORECASE)
-_PLAIN_STEP = re.compile(r"^[^#*\w]*(?:step|batch|步骤|第)\s*[:=#]?\s*(?P<step>[0-9]+)", re.IGNORECASE)
+_PLAIN_STEP = re.compile(r"^[^#*\w]*(?:step|batch|步骤|第)\s{0,8}[:=#]?\s{0,8}(?P<step>[0-9]+)", re.IGNORECASE)
 _TAGS = re.compile(r"</?workflow>|^```[\w-]*$", re.IGNORECASE | re.MULTILINE)
 _UPDATE = re.compile(r"触发梯度更新|gradient update triggered|optimizer\.step", re.IGNORECASE)
 _NO_UPDATE = re.compile(
-    r"(?:未|不|没有|跳过|\bno|\bnot|\bskip\w*)\s*(?:触发梯度更新|gradient update triggered|optimizer\.step)",
+    r"(?:未|不|没有|跳过|\bno|\bnot|\bskip\w{0,8})\s{0,8}(?:触发梯度更新|gradient update triggered|optimizer\.step)",
     re.IGNORECASE,
 )
 
@@ -159,7 +163,7 @@ def batches_of_rollouts(rows: Iterable[Mapping[str, Any]]) -> list[Batch]:
     held: dict[int, list[str | None]] = {}
     for row in rows:
         step, valid = row.get("step"), row.get("valid")
-        if isinstance(step, int) and isinstance(valid, bool):
+        if isinstance(step, int) and abs(step) < _MOST_STEPS and isinstance(valid, bool):
             held.setdefault(step, []).append(_workflow_of(row) if valid else None)
     return [Batch(step, tuple(held[step]), updated=True) for step in sorted(held)]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import json
+import itertools
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from levelhead.documents import DocumentError, load_json, read_lines, read_text
+from levelhead.errors import InputError
+from levelhead.watch.readers.values import number_of
 from levelhead.watch.workflows.analysis import Analysis, analyse
 from levelhead.watch.workflows.choices import choices, written
 from levelhead.watch.workflows.log import batches_of_rollouts, is_workflow_log, read_log
@@ -17,6 +19,11 @@ from levelhead.watch.workflows.log import batches_of_rollouts, is_workflow_log, 
 Row = Mapping[str, Any]
 
 _HEAD = 400
+_MOST_STEPS = 10**15
+_LONGEST = 1 << 16
+"""Characters of a line of a text log that are looked at."""
+_MOST = 64 << 20
+"""Characters of a file of rollouts or metrics that are read."""
 _LAST_STAGES = ("grpo", "sft", "start")
 
 
@@ -24,7 +31,7 @@ def tasks_of(recipe: Any) -> list[str]:
     """Return the names of a resolved recipe's tasks whose policy writes workflows; none where it has no such task."""
     sections = recipe.get("tasks") if isinstance(recipe, Mapping) else None
     found = [section for section in sections if isinstance(section, Mapping)] if isinstance(sections, list) else []
-    return [str(s.get("name") or s["kind"]) for s in found if s.get("kind") == "workflow"]
+    return [str(s.get("name") or "workflow") for s in found if s.get("kind") == "workflow"]
 
 
 def analyse_run(
@@ -39,26 +46,33 @@ def analyse_run(
         held_out: Lines of its last held-out rollouts.
     """
     names = set(tasks)
-    batches = batches_of_rollouts(row for row in rollouts if row.get("task") in names)
-    answers = [answer for row in held_out if row.get("task") in names and (answer := written(row)) is not None]
+    batches = batches_of_rollouts(row for row in rollouts if _named(row, names))
+    answers = [answer for row in held_out if _named(row, names) and (answer := written(row)) is not None]
     updates = list(_updates(names, metrics))
     if not batches and not answers and not updates:
         return None
     return analyse(batches, updates, choices(answers))
 
 
+def _named(row: Row, names: set[str]) -> bool:
+    task = row.get("task")
+    return isinstance(task, str) and task in names
+
+
 def analyse_path(path: Path) -> Analysis | None:
     """Analyse the run folder or text log at a path; ``None`` where it is neither, or holds nothing about workflows."""
+    if not path.exists():  # standard input, which has been read
+        return None
     return _folder(path) if path.is_dir() else _log(path)
 
 
 def _folder(folder: Path) -> Analysis | None:
     # Most of what the doctor reads has no recipe, and the import costs a tenth of its time.
-    import yaml
+    from levelhead.documents.yaml_text import load_yaml
 
     try:
-        recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8", errors="replace"))
-    except (OSError, yaml.YAMLError):
+        recipe = load_yaml(read_text(folder / "recipe.yaml"))
+    except (OSError, InputError, DocumentError):
         return None
     tasks = tasks_of(recipe)
     if not tasks:
@@ -72,13 +86,10 @@ def _folder(folder: Path) -> Analysis | None:
 
 def _log(path: Path) -> Analysis | None:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            head = [line for line, _ in zip(file, range(_HEAD), strict=False)]
-            if not is_workflow_log(head):
-                return None
-            file.seek(0)
-            batches = read_log(file)
-    except OSError:
+        if not is_workflow_log(itertools.islice(read_lines(path, _LONGEST), _HEAD)):
+            return None
+        batches = read_log(read_lines(path, _LONGEST))
+    except (OSError, EOFError, zlib.error, InputError):
         return None
     return analyse(batches) if batches else None
 
@@ -88,13 +99,14 @@ def _updates(tasks: set[str], metrics: Iterable[Row]) -> Iterator[tuple[int, flo
     found: dict[int, tuple[float, bool]] = {}
     for row in metrics:
         step = row.get("step")
-        if row.get("stage") != "grpo" or not isinstance(step, int):
+        if row.get("stage") != "grpo" or not isinstance(step, int) or abs(step) > _MOST_STEPS:
             continue
-        shares = [share for task in tasks if isinstance(share := row.get(f"validity/{task}"), int | float)]
-        norm = row.get("grad_norm", 1.0)
+        shares = [share for task in tasks if (share := number_of(row.get(f"validity/{task}"))) is not None]
+        shares = [share for share in shares if 0 <= share <= 1]
+        norm = number_of(row.get("grad_norm", 1.0))
         if shares:
             # A step whose gradient was lost, or that had nothing to learn from, left the policy as it was.
-            updated = isinstance(norm, int | float) and math.isfinite(norm) and norm > 0
+            updated = norm is not None and math.isfinite(norm) and norm > 0
             found[step] = sum(shares) / len(shares), updated
     for step in sorted(found):
         yield step, *found[step]
@@ -103,13 +115,12 @@ def _updates(tasks: set[str], metrics: Iterable[Row]) -> Iterator[tuple[int, flo
 def _rows(path: Path) -> Iterator[Row]:
     """Yield the JSON objects of a file of lines, gzipped or not; what is broken is passed over."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            for line in file:
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(row, dict):
-                    yield row
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+        for line in read_lines(path, most=_MOST):
+            try:
+                row = load_json(line)
+            except DocumentError:
+                continue
+            if isinstance(row, dict):
+                yield row
+    except (OSError, EOFError, zlib.error, InputError):
         return

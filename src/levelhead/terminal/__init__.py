@@ -1,0 +1,66 @@
+"""The one place where text leaves to the terminal, which obeys nothing that a model, a log or a file wrote.
+
+Everything that a command prints goes through :func:`say`, :func:`say_json` or a
+:class:`levelhead.terminal.console.SafeConsole`; a test holds the rest of the package to it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, TextIO
+
+from levelhead.documents import dump_json
+
+_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clearing
+    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC: titles, links, clipboard
+    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c\n]*(?:\x1b\\|\x9c)?"  # DCS, SOS, PM, APC
+    r"|\x1b[ -/]*[0-~]?"
+)
+_MARKS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_MARKS}\ud800-\udfff]")
+_COLOUR = re.compile("[0-9;]*")
+
+
+def safe(text: object) -> str:
+    """Return text that is safe to print: no escape sequence and no control character but tabs and line ends.
+
+    Taken out are C0 and C1 controls, DEL, CSI and OSC sequences, marks that turn the direction of writing (they make a
+    line read otherwise than it is), and halves of surrogate pairs.
+    """
+    shown = str(text)
+    return shown if shown.isascii() and shown.isprintable() else _CONTROL.sub("", _SEQUENCE.sub("", shown))
+
+
+def paint(text: object, colour: str = "") -> str:
+    """Return :func:`safe` text in a colour of ours (``"31;1"``); without one, the text alone."""
+    return f"\x1b[{colour}m{safe(text)}\x1b[0m" if colour and _COLOUR.fullmatch(colour) else safe(text)
+
+
+def say(text: object = "", *, error: bool = False, end: str = "\n", colour: str = "") -> None:
+    """Print text, made safe first.
+
+    Args:
+        text: What to print.
+        error: To stderr.
+        end: Put behind it.
+        colour: Of ours, as ``"31;1"``; lines alone are coloured, never what they quote.
+    """
+    stream = sys.stderr if error else sys.stdout
+    _write(stream, paint(text, colour) + end)
+
+
+def say_json(value: Any, *, error: bool = False, indent: int | None = None) -> None:
+    """Print one document of strict JSON; control characters in its texts are escaped and so kept."""
+    shown = _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", dump_json(value, indent))
+    _write(sys.stderr if error else sys.stdout, shown + "\n")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write, whatever the stream can encode."""
+    try:
+        stream.write(text)
+    except UnicodeEncodeError as error:
+        stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding, "replace"))
+    stream.flush()
