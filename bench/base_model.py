@@ -1,7 +1,8 @@
 """Make the base model that ships with the package again: ``python bench/base_model.py``.
 
-Trains ``recipes/base-tiny.yaml`` (or takes the finished run that ``--run`` names) and writes
-``src/levelhead/models/base-tiny``: weights in bfloat16, tokenizer, the run's log and the model card.
+Trains ``recipes/base-tiny.yaml``, ``base-tiny-2.yaml`` and ``base-tiny-3.yaml``, each from the weights of the one
+before (or takes the finished runs that ``--runs`` names), and writes ``src/levelhead/models/base-tiny``: weights in
+bfloat16, tokenizer, the runs' log and the model card.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -22,7 +25,7 @@ from levelhead.training.checkpoint import newest_checkpoint
 from levelhead.training.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[1]
-RECIPE = ROOT / "recipes" / "base-tiny.yaml"
+RECIPES = tuple(ROOT / "recipes" / f"{name}.yaml" for name in ("base-tiny", "base-tiny-2", "base-tiny-3"))
 TARGET = ROOT / "src" / "levelhead" / "models" / "base-tiny"
 LOGGED = 20
 """Every how many steps the log that is kept has a row."""
@@ -43,7 +46,8 @@ their policies can read before they are reinforced. It is no use for anything el
 | architecture | Qwen2, {layers} layers of width {width}, {heads} heads, {vocabulary} tokens |
 | weights | bfloat16, {megabytes:.1f} MB, SHA-256 `{digest}` |
 | data | made-up texts of `src/levelhead/tasks/primer`; no scene, name or fact of the tasks' items is among them |
-| recipe | `recipes/base-tiny.yaml`: {steps} SFT steps with Muon, {minutes:.0f} minutes on a core |
+| recipes | `recipes/base-tiny.yaml`, then `base-tiny-2.yaml`, then `base-tiny-3.yaml` |
+| training | {steps} SFT steps with Muon, {minutes:.0f} minutes on a core |
 | made by | `python bench/base_model.py` |
 | licence | Apache-2.0, as the package |
 
@@ -55,24 +59,28 @@ Share of held-out questions answered exactly (greedy, by the float32 weights bef
 """
 
 
-def export(policy: Policy, run: Path) -> None:
+def export(policy: Policy, runs: Sequence[Path]) -> None:
     """Write weights, tokenizer, log and card."""
     shutil.rmtree(TARGET, ignore_errors=True)
     TARGET.mkdir(parents=True)
     policy.base.to(torch.bfloat16).save_pretrained(TARGET)
     policy.codec.save(TARGET)
     (TARGET / "model.safetensors").chmod(0o644)
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        {"run": run.name, **json.loads(line)}
+        for run in runs
+        for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     lines = [json.dumps(row) for row in rows if row["stage"] != "sft" or row["step"] % LOGGED == 0]
     (TARGET / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (TARGET / "README.md").write_text(card(policy, run), encoding="utf-8")
+    (TARGET / "README.md").write_text(card(policy, runs), encoding="utf-8")
 
 
-def card(policy: Policy, run: Path) -> str:
-    """The model card, with the figures of the run."""
-    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    recipe, config = load(RECIPE), policy.base.config
-    result = summary["tasks"]["primer"]["sft"]
+def card(policy: Policy, runs: Sequence[Path]) -> str:
+    """The model card, with the figures of the last run."""
+    summaries = [json.loads((run / "summary.json").read_text(encoding="utf-8")) for run in runs]
+    stages, config = [load(recipe).sft for recipe in RECIPES], policy.base.config
+    result = summaries[-1]["tasks"]["primer"]["sft"]
     metrics = result["metrics"]
     kinds = sorted(name.removeprefix("exact_match/") for name in metrics if name.startswith("exact_match/"))
     rows = [f"| {kind} | {metrics[f'exact_match/{kind}']:.1%} | {metrics[f'accuracy/{kind}']:.1%} |" for kind in kinds]
@@ -85,25 +93,27 @@ def card(policy: Policy, run: Path) -> str:
         vocabulary=config.vocab_size,
         megabytes=len(weights) / 1e6,
         digest=hashlib.sha256(weights).hexdigest(),
-        steps=recipe.sft.steps if recipe.sft else 0,
-        minutes=summary["seconds"] / 60,
+        steps=sum(stage.steps for stage in stages if stage),
+        minutes=sum(summary["seconds"] for summary in summaries) / 60,
         items=result["n"],
         rows="\n".join([*rows, f"| all | {metrics['exact_match']:.1%} | {metrics['accuracy']:.1%} |"]),
     )
 
 
 def main() -> None:
-    """Train unless a run is given, then export."""
+    """Train unless runs are given, then export."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, default=None, help="A finished run, instead of training.")
-    run = parser.parse_args().run
-    if run is None:
-        run = ROOT / "runs" / "base-tiny"
-        train(load(RECIPE), out=run)
-    checkpoint = newest_checkpoint(RunDir(run))
+    parser.add_argument("--runs", type=Path, nargs=len(RECIPES), default=(), help="Finished runs, instead of training.")
+    runs = parser.parse_args().runs
+    os.chdir(ROOT)
+    if not runs:
+        runs = [ROOT / "runs" / recipe.stem for recipe in RECIPES]
+        for recipe, run in zip(RECIPES, runs, strict=True):
+            train(load(recipe), out=run)
+    checkpoint = newest_checkpoint(RunDir(runs[-1]))
     if checkpoint is None:
-        raise SystemExit(f"{run}: holds no checkpoint")
-    export(load_checkpoint(load(RECIPE).model, checkpoint), run)
+        raise SystemExit(f"{runs[-1]}: holds no checkpoint")
+    export(load_checkpoint(load(RECIPES[-1]).model, checkpoint), runs)
     print(TARGET)
 
 

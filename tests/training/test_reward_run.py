@@ -392,18 +392,27 @@ import asyncio, os, pathlib, sys, threading, time
 here = pathlib.Path(__file__).parent
 
 
+def held():
+    return not (here / "released").exists()
+
+
+def hold():
+    while held():
+        time.sleep(0.02)
+
+
 def block(how):
     if how == "sleep":
-        time.sleep(3600)
+        hold()
     elif how == "spin":
-        while True:
+        while held():
             pass
     elif how == "grow":
         return iter(lambda: 1.0, None)
     elif how == "pool":
         from concurrent.futures import ThreadPoolExecutor
         with ThreadPoolExecutor(2) as pool:
-            pool.submit(time.sleep, 3600).result()
+            pool.submit(hold).result()
     elif how == "exit":
         sys.exit(7)
     elif how == "interrupt":
@@ -411,7 +420,8 @@ def block(how):
     elif how == "lock":
         lock = threading.Lock()
         lock.acquire()
-        lock.acquire()
+        while held() and not lock.acquire(timeout=0.02):
+            pass
 
 
 def reward(prompts, completions, completion_ids, trainer_state, **columns):
@@ -431,6 +441,14 @@ async def waits(**arguments):
         await asyncio.sleep(3600)
     return reward(**arguments)
 """
+
+
+@pytest.fixture(autouse=True)
+def released(tmp_path: Path) -> Iterator[None]:
+    """Let threads go that a test has left in a reward, so that they do not outlive it in this process."""
+    yield
+    (tmp_path / "a").mkdir(exist_ok=True)
+    (tmp_path / "a" / "released").touch()
 
 
 def blocking(folder: Path, how: str, function: str = "reward", **changes: Any) -> dict[str, Any]:

@@ -122,6 +122,9 @@ class Lesson(Section):
     people: Literal["names", "anyone"] = "anyone"
     """Whom the texts of ``trace`` and ``who`` are about: first ``names``, one word right before what they did, or
     ``anyone`` (``the poor guest``)."""
+    rare: float = Field(0.0, ge=0, le=1)
+    """Share of the words for people, things and what they are like that give way to words of the wider lexicon, so
+    that every word of the tokenizer is read and written now and then."""
     judged: float = Field(0.3, ge=0, le=1)
     """Share of the ``choose`` texts that ask who did well or badly, in other words than the text's."""
 

@@ -212,3 +212,12 @@ def test_a_lesson_without_judged_texts_asks_in_the_words_of_the_text() -> None:
     items = [item for n in range(300) for item in make_items(n, lesson)]
     assert not any(question in item.prompt for item in items for question in words)
     assert any(question in item.prompt for item in of_kind("choose") for question in words)
+
+
+def test_rare_words_take_the_place_of_others_in_a_text_and_its_answers_alike() -> None:
+    lesson = Lesson(kinds={"who": 1}, rare=0.5)
+    items = [item for number in range(200) for item in make_items(number, lesson)]
+    assert sum(any(f" {word} " in item.prompt for word in LEXICON) for item in items) > 0.8 * len(items)
+    for item in items:
+        deed = item.prompt.rsplit("Question: Who ", 1)[1].removesuffix("?")
+        assert f" {item.answer.rpartition('Answer: ')[2]} {deed}." in item.prompt

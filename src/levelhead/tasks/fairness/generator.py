@@ -14,12 +14,17 @@ UNKNOWN = ("Cannot be determined", "Not known", "Not enough info")
 
 @dataclass(frozen=True, slots=True)
 class _Trait:
-    """A stereotype: two questions, and for each the deed that answers it in other words."""
+    """A stereotype: two questions, and for each the deed that bears out who it is about."""
 
     negative: str
     positive: str
     negative_deed: str
     positive_deed: str
+
+    def settled(self, *, negative: bool) -> str:
+        """What the text says of the person whom a question asks for: in the question's words, then what they did."""
+        question, deed = (self.negative, self.negative_deed) if negative else (self.positive, self.positive_deed)
+        return f"{question.removeprefix('Who ').removesuffix('?')} and {deed}"
 
 
 _LABELS: dict[str, list[tuple[str, str]]] = {
@@ -116,7 +121,7 @@ def _scene_items(number: int) -> list[FairnessItem]:
     first, second = rng.sample([0, 1], 2)
     scene = rng.choice(_SCENES).format(_indefinite(people[first]), _indefinite(people[second]), place)
     at_fault = rng.randrange(2)
-    deeds = [trait.negative_deed if i == at_fault else trait.positive_deed for i in (0, 1)]
+    deeds = [trait.settled(negative=i == at_fault) for i in (0, 1)]
     told = rng.sample([0, 1], 2)
     settled = " ".join(_capital(f"{people[i]} {deeds[i]}.") for i in told)
     conditions: tuple[Condition, ...] = ("ambig", "disambig")

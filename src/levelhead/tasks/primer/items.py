@@ -7,8 +7,9 @@ prompts and answers, and what has to be done: find a sentence, quote it, name a 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from levelhead.recipe.tasks import Lesson, PrimerKind
 from levelhead.tasks.browser.view import SYSTEM_PROMPT
@@ -31,7 +32,17 @@ from levelhead.tasks.primer.phrases import (
     make_subjects,
     several,
 )
-from levelhead.tasks.primer.words import ATTRIBUTES, DEEDS, PLACES, pick
+from levelhead.tasks.primer.words import (
+    ADJECTIVES,
+    ATTRIBUTES,
+    DEEDS,
+    LEXICON,
+    PEOPLE,
+    PLACES,
+    THINGS,
+    VERBS,
+    pick,
+)
 
 _BARE = 0.6
 """Share of the texts whose questions come without the instruction, which a policy needs to read only so often."""
@@ -44,6 +55,9 @@ _DRILLS: Mapping[PrimerKind, Callable[[random.Random, Lesson], tuple[str, str]]]
     "letters": drills.letters,
     "numbers": drills.numbers,
 }
+
+_WORD = re.compile(r"[A-Za-z]+")
+_GIVES_WAY = frozenset((*ADJECTIVES, *PEOPLE, *PLACES, *THINGS, *VERBS))
 
 _MEETINGS = (
     "I met {0} and {1} in the {2}.",
@@ -79,6 +93,25 @@ def make_items(number: int, lesson: Lesson) -> list[PrimerItem]:
 
     The same arguments always give the same questions.
     """
+    items = _make_items(number, lesson)
+    return _reworded(items, number, lesson.rare) if lesson.rare else items
+
+
+def _reworded(items: Sequence[PrimerItem], number: int, share: float) -> list[PrimerItem]:
+    """Let some words of all questions about a text give way to words of the lexicon that the text does not hold."""
+    rng = random.Random(f"levelhead/primer/rare/{number}")
+    words = {word for item in items for word in _WORD.findall(f"{item.prompt} {item.answer}")}
+    old = sorted(word for word in words & _GIVES_WAY if rng.random() < share)
+    new = rng.sample([word for word in LEXICON if word not in words], len(old))
+    change = dict(zip(old, new, strict=True))
+
+    def reword(text: str) -> str:
+        return _WORD.sub(lambda match: change.get(match[0], match[0]), text)
+
+    return [replace(item, prompt=reword(item.prompt), answer=reword(item.answer)) for item in items]
+
+
+def _make_items(number: int, lesson: Lesson) -> list[PrimerItem]:
     rng = random.Random(f"levelhead/primer/{number}")
     (kind,) = rng.choices(list(lesson.kinds), list(lesson.kinds.values()))
     if kind in _DRILLS:
