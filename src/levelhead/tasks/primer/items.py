@@ -228,8 +228,25 @@ def _judged(rng: random.Random) -> tuple[list[str], list[str]]:
 
 
 def _letter(rng: random.Random) -> list[tuple[str, str]]:
-    """Questions about which letter stands before an option: the last step of choosing, on its own."""
+    """Questions about which letter stands before an option: the last step of choosing, on its own.
+
+    Of people, most questions name the option within the reason for it.
+    """
     options = make_options(rng)
     lettered = list(zip(ALPHABET, options, strict=False))
     table = "\n".join(f"{letter}) {option}" for letter, option in lettered)
-    return [(f"{table}\nWhich letter: {option}", f"Answer: {letter}") for letter, option in lettered]
+    people = [option for option in options if option not in UNDECIDED]
+    reasoned = len(people) == len(options) - 1 and rng.random() < 0.75
+    undecided = f"The text names {' and '.join(_inside(person) for person in people)} but does not say which."
+
+    def asked(option: str) -> str:
+        if not reasoned:
+            return option
+        return undecided if option in UNDECIDED else f"{option} {make_deed(rng)}."
+
+    return [(f"{table}\nWhich letter: {asked(option)}", f"Answer: {letter}") for letter, option in lettered]
+
+
+def _inside(person: str) -> str:
+    """How a person is called within a sentence."""
+    return f"the {person[4:]}" if person.startswith("The ") else person
