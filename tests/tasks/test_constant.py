@@ -271,7 +271,7 @@ def test_rewards_that_ask_somebody_are_not_asked_for_constants_and_what_others_l
     assert not search(FunctionTask(section, data=rows, rewards=asks)).possible
     task = FunctionTask(section, data=rows, rewards=logs)
     assert asyncio.run(search(task).best(list(task.prompts("train", 0)))) is not None
-    assert task.drain_metrics() == {}
+    assert task.drain_tally().logged == {}
 
 
 def test_a_judge_is_not_asked() -> None:
