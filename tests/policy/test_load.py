@@ -131,7 +131,7 @@ def test_a_checkpoint_whose_tokenizer_cannot_be_read_is_refused_in_one_line(tmp_
     section, folder = Model(preset="tiny", tiny=TINY), tmp_path / "checkpoint"
     load_policy(section, texts=TEXTS).save(folder)
     (folder / "tokenizer.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match="tokenizer.json: damaged: it cannot be read"):
+    with pytest.raises(InputError, match=r"tokenizer\.json: damaged: it cannot be read"):
         load_checkpoint(section, folder)
 
 

@@ -125,6 +125,8 @@ class Lesson(Section):
     rare: float = Field(0.0, ge=0, le=1)
     """Share of the words for people, things and what they are like that give way to words of the wider lexicon, so
     that every word of the tokenizer is read and written now and then."""
+    reasoned: float = Field(0.0, ge=0, le=1)
+    """Share of the ``letter`` texts about people that ask for a letter by a reason which names the person."""
     judged: float = Field(0.3, ge=0, le=1)
     """Share of the ``choose`` texts that ask who did well or badly, in other words than the text's."""
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -110,6 +113,15 @@ def test_a_lesson_about_names_tells_of_nobody_else() -> None:
 
 def test_a_letter_question_is_answered_by_the_line_that_names_the_option() -> None:
     for item in of_kind("letter"):
+        option = item.prompt.rsplit("Which letter: ", 1)[1]
+        assert f"{item.answer[-1]}) {option}\n" in item.prompt
+
+
+def test_a_reasoned_letter_is_that_of_the_person_whom_the_reason_names() -> None:
+    lesson = Lesson(kinds={"letter": 1}, reasoned=1)
+    items = [item for number in range(200) for item in make_items(number, lesson)]
+    assert sum("does not say which" in item.prompt for item in items) > 20
+    for item in items:
         asked = item.prompt.rsplit("Which letter: ", 1)[1]
         line = re.search(rf"^{item.answer[-1]}\) (.+)$", item.prompt, re.MULTILINE)
         assert line is not None
@@ -223,3 +235,21 @@ def test_rare_words_take_the_place_of_others_in_a_text_and_its_answers_alike() -
     for item in items:
         deed = item.prompt.rsplit("Question: Who ", 1)[1].removesuffix("?")
         assert f" {item.answer.rpartition('Answer: ')[2]} {deed}." in item.prompt
+
+
+def test_rare_words_are_the_same_in_every_process() -> None:
+    code = (
+        "from levelhead.recipe.tasks import Lesson; from levelhead.tasks.primer.items import make_items;"
+        "print([item.prompt for n in range(20) for item in make_items(n, Lesson(rare=0.5))])"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(texts) == 1

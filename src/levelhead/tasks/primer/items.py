@@ -101,7 +101,7 @@ def _reworded(items: Sequence[PrimerItem], number: int, share: float) -> list[Pr
     """Let some words of all questions about a text give way to words of the lexicon that the text does not hold."""
     rng = random.Random(f"levelhead/primer/rare/{number}")
     words = {word for item in items for word in _WORD.findall(f"{item.prompt} {item.answer}")}
-    old = sorted(word for word in words & _GIVES_WAY if rng.random() < share)
+    old = [word for word in sorted(words & _GIVES_WAY) if rng.random() < share]
     new = rng.sample([word for word in LEXICON if word not in words], len(old))
     change = dict(zip(old, new, strict=True))
 
@@ -119,7 +119,7 @@ def _make_items(number: int, lesson: Lesson) -> list[PrimerItem]:
     if kind == "page":
         return [PrimerItem(kind, number, prompt, answer, SYSTEM_PROMPT) for prompt, answer in page_items(rng)]
     if kind == "letter":
-        return [PrimerItem(kind, number, prompt, answer) for prompt, answer in _letter(rng)]
+        return [PrimerItem(kind, number, prompt, answer) for prompt, answer in _letter(rng, lesson.reasoned)]
     if kind == "who":
         return [PrimerItem(kind, number, prompt, answer) for prompt, answer in _who(rng, lesson)]
     questions, instruction = (
@@ -227,16 +227,16 @@ def _judged(rng: random.Random) -> tuple[list[str], list[str]]:
     return [deeds[i] for i in order], [questions[i] for i in order]
 
 
-def _letter(rng: random.Random) -> list[tuple[str, str]]:
+def _letter(rng: random.Random, share: float) -> list[tuple[str, str]]:
     """Questions about which letter stands before an option: the last step of choosing, on its own.
 
-    Of people, most questions name the option within the reason for it.
+    Of people, a share of the texts names the option within the reason for it.
     """
     options = make_options(rng)
     lettered = list(zip(ALPHABET, options, strict=False))
     table = "\n".join(f"{letter}) {option}" for letter, option in lettered)
     people = [option for option in options if option not in UNDECIDED]
-    reasoned = len(people) == len(options) - 1 and rng.random() < 0.75
+    reasoned = share > 0 and len(people) == len(options) - 1 and rng.random() < share
     undecided = f"The text names {' and '.join(_inside(person) for person in people)} but does not say which."
 
     def asked(option: str) -> str:
