@@ -2,8 +2,9 @@
 
 Usage: ``python bench/fuzz.py [--count 2000] [--seed 0] [--targets logs,folders,reports,recipes] [--json]``.  Each input
 depends on the seed, the target and its number alone; ``--only N --keep DIR`` makes one again and leaves it in a folder.
-Counted are crashes (a traceback, or an exit code that is not 0, 1 or 2), inputs that take longer than 5 seconds or more
-than 500 MB, and control characters that reach the terminal.  The exit code is 1 where any of these is not zero.
+Counted are crashes (a traceback, or an exit code that is not 0, 1 or 2), inputs that take longer than 15 seconds of
+processor time (importing a model library takes up to 8) or more than 500 MB, and control characters that reach the
+terminal.  The exit code is 1 where any of these is not zero.
 
 The suite runs 2,000 inputs; ``make fuzz`` runs 100,000, for a night.
 """

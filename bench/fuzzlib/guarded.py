@@ -19,7 +19,7 @@ from typing import Any
 
 from fuzzlib.targets import TARGETS, CrashError, emptied
 
-SLOW_S = 5.0
+SLOW_S = 15.0
 """Processor seconds beyond which an input counts as a hang."""
 KILL_S = 30.0
 """Seconds of waiting after which the child is killed: a hang too."""
