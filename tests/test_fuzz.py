@@ -1,4 +1,4 @@
-"""Two thousand hostile logs, run folders, reports and recipes; ``make fuzz`` tries many more."""
+"""Two thousand hostile logs, run folders, reports, recipes and replies; ``make fuzz`` tries many more."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def test_no_hostile_input_crashes_hangs_or_reaches_the_terminal() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     found = json.loads(done.stdout)
     counts = {target: {k: row[k] for k in ("crashes", "hangs", "memory", "controls")} for target, row in found.items()}
-    assert set(counts) == {"logs", "folders", "reports", "recipes"}
+    assert set(counts) == {"logs", "folders", "reports", "recipes", "replies"}
     assert all(not any(row.values()) for row in counts.values()), json.dumps(found, indent=1)
     assert sum(row["inputs"] for row in found.values()) == 2000

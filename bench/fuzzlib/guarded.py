@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuzzlib.targets import TARGETS, CrashError, emptied
+from fuzzlib.targets import TARGETS, CrashError, emptied, warm
 
-SLOW_S = 15.0
+SLOW_S = 5.0
 """Processor seconds beyond which an input counts as a hang."""
 KILL_S = 30.0
 """Seconds of waiting after which the child is killed: a hang too."""
@@ -86,6 +86,7 @@ class Tally:
 
 def run(target: str, count: int, seed: int, first: int = 0) -> Tally:
     """Try ``count`` inputs of a target; input ``i`` depends on the seed, the target and ``i`` alone."""
+    warm()
     tally, began, index = Tally(), time.perf_counter(), first
     with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
         while index < first + count:
@@ -135,7 +136,8 @@ def _batch(target: str, index: int, end: int, seed: int, place: Path, tally: Tal
 
 def _child(target: str, index: int, end: int, seed: int, place: Path, into: int) -> None:
     idle = _resident_mb()
-    limit = (MEMORY_MB + 1500) << 20
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + ((MEMORY_MB + 1500) << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for at in range(index, end):
         row: dict[str, Any] = {"controls": 0}

@@ -10,11 +10,7 @@ import yaml
 
 from fuzzlib.mutate import mutate, warp
 
-SHIPPED = [
-    path
-    for path in sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))
-    if not path.stem.startswith("base-tiny")  # 120,000 texts each: sound, and slower than the bound on an input
-]
+SHIPPED = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))
 _TAGS = ("!!float x", "!!float ''", "!!int ''", "!!bool x", "!!timestamp x", "!!timestamp 2001-01-01", "!!binary x",
     "!!set [a]",
          "!!python/object:os.system x", "!!null x", "!!omap [a]", "!!pairs 3", "!!str [a]", "!!merge x", "!!map x",
