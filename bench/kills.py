@@ -59,8 +59,14 @@ CASES: Mapping[str, tuple[str, ...]] = {
     "dual-tiny lora": ("tasks.0.items=200", "tasks.1.items=200", "model.lora.r=4", "sft.optimizer.kind=adamw"),
     "dual-constant async": ("tasks.0.items=200", "tasks.1.items=200", "grpo.async=1"),
     "workflow-tiny": ("tasks.0.items=300",),
+    "workflow-collapse": ("tasks.0.items=300",),
+    "browser-tiny": ("tasks.0.items=30", "tasks.0.pages=2", "tasks.0.spare_pages=1"),
+    "browser-deadlock": ("tasks.0.items=30", "tasks.0.pages=2", "tasks.0.spare_pages=1"),
+    "base-tiny": ("tasks.0.items=300",),
 }
-"""Recipe and further overrides of each case."""
+"""Recipe and further overrides of each case; recipes of models from the hub are not among them."""
+WITH_DATA = {"dual-bbq-halueval": ("sft.steps=2", "tasks.0.path={}/bbq", "tasks.1.path={}/halueval")}
+"""Cases that need ``--data``."""
 PER_RUN = 4
 """Most kills of one run."""
 ABOUT_THE_KILL = {"lock-taken-over", "interrupted"}
@@ -69,7 +75,7 @@ ABOUT_THE_KILL = {"lock-taken-over", "interrupted"}
 
 def command(case: str, settings: Sequence[str], run: Path, *, resume: bool) -> list[str]:
     line = ["levelhead", "train", str(ROOT / "recipes" / f"{case.split()[0]}.yaml"), "--out", str(run)]
-    for setting in (*SMALL, *CASES[case], *settings):
+    for setting in (*SMALL, *CASES.get(case, ()), *settings):
         line += ["--set", setting]
     return [*line, "--resume"] if resume else line
 
@@ -223,9 +229,11 @@ def main() -> int:
     parser.add_argument("--case", action="append", choices=sorted(CASES), help="only these")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="further overrides")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--data", help="folder with bbq and halueval, for the recipe that reads them")
     parser.add_argument("--out", type=Path, default=Path("runs/kills"))
     given = parser.parse_args()
-    cases = given.case or list(CASES)
+    more = {name: tuple(s.format(given.data) for s in sets) for name, sets in WITH_DATA.items() if given.data}
+    cases = given.case or [*CASES, *more]
     torch.set_num_threads(1)
     draw = random.Random(given.seed)
     wanted: dict[str, tuple[dict[str, Any], float]] = {}
@@ -233,15 +241,16 @@ def main() -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     while done < given.kills:
         case = cases[runs % len(cases)]
+        settings = (*more.get(case, ()), *given.set)
         slug = case.replace(" ", "-")
         if case not in wanted:
             alone = given.out / f"{slug}-alone"
             shutil.rmtree(alone, ignore_errors=True)
-            _, seconds = sitting(command(case, given.set, alone, resume=False), alone, None)
+            _, seconds = sitting(command(case, settings, alone, resume=False), alone, None)
             wanted[case] = contents(alone), seconds
         most = min(draw.randint(1, PER_RUN), given.kills - done)
         run = given.out / f"{slug}-{runs:03d}"
-        kills = killed_run(case, given.set, run, draw, most, wanted[case][1])
+        kills = killed_run(case, settings, run, draw, most, wanted[case][1])
         found = differences(wanted[case][0], contents(run))
         row = {"case": case, "run": run.name, "kills": kills, "differs": found}
         with (given.out / "kills.jsonl").open("a", encoding="utf-8") as file:

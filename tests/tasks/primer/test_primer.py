@@ -16,6 +16,7 @@ from levelhead.tasks.browser.view import SYSTEM_PROMPT
 from levelhead.tasks.fairness import FairnessTask
 from levelhead.tasks.fairness.task import INSTRUCTION
 from levelhead.tasks.faithfulness import FaithfulnessTask
+from levelhead.tasks.fairness.task import INSTRUCTION as CHOOSE_INSTRUCTION
 from levelhead.tasks.primer import PrimerTask
 from levelhead.tasks.primer.items import PrimerItem, make_items
 from levelhead.tasks.primer.pages import page_items
@@ -126,6 +127,15 @@ def test_a_reasoned_letter_is_that_of_the_person_whom_the_reason_names() -> None
         line = re.search(rf"^{item.answer[-1]}\) (.+)$", item.prompt, re.MULTILINE)
         assert line is not None
         assert asked.startswith(line[1]) or ("does not say which" in asked and not line[1].startswith("The "))
+
+
+def test_a_given_reason_leaves_the_letter_alone_to_say() -> None:
+    whole, given = ([i for n in range(80) for i in make_items(n, Lesson(kinds={"choose": 1}, given=g))] for g in (0, 1))
+    assert len(whole) == len(given)
+    for full, short in zip(whole, given, strict=True):
+        reason, letter = full.answer.split("\n")
+        assert short.answer == letter
+        assert short.prompt == f"{full.prompt.split(CHOOSE_INSTRUCTION)[0].strip()}\n{reason}"
 
 
 def test_a_click_hits_the_element_that_the_goal_names_or_a_closed_one() -> None:

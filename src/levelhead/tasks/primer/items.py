@@ -126,6 +126,9 @@ def _make_items(number: int, lesson: Lesson) -> list[PrimerItem]:
         (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng, lesson.judged), CHOOSE_INSTRUCTION)
     )
     end = "" if rng.random() < _BARE else f"\n{instruction}"
+    if kind == "choose" and lesson.given > 0 and rng.random() < lesson.given:
+        parted = [(prompt, *answer.split("\n")) for prompt, answer in questions]
+        return [PrimerItem(kind, number, f"{prompt}\n{reason}", letter) for prompt, reason, letter in parted]
     return [PrimerItem(kind, number, prompt + end, answer) for prompt, answer in questions]
 
 
