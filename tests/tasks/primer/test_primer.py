@@ -16,7 +16,6 @@ from levelhead.tasks.browser.view import SYSTEM_PROMPT
 from levelhead.tasks.fairness import FairnessTask
 from levelhead.tasks.fairness.task import INSTRUCTION
 from levelhead.tasks.faithfulness import FaithfulnessTask
-from levelhead.tasks.fairness.task import INSTRUCTION as CHOOSE_INSTRUCTION
 from levelhead.tasks.primer import PrimerTask
 from levelhead.tasks.primer.items import PrimerItem, make_items
 from levelhead.tasks.primer.pages import page_items
@@ -135,7 +134,7 @@ def test_a_given_reason_leaves_the_letter_alone_to_say() -> None:
     for full, short in zip(whole, given, strict=True):
         reason, letter = full.answer.split("\n")
         assert short.answer == letter
-        assert short.prompt == f"{full.prompt.split(CHOOSE_INSTRUCTION)[0].strip()}\n{reason}"
+        assert short.prompt == f"{full.prompt.split(INSTRUCTION)[0].strip()}\n{reason}"
 
 
 def test_a_click_hits_the_element_that_the_goal_names_or_a_closed_one() -> None:
