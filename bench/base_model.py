@@ -1,7 +1,7 @@
 """Make the base model that ships with the package again: ``python bench/base_model.py``.
 
-Trains ``recipes/base-tiny.yaml``, ``base-tiny-2.yaml``, ``-3`` and ``-4``, each from the weights of the one before (or
-takes the finished runs that ``--runs`` names), and writes ``src/levelhead/models/base-tiny``: weights in bfloat16,
+Trains ``recipes/base-tiny/1.yaml`` to ``7.yaml``, each from the weights of the one before (or takes the finished runs
+that ``--runs`` names), and writes ``src/levelhead/models/base-tiny``: weights in bfloat16,
 tokenizer, the runs' log and the model card.
 """
 
@@ -25,9 +25,7 @@ from levelhead.training.checkpoint import newest_checkpoint
 from levelhead.training.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[1]
-RECIPES = tuple(
-    ROOT / "recipes" / f"{name}.yaml" for name in ("base-tiny", "base-tiny-2", "base-tiny-3", "base-tiny-4")
-)
+RECIPES = tuple(ROOT / "recipes" / "base-tiny" / f"{number}.yaml" for number in range(1, 8))
 TARGET = ROOT / "src" / "levelhead" / "models" / "base-tiny"
 LOGGED = 20
 """Every how many steps the log that is kept has a row."""
@@ -48,7 +46,7 @@ their policies can read before they are reinforced. It is no use for anything el
 | architecture | Qwen2, {layers} layers of width {width}, {heads} heads, {vocabulary} tokens |
 | weights | bfloat16, {megabytes:.1f} MB, SHA-256 `{digest}` |
 | data | made-up texts of `src/levelhead/tasks/primer`; no scene, name or fact of the tasks' items is among them |
-| recipes | `recipes/base-tiny.yaml`, then `base-tiny-2.yaml`, `base-tiny-3.yaml` and `base-tiny-4.yaml` |
+| recipes | `recipes/base-tiny/1.yaml` to `7.yaml`, one after the other |
 | training | {steps} SFT steps with Muon, {minutes:.0f} minutes on a core |
 | made by | `python bench/base_model.py` |
 | licence | Apache-2.0, as the package |
@@ -109,9 +107,10 @@ def main() -> None:
     runs = parser.parse_args().runs
     os.chdir(ROOT)
     if not runs:
-        runs = [ROOT / "runs" / recipe.stem for recipe in RECIPES]
-        for recipe, run in zip(RECIPES, runs, strict=True):
-            train(load(recipe), out=run)
+        recipes = [load(recipe) for recipe in RECIPES]
+        runs = [ROOT / "runs" / recipe.name for recipe in recipes]
+        for recipe, run in zip(recipes, runs, strict=True):
+            train(recipe, out=run)
     checkpoint = newest_checkpoint(RunDir(runs[-1]))
     if checkpoint is None:
         raise SystemExit(f"{runs[-1]}: holds no checkpoint")

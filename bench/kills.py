@@ -62,7 +62,7 @@ CASES: Mapping[str, tuple[str, ...]] = {
     "workflow-collapse": ("tasks.0.items=300",),
     "browser-tiny": ("tasks.0.items=30", "tasks.0.pages=2", "tasks.0.spare_pages=1"),
     "browser-deadlock": ("tasks.0.items=30", "tasks.0.pages=2", "tasks.0.spare_pages=1"),
-    "base-tiny": ("tasks.0.items=300",),
+    "base-tiny/1": ("tasks.0.items=300",),
 }
 """Recipe and further overrides of each case; recipes of models from the hub are not among them."""
 WITH_DATA = {"dual-bbq-halueval": ("sft.steps=2", "tasks.0.path={}/bbq", "tasks.1.path={}/halueval")}
@@ -242,7 +242,7 @@ def main() -> int:
     while done < given.kills:
         case = cases[runs % len(cases)]
         settings = (*more.get(case, ()), *given.set)
-        slug = case.replace(" ", "-")
+        slug = case.replace(" ", "-").replace("/", "-")
         if case not in wanted:
             alone = given.out / f"{slug}-alone"
             shutil.rmtree(alone, ignore_errors=True)

@@ -10,7 +10,7 @@ import yaml
 
 from fuzzlib.mutate import mutate, warp
 
-SHIPPED = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))
+SHIPPED = sorted((Path(__file__).resolve().parents[2] / "recipes").rglob("*.yaml"))
 _TAGS = ("!!float x", "!!float ''", "!!int ''", "!!bool x", "!!timestamp x", "!!timestamp 2001-01-01", "!!binary x",
     "!!set [a]",
          "!!python/object:os.system x", "!!null x", "!!omap [a]", "!!pairs 3", "!!str [a]", "!!merge x", "!!map x",

@@ -92,10 +92,7 @@ def train(
 
     recipe = resolve(recipe)
     path = Path(out) if out is not None else Path("runs") / recipe.name
-    if (model is None) != (tokenizer is None):
-        raise InputError("train(): give model and tokenizer together")
-    if not resume and (resume_from is not None or accept_changes):
-        raise InputError("train(): resume_from and accept_changes (--from, --accept-changes) are for --resume")
+    _check_arguments(model, tokenizer, resume=resume, about_resuming=resume_from is not None or bool(accept_changes))
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined()
         locked = _lock(ranks, path, held) if resume and path.is_dir() else None
@@ -119,6 +116,14 @@ def train(
             _write_report(run)
     summary = folder.read_json("summary.json") or {}
     return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
+
+
+def _check_arguments(model: Any, tokenizer: Any, *, resume: bool, about_resuming: bool) -> None:
+    """Refuse arguments of :func:`train` that do not go together."""
+    if (model is None) != (tokenizer is None):
+        raise InputError("train(): give model and tokenizer together")
+    if not resume and about_resuming:
+        raise InputError("train(): resume_from and accept_changes (--from, --accept-changes) are for --resume")
 
 
 def _lock(ranks: Ranks, path: Path, held: contextlib.ExitStack) -> list[Event]:

@@ -21,7 +21,7 @@ grpo:
 SHIPPED = Path(__file__).parents[2] / "recipes"
 
 
-@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(SHIPPED.rglob("*.yaml")), ids=lambda path: path.relative_to(SHIPPED).as_posix())
 def test_every_recipe_that_ships_is_valid_and_survives_being_written_out(path: Path) -> None:
     recipe = load(path)
     assert parse(dump(recipe), source="again") == recipe
