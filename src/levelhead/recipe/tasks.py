@@ -127,6 +127,8 @@ class Lesson(Section):
     that every word of the tokenizer is read and written now and then."""
     reasoned: float = Field(0.0, ge=0, le=1)
     """Share of the ``letter`` texts about people that ask for a letter by a reason which names the person."""
+    alike: float = Field(0.0, ge=0, le=1)
+    """Share of the ``who`` and ``choose`` texts whose deeds differ in one word, and are asked for without their end."""
     given: float = Field(0.0, ge=0, le=1)
     """Share of the ``choose`` texts whose questions come with the reason, so that the letter alone is left to say."""
     judged: float = Field(0.3, ge=0, le=1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from levelhead.tasks.faithfulness import FaithfulnessTask
 from levelhead.tasks.primer import PrimerTask
 from levelhead.tasks.primer.items import PrimerItem, make_items
 from levelhead.tasks.primer.pages import page_items
+from levelhead.tasks.primer.phrases import make_alike_deeds
 from levelhead.tasks.primer.words import DEEDS, LEXICON, NAMES, invent
 from levelhead.tasks.registry import make_task
 
@@ -135,6 +137,23 @@ def test_a_given_reason_leaves_the_letter_alone_to_say() -> None:
         reason, letter = full.answer.split("\n")
         assert short.answer == letter
         assert short.prompt == f"{full.prompt.split(INSTRUCTION)[0].strip()}\n{reason}"
+
+
+def test_alike_deeds_differ_in_one_word_and_are_asked_for_without_their_end() -> None:
+    items = [item for number in range(200) for item in make_items(number, Lesson(kinds={"who": 1}, alike=1))]
+    shortened = 0
+    for item in items:
+        text, asked = re.fullmatch(r"Text: (.*)\nQuestion: Who (.*)\?", item.prompt).groups()  # type: ignore[union-attr]
+        person = item.answer.rsplit("Answer: ", 1)[1]
+        sentences = text.removesuffix(".").split(". ")
+        (sentence,) = [sentence for sentence in sentences if sentence.startswith(f"{person} ")]
+        assert sentence.removeprefix(f"{person} ").split(" and ")[0] == asked
+        shortened += not sentence.endswith(asked)
+    assert 0.5 < shortened / len(items) < 0.9
+    rng = random.Random(0)
+    for _ in range(200):
+        one, other = (head.split() for head in make_alike_deeds(rng, 2)[1])
+        assert sum(a != b for a, b in zip(one, other, strict=True)) == 1
 
 
 def test_a_click_hits_the_element_that_the_goal_names_or_a_closed_one() -> None:

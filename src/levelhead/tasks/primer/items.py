@@ -25,6 +25,7 @@ from levelhead.tasks.primer.phrases import (
     capital,
     fact_value,
     indefinite,
+    make_alike_deeds,
     make_deed,
     make_name,
     make_options,
@@ -123,7 +124,7 @@ def _make_items(number: int, lesson: Lesson) -> list[PrimerItem]:
     if kind == "who":
         return [PrimerItem(kind, number, prompt, answer) for prompt, answer in _who(rng, lesson)]
     questions, instruction = (
-        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng, lesson.judged), CHOOSE_INSTRUCTION)
+        (_recall(rng), QUOTE_INSTRUCTION) if kind == "recall" else (_choose(rng, lesson), CHOOSE_INSTRUCTION)
     )
     end = "" if rng.random() < _BARE else f"\n{instruction}"
     if kind == "choose" and lesson.given > 0 and rng.random() < lesson.given:
@@ -169,31 +170,39 @@ def _who(rng: random.Random, lesson: Lesson) -> list[tuple[str, str]]:
     """
     size = rng.randint(2, 5)
     people = make_subjects(rng, size, named=lesson.people == "names")
-    deeds = several(rng, make_deed, size)
+    deeds, asked = _deeds(rng, size, lesson.alike)
     sentences = [f"{person} {deed}." for person, deed in zip(people, deeds, strict=True)]
     quoted = lesson.people == "anyone" and rng.random() < 0.3
     return [
         (
-            f"Text: {' '.join(sentences)}\nQuestion: Who {deeds[i]}?",
+            f"Text: {' '.join(sentences)}\nQuestion: Who {asked[i]}?",
             f"Reason: {sentences[i]}\nAnswer: {people[i]}" if quoted else f"Answer: {people[i]}",
         )
         for i in rng.sample(range(size), min(2, size))
     ]
 
 
-def _choose(rng: random.Random, judged_share: float) -> list[tuple[str, str]]:
+def _deeds(rng: random.Random, count: int, alike: float) -> tuple[list[str], list[str]]:
+    """Make what people did, and how it is asked for; a share of the times they did almost the same."""
+    if alike > 0 and rng.random() < alike:
+        return make_alike_deeds(rng, count)
+    deeds = several(rng, make_deed, count)
+    return deeds, deeds
+
+
+def _choose(rng: random.Random, lesson: Lesson) -> list[tuple[str, str]]:
     """Questions about who did something; the text may not tell."""
     people, named = make_people(rng)
     bare = [person if named else f"the {person}" for person in people]
     first, second = rng.sample((0, 1), 2)
     met = [person if named else indefinite(person) for person in people]
     scene = capital(rng.choice(_MEETINGS).format(met[first], met[second], pick(rng, PLACES)))
-    judged = judged_share > 0 and rng.random() < judged_share
+    judged = lesson.judged > 0 and rng.random() < lesson.judged
     if judged:
         deeds, wording = _judged(rng)
     else:
-        deeds = several(rng, make_deed, 2)
-        wording = [f"Who {deed}?" for deed in deeds]
+        deeds, asked_for = _deeds(rng, 2, lesson.alike)
+        wording = [f"Who {deed}?" for deed in asked_for]
     sentences = [capital(f"{bare[i]} {deeds[i]}.") for i in (0, 1)]
     a, b = rng.sample((0, 1), 2)
     if rng.random() < 0.2:

@@ -95,6 +95,28 @@ def make_deed(rng: random.Random) -> str:
     return f"{verb} the {thing}"
 
 
+def make_alike_deeds(rng: random.Random, count: int) -> tuple[list[str], list[str]]:
+    """Make deeds that differ in one word, most with an end of their own.
+
+    Returns:
+        The deeds, and each without its end.
+    """
+    verb, thing, place = pick(rng, VERBS), pick(rng, THINGS), pick(rng, PLACES)
+    make = rng.choice(
+        (
+            lambda r: f"was {pick(r, ADJECTIVES)} at the {place}",
+            lambda r: f"was {pick(r, ADJECTIVES)} with {thing}s",
+            lambda r: f"was {pick(r, ADJECTIVES)}",
+            lambda r: f"{verb} the {pick(r, THINGS)}",
+            lambda r: f"{pick(r, VERBS)} the {thing}",
+            lambda r: f"{verb} the {thing} in the {pick(r, PLACES)}",
+        )
+    )
+    heads = several(rng, make, count)
+    ended = rng.random() < 0.7
+    return [f"{head} and {make_deed(rng)}" if ended else head for head in heads], heads
+
+
 def make_plain_deed(rng: random.Random) -> str:
     """Make what somebody did to one thing."""
     return f"{pick(rng, VERBS)} the {pick(rng, THINGS)}"
