@@ -1,6 +1,6 @@
 """Make the base model that ships with the package again: ``python bench/base_model.py``.
 
-Trains ``recipes/base-tiny/1.yaml`` to ``7.yaml``, each from the weights of the one before (or takes the finished runs
+Trains ``recipes/base-tiny/1.yaml`` to ``8.yaml``, each from the weights of the one before (or takes the finished runs
 that ``--runs`` names), and writes ``src/levelhead/models/base-tiny``: weights in bfloat16,
 tokenizer, the runs' log and the model card.
 """
@@ -25,7 +25,7 @@ from levelhead.training.checkpoint import newest_checkpoint
 from levelhead.training.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[1]
-RECIPES = tuple(ROOT / "recipes" / "base-tiny" / f"{number}.yaml" for number in range(1, 8))
+RECIPES = tuple(ROOT / "recipes" / "base-tiny" / f"{number}.yaml" for number in range(1, 9))
 TARGET = ROOT / "src" / "levelhead" / "models" / "base-tiny"
 LOGGED = 20
 """Every how many steps the log that is kept has a row."""
@@ -46,7 +46,7 @@ their policies can read before they are reinforced. It is no use for anything el
 | architecture | Qwen2, {layers} layers of width {width}, {heads} heads, {vocabulary} tokens |
 | weights | bfloat16, {megabytes:.1f} MB, SHA-256 `{digest}` |
 | data | made-up texts of `src/levelhead/tasks/primer`; no scene, name or fact of the tasks' items is among them |
-| recipes | `recipes/base-tiny/1.yaml` to `7.yaml`, one after the other |
+| recipes | `recipes/base-tiny/1.yaml` to `8.yaml`, one after the other |
 | training | {steps} SFT steps with Muon, {minutes:.0f} minutes on a core |
 | made by | `python bench/base_model.py` |
 | licence | Apache-2.0, as the package |

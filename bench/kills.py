@@ -226,7 +226,7 @@ def killed_run(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="kills in all, dealt over the cases")
-    parser.add_argument("--case", action="append", choices=sorted(CASES), help="only these")
+    parser.add_argument("--case", action="append", choices=sorted({**CASES, **WITH_DATA}), help="only these")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="further overrides")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--data", help="folder with bbq and halueval, for the recipe that reads them")

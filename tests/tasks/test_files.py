@@ -47,6 +47,10 @@ def test_a_byte_order_mark_is_passed_over(tmp_path):
         ('[{"a": 1}, 3]', "line 2"),
         ("[1, 2", "line 1"),
         ('{"a": ' + "[" * 100_000, "line 1"),
+        ('{"a": 1}\n{"a": ' + "1" * 5000 + "}", "line 2: not a JSON object .a number of thousands of digits"),
+        ("[" + "1" * 5000 + "]", "a number of thousands of digits"),
+        ('{"a": 1}\n{"a": [{"b": "\\ud800 x"}]}', r"line 2: '\\ud800 x' holds half of a surrogate pair"),
+        ('[{"a": 1}, {"\\udc00": 1}]', "line 2: .* holds half of a surrogate pair"),
     ],
 )
 def test_malformed_files_name_file_and_line(tmp_path, text, says):

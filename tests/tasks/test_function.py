@@ -241,6 +241,8 @@ FAULTS = [
     (list, "returned 0 values for 1 completions"),
     (lambda: [1.0, 2.0], "returned 2 values for 1 completions"),
     (lambda: [math.nan], "returned nan"),
+    (lambda: [1e308], r"returned 1e\+308, and a reward is at most 1e\+12 in size"),
+    (lambda: [-3e38], r"returned -3e\+38, and a reward is at most 1e\+12 in size"),
     (lambda: [-math.inf], "returned -inf"),
     (lambda: ["7"], "returned the text '7'"),
     (lambda: [[1.0]], "returned list"),

@@ -53,6 +53,20 @@ def test_a_group_size_that_does_not_divide_the_batch(command: Any, tmp_path: Pat
     refuses(command, tmp_path, given, "grpo", "batch_size (10)", "group_size (3)")
 
 
+def test_flash_attention_where_it_is_not_installed(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "flash_attn", None)
+    given = recipe(tmp_path, model__attention="flash_attention_2")
+    refuses(command, tmp_path, given, "model.attention", "flash_attn", "sdpa")
+
+
+def test_half_of_a_surrogate_pair_in_a_prompt(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "half.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"{n} \ud83d"}) + "\n" for n in range(20)), encoding="utf-8")
+    refuses(command, tmp_path, recipe(tmp_path, tasks__0__path=str(path)), "half.jsonl, line 1", "surrogate pair")
+
+
 def test_a_missing_data_file(command: Any, tmp_path: Path) -> None:
     given = recipe(tmp_path, tasks__0__path=str(tmp_path / "gone.jsonl"))
     refuses(command, tmp_path, given, "gone.jsonl", "tasks")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
+from levelhead.tasks.strict_json import lone_surrogate
 
 ORIGINS: Mapping[str, str] = {
     "bbq": "BBQ is at https://github.com/nyu-mll/BBQ, in data/*.jsonl",
@@ -176,8 +177,8 @@ def _lines(path: Path, text: str) -> Iterator[Row]:
             continue
         try:
             value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        except (ValueError, RecursionError) as error:
+            reason = _reason(error)
             raise InputError(f"{path}, line {number}: not a JSON object ({reason}): {line.strip()[:60]!r}") from error
         yield _row(path, number, value)
 
@@ -187,8 +188,8 @@ def _array(path: Path, text: str) -> Iterator[Row]:
         values = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from error
-    except RecursionError as error:
-        raise InputError(f"{path}: not valid JSON (nested too deeply)") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not valid JSON ({_reason(error)})") from error
     if not values:
         raise InputError(f"{path}: the file holds an empty list")
     for number, value in enumerate(values, start=1):
@@ -198,7 +199,29 @@ def _array(path: Path, text: str) -> Iterator[Row]:
 def _row(path: Path, number: int, value: Any) -> Row:
     if not isinstance(value, dict):
         raise InputError(f"{path}, line {number}: a JSON object is wanted, not {_kind(value)}")
+    check_text(f"{path}, line {number}", value)
     return Row(path, number, value)
+
+
+def check_text(where: str, value: Any) -> None:
+    """Refuse a row with a text that no encoding can write, so that it fails where it is read.
+
+    Raises:
+        InputError: A text holds half of a surrogate pair.
+    """
+    text = lone_surrogate(value)
+    if text is not None:
+        raise InputError(
+            f"{where}: {text[:60]!a} holds half of a surrogate pair, which is no character; write the character whole, "
+            "or leave it out"
+        )
+
+
+def _reason(error: Exception) -> str:
+    """Why JSON could not be read, in a few words."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number of thousands of digits"
 
 
 def _kind(value: Any) -> str:

@@ -34,6 +34,14 @@ def encodable(text: str) -> str:
     return _LONE_SURROGATE.sub("\ufffd", text)
 
 
+def lone_surrogate(value: Any) -> str | None:
+    """Return a text within a value that holds half of a surrogate pair, which no encoding can write; or ``None``."""
+    if isinstance(value, str):
+        return value if _LONE_SURROGATE.search(value) else None
+    inside = (*value.keys(), *value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((text for entry in inside if (text := lone_surrogate(entry)) is not None), None)
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):

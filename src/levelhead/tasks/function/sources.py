@@ -12,7 +12,7 @@ from typing import Any
 from levelhead.errors import InputError
 from levelhead.policy import hub
 from levelhead.recipe.tasks import Function
-from levelhead.tasks.files import missing_data, read_rows
+from levelhead.tasks.files import check_text, missing_data, read_rows
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON = {".jsonl", ".json", ".ndjson"}
@@ -173,6 +173,8 @@ def _filled(source: str, records: list[Record]) -> Table:
     """Give every row every column (``None`` where it had none), as a table has it."""
     if not records:
         raise InputError(f"{source}: there is not a single row")
+    for record in records:
+        check_text(record.where, record.values)
     empty = dict.fromkeys(Table(source, records).columns)
     return Table(source, [Record(r.number, r.where, {**empty, **r.values}) for r in records])
 
