@@ -1,4 +1,7 @@
-"""The tables of a dual run's page, from its folder: ``python bench/run_tables.py runs/demo``."""
+"""The tables of a dual run's page, from its folder: ``python bench/run_tables.py runs/demo``.
+
+Of several runs, one table beside each other: ``python bench/run_tables.py runs/seed-0 runs/seed-1``.
+"""
 
 from __future__ import annotations
 
@@ -80,6 +83,27 @@ def _errors(score: Score | None) -> str:
     return "" if score is None or score.errors is None else f"{score.errors:+.1f}"
 
 
+def beside(runs: list[Path]) -> Iterator[str]:
+    """Several runs beside each other: what each stage came to, by task and stratum, and how far above the constant."""
+    made = [(json.loads((run / "summary.json").read_text()), run) for run in runs]
+    rows: dict[str, list[str]] = {}
+    for summary, _ in made:
+        for task, found in summary["tasks"].items():
+            stages = [stage for stage in stages_of(found) if stage.name != "start"]
+            for name in strata_names(stages):
+                metrics = [stage.strata[name].metrics for stage in stages]
+                for metric in telling(metrics):
+                    cell = " to ".join(f"{row[metric]:.1%}" for row in metrics)
+                    rows.setdefault(f"{task}, {metric}, `{name}`", []).append(cell)
+            cell = " to ".join(f"{stage.balanced.value:+.2f}" if stage.balanced else "" for stage in stages)
+            rows.setdefault(f"{task}, balanced score", []).append(cell)
+            rows.setdefault(f"{task}, that above the constant, in standard errors", []).append(
+                _errors(stages[-1].over_balanced)
+            )
+        rows.setdefault("seconds", []).append(f"{summary['seconds']:.0f}")
+    yield from table(["", *(run.name for _, run in made)], [[name, *cells] for name, cells in rows.items()])
+
+
 def fairness(stages: dict[str, Any]) -> Iterator[str]:
     """Accuracy by category and condition, and BBQ's bias scores, by stage."""
     trained = [stage for stage in ("sft", "grpo") if stage in stages]
@@ -128,18 +152,22 @@ def curve(run: Path, bins: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print all tables of one run."""
+    """Print all tables of one run, or one of several."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--bins", type=int, default=10)
     options = parser.parse_args()
-    summary = json.loads((options.run / "summary.json").read_text())
+    run, *more = options.runs
+    if more:
+        print("\n".join(beside(options.runs)))
+        return
+    summary = json.loads((run / "summary.json").read_text())
     parts = {"fairness": fairness, "faithfulness": faithfulness}
     print("\n".join(scores(summary)))
     for task, stages in summary["tasks"].items():
         if task in parts:
             print("\n".join(parts[task](stages)))
-    print("\n".join(curve(options.run, options.bins)))
+    print("\n".join(curve(run, options.bins)))
     print(f"{summary['seconds']:.0f} s")
 
 
