@@ -94,13 +94,13 @@ async def _episodes(task: Task, prompts: Sequence[Prompt]) -> dict[str, list[flo
         else:
             known = task.oracle(prompt) or []
         if known:
-            scores["oracle"].append(await _play(task, prompt, known))
-        scores["empty"].append(await _play(task, prompt, [""] * TURNS))
-        scores["gibberish"].append(await _play(task, prompt, [GIBBERISH] * TURNS))
+            scores["oracle"].append(await play(task, prompt, known))
+        scores["empty"].append(await play(task, prompt, [""] * TURNS))
+        scores["gibberish"].append(await play(task, prompt, [GIBBERISH] * TURNS))
     return scores if scores["oracle"] else {kind: found for kind, found in scores.items() if kind != "oracle"}
 
 
-async def _play(task: Task, prompt: Prompt, answers: Sequence[str]) -> float | None:
+async def play(task: Task, prompt: Prompt, answers: Sequence[str]) -> float | None:
     """Return the reward of an episode of given answers; ``None`` where they did not end it, or it was lost."""
     episode = task.episode(prompt)
     try:

@@ -1,0 +1,117 @@
+"""Tests whose verdicts hold whatever the sample size, and the chance of a false alarm that all of them share.
+
+A test by an e-value needs no large sample: an e-value is a number of 0 or more whose mean is at most 1 where nothing is
+wrong, so that it reaches 1 / a with probability a at most (Markov; Grunwald, de Heide and Koolen 2024, "Safe testing").
+Likelihood ratios are e-values, and so are their means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+FALSE_ALARM = 1e-4
+"""Probability that any check of a sound preflight fails or warns by chance, at most."""
+TESTS = 10
+"""Checks that share it: those that judge something random."""
+LEVEL = FALSE_ALARM / TESTS
+"""Probability that one of them does; where a check looks at several tasks, they share it in turn."""
+_MORE = tuple(2.0**k for k in range(1, 61))
+_FEWER = (0.0, 0.25, 0.5)
+
+
+def mean_of_logs(logs: Sequence[float]) -> float:
+    """Return the logarithm of the mean of numbers that are given by their logarithms."""
+    most = max(logs)
+    if math.isinf(most):
+        return most
+    return most + math.log(math.fsum(math.exp(value - most) for value in logs) / len(logs))
+
+
+def p_value(log_e: float) -> float:
+    """Return the p-value that an e-value, given by its logarithm, vouches for: 1 / e, at most 1."""
+    return min(1.0, math.exp(-min(log_e, 700.0)))
+
+
+def count_log_e(seen: int, expected: float) -> float:
+    """Return the log e-value of a count that is too high or too low.
+
+    The count is a sum of events, each of which has had, given those before it, a known probability; their sum is
+    ``expected``.  For every t, t^seen exp(-(t - 1) expected) is an e-value, because E[t^I] = 1 + (t - 1) q is at most
+    exp((t - 1) q); the mean over several t is one too.
+
+    Args:
+        seen: Events that have happened.
+        expected: Sum of their probabilities.
+    """
+    more = [seen * math.log(t) - (t - 1) * expected for t in _MORE]
+    fewer = [(seen * math.log(t) if t else 0.0 if seen == 0 else -math.inf) + (1 - t) * expected for t in _FEWER]
+    return mean_of_logs([mean_of_logs(more), mean_of_logs(fewer)])
+
+
+def sign_p(above: int, below: int) -> float:
+    """Return the exact p-value of a sign test: the chance of so many ``above`` where either side is as likely."""
+    n = above + below
+    return min(1.0, math.fsum(math.comb(n, k) for k in range(above, n + 1)) / 2.0**n) if n else 1.0
+
+
+def binomial_p(seen: int, n: int, share: float) -> float:
+    """Return the exact two-sided p-value of ``seen`` of n draws with probability ``share``: twice the smaller tail."""
+    if share <= 0 or share >= 1:
+        return float(seen == round(n * share))
+    logs = [
+        math.lgamma(n + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(n - k + 1)
+        + k * math.log(share)
+        + (n - k) * math.log1p(-share)
+        for k in range(n + 1)
+    ]
+    low = math.fsum(math.exp(v) for v in logs[: seen + 1])
+    high = math.fsum(math.exp(v) for v in logs[seen:])
+    return min(1.0, 2 * min(low, high))
+
+
+class Fit(NamedTuple):
+    """How well columns fit the rows that they are paired with.
+
+    Attributes:
+        own: Mean of the paired entries.
+        others: Mean of all others.
+        p: p-value of the own mean against random pairings: 1 where the pairing says nothing.
+        worse: p-value against it being as low as it is.
+    """
+
+    own: float
+    others: float
+    p: float
+    worse: float
+
+
+def permutation_fit(fit_nn: Floats, rng: np.random.Generator, tries: int = 999) -> Fit:
+    """Return whether entries (i, i) of a square matrix are higher than random pairings would be.
+
+    A Monte Carlo permutation test of the trace (Phipson and Smyth 2010: p = (1 + b) / (1 + m)).
+
+    Args:
+        fit_nn: How well column j fits row i, shape (n, n).
+        rng: Draws the permutations.
+        tries: Permutations; p cannot be less than 1 / (1 + tries).
+    """
+    n = len(fit_nn)
+    own = float(np.trace(fit_nn)) / max(n, 1)
+    others = float(fit_nn.sum() - np.trace(fit_nn)) / max(n * (n - 1), 1)
+    if n < 2:
+        return Fit(own, others, 1.0, 1.0)
+    high = low = 0
+    for done in range(0, tries, 20_000):
+        order_mn = np.argsort(rng.random((min(tries - done, 20_000), n)), axis=1)
+        means_m = fit_nn[np.arange(n), order_mn].mean(axis=1)
+        high += int((means_m >= own - 1e-12).sum())
+        low += int((means_m <= own + 1e-12).sum())
+    return Fit(own, others, (1 + high) / (1 + tries), (1 + low) / (1 + tries))

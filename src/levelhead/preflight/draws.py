@@ -1,0 +1,328 @@
+"""Draws: they come from the policy's own distribution under the recipe's controls, and each is a draw of its own."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from levelhead.preflight import plain
+from levelhead.preflight.chance import LEVEL, count_log_e, mean_of_logs, p_value
+from levelhead.preflight.result import Check, judged
+from levelhead.preflight.scene import Scene
+from levelhead.recipe.sampling import Sampling
+from levelhead.records import Group, Prompt, Rollout, Score, Turn
+from levelhead.rollout.draws import derive
+from levelhead.training.collect import Collected, Collector
+from levelhead.training.drawer import Drawer
+from levelhead.training.ranks import Ranks, SharedCollector
+
+NUMBERS = 4_000_000
+"""Probabilities that are computed again, at most: completion tokens times vocabulary."""
+TOKENS = 1200
+"""Completion tokens that are looked at, at most."""
+WARMTHS = (0.5, 0.7, 0.85, 1.2, 1.5, 2.0)
+"""Factors of the temperature that draws may come from instead."""
+NUCLEI, BEST, LEAST = (0.95, 0.9, 0.8), (50, 20), (0.05,)
+"""Values of top_p, top_k and min_p that they may come from, which the recipe did not ask for."""
+RETURNS = 2
+"""Prompts that are drawn again at another step."""
+SHORT = 12
+"""Completion tokens of draws that are compared with others."""
+
+
+def check_draws(scene: Scene) -> Iterator[Check]:
+    """Compare draws with the policy's distribution, with each other, and with those of other steps and processes."""
+    if scene.grpo is None:
+        return
+    yield _repeats(scene)
+    with scene.exact():
+        yield _distribution(scene)
+    yield _returns(scene)
+    yield _processes(scene)
+
+
+def probability(turn: Turn) -> float:
+    """Return the probability of a completion in the draw that made it: the product over its tokens."""
+    return math.exp(min(0.0, math.fsum(turn.behaviour_logprobs)))
+
+
+def repeats(turns: Sequence[Turn]) -> tuple[int, float]:
+    """Return how many completions of one context repeat an earlier one, and how many chance alone would make.
+
+    A draw repeats one of those before it with the sum of their probabilities: the recorded ones are exact.
+    """
+    seen: dict[tuple[int, ...], float] = {}
+    count, expected = 0, 0.0
+    for turn in turns:
+        expected += min(1.0, math.fsum(seen.values()))
+        count += turn.completion_ids in seen
+        seen.setdefault(turn.completion_ids, probability(turn))
+    return count, expected
+
+
+def _repeats(scene: Scene) -> Check:
+    """The rollouts of a group are drawn one by one: they are equal as often as chance makes them."""
+    count, expected, pairs = 0, 0.0, 0
+    for group in scene.drawn.groups:
+        contexts: dict[tuple[int, ...], list[Turn]] = {}
+        for rollout in group.rollouts:
+            contexts.setdefault(rollout.turns[0].context_ids, []).append(rollout.turns[0])
+        for turns in contexts.values():
+            found = repeats(turns)
+            count, expected, pairs = count + found[0], expected + found[1], pairs + len(turns) - 1
+    log_e = count_log_e(count, expected)
+    evidence = {"repeats": count, "expected": expected, "draws": pairs, "p_value": p_value(log_e), "level": LEVEL}
+    wrong = None
+    if p_value(log_e) < LEVEL:
+        more = "the draws of a group are not independent" if count > expected else "draws that repeat are thrown away"
+        wrong = (
+            f"{count} of {pairs} rollouts repeat an earlier one of their group and chance would make {expected:.2g}: "
+            f"{more} (p = {p_value(log_e):.1g})"
+        )
+    right = f"{count} of {pairs} rollouts repeat another of their group, and chance makes {expected:.2g}"
+    fix = "draw every rollout of a group from a generator of its own, seeded by prompt and index, and keep all of them"
+    return judged("sampling/repeats", wrong, right, evidence, fix)
+
+
+@torch.no_grad()
+def _distribution(scene: Scene) -> Check:
+    """Drawn tokens are as likely as draws from the policy under the recipe's controls are, neither more nor less."""
+    controls, name = scene.controls, "sampling/distribution"
+    if controls.temperature == 0:
+        return Check(name, "pass", "greedy: nothing is drawn")
+    room = min(TOKENS, NUMBERS // scene.codec.vocab_size)
+    rows: list[Tensor] = []
+    ids: list[int] = []
+    for turns in _by_context(scene.turns):
+        most = max(1, min(64, room // len(turns)))
+        cut = [turn.completion_ids[:most] for turn in turns][: max(room, 0)]
+        room -= sum(map(len, cut))
+        if not cut:
+            break
+        for told, tokens in zip(plain.many_logits(scene.policy, turns[0].context_ids, cut), cut, strict=True):
+            rows.append(plain.shaped(told, tokens, controls, scene.codec.stop_ids))
+            ids += tokens
+    return _judge_distribution(name, torch.cat(rows), torch.tensor(ids, device=rows[0].device), controls)
+
+
+def _judge_distribution(name: str, shaped_tv: Tensor, ids_t: Tensor, controls: Sampling) -> Check:
+    """Judge drawn tokens, each given those before it, by the distributions that they should come from."""
+    index_t1, warm_tv = ids_t[:, None], shaped_tv / controls.temperature
+    base_tv = plain.truncated(warm_tv, controls)
+    drawn_t = base_tv.gather(-1, index_t1)[:, 0].double()
+    inside_t = drawn_t.isfinite()
+    outside = 0
+    if not bool(inside_t.all()):  # a token on the edge may fall on either side of it by rounding
+        outside = int(plain.truncated(warm_tv, controls, slack=1e-3).gather(-1, index_t1)[:, 0].isneginf().sum())
+    chance_tv = base_tv.double().exp()
+    safe_tv = torch.where(chance_tv > 0, base_tv.double(), 0.0)
+    entropy_t = -(chance_tv * safe_tv).sum(-1)
+    spread_t = ((chance_tv * safe_tv**2).sum(-1) - entropy_t**2).clamp(min=0)
+    surplus, variance = float((-drawn_t - entropy_t)[inside_t].sum()), float(spread_t[inside_t].sum())
+    z = surplus / math.sqrt(variance) if variance > 1e-9 else 0.0
+    gains = {
+        what: float((other_t - drawn_t)[inside_t].sum())
+        for what, other_t in _others(shaped_tv, index_t1, controls).items()
+    }
+    log_e, best, n = mean_of_logs(list(gains.values())), max(gains, key=gains.__getitem__), len(ids_t)
+    p, entropy = p_value(log_e), float(entropy_t[inside_t].mean())
+    evidence = {
+        "tokens": n,
+        "mean_surprise": entropy + surplus / n,
+        "entropy": entropy,
+        "z": z,
+        "p_value_of_z": math.erfc(abs(z) / math.sqrt(2)),
+        "p_value": p,
+        "level": LEVEL,
+        "outside": outside,
+        "fits_best": {"as": best, "nats": gains[best]},
+    }
+    asked = f"temperature {controls.temperature:g}, top_p {controls.top_p:g}, top_k {controls.top_k}"
+    wrong = None
+    if outside:
+        wrong = f"{outside} of {n} drawn tokens lie outside of what {asked}, min_p {controls.min_p:g} leave"
+    elif p < LEVEL:
+        wrong = (
+            f"drawn tokens surprise by {entropy + surplus / n:.3g} nats, and draws at the recipe's {asked} by "
+            f"{entropy:.3g} (z = {z:.1f}): they are likelier at {best} (p = {p:.1g})"
+        )
+    right = f"{n} drawn tokens surprise as draws at {asked} do (z = {z:.1f})"
+    fix = "hand the recipe's controls to the sampler, and no others: engines have defaults of their own (top_k, top_p)"
+    return judged(name, wrong, right, evidence, fix)
+
+
+def _others(shaped_tv: Tensor, index_t1: Tensor, controls: Sampling) -> dict[str, Tensor]:
+    """Return the log-probabilities of the drawn tokens, (t,), under settings that the recipe did not ask for."""
+    found: dict[str, Tensor] = {}
+    for factor in WARMTHS:
+        told_tv = plain.truncated(shaped_tv / (factor * controls.temperature), controls)
+        found[f"temperature {factor * controls.temperature:g}"] = told_tv.gather(-1, index_t1)[:, 0].double()
+    log_tv = (shaped_tv / controls.temperature).log_softmax(-1)
+    own_t1 = log_tv.gather(-1, index_t1)
+    ordered_tv = log_tv.exp().sort(dim=-1, descending=True).values
+    mass_tv = ordered_tv.double().cumsum(-1)
+    rank_t = (log_tv > own_t1).sum(-1)
+    counts = {f"top_p {p:g}": (mass_tv - ordered_tv < p).sum(-1) for p in NUCLEI}
+    counts |= {f"top_k {k}": torch.full_like(rank_t, min(k, log_tv.shape[-1])) for k in BEST}
+    counts |= {f"min_p {p:g}": (ordered_tv >= p * ordered_tv[:, :1]).sum(-1) for p in LEAST}
+    for what, count_t in counts.items():
+        least_t1 = ordered_tv.gather(-1, count_t[:, None] - 1)
+        count_t = (ordered_tv >= least_t1).sum(-1)  # tokens that tie with the last one are inside too
+        share_t = mass_tv.gather(-1, count_t[:, None] - 1)[:, 0].log()
+        found[what] = torch.where(rank_t < count_t, own_t1[:, 0].double() - share_t, -torch.inf)
+    return found | {"no truncation": own_t1[:, 0].double()}
+
+
+def _by_context(turns: Sequence[Turn]) -> list[list[Turn]]:
+    found: dict[tuple[int, ...], list[Turn]] = {}
+    for turn in turns:
+        if turn.completion_ids:
+            found.setdefault(turn.context_ids, []).append(turn)
+    return list(found.values())
+
+
+class _Same:
+    """A stream that hands out the same prompts at every step."""
+
+    def __init__(self, prompts: Sequence[Prompt]) -> None:
+        self._prompts = list(prompts)
+
+    def take(self, n: int) -> list[Prompt]:
+        """Return the first n of them, from the start again where there are fewer."""
+        return [self._prompts[i % len(self._prompts)] for i in range(n)]
+
+    def learn(self, groups: Sequence[Group], step: int) -> None:
+        """Do nothing."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return nothing."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+
+class _Unscored(Collector):
+    """Draws as the run's collector does, and gives every rollout the same score."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene.setup.tasks, scene.codec, scene.sampler, scene.loop)
+        self.drawn: list[list[Group]] = []
+
+    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
+        """Draw k rollouts of each prompt."""
+        ready = [self.render(prompt) for prompt in prompts]
+        turns = self._sampler.sample(ready, k, controls, seed)
+        groups = [
+            Group(prompt, tuple(self._rollout(prompt, [turn]).scored(Score(0.0)) for turn in found))
+            for prompt, found in zip(ready, turns, strict=True)
+        ]
+        self.drawn.append(groups)
+        return Collected(groups)
+
+
+def _returns(scene: Scene) -> Check:
+    """A prompt that returns, at another step or in a redraw, gets other draws than the last time."""
+    grpo = scene.grpo
+    assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
+    k = min(grpo.group_size, 4)
+    prompts = list({p.token_ids: p for chosen in scene.prompts.values() for p in chosen[:1]}.values())[:RETURNS]
+    few = grpo.model_copy(update={"group_size": k, "batch_size": k * len(prompts), "dynamic_sampling": 1})
+    collector = _Unscored(scene)
+    drawer = Drawer(_Same(prompts), collector, few, derive(scene.seed, "returns"))
+    for step in (1, 2):
+        drawer.draw(step, _short(scene))
+    visits = [[group.rollouts for group in groups] for groups in collector.drawn]
+    log_es, equal, expected = [0.0], 0, 0.0
+    for before, after in [(0, 1), (0, 2), (1, 3), (2, 3)]:
+        found = [repeated(a, b) for a, b in zip(visits[before], visits[after], strict=True)]
+        count, chance = sum(n for n, _ in found), math.fsum(q for _, q in found)
+        log_es.append(count_log_e(count, chance))
+        equal, expected = equal + count, expected + chance
+    log_e = mean_of_logs(log_es)
+    evidence = {
+        "visits": len(visits),
+        "repeats": equal,
+        "expected": expected,
+        "p_value": p_value(log_e),
+        "level": LEVEL,
+    }
+    wrong = None
+    if p_value(log_e) < LEVEL:
+        wrong = (
+            f"{equal} completions are drawn again, index for index, when their prompt returns at another step or in a "
+            f"redraw, and chance would make {expected:.2g} (p = {p_value(log_e):.1g}): the seed does not depend on it"
+        )
+    right = f"prompts that return get new draws ({equal} alike, chance makes {expected:.2g})"
+    return judged("sampling/returns", wrong, right, evidence, "derive the seed of a draw from the step and the redraw")
+
+
+def repeated(before: Sequence[Rollout], after: Sequence[Rollout]) -> tuple[int, float]:
+    """Return how many rollouts equal that of the same index in another draw by the same weights, and the chance."""
+    pairs = [(a.turns[0], b.turns[0]) for a, b in zip(before, after, strict=False)]
+    equal = sum(a.completion_ids == b.completion_ids and a.context_ids == b.context_ids for a, b in pairs)
+    return equal, math.fsum(probability(a) for a, _ in pairs)
+
+
+def _short(scene: Scene, tokens: int = SHORT) -> Sampling:
+    most = min(tokens, scene.controls.max_new_tokens)
+    least = min(scene.controls.min_new_tokens, most - 1)
+    return scene.controls.model_copy(update={"max_new_tokens": most, "min_new_tokens": least})
+
+
+@dataclass(frozen=True)
+class _OneOfTwo(Ranks):
+    """One of two processes that run one after the other here, the second one first.
+
+    Attributes:
+        parts: What the processes have done, in the order in which they were asked.
+    """
+
+    parts: list[Any] = field(default_factory=list)
+
+    def gathered(self, own: Any) -> list[Any]:
+        """Return both parts, in the order of the ranks, once both are there."""
+        self.parts.append(own)
+        return self.parts[::-1] if len(self.parts) == self.count else [own] * self.count
+
+
+def _processes(scene: Scene) -> Check:
+    """Two processes draw together what one draws alone: no group twice, none left out, each in its place."""
+    grpo = scene.grpo
+    assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
+    prompts = [p for chosen in scene.prompts.values() for p in chosen[:2]][:4]
+    k, seed, controls = min(grpo.group_size, 2), derive(scene.seed, "processes"), _short(scene, 6)
+    inner = _Unscored(scene)
+    alone = inner.collect(prompts, k, controls, seed).groups
+    parts: list[Any] = []
+    for rank in (1, 0):
+        ranks = _OneOfTwo(rank, 2, parts)
+        together = SharedCollector(inner, ranks).collect(prompts, k, controls, seed).groups
+    names = [group.prompt.id for group in together]
+    other = sum(_tokens(a) != _tokens(b) for a, b in zip(alone, together, strict=False))
+    twice = [name for name, times in Counter(names).items() if times > [p.id for p in prompts].count(name)]
+    evidence = {"prompts": len(prompts), "groups": len(together), "other_draws": other, "twice": len(twice)}
+    wrong = None
+    if twice:
+        wrong = f"two processes draw the same prompt, {twice[0]!r}: they repeat each other's work"
+    elif names != [prompt.id for prompt in prompts]:
+        wrong = f"of {len(prompts)} prompts two processes return {len(names)}, and not in their order"
+    elif other > len(prompts) // 2:  # in another batch a number between two tokens may tip by rounding
+        wrong = f"{other} of {len(prompts)} groups are other draws with two processes than with one"
+    right = f"two processes draw together the {len(prompts)} groups that one draws alone"
+    fix = "give process r every n-th prompt, and put the groups back in the order of the prompts"
+    return judged("sampling/processes", wrong, right, evidence, fix)
+
+
+def _tokens(group: Group) -> list[tuple[int, ...]]:
+    return [rollout.turns[0].completion_ids for rollout in group.rollouts]
