@@ -115,3 +115,22 @@ def permutation_fit(fit_nn: Floats, rng: np.random.Generator, tries: int = 999) 
         high += int((means_m >= own - 1e-12).sum())
         low += int((means_m <= own + 1e-12).sum())
     return Fit(own, others, (1 + high) / (1 + tries), (1 + low) / (1 + tries))
+
+
+def matches_p(matches: int) -> float:
+    """Return a bound on the chance that so many of n things meet their partner in a random pairing: 1 / matches!.
+
+    The expected number of k-sets that all meet their partner is at most C(n, k) (n - k)! / n! = 1 / k!, whatever the
+    partners are, and no fewer k-sets meet than one where k do.
+    """
+    return 1.0 / math.factorial(min(matches, 150))
+
+
+def spread_p(different: int, n: int) -> float:
+    """Return the chance that n throws into n boxes hit at least ``different`` boxes, every box being as likely."""
+    chance = [1.0] + [0.0] * n
+    for _ in range(n):
+        chance = [
+            (chance[k] * k / n if k else 0.0) + (chance[k - 1] * (n - k + 1) / n if k else 0.0) for k in range(n + 1)
+        ]
+    return min(1.0, math.fsum(chance[different:]))

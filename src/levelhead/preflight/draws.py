@@ -22,17 +22,19 @@ from levelhead.training.collect import Collected, Collector
 from levelhead.training.drawer import Drawer
 from levelhead.training.ranks import Ranks, SharedCollector
 
-NUMBERS = 4_000_000
+NUMBERS = 1_600_000
 """Probabilities that are computed again, at most: completion tokens times vocabulary."""
 TOKENS = 1200
 """Completion tokens that are looked at, at most."""
+ROWS = 4
+"""Completions of one context that are, at most."""
 WARMTHS = (0.5, 0.7, 0.85, 1.2, 1.5, 2.0)
 """Factors of the temperature that draws may come from instead."""
 NUCLEI, BEST, LEAST = (0.95, 0.9, 0.8), (50, 20), (0.05,)
 """Values of top_p, top_k and min_p that they may come from, which the recipe did not ask for."""
 RETURNS = 2
 """Prompts that are drawn again at another step."""
-SHORT = 12
+SHORT = 10
 """Completion tokens of draws that are compared with others."""
 
 
@@ -100,11 +102,10 @@ def _distribution(scene: Scene) -> Check:
     rows: list[Tensor] = []
     ids: list[int] = []
     for turns in _by_context(scene.turns):
-        most = max(1, min(64, room // len(turns)))
-        cut = [turn.completion_ids[:most] for turn in turns][: max(room, 0)]
-        room -= sum(map(len, cut))
-        if not cut:
+        cut = [turn.completion_ids[: max(1, min(64, room // ROWS))] for turn in turns[:ROWS]]
+        if room < len(cut):
             break
+        room -= sum(map(len, cut))
         for told, tokens in zip(plain.many_logits(scene.policy, turns[0].context_ids, cut), cut, strict=True):
             rows.append(plain.shaped(told, tokens, controls, scene.codec.stop_ids))
             ids += tokens
@@ -120,10 +121,10 @@ def _judge_distribution(name: str, shaped_tv: Tensor, ids_t: Tensor, controls: S
     outside = 0
     if not bool(inside_t.all()):  # a token on the edge may fall on either side of it by rounding
         outside = int(plain.truncated(warm_tv, controls, slack=1e-3).gather(-1, index_t1)[:, 0].isneginf().sum())
-    chance_tv = base_tv.double().exp()
-    safe_tv = torch.where(chance_tv > 0, base_tv.double(), 0.0)
-    entropy_t = -(chance_tv * safe_tv).sum(-1)
-    spread_t = ((chance_tv * safe_tv**2).sum(-1) - entropy_t**2).clamp(min=0)
+    surprise_tv = (-base_tv).clamp(max=1e4)  # what cannot be drawn has weight 0
+    weighted_tv = base_tv.exp() * surprise_tv
+    entropy_t = weighted_tv.sum(-1).double()
+    spread_t = ((weighted_tv * surprise_tv).sum(-1).double() - entropy_t**2).clamp(min=0)
     surplus, variance = float((-drawn_t - entropy_t)[inside_t].sum()), float(spread_t[inside_t].sum())
     z = surplus / math.sqrt(variance) if variance > 1e-9 else 0.0
     gains = {
@@ -166,7 +167,7 @@ def _others(shaped_tv: Tensor, index_t1: Tensor, controls: Sampling) -> dict[str
     log_tv = (shaped_tv / controls.temperature).log_softmax(-1)
     own_t1 = log_tv.gather(-1, index_t1)
     ordered_tv = log_tv.exp().sort(dim=-1, descending=True).values
-    mass_tv = ordered_tv.double().cumsum(-1)
+    mass_tv = ordered_tv.cumsum(-1)
     rank_t = (log_tv > own_t1).sum(-1)
     counts = {f"top_p {p:g}": (mass_tv - ordered_tv < p).sum(-1) for p in NUCLEI}
     counts |= {f"top_k {k}": torch.full_like(rank_t, min(k, log_tv.shape[-1])) for k in BEST}
@@ -174,7 +175,7 @@ def _others(shaped_tv: Tensor, index_t1: Tensor, controls: Sampling) -> dict[str
     for what, count_t in counts.items():
         least_t1 = ordered_tv.gather(-1, count_t[:, None] - 1)
         count_t = (ordered_tv >= least_t1).sum(-1)  # tokens that tie with the last one are inside too
-        share_t = mass_tv.gather(-1, count_t[:, None] - 1)[:, 0].log()
+        share_t = mass_tv.gather(-1, count_t[:, None] - 1)[:, 0].log().double()
         found[what] = torch.where(rank_t < count_t, own_t1[:, 0].double() - share_t, -torch.inf)
     return found | {"no truncation": own_t1[:, 0].double()}
 
@@ -184,7 +185,7 @@ def _by_context(turns: Sequence[Turn]) -> list[list[Turn]]:
     for turn in turns:
         if turn.completion_ids:
             found.setdefault(turn.context_ids, []).append(turn)
-    return list(found.values())
+    return sorted(found.values(), key=lambda members: len(members[0].context_ids))  # short ones cost least
 
 
 class _Same:
@@ -235,7 +236,7 @@ def _returns(scene: Scene) -> Check:
     """A prompt that returns, at another step or in a redraw, gets other draws than the last time."""
     grpo = scene.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
-    k = min(grpo.group_size, 4)
+    k = min(grpo.group_size, 3)
     prompts = list({p.token_ids: p for chosen in scene.prompts.values() for p in chosen[:1]}.values())[:RETURNS]
     few = grpo.model_copy(update={"group_size": k, "batch_size": k * len(prompts), "dynamic_sampling": 1})
     collector = _Unscored(scene)

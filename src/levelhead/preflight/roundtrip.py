@@ -127,34 +127,22 @@ def shown(score: Score | None) -> str:
 
 
 def _total(name: str, known: Known, scores: Sequence[Score | None]) -> Check:
-    """The total is the weighted sum of the parts where the task declares weights, and else depends on them alone."""
+    """The total is the weighted sum of the parts, with the weights that the task declares."""
+    check, compared, wrong = f"rewards/total/{name}", 0, None
     weights = known.task.part_weights if isinstance(known.task, Weighted) else None
-    found = [score for score in scores if score is not None and score.parts]
-    wrong, compared = None, 0
-    if weights is not None:
-        for score in found:
-            if not score.valid and all(value == 0 for value in score.parts.values()):
-                continue  # an answer that could not be read gets what the task gives these
-            compared += 1
-            total = math.fsum(weights.get(part, 0.0) * value for part, value in score.parts.items())
-            if not math.isclose(total, score.total, rel_tol=1e-6, abs_tol=1e-6) and wrong is None:
-                parts = ", ".join(f"{weights.get(part, 0.0):g} x {value:.4g}" for part, value in score.parts.items())
-                wrong = (
-                    f"an answer's total is {score.total:.4g}, and the weighted sum of its parts {total:.4g} ({parts})"
-                )
-    else:
-        groups: dict[tuple[tuple[str, float], ...], list[float]] = {}
-        for score in found:
-            groups.setdefault(tuple(sorted(score.parts.items())), []).append(score.total)
-        compared = len(found)
-        apart = {parts: totals for parts, totals in groups.items() if max(totals) - min(totals) > 1e-6}
-        if apart:
-            same_parts, totals = next(iter(apart.items()))
-            wrong = f"answers with the same parts {dict(same_parts)} have totals from {min(totals):.4g} to {max(totals):.4g}"
-    evidence = {"answers": compared, "weights": dict(weights) if weights is not None else None}
-    right = f"{compared} totals are what their parts make" if compared else "the rewards have no parts"
+    if weights is None:
+        return Check(check, "pass", "the task declares no weights of its parts")
+    for score in scores:
+        if score is None or not (score.valid or any(score.parts.values())):
+            continue  # an answer that could not be read gets what the task gives these
+        compared += 1
+        total = math.fsum(weights.get(part, 0.0) * value for part, value in score.parts.items())
+        if not math.isclose(total, score.total, rel_tol=1e-6, abs_tol=1e-6) and wrong is None:
+            parts = ", ".join(f"{weights.get(part, 0.0):g} x {value:.4g}" for part, value in score.parts.items())
+            wrong = f"an answer's total is {score.total:.4g}, the weighted sum of its parts {total:.4g} ({parts})"
+    evidence = {"answers": compared, "weights": dict(weights)}
     fix = "add every part once, with tasks[].reward_weights (or the task's own), and nothing else"
-    return judged(f"rewards/total/{name}", wrong, right, evidence, fix)
+    return judged(check, wrong, f"{compared} totals are the weighted sums of their parts", evidence, fix)
 
 
 def _range(name: str, known: Known, scores: Sequence[Score | None]) -> Check:

@@ -16,6 +16,7 @@ from levelhead.preflight.isolation import check_isolation
 from levelhead.preflight.judges import check_judges
 from levelhead.preflight.loss import check_loss
 from levelhead.preflight.memory import check_memory
+from levelhead.preflight.pairs import check_pairs
 from levelhead.preflight.result import Check, Report
 from levelhead.preflight.rewards import check_rewards
 from levelhead.preflight.roundtrip import check_roundtrip
@@ -44,6 +45,7 @@ FAMILIES: dict[str, Family] = {
     "rewards": check_rewards,
     "roundtrip": check_roundtrip,
     "steadiness": check_steadiness,
+    "pairs": check_pairs,
     "constant": check_constant,
     "memory": check_memory,
     "throughput": check_throughput,
