@@ -1,14 +1,12 @@
 """Tests whose verdicts hold whatever the sample size, and the chance of a false alarm that all of them share.
 
-A test by an e-value needs no large sample: an e-value is a number of 0 or more whose mean is at most 1 where nothing is
-wrong, so that it reaches 1 / a with probability a at most (Markov; Grunwald, de Heide and Koolen 2024, "Safe testing").
-Likelihood ratios are e-values, and so are their means.
+A test by an e-value (:mod:`levelhead.training.repeats`) needs no large sample; likelihood ratios are e-values, and so
+are their means.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,37 +19,11 @@ TESTS = 10
 """Checks that share it: those that judge something random."""
 LEVEL = FALSE_ALARM / TESTS
 """Probability that one of them does; where a check looks at several tasks, they share it in turn."""
-_MORE = tuple(2.0**k for k in range(1, 61))
-_FEWER = (0.0, 0.25, 0.5)
-
-
-def mean_of_logs(logs: Sequence[float]) -> float:
-    """Return the logarithm of the mean of numbers that are given by their logarithms."""
-    most = max(logs)
-    if math.isinf(most):
-        return most
-    return most + math.log(math.fsum(math.exp(value - most) for value in logs) / len(logs))
 
 
 def p_value(log_e: float) -> float:
     """Return the p-value that an e-value, given by its logarithm, vouches for: 1 / e, at most 1."""
     return min(1.0, math.exp(-min(log_e, 700.0)))
-
-
-def count_log_e(seen: int, expected: float) -> float:
-    """Return the log e-value of a count that is too high or too low.
-
-    The count is a sum of events, each of which has had, given those before it, a known probability; their sum is
-    ``expected``.  For every t, t^seen exp(-(t - 1) expected) is an e-value, because E[t^I] = 1 + (t - 1) q is at most
-    exp((t - 1) q); the mean over several t is one too.
-
-    Args:
-        seen: Events that have happened.
-        expected: Sum of their probabilities.
-    """
-    more = [seen * math.log(t) - (t - 1) * expected for t in _MORE]
-    fewer = [(seen * math.log(t) if t else 0.0 if seen == 0 else -math.inf) + (1 - t) * expected for t in _FEWER]
-    return mean_of_logs([mean_of_logs(more), mean_of_logs(fewer)])
 
 
 def sign_p(above: int, below: int) -> float:

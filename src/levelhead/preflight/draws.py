@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +13,16 @@ import torch
 from torch import Tensor
 
 from levelhead.preflight import plain
-from levelhead.preflight.chance import LEVEL, count_log_e, mean_of_logs, p_value
+from levelhead.preflight.chance import LEVEL, p_value
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Group, Prompt, Rollout, Score, Turn
+from levelhead.records import Group, Prompt, Score, Turn
 from levelhead.rollout.draws import derive
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.drawer import Drawer
 from levelhead.training.ranks import Ranks, SharedCollector
+from levelhead.training.repeats import across, count_log_e, in_groups, mean_of_logs
 
 NUMBERS = 1_600_000
 """Probabilities that are computed again, at most: completion tokens times vocabulary."""
@@ -45,39 +47,13 @@ def check_draws(scene: Scene) -> Iterator[Check]:
     yield _repeats(scene)
     with scene.exact():
         yield _distribution(scene)
+        yield _processes(scene)
     yield _returns(scene)
-    yield _processes(scene)
-
-
-def probability(turn: Turn) -> float:
-    """Return the probability of a completion in the draw that made it: the product over its tokens."""
-    return math.exp(min(0.0, math.fsum(turn.behaviour_logprobs)))
-
-
-def repeats(turns: Sequence[Turn]) -> tuple[int, float]:
-    """Return how many completions of one context repeat an earlier one, and how many chance alone would make.
-
-    A draw repeats one of those before it with the sum of their probabilities: the recorded ones are exact.
-    """
-    seen: dict[tuple[int, ...], float] = {}
-    count, expected = 0, 0.0
-    for turn in turns:
-        expected += min(1.0, math.fsum(seen.values()))
-        count += turn.completion_ids in seen
-        seen.setdefault(turn.completion_ids, probability(turn))
-    return count, expected
 
 
 def _repeats(scene: Scene) -> Check:
     """The rollouts of a group are drawn one by one: they are equal as often as chance makes them."""
-    count, expected, pairs = 0, 0.0, 0
-    for group in scene.drawn.groups:
-        contexts: dict[tuple[int, ...], list[Turn]] = {}
-        for rollout in group.rollouts:
-            contexts.setdefault(rollout.turns[0].context_ids, []).append(rollout.turns[0])
-        for turns in contexts.values():
-            found = repeats(turns)
-            count, expected, pairs = count + found[0], expected + found[1], pairs + len(turns) - 1
+    count, expected, pairs = in_groups(scene.drawn.groups)
     log_e = count_log_e(count, expected)
     evidence = {"repeats": count, "expected": expected, "draws": pairs, "p_value": p_value(log_e), "level": LEVEL}
     wrong = None
@@ -233,26 +209,29 @@ class _Unscored(Collector):
 
 
 def _returns(scene: Scene) -> Check:
-    """A prompt that returns, at another step or in a redraw, gets other draws than the last time."""
+    """A prompt that returns, in a batch, in a redraw or at another step, gets other draws than before."""
     grpo = scene.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
     k = min(grpo.group_size, 3)
     prompts = list({p.token_ids: p for chosen in scene.prompts.values() for p in chosen[:1]}.values())[:RETURNS]
-    few = grpo.model_copy(update={"group_size": k, "batch_size": k * len(prompts), "dynamic_sampling": 1})
+    n = len(prompts) + 1  # the first prompt stands in each batch twice
+    few = grpo.model_copy(update={"group_size": k, "batch_size": k * n, "dynamic_sampling": 1})
     collector = _Unscored(scene)
     drawer = Drawer(_Same(prompts), collector, few, derive(scene.seed, "returns"))
     for step in (1, 2):
         drawer.draw(step, _short(scene))
-    visits = [[group.rollouts for group in groups] for groups in collector.drawn]
+    visits: dict[str, list[Group]] = {}
+    for group in itertools.chain.from_iterable(collector.drawn):
+        visits.setdefault(group.prompt.id, []).append(group)
     log_es, equal, expected = [0.0], 0, 0.0
-    for before, after in [(0, 1), (0, 2), (1, 3), (2, 3)]:
-        found = [repeated(a, b) for a, b in zip(visits[before], visits[after], strict=True)]
-        count, chance = sum(n for n, _ in found), math.fsum(q for _, q in found)
-        log_es.append(count_log_e(count, chance))
-        equal, expected = equal + count, expected + chance
+    for groups in visits.values():
+        for before, after in itertools.combinations(groups, 2):
+            count, chance = across(before.rollouts, after.rollouts)
+            log_es.append(count_log_e(count, chance))
+            equal, expected = equal + count, expected + chance
     log_e = mean_of_logs(log_es)
     evidence = {
-        "visits": len(visits),
+        "visits": sum(map(len, visits.values())),
         "repeats": equal,
         "expected": expected,
         "p_value": p_value(log_e),
@@ -261,18 +240,11 @@ def _returns(scene: Scene) -> Check:
     wrong = None
     if p_value(log_e) < LEVEL:
         wrong = (
-            f"{equal} completions are drawn again, index for index, when their prompt returns at another step or in a "
-            f"redraw, and chance would make {expected:.2g} (p = {p_value(log_e):.1g}): the seed does not depend on it"
+            f"{equal} completions are drawn again, index for index, when their prompt returns (in a batch, a redraw, a "
+            f"later step), and chance would make {expected:.2g} (p = {p_value(log_e):.1g}): seeds repeat"
         )
     right = f"prompts that return get new draws ({equal} alike, chance makes {expected:.2g})"
-    return judged("sampling/returns", wrong, right, evidence, "derive the seed of a draw from the step and the redraw")
-
-
-def repeated(before: Sequence[Rollout], after: Sequence[Rollout]) -> tuple[int, float]:
-    """Return how many rollouts equal that of the same index in another draw by the same weights, and the chance."""
-    pairs = [(a.turns[0], b.turns[0]) for a, b in zip(before, after, strict=False)]
-    equal = sum(a.completion_ids == b.completion_ids and a.context_ids == b.context_ids for a, b in pairs)
-    return equal, math.fsum(probability(a) for a, _ in pairs)
+    return judged("sampling/returns", wrong, right, evidence, "derive seeds from step, redraw and visit")
 
 
 def _short(scene: Scene, tokens: int = SHORT) -> Sampling:
@@ -310,20 +282,24 @@ def _processes(scene: Scene) -> Check:
         ranks = _OneOfTwo(rank, 2, parts)
         together = SharedCollector(inner, ranks).collect(prompts, k, controls, seed).groups
     names = [group.prompt.id for group in together]
-    other = sum(_tokens(a) != _tokens(b) for a, b in zip(alone, together, strict=False))
+    # In half precision a number that falls between two tokens tips by rounding: there the first token must do.
+    tokens = None if scene.policy.compute_dtype == torch.float32 else 1
+    pairs = zip(alone, together, strict=False)
+    other = sum(a != b for one, two in pairs for a, b in zip(_tokens(one, tokens), _tokens(two, tokens), strict=False))
     twice = [name for name, times in Counter(names).items() if times > [p.id for p in prompts].count(name)]
     evidence = {"prompts": len(prompts), "groups": len(together), "other_draws": other, "twice": len(twice)}
+    drawn = sum(len(group.rollouts) for group in alone)
     wrong = None
     if twice:
         wrong = f"two processes draw the same prompt, {twice[0]!r}: they repeat each other's work"
     elif names != [prompt.id for prompt in prompts]:
         wrong = f"of {len(prompts)} prompts two processes return {len(names)}, and not in their order"
-    elif other > len(prompts) // 2:  # in another batch a number between two tokens may tip by rounding
-        wrong = f"{other} of {len(prompts)} groups are other draws with two processes than with one"
+    elif 2 * other > drawn:
+        wrong = f"{other} of {drawn} rollouts are other draws with two processes than with one"
     right = f"two processes draw together the {len(prompts)} groups that one draws alone"
     fix = "give process r every n-th prompt, and put the groups back in the order of the prompts"
     return judged("sampling/processes", wrong, right, evidence, fix)
 
 
-def _tokens(group: Group) -> list[tuple[int, ...]]:
-    return [rollout.turns[0].completion_ids for rollout in group.rollouts]
+def _tokens(group: Group, most: int | None) -> list[tuple[int, ...]]:
+    return [rollout.turns[0].completion_ids[:most] for rollout in group.rollouts]

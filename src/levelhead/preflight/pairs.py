@@ -218,8 +218,8 @@ def judge(fit_nn: Floats, rows: _Rows, seed: int, level: float) -> _Verdict:
     if p >= level:
         return _Verdict(None, evidence, belongs=False)
     wrong = (
-        f"{len(others)} of {n} prompts have the answer that fits them best in another row, nearly each in one of its own "
-        f"(p = {p:.1g}), and their own fits no better than any (p = {own.p:.2g}): rows are shuffled"
+        f"{len(others)} of {n} prompts have the answer that fits them best in another row, nearly each in one of its "
+        f"own (p = {p:.1g}), and their own fits no better than any (p = {own.p:.2g}): rows are shuffled"
     )
     return _Verdict(wrong, evidence, belongs=False)
 
