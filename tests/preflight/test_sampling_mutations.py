@@ -40,7 +40,7 @@ def found(name: str, family: str, *settings: str) -> Check:
 
 
 def one_generator_a_group(patch: Patch) -> None:
-    patch.setattr(levelhead.rollout.inprocess, "uniforms", lambda seed, name, index, n: uniforms(seed, name, 0, n))  # noqa: ARG005
+    patch.setattr(levelhead.rollout.inprocess, "uniforms", lambda seed, name, index, n: uniforms(seed, name, 0, n))
 
 
 def a_generator_for_two(patch: Patch) -> None:
@@ -76,7 +76,7 @@ def no_truncation(patch: Patch) -> None:
 
 
 def seed_without_step(patch: Patch) -> None:
-    patch.setattr(levelhead.training.drawer, "rollout_seed", lambda seed, step: seed)  # noqa: ARG005
+    patch.setattr(levelhead.training.drawer, "rollout_seed", lambda seed, step: seed)
 
 
 def redraw_with_the_same_seed(patch: Patch) -> None:
@@ -143,11 +143,11 @@ def all_tasks_alike(patch: Patch) -> None:
     real = PromptStream.__init__
     patch.setattr(
         PromptStream, "__init__", lambda self, tasks, weights, seed: real(self, tasks, [1.0] * len(weights), seed)
-    )  # noqa: ARG005, E501
+    )
 
 
 def a_task_by_its_failures(patch: Patch) -> None:
-    def learn(self: PromptStream, groups: Sequence[Group], step: int) -> None:  # noqa: ARG001
+    def learn(self: PromptStream, groups: Sequence[Group], step: int) -> None:
         for group in groups:
             self._taken[0] += group.rewards[0] > 0.5
 
@@ -159,7 +159,7 @@ def success_is_drawn(patch: Patch) -> None:
 
 
 def nothing_fades(patch: Patch) -> None:
-    patch.setattr(Evidence, "at", lambda self, step, half_life: (self.wins, self.tries))  # noqa: ARG005
+    patch.setattr(Evidence, "at", lambda self, step, half_life: (self.wins, self.tries))
 
 
 def items_all_alike(patch: Patch) -> None:

@@ -14,23 +14,27 @@ from typing import Any
 import numpy as np
 
 from levelhead.errors import InputError, RewardError
-from levelhead.preflight.chance import LEVEL, Floats, matches_p, permutation_fit, spread_p
+from levelhead.preflight.chance import LEVEL, matches_p, spread_p
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.tokens import demonstrations
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive, generator
 from levelhead.tasks.base import Answer, Demonstrator, SingleTurnTask
-from levelhead.training.fit import BELONG, likelihoods
+from levelhead.training.fit import BELONG, Floats, likelihoods, permutation_fit
 
-ROWS = 32
+ROWS = 64
 """Neighbouring training rows whose answers are held against each other's prompts."""
 BLOCKS = 2
 """Stretches of the data that they are taken from."""
 FEW = 12
 """Rows that the policy itself is asked about."""
 PATIENCE_S = 0.1
-"""Seconds that scoring answers under other prompts may take, by the time that the first row takes."""
+"""Seconds that scoring answers under other prompts may take, by the time that one row takes."""
+DOUBT_S = 6.0
+"""The same where they do not score more under their own."""
+LEAST = 20
+"""Rows that are scored at least, where that takes no more than ``DOUBT_S``."""
 AFFORDED_S = 3.0
 """Seconds of training that as many tokens may take as the policy is asked about."""
 LAGS = (1, -1, 2, -2)
@@ -142,16 +146,14 @@ class _Rows:
 def _neighbours(scene: Scene, name: str, task: SingleTurnTask) -> _Rows:
     """Return stretches of training rows that have perfect answers, in the order of their ids."""
     ordered = sorted(task.prompts("train", 0), key=lambda prompt: _natural(prompt.id))
-    size = min(ROWS // BLOCKS, len(ordered))
-    count = BLOCKS if len(ordered) >= ROWS else 1
-    size = size if count > 1 else min(ROWS, len(ordered))
+    part = len(ordered) // BLOCKS
+    size = min(ROWS // BLOCKS, part)
     rng = generator(scene.seed, "neighbours", name)
     prompts: list[Prompt] = []
     answers: list[str] = []
     blocks: list[int] = []
-    for block in range(count):
-        room = len(ordered) // count - size
-        start = block * (len(ordered) // count) + int(rng.integers(room + 1))
+    for block in range(BLOCKS):
+        start = block * part + int(rng.integers(part - size + 1))
         blocks.append(len(prompts))
         for prompt in ordered[start : start + size]:
             if perfect := task.oracle(prompt):
@@ -213,7 +215,7 @@ def judge(fit_nn: Floats, rows: _Rows, seed: int, level: float) -> _Verdict:
     if own.p <= BELONG:
         return _Verdict(None, evidence, belongs=True)
     others = [j for i, j in best.items() if i != j]
-    p = spread_p(len(set(others)), n) if others else 1.0
+    p = spread_p(len(set(others)), len(others), n) if others else 1.0
     evidence |= {"fit_another_best": len(others), "different": len(set(others)), "p_value_of_any": p}
     if p >= level:
         return _Verdict(None, evidence, belongs=False)
@@ -259,14 +261,17 @@ def _scores(scene: Scene, name: str, task: SingleTurnTask, rows: _Rows) -> Check
     start = time.perf_counter()
     scored(n, [n - 1])
     each = (time.perf_counter() - start) / n
-    size = min(n, math.isqrt(int(PATIENCE_S / max(each, 1e-7))))
-    if size < min(n, FEW):
+    size = min(n, max(LEAST, math.isqrt(int(PATIENCE_S / max(each, 1e-7)))))
+    if each * size**2 > DOUBT_S:
         return Check(check, "pass", "rewards are too slow to score answers under other prompts")
-    rows = rows.first(size)
+    few = rows.first(size)
     fit_nn = scored(size, range(size))
     if np.isnan(fit_nn).any() or np.ptp(fit_nn) == 0:
-        return Check(check, "pass", "rewards tell nothing of the pairing", {"rows": n})
-    return _told(check, judge(fit_nn, rows, scene.seed, _level(scene)), "score", _shown(rows))
+        return Check(check, "pass", "rewards tell nothing of the pairing", {"rows": size})
+    verdict = judge(fit_nn, few, scene.seed, _level(scene))
+    if not verdict.belongs and verdict.wrong is None and size < n and each * n**2 <= DOUBT_S:
+        verdict = judge(np.nan_to_num(scored(n, range(n)), nan=-1e9), rows, scene.seed, _level(scene))
+    return _told(check, verdict, "score", _shown(rows))
 
 
 def _level(scene: Scene) -> float:

@@ -112,8 +112,8 @@ def _repeats(values: Mapping[str, float]) -> Breach | None:
         return None
     share, expected = values.get("sampling/repeats", 0.0), values.get("sampling/repeats_expected", 0.0)
     text = (
-        f"{share:.1%} of the rollouts repeat another of their prompt and chance makes {expected:.1%}: they are not drawn "
-        f"one by one (a chance of 1 in 10^{evidence / math.log(10):.0f})"
+        f"{share:.1%} of the rollouts repeat another of their prompt and chance makes {expected:.1%}: they are not "
+        f"drawn one by one (a chance of 1 in 10^{evidence / math.log(10):.0f})"
     )
     numbers = {"sampling/repeats": share, "sampling/repeats_expected": expected, "evidence": evidence}
     return Breach("repeated-rollouts", text, numbers)
