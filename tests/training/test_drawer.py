@@ -76,7 +76,7 @@ def test_groups_are_taken_as_they_come_unless_they_are_to_be_redrawn() -> None:
     assert ids(found) == ["0", "1", "2"]
     assert stream.told == [(7, ["0", "1", "2"])]
     counts = {"num_rollouts": 12.0, "dropped_rollouts": 1.0, "answers/asked_of": 3.0}
-    assert found.values == {"curriculum/told": 0.0, **counts}
+    assert found.values == {"curriculum/told": 0.0, "sampling/temperature": found.temperature, **counts}
 
 
 def test_groups_without_contrast_give_way_to_further_prompts() -> None:

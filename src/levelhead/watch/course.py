@@ -20,6 +20,8 @@ ALL_DRAWN = "dynamic_sampling/reward"
 """Mean reward of all that was drawn, where groups without contrast then give way: what is kept stays in the middle."""
 AT_TOP = 0.85
 """Share of the known maximum from which a reward stands near it."""
+SOLVED = 0.95
+"""The same from which nothing is left to be learnt."""
 NOT_FAR = 0.7
 """The same for a few unlucky readings."""
 _SHORT = 6
@@ -196,6 +198,14 @@ class Course:
         if not values or top is None or top <= 0 or min(values) < NOT_FAR * top:
             return False
         return sum(value < AT_TOP * top for value in values) <= max(1, len(values) // 8)
+
+    @property
+    def solved(self) -> bool:
+        """Whether rewards are all alike because they are all the best, the last readings' bad luck aside."""
+        if self.near_top >= 1.0:
+            return True
+        newest, top = self._history.series(self.source).values[-8:], self.top
+        return self.began_at_top and top is not None and stats.median(newest) >= SOLVED * top
 
     @property
     def leapt(self) -> bool:
