@@ -176,16 +176,16 @@ def closeness(completions, answer, **_):
 
 
 @pytest.mark.parametrize(
-    ("value", "status"), [("float(len(a))", "pass"), ("float(hash(f) % 7)", "fail"), ("float(os.getpid())", "fail")]
+    ("value", "sound"), [("float(len(a))", True), ("float(hash(f) % 7)", False), ("float(os.getpid())", False)]
 )
-def test_a_reward_that_depends_on_the_process_is_seen(value: str, status: Status, tmp_path: Path) -> None:
+def test_a_reward_that_depends_on_the_process_is_seen(value: str, sound: bool, tmp_path: Path) -> None:
     (tmp_path / "rewards.py").write_text(REWARD % value)
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS))
     settings = [f"tasks.0.path={tmp_path}/rows.jsonl", f"tasks.0.rewards=['{tmp_path}/rewards.py:closeness']"]
     report = preflight(prepare(recipe_of(*settings)), families=["steadiness"])
     check = next(check for check in report.checks if check.name == "rewards/steady/echo")
-    assert check.status == status, check.evidence
-    assert ("the process" in check.message) == (status == "fail") or "make no difference" in check.message
+    assert (check.status == "pass") is sound, check.evidence
+    assert "the process" in check.message
 
 
 @pytest.mark.parametrize("seed", range(5))
