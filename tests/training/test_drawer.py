@@ -76,7 +76,7 @@ def test_groups_are_taken_as_they_come_unless_they_are_to_be_redrawn() -> None:
     assert ids(found) == ["0", "1", "2"]
     assert stream.told == [(7, ["0", "1", "2"])]
     counts = {"num_rollouts": 12.0, "dropped_rollouts": 1.0, "answers/asked_of": 3.0}
-    assert found.values == {"curriculum/told": 0.0, **counts}
+    assert found.values == {"curriculum/told": 0.0, "sampling/temperature": found.temperature, **counts}
 
 
 def test_groups_without_contrast_give_way_to_further_prompts() -> None:
@@ -110,3 +110,19 @@ def test_a_batch_with_contrast_is_drawn_once() -> None:
     collector = Scripted(0, 1, 2)
     assert drawn(Numbered(), collector, 3).values["dynamic_sampling/redrawn"] == 0
     assert collector.seeds == [rollout_seed(1, 7)]
+
+
+class Few(Numbered):
+    """Three prompts that return and return."""
+
+    def take(self, n: int) -> list[Prompt]:
+        return [Prompt(str(i % 3), "task", ()) for i in range(n)]
+
+
+def test_a_prompt_that_stands_in_a_batch_twice_is_drawn_by_another_seed_each_time() -> None:
+    collector = Scripted()
+    recipe = Grpo(batch_size=8 * K, group_size=K, steps=3)
+    batch = Drawer(Few(), collector, recipe, 5).draw(1, recipe.sampling)
+    assert [group.prompt.id for group in batch.groups] == ["0", "1", "2", "0", "1", "2", "0", "1"]
+    assert collector.seeds[0] == rollout_seed(5, 1)
+    assert len(set(collector.seeds)) == 3

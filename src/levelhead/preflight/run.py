@@ -9,16 +9,21 @@ from levelhead.errors import InputError, RewardError
 from levelhead.preflight.advice import check_advice
 from levelhead.preflight.agreement import check_agreement
 from levelhead.preflight.batching import check_batching
+from levelhead.preflight.choice import check_choice
 from levelhead.preflight.constant import check_constant
+from levelhead.preflight.draws import check_draws
 from levelhead.preflight.isolation import check_isolation
 from levelhead.preflight.judges import check_judges
 from levelhead.preflight.loss import check_loss
 from levelhead.preflight.memory import check_memory
+from levelhead.preflight.pairs import check_pairs
 from levelhead.preflight.result import Check, Report
 from levelhead.preflight.rewards import check_rewards
+from levelhead.preflight.roundtrip import check_roundtrip
 from levelhead.preflight.sampling import check_sampling
 from levelhead.preflight.scene import Scene, untouched
 from levelhead.preflight.signs import check_signs
+from levelhead.preflight.steadiness import check_steadiness
 from levelhead.preflight.stops import check_stops
 from levelhead.preflight.throughput import check_throughput
 from levelhead.preflight.tokens import check_tokens
@@ -34,8 +39,13 @@ FAMILIES: dict[str, Family] = {
     "agreement": check_agreement,
     "loss": check_loss,
     "sampling": check_sampling,
+    "draws": check_draws,
+    "choice": check_choice,
     "signs": check_signs,
     "rewards": check_rewards,
+    "roundtrip": check_roundtrip,
+    "steadiness": check_steadiness,
+    "pairs": check_pairs,
     "constant": check_constant,
     "memory": check_memory,
     "throughput": check_throughput,

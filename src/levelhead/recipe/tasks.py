@@ -183,10 +183,20 @@ class Function(TaskSection):
     """Reward functions as ``file.py:name``; Python callables through the API."""
     reward_weights: list[float] | None = None
     """One weight a reward; 1 each unless given."""
+    reward_range: tuple[float, float] | None = None
+    """Least and most total reward, where you know them: the preflight sees that the worst answers get the one and
+    perfect ones the other, and that nothing lies outside."""
     on_reward_error: Literal["stop", "drop"] = "stop"
     """An answer whose reward raises, takes too long or is no finite number: ``stop`` the run or ``drop`` it."""
     reward_timeout_s: float | None = Field(600.0, gt=0, le=604_800)
     """Longest that one call of a reward function, on all answers of a batch, may take, in seconds; null: no bound."""
+
+    @field_validator("reward_range")
+    @classmethod
+    def _range_in_order(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not value[0] < value[1]:
+            raise ValueError(f"reward_range must be the least and a larger most reward, got {list(value)}")
+        return value
 
 
 BROWSER_TASKS = ("click-test", "click-button", "focus-text", "enter-text", "click-dialog", "navigate-tree")

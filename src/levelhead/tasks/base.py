@@ -187,6 +187,26 @@ class Mixture(Protocol):
 
 
 @runtime_checkable
+class Ranged(Protocol):
+    """A task that declares what its answers can get."""
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """Least and most total reward of an answer: perfect answers get the most, the worst ones the least."""
+        ...
+
+
+@runtime_checkable
+class Weighted(Protocol):
+    """A task whose total reward is the weighted sum of its named parts."""
+
+    @property
+    def part_weights(self) -> Mapping[str, float] | None:
+        """Weight of each part in the total of a valid answer; ``None`` where the total is no such sum."""
+        ...
+
+
+@runtime_checkable
 class Environment(Protocol):
     """A task whose episodes live in something outside: a browser, a server.
 

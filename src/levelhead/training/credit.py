@@ -88,7 +88,7 @@ class Creditor:
                 found |= {i: Credit([0.0] * size, False, list(groups[i].rewards)) for i in members}
                 continue
             known = None if scores is None else [scores[i] for i in members]
-            rewards_gk = self._shape(task, chosen)
+            rewards_gk = self.shape(task, chosen)
             charged_gk = rewards_gk
             if self.recipe.kl.where == "reward" and known is not None:
                 charged_gk = rewards_gk + _charge(known, kl_coefs[task], drift.setdefault(task, []))
@@ -108,7 +108,8 @@ class Creditor:
         """Restore :meth:`state`."""
         self.moments = {task: shaping.RunningMoments.from_json(record) for task, record in state.items()}
 
-    def _shape(self, task: str, groups: Sequence[Group]) -> Floats:
+    def shape(self, task: str, groups: Sequence[Group]) -> Floats:
+        """Return the shaped rewards of groups of one size, shape (groups, K); running statistics take them in."""
         rewards_gk = np.array([group.rewards for group in groups], dtype=np.float64)
         if task not in self.shapers:
             return rewards_gk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ from torch import Tensor
 
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
-from levelhead.records import Event, Group
+from levelhead.records import Event, Group, Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.metering import error_metrics, use_metrics
 from levelhead.training.collect import Collected, Collector, rollout_seed
 from levelhead.training.curriculum import has_contrast
+from levelhead.training.repeats import repeat_metrics
 from levelhead.training.stream import Stream
 
 
@@ -47,11 +49,11 @@ class Drawer:
         if rounds := max(self._recipe.dynamic_sampling, redraws):
             values |= self._fill(result, drawn, step, wanted, controls, rounds)
         # Of all that was drawn: groups without contrast, which give way to others, are those whose answers are alike.
-        values |= self._collector.answers(drawn)
+        values |= self._collector.answers(drawn) | repeat_metrics(drawn)
         counts = {"num_rollouts": float(result.episodes), "dropped_rollouts": float(result.dropped)}
         judged, result.timings = use_metrics(result.judges)
         result.values = values | counts | judged | error_metrics(result.tallies)
-        result.temperature = controls.temperature
+        result.values["sampling/temperature"] = result.temperature = controls.temperature
         return result
 
     def events(self, step: int) -> list[Event]:
@@ -114,10 +116,28 @@ class Drawer:
         seed = rollout_seed(self._seed, step)
         prompts = self._stream.take(n)
         self._collector.at_step(step - 1, self._recipe.steps)
-        found = self._collector.collect(
-            prompts, self._recipe.group_size, controls, derive(seed, "again", turn) if turn else seed
-        )
+        found = self._visits(prompts, controls, derive(seed, "again", turn) if turn else seed)
         self._stream.learn(found.groups, step)
+        return found
+
+    def _visits(self, prompts: Sequence[Prompt], controls: Sampling, seed: int) -> Collected:
+        """Collect groups; a prompt that stands in a batch more than once has other draws each time."""
+        seen: Counter[tuple[str, str]] = Counter()
+        visits: dict[int, list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            visits.setdefault(seen[prompt.task, prompt.id], []).append(i)
+            seen[prompt.task, prompt.id] += 1
+        k = self._recipe.group_size
+        found = self._collector.collect([prompts[i] for i in visits.pop(0, [])], k, controls, seed)
+        if not visits:
+            return found
+        first = iter(found.groups)
+        again: dict[int, Group] = {}
+        for visit, members in visits.items():
+            more = self._collector.collect([prompts[i] for i in members], k, controls, derive(seed, "visit", visit))
+            again |= zip(members, more.groups, strict=True)
+            found.add_cost(more)
+        found.groups = [again[i] if i in again else next(first) for i in range(len(prompts))]
         return found
 
 

@@ -27,6 +27,7 @@ from levelhead.training.drawer import Drawer
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.evaluator import Evaluator, selection, summary
 from levelhead.training.eventlog import EventLog
+from levelhead.training.fit import pair_events
 from levelhead.training.grpo import GrpoTrainer, StepResult
 from levelhead.training.loop import EventLoop, Interrupts, WaitInterruptedError
 from levelhead.training.optim import NONFINITE, Updater
@@ -332,6 +333,7 @@ class Run:
         self.state.done = True
         if stage == "sft" and "grpo" in self.stages:
             self.events.write(self.evaluator.constant_events(results, self.state.step))
+            self.events.write(pair_events(self.setup, self.state.step))
         score = selection(results)
         if stage == "grpo" and self.recipe.checkpoint.best and (self.state.best is None or score >= self.state.best):
             self.state.best = score

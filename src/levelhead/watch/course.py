@@ -18,6 +18,12 @@ from levelhead.watch.signals import REWARD_PART, part_kind
 
 ALL_DRAWN = "dynamic_sampling/reward"
 """Mean reward of all that was drawn, where groups without contrast then give way: what is kept stays in the middle."""
+AT_TOP = 0.85
+"""Share of the known maximum from which a reward stands near it."""
+SOLVED = 0.95
+"""The same from which nothing is left to be learnt."""
+NOT_FAR = 0.7
+"""The same for a few unlucky readings."""
 _SHORT = 6
 _EVAL_SCORE = re.compile(
     r"(?:^|[/_@ -])(?:rewards?|acc\w*|scores?|pass\w*|em|f1|success\w*|correct\w*|solve\w*|win\w*)(?:$|[/_@ -])",
@@ -183,11 +189,30 @@ class Course:
         return self.reward.n >= _SHORT or bool(self.held_out)
 
     @property
+    def began_at_top(self) -> bool:
+        """Whether the reward stood near its known maximum all along: what is solved from the start cannot climb.
+
+        One reading in eight may lie lower, though not far.
+        """
+        values, top = self._history.series(self.source).values, self.top
+        if not values or top is None or top <= 0 or min(values) < NOT_FAR * top:
+            return False
+        return sum(value < AT_TOP * top for value in values) <= max(1, len(values) // 8)
+
+    @property
+    def solved(self) -> bool:
+        """Whether rewards are all alike because they are all the best, the last readings' bad luck aside."""
+        if self.near_top >= 1.0:
+            return True
+        newest, top = self._history.series(self.source).values[-8:], self.top
+        return self.began_at_top and top is not None and stats.median(newest) >= SOLVED * top
+
+    @property
     def leapt(self) -> bool:
         """Whether the reward froze at one value after hardly any rows in which it moved: a leap, not a climb."""
         values = self._history.series(self.source).values
         frozen = stats.tail_run([v == values[-1] for v in values]) if values else 0
-        if frozen < 4:
+        if frozen < 4 or self.began_at_top:
             return False
         moving = [v for v in values[: len(values) - frozen] if v != values[0]]
         return len(moving) < min(20, 0.3 * len(values))

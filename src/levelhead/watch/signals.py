@@ -77,6 +77,7 @@ _ALL = (
     Signal("mismatch/correlation", "Pearson correlation of trainer and sampler probabilities", "min"),
     Signal("mismatch/mult_prob_error", "mean exp|log-prob difference| of trainer and sampler; 1 is agreement", "max"),
     Signal("off_policy/mean", "policy updates between drawing a rollout and training on it"),
+    Signal("sampling/temperature", "temperature at which the rollouts were drawn"),
     Signal("updates", "optimizer updates so far", "last"),
     Signal("group_size", "rollouts of one prompt", "last"),
     Signal("reward/errors", "share of rollouts whose reward function failed", "max"),

@@ -621,3 +621,27 @@ def test_a_third_of_a_short_log_is_no_moment() -> None:
     at_once = [0.5, 0.52, 0.5, 0.51, 0.5, 0.05, 0.04, 0.05, 0.05, 0.04]
     assert finding(diagnosed([{"reward": r} for r in gradual]), "catastrophic-update") is None
     assert first([{"reward": r} for r in at_once]) == "catastrophic-update"
+
+
+def narrowing(*, cooled: bool, risen: float = 0.0) -> list[dict[str, float]]:
+    """Entropy falls to a sixth; the recipe may cool the temperature from 1 to 0.4 meanwhile."""
+    rng = random.Random(1)
+    rows = []
+    for i in range(40):
+        t = i / 39
+        row = {"reward": 0.3 + risen * t + rng.gauss(0, 0.06), "reward_std": 0.3, DEAD: 0.2, "grad_norm": 0.4}
+        row |= {"entropy": 0.8 * math.exp(-1.8 * t), "sampling/temperature": 1.0 - 0.6 * t * cooled}
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("risen", [0.0, 0.06])
+def test_entropy_that_the_recipe_itself_takes_away_is_no_collapse(risen: float) -> None:
+    assert finding(diagnosed(narrowing(cooled=False, risen=risen)), "entropy-collapse") is not None
+    assert finding(diagnosed(narrowing(cooled=True, risen=risen)), "entropy-collapse") is None
+
+
+def test_a_collapse_that_cooling_does_not_explain_is_named_all_the_same() -> None:
+    rows = [row | {"sampling/temperature": 1.0 - 0.002 * i} for i, row in enumerate(narrowing(cooled=False))]
+    rows = [row | {"entropy": row["entropy"] * math.exp(-0.06 * i)} for i, row in enumerate(rows)]
+    assert finding(diagnosed(rows), "entropy-collapse") is not None

@@ -173,6 +173,34 @@ def test_a_solved_task_is_not_stopped() -> None:
     assert not {"stop", "rollback"} & set(kinds(said))
 
 
+@pytest.mark.parametrize("worse", [1, 2, 4, 8])
+def test_a_task_that_was_solved_before_the_first_step_is_no_deadlock(worse: int) -> None:
+    solved = HEALTHY | {"reward": 1.0, "grad_norm": 0.0, "frac_reward_zero_std": 1.0, "dead_groups/all_solved": 1.0}
+    once = solved | {"reward": 0.9, "grad_norm": 0.4, "frac_reward_zero_std": 0.83, "dead_groups/all_solved": 0.83}
+    rows = [(once if i == worse else solved) | {"entropy": 0.05 / i} for i in range(1, 25)]
+    guard = LiveGuard(Bounds())
+    said = shown(guard, rows)
+    assert not {"stop", "rollback", "resample", "adapt"} & set(kinds(said))
+    assert "deadlock" not in {d.event.code for d in said}
+    assert guard.knobs.temperature == 1.0
+
+
+def test_groups_that_have_all_failed_are_still_a_deadlock() -> None:
+    alive = [HEALTHY | {"reward": 0.2 + 0.02 * (i % 3)} for i in range(12)]
+    failed = HEALTHY | {"reward": 0.0, "grad_norm": 0.0, "frac_reward_zero_std": 1.0, "entropy": 0.001}
+    assert "deadlock" in {d.event.code for d in shown(LiveGuard(Bounds()), [*alive, *[failed] * 14])}
+
+
+def test_rollouts_that_repeat_each_other_beyond_chance_are_told_once() -> None:
+    numbers = {"sampling/repeats": 0.9, "sampling/repeats_expected": 0.02, "sampling/repeats_evidence": 80.0}
+    said = [d.event for d in shown(LiveGuard(Bounds()), [HEALTHY | numbers] * 4)]
+    (event,) = [event for event in said if event.code == "repeated-rollouts"]
+    assert event.severity == "critical"
+    assert "1 in 10^35" in event.message
+    quiet = shown(LiveGuard(Bounds()), [HEALTHY | numbers | {"sampling/repeats_evidence": 12.0}] * 4)
+    assert "repeated-rollouts" not in {d.event.code for d in quiet}
+
+
 def test_frequent_shortening_takes_the_learning_rate_down_and_calm_gives_it_back() -> None:
     guard = LiveGuard(Bounds())
     for i in range(1, 5):

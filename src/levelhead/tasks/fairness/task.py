@@ -14,7 +14,7 @@ from levelhead.tasks.fairness.data import FairnessItem, read_items
 from levelhead.tasks.fairness.generator import generate_items
 from levelhead.tasks.fairness.metrics import Outcome, summarize_outcomes
 from levelhead.tasks.fairness.oracle import perfect_answer, unread_answer
-from levelhead.tasks.fairness.scoring import LETTERS, parse_answer, score_answer
+from levelhead.tasks.fairness.scoring import LETTERS, WRONG, parse_answer, score_answer
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 from levelhead.tasks.text_match import words
 
@@ -61,6 +61,11 @@ class FairnessTask(SingleTurnTask):
     def score(self, prompt: Prompt, text: str) -> Score:
         """Score one answer in [-1, 1]; see :func:`levelhead.tasks.fairness.scoring.score_answer`."""
         return score_answer(text, FairnessItem.from_facts(prompt.facts))
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Return what an answer that cannot be parsed gets, and what a perfect one gets."""
+        return WRONG, 1.0
 
     def oracle(self, prompt: Prompt) -> list[str]:
         """Return the right letter with a reason that cites the context."""

@@ -15,7 +15,7 @@ from levelhead.tasks.faithfulness.data import UNKNOWN, FaithfulnessItem, Kind, r
 from levelhead.tasks.faithfulness.generator import generate_items
 from levelhead.tasks.faithfulness.metrics import summarize_outcomes
 from levelhead.tasks.faithfulness.oracle import perfect_answer
-from levelhead.tasks.faithfulness.scoring import parse_answer, score_answer
+from levelhead.tasks.faithfulness.scoring import MINIMUM, parse_answer, score_answer
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 from levelhead.tasks.text_match import normalize_answer
 
@@ -65,6 +65,11 @@ class FaithfulnessTask(SingleTurnTask):
     def score(self, prompt: Prompt, text: str) -> Score:
         """Score one answer in [-1, 1]; see :func:`levelhead.tasks.faithfulness.scoring.score_answer`."""
         return score_answer(text, FaithfulnessItem.from_facts(prompt.facts))
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Return what an answer that cannot be parsed gets, and what a perfect one gets."""
+        return MINIMUM, 1.0
 
     def oracle(self, prompt: Prompt) -> list[str]:
         """Return the right answer with a supporting quote, or an abstention where nothing supports one."""

@@ -50,6 +50,7 @@ class FunctionTask(SingleTurnTask):
         table = load_table(section, data)
         examples = make_examples(table, section)
         self._rewards = load_rewards(given, section.reward_weights, list(examples[0].columns), table.source)
+        self._range, self._weights = section.reward_range, section.reward_weights
         self._drop, self._timeout_s = section.on_reward_error == "drop", section.reward_timeout_s
         sides = split_by_group(examples, lambda example: example.key, section.eval_fraction)
         self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id)
@@ -66,6 +67,17 @@ class FunctionTask(SingleTurnTask):
         """Return the oracle column's answer, or ``None`` where the data hold none."""
         answer = self._oracles[prompt.id]
         return None if answer is None else [answer]
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """Return the recipe's ``reward_range``, where it has one."""
+        return self._range
+
+    @property
+    def part_weights(self) -> Mapping[str, float]:
+        """Return the recipe's ``reward_weights`` by the name of the reward function, 1 where it gives none."""
+        weights = self._weights or [1.0] * len(self._rewards)
+        return {reward.name: float(weight) for reward, weight in zip(self._rewards, weights, strict=True)}
 
     def strata(self, prompt: Prompt) -> Mapping[str, str]:
         """Return the values of the recipe's ``strata`` columns in the prompt's row."""

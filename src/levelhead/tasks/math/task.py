@@ -66,6 +66,16 @@ class MathTask(SingleTurnTask):
             message = {"role": "user", "content": f"{problem.question}\n{INSTRUCTION}"}
             yield Prompt(problem.id, self.name, (message,), facts={"answer": str(problem.answer)})
 
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Return 0, of an answer without a number, and 1."""
+        return 0.0, 1.0
+
+    @property
+    def part_weights(self) -> Mapping[str, float]:
+        """Return what the right number and the form are worth."""
+        return {"correct": CORRECT_SHARE, "format": 1.0 - CORRECT_SHARE}
+
     def oracle(self, prompt: Prompt) -> list[str] | None:
         """Return the solution that came with the problem, its calculator annotations left out."""
         return [self._solutions[prompt.id]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from levelhead.recipe.tasks import Workflow
-from levelhead.recipe.workflow import EndpointExecutor
+from levelhead.recipe.workflow import EndpointExecutor, ThreeLevelReward
 from levelhead.records import Event, Message, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
 from levelhead.tasks.splits import limit_sides, split_by_group
@@ -68,6 +68,14 @@ class WorkflowTask(SingleTurnTask):
         for problem in epoch(self._sides[split], self._section.domains, seed, self.name, split):
             facts = {"domain": problem.domain, "difficulty": problem.difficulty}
             yield Prompt(problem.id, self.name, prompts.messages(problem.question, self.limits, full=full), facts=facts)
+
+    @property
+    def part_weights(self) -> Mapping[str, float] | None:
+        """Return the weights of the recipe's ``reward``; ``None`` where it knows right and wrong alone."""
+        section = self._section.reward
+        if isinstance(section, ThreeLevelReward):
+            return None
+        return {name: float(getattr(section.weights, name)) for name in reward.PARTS}
 
     def oracle(self, prompt: Prompt) -> list[str] | None:
         """Return the workflow of the highest expected reward, by the problem's domain and difficulty.

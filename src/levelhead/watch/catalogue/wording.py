@@ -263,6 +263,10 @@ CLUES: dict[str, Text] = {
     "reward-not-finite": Text("the reward was not finite in {rows:.0f} rows", "{rows:.0f} 行奖励非有限"),
     "reward-not-logged": Text("no reward is logged that would show what it is for", "日志没有奖励可说明这是为了什么"),
     "reward-rises": Text("the reward rises", "奖励在上升"),
+    "temperature-cools": Text(
+        "the recipe cools the sampling temperature from {early:.3g} to {late:.3g}",
+        "配方把采样温度从 {early:.3g} 降到 {late:.3g}",
+    ),
     "reward-rose-slowly-to-top": Text(
         "the reward was climbed to over {rows:.0f} rows", "奖励是经过 {rows:.0f} 行爬升到顶的"
     ),

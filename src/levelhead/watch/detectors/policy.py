@@ -10,6 +10,8 @@ from levelhead.watch.detectors.base import Suspicion, View, crossing, ends, shif
 from levelhead.watch.history import Series
 
 _FLOOR = 1e-4
+_OF_THE_FALL = ("entropy-fell", "entropy-low", "entropy-fell-fast")
+"""Arguments that a lower temperature would explain as well."""
 
 
 class EntropyCollapse:
@@ -48,6 +50,7 @@ class EntropyCollapse:
             self._company(case, view)
         case.add(-4.2 * course.learned, "reward-rises")
         case.add(-1.5 * course.near_top, "reward-near-top", value=course.reward.late)
+        self._cooled(case, view, fall)
         self._stalled(case, view, late)
         level = max(early / 3, late * 1.3) if fall > stats.ln(1.5) else math.inf
         case.first_step = crossing(entropy, level, above=False) if level < math.inf else entropy.steps[0]
@@ -78,6 +81,21 @@ class EntropyCollapse:
         case.add(1.5 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
         if course.known and course.learned < 0.2 and course.near_top < 0.5:
             case.add(0.8, "reward-flat")
+
+    def _cooled(self, case: Suspicion, view: View, fall: float) -> None:
+        """The recipe itself draws cooler: what the temperature takes from the entropy is no collapse.
+
+        Logits at temperature T are those of a policy 1 / T times as sharp: ln H falls about as fast as ln T, and the
+        faster the narrower the policy is, twice as fast where most tokens are nearly certain.
+        """
+        warmth = view.series("sampling/temperature")
+        if len(warmth) < 2 or fall <= 0:
+            return
+        early, late = ends(warmth)
+        cooling = stats.ln(max(early, _FLOOR) / max(late, _FLOOR))
+        explained = min(1.0, 2 * cooling / fall) if cooling > 0 else 0.0
+        weight = sum(clue.weight for clue in case.clues if clue.key in _OF_THE_FALL)
+        case.add(-max(0.0, weight) * explained, "temperature-cools", early=early, late=late)
 
     def _stalled(self, case: Suspicion, view: View, late: float) -> None:
         """A reward that rose, then stopped far from the top once entropy and contrast were spent."""

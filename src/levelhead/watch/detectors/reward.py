@@ -190,6 +190,8 @@ class Deadlock:
     def _arrived(self, view: View, begin: float) -> float:
         """0 to 1: how near its maximum the reward stood before all stood still: a run that had arrived, not a leap."""
         reward, top = view.series("reward", view.course.source), view.course.top
+        if view.course.began_at_top:
+            return stats.ramp(reward.values[-1] / view.course.top, 0.85, 0.95) if view.course.top else 0.0
         before = [v for step, v in zip(reward.steps, reward.values, strict=True) if step < begin][-5:]
         if len(before) < 3 or not top or reward.values[-1] < 0.9 * top:
             return 0.0

@@ -216,7 +216,7 @@ class LiveGuard:
 
     def _solved(self) -> bool:
         """Whether rewards are all alike because they are all the best."""
-        return View(self.history).course.near_top >= 1.0
+        return View(self.history).course.solved
 
     def _ease(self, step: int) -> list[Decision]:
         """Let the learning rate follow what the trust region had to cut, and give it back when it is calm."""

@@ -29,6 +29,8 @@ READINGS = 8
 """Cosines before their mean is judged."""
 REMEMBERED = 64
 """Cosines over which it is."""
+NO_CHANCE = 30.0
+"""Nats of evidence in one step: by chance once in 10^13 steps at most."""
 CERTAIN = 4.0
 """Standard errors that it must lie below 0."""
 
@@ -67,7 +69,8 @@ class Invariants:
             if name in values:
                 cosines.append(values[name])
                 del cosines[:-REMEMBERED]
-        return [breach for name in AGREEMENTS if (breach := _against(name, self._cosines[name]))][:1]
+        against = [breach for name in AGREEMENTS if (breach := _against(name, self._cosines[name]))][:1]
+        return [*against, *(breach for breach in [_repeats(values)] if breach)]
 
     def restart(self) -> None:
         """Take weights from before, which may be the reference's own."""
@@ -100,6 +103,20 @@ def _against(name: str, cosines: Sequence[float]) -> Breach | None:
         return None
     text = AGREEMENTS[name].format(n=n, mean=average)
     return Breach("update-against-reward", text, {name: average, "error": error, "readings": float(n)})
+
+
+def _repeats(values: Mapping[str, float]) -> Breach | None:
+    """Whether rollouts repeat each other more often, or less, than their probabilities allow."""
+    evidence = values.get("sampling/repeats_evidence", 0.0)
+    if evidence < NO_CHANCE:
+        return None
+    share, expected = values.get("sampling/repeats", 0.0), values.get("sampling/repeats_expected", 0.0)
+    text = (
+        f"{share:.1%} of the rollouts repeat another of their prompt and chance makes {expected:.1%}: they are not "
+        f"drawn one by one (a chance of 1 in 10^{evidence / math.log(10):.0f})"
+    )
+    numbers = {"sampling/repeats": share, "sampling/repeats_expected": expected, "evidence": evidence}
+    return Breach("repeated-rollouts", text, numbers)
 
 
 def _engines(values: Mapping[str, float]) -> Breach | None:
