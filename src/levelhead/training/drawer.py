@@ -11,7 +11,7 @@ from torch import Tensor
 
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
-from levelhead.records import Event, Group
+from levelhead.records import Event, Group, Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.metering import error_metrics, use_metrics
 from levelhead.training.collect import Collected, Collector, rollout_seed
@@ -52,7 +52,12 @@ class Drawer:
         judged, result.timings = use_metrics(result.judges)
         result.values = values | counts | judged | error_metrics(result.tallies)
         result.temperature = controls.temperature
+        result.prompts = [group.prompt for group in drawn]
         return result
+
+    def upcoming(self) -> list[Prompt]:
+        """The prompts that the next batch is drawn from, before any gives way to others."""
+        return self._stream.peek(self._recipe.batch_size // self._recipe.group_size)
 
     def events(self, step: int) -> list[Event]:
         """What happened to the tasks while the batch of a step was drawn."""
