@@ -61,7 +61,8 @@ class Variant:
         sign: Of the gradient.
         coupled: Whether weight decay is added to the gradient, as in Adam with L2.
         corrected: Whether the moments' bias is.
-        fresh: Whether the moments are those of an optimizer just made.
+        lost: Whether the moments are 0.
+        fresh: Whether the count of steps is 0 besides.
         decays: Whether weights decay at all.
     """
 
@@ -69,6 +70,7 @@ class Variant:
     sign: float = 1.0
     coupled: bool = False
     corrected: bool = True
+    lost: bool = False
     fresh: bool = False
     decays: bool = True
 
@@ -76,7 +78,8 @@ class Variant:
 SOUND = Variant()
 MISTAKES = (
     Variant("it climbs where it should descend", sign=-1.0),
-    Variant("its moments are those of an optimizer just made: they were lost", fresh=True),
+    Variant("its moments are 0, as those of an optimizer just made: they were lost", lost=True),
+    Variant("it is the first step of an optimizer just made: its state was lost", lost=True, fresh=True),
     Variant("the bias of its moments is not corrected", corrected=False),
     Variant("weight decay is added to the gradient (Adam with L2) and not to the weights", coupled=True),
     Variant("weights do not decay", decays=False),
@@ -98,8 +101,9 @@ def step(
         variant: What to compute instead of AdamW.
     """
     beta1, beta2 = recipe.betas
-    if variant.fresh:
-        moments = Moments.none(*weights.shape)
+    if variant.lost:
+        none = Moments.none(*weights.shape)
+        moments = none if variant.fresh else Moments(none.first, none.second, moments.steps)
     decay = recipe.weight_decay if variant.decays else 0.0
     gradient = variant.sign * gradient + (decay * weights if variant.coupled else 0.0)
     first = beta1 * moments.first + (1 - beta1) * gradient

@@ -77,7 +77,8 @@ def advantages(made: Credited) -> Iterator[Violation]:
         yield Violation("advantage", text, {"seen": seen, "expected": right, "rewards": list(credit.shaped)[:16]})
     logged = made.batch.values.get("advantages/agreement")
     merits = {i: _centred(made.credits[i].shaped) for i in wanted}
-    if logged is None or len(wanted) < len(made.groups) or wrong is not None:
+    unknown = any(credit.live for i, credit in enumerate(made.credits) if i not in wanted)
+    if logged is None or unknown or wrong is not None:
         return
     weights = [[len(rollout.turns) for rollout in group.rollouts] for group in made.groups]
     triples = [

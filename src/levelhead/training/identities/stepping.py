@@ -110,7 +110,7 @@ class Stepping:
         for identity in STEP:
             if (violation := identity(step)) is not None:
                 yield violation
-        has = (step.gradient != 0) & step.reaches[:, None]
+        has = (step.gradient != 0) & step.reaches[:, None] & (step.rate > 0)
         self.moved = float((has & step.moved).sum() / has.sum()) if bool(has.any()) else None
         self._advance(step)
 

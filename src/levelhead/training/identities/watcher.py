@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,7 @@ class Identities(Unwatched):
         self._merged = MergeReport("sum")
         self._told: list[str] = []
         self._broken: list[Violation] = []
+        self._sees = True
         self.witness = MergeWitness()
 
     def _by_turns(self) -> bool:
@@ -146,7 +147,7 @@ class Identities(Unwatched):
 
     def drawn(self, prompts: Sequence[Prompt]) -> None:  # noqa: D102
         if not self._held.known:
-            self._check(self._hold)
+            self._take(self._hold())
         if self._epochs is not None:
             self._take(self._epochs.drawn(prompts))
         self._take(self._held.drawn(prompts))
@@ -172,7 +173,7 @@ class Identities(Unwatched):
             self._take(identity(made))
 
     def gradient(self, merged: MergeReport | None = None) -> None:  # noqa: D102
-        self._check(self._noted)
+        self._step_by(self._noted())
         if merged is not None and self._grpo is not None and self.witness is not None:
             self._merged = merged
             self._take(self.witness.judge(merged, self._grpo.merge))
@@ -182,7 +183,7 @@ class Identities(Unwatched):
         yield from ()
 
     def clipped(self, norm: float) -> None:  # noqa: D102
-        self._take(self._stepping.clipped(norm, self._section.optimizer.max_grad_norm))
+        self._step_by(self._stepping.clipped(norm, self._section.optimizer.max_grad_norm))
 
     def numbers(  # noqa: D102
         self, values: Mapping[str, float], objective: Objective, plan: Plan, strengths: Mapping[str, float]
@@ -209,10 +210,11 @@ class Identities(Unwatched):
             self._take(identity(numbers))
 
     def updated(self, values: Mapping[str, float], *, skipped: bool) -> dict[str, float]:  # noqa: D102
-        before = len(self._broken)
-        self._take(self._stepping.finish(values["learning_rate"], self._knobs.learning_rate, skipped=skipped))
-        if len(self._broken) == before:
-            self._take(self._stepping.frozen())
+        if not self._sees:
+            self._stepping.passed()
+            return {}
+        self._step_by(self._stepping.finish(values["learning_rate"], self._knobs.learning_rate, skipped=skipped))
+        self._step_by(self._stepping.frozen())
         return {} if self._stepping.moved is None else {"update/moved": self._stepping.moved}
 
     def passed(self, updates: int = 1) -> None:  # noqa: D102
@@ -262,13 +264,16 @@ class Identities(Unwatched):
     def tensors(self) -> dict[str, Tensor]:  # noqa: D102
         return self._epochs.tensors() if self._epochs is not None else {}
 
-    def _check(self, check: Callable[[], Iterator[Violation]]) -> None:
-        self._take(check())
+    def _step_by(self, violations: Iterable[Violation]) -> None:
+        """Look at an update, unless a look at an earlier one broke: what was not seen of it would be missing now."""
+        self._sees = self._sees and self._take(violations)
 
-    def _take(self, violations: Iterable[Violation]) -> None:
-        """Gather what is broken; a check that itself breaks is no reason to end a run."""
+    def _take(self, violations: Iterable[Violation]) -> bool:
+        """Gather what is broken; a check that itself breaks is no reason to end a run.  Returns whether it did not."""
         try:
             self._broken += violations
+            return True
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, AttributeError) as error:
             text = f"an identity could not be checked: {type(error).__name__}: {error}"
             self._broken.append(Violation(UNCHECKED, text, severity="info"))
+            return False
