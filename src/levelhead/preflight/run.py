@@ -10,6 +10,7 @@ from levelhead.preflight.advice import check_advice
 from levelhead.preflight.agreement import check_agreement
 from levelhead.preflight.batching import check_batching
 from levelhead.preflight.constant import check_constant
+from levelhead.preflight.identities import check_identities
 from levelhead.preflight.isolation import check_isolation
 from levelhead.preflight.judges import check_judges
 from levelhead.preflight.loss import check_loss
@@ -28,6 +29,7 @@ Family = Callable[[Scene], Iterator[Check]]
 FAMILIES: dict[str, Family] = {
     "judges": check_judges,
     "isolation": check_isolation,
+    "identities": check_identities,
     "tokens": check_tokens,
     "batching": check_batching,
     "stops": check_stops,
