@@ -58,11 +58,13 @@ class AuditReport:
         metrics: Flat metric name to number, see :meth:`Auditor.finish`.
         errors: One line for each term that enters the update against its sense or carries an impossible value.
         unjudged: Terms whose coefficient could be of either sign: rounding hides it, or a term of the same gradient.
+        strengths: Norm of the natural gradient of each term that takes part, against that of the gradient.
     """
 
     metrics: Mapping[str, float]
     errors: tuple[str, ...]
     unjudged: tuple[str, ...] = ()
+    strengths: Mapping[str, float] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise if a term runs against its sense.
@@ -179,13 +181,15 @@ class Auditor:
                 unjudged.append(label)
             elif coef < 0 and fitted.shares[index] > VISIBLE:
                 errors.append(_wrong_way(label, term, coef))
+        strengths = dict(zip((label for label, t in terms.items() if t.weight > 0), fitted.strengths, strict=True))
         for label, term in terms.items():
             wish = self._wishes.get(term.name, term.sense)
             if term.weight > 0 and term.sense != wish:
                 errors.append(f"term {label!r} comes with the sense to {term.sense} it; it is there to {wish} it")
             if term.name == "entropy" and term.value < 0:
                 errors.append(f"term {label!r} has value {term.value:.3g}: an entropy is never negative")
-        return AuditReport(metrics | {"audit/unjudged": float(len(unjudged))}, tuple(errors), tuple(unjudged))
+        metrics["audit/unjudged"] = float(len(unjudged))
+        return AuditReport(metrics, tuple(errors), tuple(unjudged), strengths)
 
     def _slopes(self, targets: Sequence[_Audited], fitted: _Fit, optimizer: Optimizer | None) -> list[dict[str, float]]:
         """Contribution of every source to the slope of every target along the next update."""
@@ -229,6 +233,7 @@ class _Fit:
         coefs: Coefficient of each in the gradient that is descended.
         errors: Standard error of each; infinite where a term cannot be told from others.
         shares: Norm of what each contributes, against that of the gradient.
+        strengths: Norm of each natural gradient, against that of the gradient.
         remainder: What they leave unexplained.
         unexplained: Its norm against that of the gradient.
     """
@@ -237,6 +242,7 @@ class _Fit:
     coefs: Sequence[float]
     errors: Sequence[float]
     shares: Sequence[float]
+    strengths: Sequence[float]
     remainder: Buffer
     unexplained: float
 
@@ -278,8 +284,9 @@ def _fit(terms: Sequence[_Audited], gradient: Buffer, unit: float) -> _Fit:
         noise = max(noise, ALIGNED * max(left, unit * length))
     for index, variance in zip(live, variance_k, strict=True):
         errors[index] = noise * math.sqrt(variance) / norms[index]
-    shares = [abs(coef) * norm / length if length > 0 else 0.0 for coef, norm in zip(coefs, norms, strict=True)]
-    return _Fit(terms, coefs, errors, shares, remainder, left / length if length > 0 else 0.0)
+    strengths = [norm / length if length > 0 else 0.0 for norm in norms]
+    shares = [abs(coef) * strength for coef, strength in zip(coefs, strengths, strict=True)]
+    return _Fit(terms, coefs, errors, shares, strengths, remainder, left / length if length > 0 else 0.0)
 
 
 def _dtypes(params: Sequence[Tensor]) -> set[torch.dtype]:

@@ -213,6 +213,13 @@ class Policy:
         """Weights of a reference that is a copy, for a checkpoint; ``None`` where there is nothing to save."""
         return dict(self._reference.state_dict()) if isinstance(self._reference, nn.Module) else None
 
+    def reference_named(self) -> list[tuple[str, Tensor]]:
+        """Weights of the reference that are its own, by name: of a copy all, of an adapter those, else none."""
+        if isinstance(self._reference, nn.Module):
+            return [(name, weight) for name, weight in self._reference.named_parameters()]
+        marked = f".{REFERENCE_ADAPTER}."
+        return [(name, weight) for name, weight in self.model.named_parameters() if marked in name]
+
     def load_reference_weights(self, weights: dict[str, Tensor]) -> None:
         """Restore a reference that :meth:`reference_weights` gave."""
         if not isinstance(self._reference, nn.Module):

@@ -174,6 +174,10 @@ class _Same:
         """Return the first n of them, from the start again where there are fewer."""
         return [self._prompts[i % len(self._prompts)] for i in range(n)]
 
+    def peek(self, n: int) -> list[Prompt]:
+        """Return the same."""
+        return self.take(n)
+
     def learn(self, groups: Sequence[Group], step: int) -> None:
         """Do nothing."""
 

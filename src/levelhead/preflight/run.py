@@ -12,6 +12,7 @@ from levelhead.preflight.batching import check_batching
 from levelhead.preflight.choice import check_choice
 from levelhead.preflight.constant import check_constant
 from levelhead.preflight.draws import check_draws
+from levelhead.preflight.identities import check_identities
 from levelhead.preflight.isolation import check_isolation
 from levelhead.preflight.judges import check_judges
 from levelhead.preflight.loss import check_loss
@@ -33,6 +34,7 @@ Family = Callable[[Scene], Iterator[Check]]
 FAMILIES: dict[str, Family] = {
     "judges": check_judges,
     "isolation": check_isolation,
+    "identities": check_identities,
     "tokens": check_tokens,
     "batching": check_batching,
     "stops": check_stops,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
-from levelhead.records import Event
+from levelhead.records import Event, Prompt
 from levelhead.rollout.inprocess import InProcessSampler
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.drawer import Drawer
@@ -41,6 +41,7 @@ class _Batch:
         thread: That draws it; ``None`` before it has begun.
         found: The batch, once it is there.
         error: What kept it from being drawn.
+        prompts: That it begins with.
     """
 
     step: int
@@ -51,6 +52,7 @@ class _Batch:
     thread: threading.Thread | None = None
     found: Collected | None = None
     error: BaseException | None = None
+    prompts: list[Prompt] = field(default_factory=list)
 
 
 class Ahead(Drawer):
@@ -119,6 +121,10 @@ class Ahead(Drawer):
         self.settle()
         super().load_state(state)
 
+    def upcoming(self) -> list[Prompt]:
+        """The prompts of the batch that is on its way."""
+        return self._peek() if self._next is None else self._next.prompts
+
     def pending(self) -> dict[str, Any]:
         """The batch on its way: drawn again from here, by the weights in :meth:`tensors`, it is the same."""
         if self._next is None:
@@ -140,7 +146,8 @@ class Ahead(Drawer):
         step, version = int(pending["step"]), int(pending["version"])
         controls = self._controls(step).model_copy(update={"temperature": pending["temperature"]})
         self._sampler.sync(self._twin, version)
-        self._next = _Batch(step, controls, int(pending["redraws"]), version, self._stream.state())
+        state, prompts = self._stream.state(), self._peek()
+        self._next = _Batch(step, controls, int(pending["redraws"]), version, state, prompts=prompts)
 
     def settle(self) -> None:
         """Wait for the batch on its way, whatever becomes of it."""
@@ -165,8 +172,11 @@ class Ahead(Drawer):
         """Begin a batch with the newest weights."""
         self._twin.follow(self._policy)
         self._sampler.sync(self._twin, self._updater.done)
-        self._next = _Batch(step, controls, redraws, self._updater.done, self._stream.state())
+        self._next = _Batch(step, controls, redraws, self._updater.done, self._stream.state(), prompts=self._peek())
         self._start(self._next)
+
+    def _peek(self) -> list[Prompt]:
+        return super().upcoming()
 
     def _start(self, batch: _Batch) -> None:
         threads = torch.get_num_threads()

@@ -49,6 +49,8 @@ class State:
         unevaluated: Whether the evaluation that follows this step is still to be made.
         recipe: File name of the recipe in force, in the run's folder.
         baselines: Answers that evaluations have seen, candidates of the best constant answer.
+        identities: What the checks of exact statements go on with.
+        digest: Hashes of what the next step begins with, by part.
     """
 
     stage: str
@@ -65,6 +67,8 @@ class State:
     unevaluated: bool = False
     baselines: dict[str, Any] = field(default_factory=dict)
     recipe: str = "recipe.yaml"
+    identities: dict[str, Any] = field(default_factory=dict)
+    digest: dict[str, str] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -101,6 +105,23 @@ class Checkpoints:
     def save_best(self, policy: Policy, state: State) -> None:
         """Write the weights of the best policy so far."""
         self._write(BEST, policy, state, None)
+
+    def begin_reference(self, policy: Policy, *, resumed: bool, trained: bool) -> None:
+        """Freeze the reference of a stage that begins, or restore that of one that goes on.
+
+        Args:
+            policy: Whose reference it is.
+            resumed: Whether the stage goes on.
+            trained: Whether the policy has been trained before it.
+
+        Raises:
+            InputError: The reference of an interrupted run is missing or damaged.
+        """
+        if resumed:
+            self.load_reference(policy)
+            return
+        policy.keep_reference(trained=trained)
+        self.save_reference(policy)
 
     def save_reference(self, policy: Policy) -> None:
         """Write a reference that is a copy of weights, once."""

@@ -42,6 +42,7 @@ class Collected:
         temperature: At which a batch was drawn.
         behind: Updates that the trained weights are ahead of those that drew a batch.
         drew: Those weights, where somebody may want to go back to them and they are no longer the trained ones.
+        prompts: All that a batch was drawn from, in order, those of groups that gave way to others included.
     """
 
     groups: list[Group]
@@ -57,6 +58,7 @@ class Collected:
     temperature: float = 1.0
     behind: int = 0
     drew: list[Tensor] | None = None
+    prompts: list[Prompt] = field(default_factory=list)
 
     def add_cost(self, other: Collected) -> None:
         """Count what another collection cost as part of this one."""

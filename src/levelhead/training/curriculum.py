@@ -122,6 +122,14 @@ class LearnabilityStream:
         counts = np.bincount(_systematic(shares, n, float(rng.random())), minlength=len(shares))
         return [prompt for arm in np.flatnonzero(counts) for prompt in self._choose(int(arm), int(counts[arm]), rng)]
 
+    def peek(self, n: int) -> list[Prompt]:
+        """Return what :meth:`take` would, and stay where it is."""
+        draws = self._draws
+        try:
+            return self.take(n)
+        finally:
+            self._draws = draws
+
     def learn(self, groups: Sequence[Group], step: int) -> None:
         """Take note of outcomes; a rollout succeeds by its ``success`` part, else by a reward of at least 0.5."""
         self._step, half_life = step, self._recipe.half_life

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from levelhead.policy.policy import Policy
+from levelhead.recipe.training import Logging
 from levelhead.records import Group, Rollout, Turn
 from levelhead.text.evidence import boundary, count
+from levelhead.training.grpo import StepResult
 from levelhead.training.rundir import RunDir
 
 NAME = "diagnostics.json"
@@ -46,6 +48,15 @@ def note_first_steps(folder: RunDir, policy: Policy, groups: Sequence[Group], st
     if step <= STEPS:
         before = [entry for entry in folder.read_json(NAME) or [] if entry["step"] < step]
         folder.write_json(NAME, [*before, diagnose(policy, groups, step, temperature)])
+
+
+def save_sample(folder: RunDir, log: Logging, result: StepResult) -> None:
+    """Write the first groups of a step, if it is one whose rollouts the recipe wants to see."""
+    step, every = result.record.step, log.rollouts_every
+    if every and (step % every == 0 or step == 1):
+        size = max(len(result.groups[0].rollouts), 1)
+        kept = result.groups[: max(1, log.rollouts // size)]
+        folder.save_rollouts(f"grpo-{step:06d}", "grpo", step, kept, advantages=result.advantages)
 
 
 def _of_task(policy: Policy, rollouts: Sequence[Rollout], temperature: float) -> dict[str, Any]:

@@ -54,7 +54,12 @@ class Drawer:
         judged, result.timings = use_metrics(result.judges)
         result.values = values | counts | judged | error_metrics(result.tallies)
         result.values["sampling/temperature"] = result.temperature = controls.temperature
+        result.prompts = [group.prompt for group in drawn]
         return result
+
+    def upcoming(self) -> list[Prompt]:
+        """The prompts that the next batch is drawn from, before any gives way to others."""
+        return self._stream.peek(self._recipe.batch_size // self._recipe.group_size)
 
     def events(self, step: int) -> list[Event]:
         """What happened to the tasks while the batch of a step was drawn."""

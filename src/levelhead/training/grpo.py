@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -16,15 +16,16 @@ from levelhead.objective.audit import Auditor
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.recipe.training import Grpo
-from levelhead.records import Event, Group, Observer, StepRecord
+from levelhead.records import Event, Group, Knobs, Observer, Prompt, StepRecord
 from levelhead.rollout.base import Sampler
 from levelhead.rollout.draws import derive
 from levelhead.tasks.metering import logged_metrics
 from levelhead.training.ahead import Ahead
 from levelhead.training.batch import Batch, Sample, make_batch
-from levelhead.training.collect import Collected, Collector
+from levelhead.training.collect import Collected, Collector, rollout_seed
 from levelhead.training.credit import Creditor
 from levelhead.training.drawer import Drawer
+from levelhead.training.identities import Unwatched
 from levelhead.training.keeper import Keeper, find_guard
 from levelhead.training.merging import accumulate, make_merger, switch_events
 from levelhead.training.objective import Objective, Plan
@@ -84,6 +85,7 @@ class GrpoTrainer:
         observers: Shown every record; the guard is one.
         creditor: Rewards to advantages; without shaping unless given.
         ranks: The processes that share the work.
+        watch: Looks on, and checks what must be exactly so.
     """
 
     def __init__(
@@ -99,13 +101,15 @@ class GrpoTrainer:
         observers: Sequence[Observer] = (),
         creditor: Creditor | None = None,
         ranks: Ranks | None = None,
+        watch: Unwatched | None = None,
     ) -> None:
-        self.ranks = ranks or Ranks()
+        self.ranks, self.watch = ranks or Ranks(), watch or Unwatched()
         self.policy, self.sampler = policy, sampler
         self.objective, self.updater = objective, updater
         self.recipe, self.seed, self.observers = recipe, seed, observers
         self.creditor = creditor or Creditor(recipe, {})
         self.merger = make_merger(policy, recipe, seed, tuple(objective.kl_coefs), self.ranks)
+        self.merger.witness = self.watch.witness
         self.audits = SignAudits(policy, objective, recipe, self.merger, self.ranks)
         guard = find_guard(observers)
         self.keeper = Keeper(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
@@ -117,8 +121,10 @@ class GrpoTrainer:
         start = time.perf_counter()
         if self.keeper:
             self.keeper.begin()
+        self.watch.begin(self.keeper.guard.knobs if self.keeper else Knobs())
         rollouts = self.drawer.draw(step, self._controls(step), self.objective.knobs.redraws)
         collected = time.perf_counter()
+        self.watch.drawn(rollouts.prompts)
         # The old policy is the one at hand, unless others drew and no correction leads from them to it.
         own = not rollouts.behind or self.recipe.loss.importance is not None
         scores = self._rescore(rollouts.groups, rollouts.temperature or 1.0)
@@ -126,11 +132,13 @@ class GrpoTrainer:
         batch = make_batch(rollouts.groups, credited, scores, self.recipe.loss.top_entropy, rescored=own)
         self.objective.begin()
         hands = self._minibatches(batch, step)
+        self.watch.credited(rollouts.groups, credited, batch, hands, measured)
         updates: list[_Update] = []
         for i, samples in enumerate(hands):
             updates.append(self._update(step, samples, i, rollouts.temperature, on_policy=own and i == 0))
             if self.keeper and self.keeper.spent:
                 self.updater.leave_out(len(hands) - len(updates))
+                self.watch.passed(len(hands) - len(updates))
                 break
         updated = _over([u.values for u in updates])
         values = {**rollouts.values, **batch.values, **measured, **updated, **self.objective.coefficients()}
@@ -139,6 +147,7 @@ class GrpoTrainer:
         values |= logged_metrics(rollouts.tallies, {*values, *seconds, *OWN})
         record = StepRecord(step, "grpo", values, seconds)
         events = [*self.unrated.look(step, rollouts.tallies), *(e for u in updates for e in u.events)]
+        events += self.watch.events(step)
         result = StepResult(record, rollouts.groups, batch.advantages, events)
         stop = any(u.stop for u in updates) or any(e.action == "stop" and e.code == UNRATED for e in events)
         return self._observe(result, rollouts.drew, stop=stop)
@@ -161,6 +170,25 @@ class GrpoTrainer:
             self.keeper.load_state(state["guard"])
             self.keeper.load_tensors(tensors.get("guard", []))
         self.drawer.resume(state.get("pending", {}), tensors.get("pending", []))
+
+    def recall(self, records: Iterable[StepRecord]) -> None:
+        """Show a guard what it had seen before the run was interrupted."""
+        if self.keeper is not None:
+            for record in records:
+                self.keeper.guard.recall(record)
+
+    def upcoming(self) -> list[Prompt]:
+        """The prompts that the next step's batch is drawn from, before any gives way to others."""
+        return self.drawer.upcoming()
+
+    def begins(self, step: int) -> dict[str, Any]:
+        """What a step begins with besides weights, optimizer and prompts, as JSON, to tell whether a run goes on."""
+        return {
+            "seed": rollout_seed(self.seed, step),
+            "sampling": self.recipe.sampling.at(step - 1, self.recipe.steps).model_dump(mode="json"),
+            "generator": self.merger.state_dict()["generator"].tolist(),
+            "statistics": self.state() | {"pending": self.drawer.pending()},
+        }
 
     def tensors(self) -> dict[str, Any]:
         """What a checkpoint holds of this stage besides weights and optimizer."""
@@ -211,6 +239,7 @@ class GrpoTrainer:
         update = _Update(values)
         if not plan.samples:
             self.updater.clear()
+            self.watch.passed()
             return update
         audit = self.audits.begin(plan, self.updater.done, seed)
         auditor = audit.auditor if audit else None
@@ -219,7 +248,9 @@ class GrpoTrainer:
         merged = self.merger.finish()
         values |= self.objective.values(plan.shares) | dict(merged.metrics)
         update.events += switch_events(step, merged, self.recipe.merge)
+        self.watch.gradient(merged)
         values["grad_norm"] = math.nan if broken else self.updater.clip()
+        self.watch.clipped(values["grad_norm"])
         if not math.isfinite(values["grad_norm"]):
             update.events.append(lost_gradient(step, values))
             update.skipped = True
@@ -227,6 +258,8 @@ class GrpoTrainer:
             audited, told = self.audits.finish(audit, step, self.updater.optimizer)
             values |= audited
             update.events += told
+        strengths = self.audits.strengths if audit is not None and not update.skipped else {}
+        self.watch.numbers(values, self.objective, plan, strengths)
         for observer in self.observers:
             for decision in observer.before_update(StepRecord(step, "grpo", values)):
                 update.events.append(decision.event)
@@ -239,6 +272,7 @@ class GrpoTrainer:
             values |= self.keeper.values
         else:
             self.updater.step()
+        values |= self.watch.updated(values, skipped=update.skipped)
         return update
 
     def _accumulate(self, plan: Plan, auditor: Auditor | None) -> bool:
@@ -254,6 +288,7 @@ class GrpoTrainer:
                 result.stop |= decision.kind == "stop"
                 if decision.kind == "rollback" and self.keeper:
                     self.keeper.restore()
+                    self.watch.restarted()
                     self.drawer.forget()
         if self.keeper:
             self.keeper.keep(drew)

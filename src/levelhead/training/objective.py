@@ -320,6 +320,7 @@ class Objective:
         )
         value = (kl_nt * mean_nt).sum()
         self._add(f"kl/{task}", float(value.detach()))
+        self._add(f"reference/{task}", float(((logp_nt.detach() - reference_nt).abs() * mean_nt).sum()))
         return Term("kl", value, "minimize", self.kl_coefs[task] * share.weight, task)
 
     def values(self, shares: Mapping[str, Share]) -> dict[str, float]:

@@ -52,6 +52,11 @@ class Updater:
         self.optimizer = _make_optimizer(self.parameters, recipe, matrices)
 
     @property
+    def parts(self) -> tuple[torch.optim.Optimizer, ...]:
+        """The optimizers that hold the state: one, or two where matrices have their own."""
+        return self.optimizer.parts if isinstance(self.optimizer, MuonWithAdamW) else (self.optimizer,)
+
+    @property
     def learning_rate(self) -> float:
         """Learning rate of the next step."""
         return self.recipe.learning_rate * schedule(self.recipe, self.done, self.steps) * self.factor
@@ -107,6 +112,11 @@ class MuonWithAdamW(torch.optim.Optimizer):
         groups = [group for part in self._parts.values() for group in part.param_groups]
         super().__init__([parameter for group in groups for parameter in group["params"]], {})
         self.param_groups = groups
+
+    @property
+    def parts(self) -> tuple[torch.optim.Optimizer, ...]:
+        """Muon's and AdamW's."""
+        return tuple(self._parts.values())
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002

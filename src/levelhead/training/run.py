@@ -22,13 +22,15 @@ from levelhead.tasks.base import Environment
 from levelhead.training.checkpoint import Checkpoints, State, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
-from levelhead.training.diagnostics import note_first_steps
+from levelhead.training.diagnostics import note_first_steps, save_sample
 from levelhead.training.drawer import Drawer
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.evaluator import Evaluator, selection, summary
 from levelhead.training.eventlog import EventLog
 from levelhead.training.fit import pair_events
-from levelhead.training.grpo import GrpoTrainer, StepResult
+from levelhead.training.grpo import GrpoTrainer
+from levelhead.training.identities import Identities, Unwatched
+from levelhead.training.identities.digest import compare, next_digest
 from levelhead.training.loop import EventLoop, Interrupts, WaitInterruptedError
 from levelhead.training.optim import NONFINITE, Updater
 from levelhead.training.prepare import Setup, environment, make_objective
@@ -84,6 +86,8 @@ class Run:
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
         self.drawer: Drawer | None = None
+        self.trainer: SftTrainer | GrpoTrainer | None = None
+        self.watch = Unwatched()
         self._told = list(told)
         self._plan = resumption or Resumption(self.recipe, History(folder.path))
         self._resumed = self._resume() if resumption is not None else None
@@ -139,11 +143,10 @@ class Run:
         recipe = self.recipe.sft
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
         stream, updater = self._begin("sft", recipe)
-        trainer = SftTrainer(
-            self.policy, self.setup.tasks, stream, updater, recipe, derive(self.recipe.seed, "sft"), self.loop
-        )
-        self._begun()
-        with self._progress("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
+        seed = derive(self.recipe.seed, "sft")
+        trainer = SftTrainer(self.policy, self.setup.tasks, stream, updater, recipe, seed, self.loop, self.watch)
+        self._ready("sft", trainer)
+        with self._bar("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
             while self.state.step < recipe.steps:
                 record, events = trainer.step(self.state.step + 1)
                 self._record(record, [*events, *self._environment_events(record.step)], bar)
@@ -161,7 +164,8 @@ class Run:
         objective, creditor = make_objective(self.recipe, recipe, self.setup.tasks)
         stream, updater = self._begin("grpo", recipe)
         if objective.needs_reference:
-            self._reference()
+            resumed = self._resumed is not None and self.state.step > 0
+            self.checkpoints.begin_reference(self.policy, resumed=resumed, trained=self.recipe.sft is not None)
         trainer = GrpoTrainer(
             self.policy,
             self.sampler,
@@ -174,20 +178,21 @@ class Run:
             self.observers,
             creditor,
             self.ranks,
+            self.watch,
         )
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
             load_state(trainer, self.state.trainer, self._resumed, self._plan)
-            self._recall(trainer)
-        self._begun()
+            trainer.recall(self.folder.steps("grpo"))
+        self._ready("grpo", trainer)
         self.drawer = trainer.drawer
         self.sampler.sync(self.policy, updater.done)
-        with self._progress("grpo", recipe.steps) as bar, self._kept("grpo", trainer.drawer, updater, trainer):
+        with self._bar("grpo", recipe.steps) as bar, self._kept("grpo", trainer.drawer, updater, trainer):
             if self.state.unevaluated:
                 self._evaluate_on_the_way(recipe)
             while self.state.step < recipe.steps:
                 result = trainer.step(self.state.step + 1)
                 self._record(result.record, [*result.news, *trainer.drawer.events(result.record.step)], bar)
-                self._sample(result)
+                save_sample(self.folder, self.recipe.log, result)
                 warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
                 self.state.trainer, self.state.stream = trainer.state(), trainer.drawer.state()
@@ -228,13 +233,6 @@ class Run:
         self._told.clear()
         self.events.write(self._plan.events(self.state.step))
 
-    def _recall(self, trainer: GrpoTrainer) -> None:
-        """Show a guard what it had seen before the run was interrupted."""
-        if trainer.keeper is None:
-            return
-        for record in self.folder.steps("grpo"):
-            trainer.keeper.guard.recall(record)
-
     def _begin(self, stage: Stage, recipe: Sft | Grpo) -> tuple[Stream, Updater]:
         """Stream and optimizer of a stage, fresh or as the checkpoint left them."""
         tasks = list(self.setup.tasks.values())
@@ -248,14 +246,25 @@ class Run:
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
+        self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, self.folder.path)
+        if self._resumed is not None and self.state.stage == stage and self.state.step:
+            self.watch.load_state(self.state.identities, self._resumed.get("identities", {}), updater.done)
         return stream, updater
 
-    def _reference(self) -> None:
+    def _ready(self, stage: Stage, trainer: SftTrainer | GrpoTrainer) -> None:
+        """Begin, or go on, with a stage: compare what its next step begins with against what was to be expected."""
+        self.trainer = trainer
+        self._begun()
         if self._resumed is not None and self.state.step:
-            self.checkpoints.load_reference(self.policy)
-            return
-        self.policy.keep_reference(trained=self.recipe.sft is not None)
-        self.checkpoints.save_reference(self.policy)
+            now = self._digest(stage)
+            self.watch.resumed(compare(self.state.digest, now, self._plan.touched) if now else ())
+            self.events.write(self.watch.events(self.state.step))
+
+    def _digest(self, stage: Stage) -> dict[str, str]:
+        """Hashes of what the next step of a stage begins with; none where it has no more steps."""
+        if self.trainer is None or self.state.step >= self.stages[stage].steps:
+            return {}
+        return next_digest(self.policy, self.trainer, self.state.step + 1)
 
     def _record(self, record: StepRecord, events: Sequence[Event], bar: Sink) -> None:
         self.folder.append("metrics.jsonl", [record])
@@ -263,15 +272,6 @@ class Run:
         for sink in [*self._sinks, bar]:
             sink.write(record, self.offset[record.stage])
         self.state.step = record.step
-
-    def _sample(self, result: StepResult) -> None:
-        every = self.recipe.log.rollouts_every
-        if every and (result.record.step % every == 0 or result.record.step == 1):
-            step = result.record.step
-            size = max(len(result.groups[0].rollouts), 1)
-            kept = result.groups[: max(1, self.recipe.log.rollouts // size)]
-            name = f"grpo-{step:06d}"
-            self.folder.save_rollouts(name, "grpo", step, kept, advantages=result.advantages)
 
     def _gradient_is_lost(self, events: Sequence[Event]) -> bool:
         """Whether to stop a run whose gradient is lost for good, rather than burn the rest of its time."""
@@ -299,6 +299,7 @@ class Run:
         if self.recipe.checkpoint.best and (self.state.best is None or score > self.state.best):
             self.state.best = score
             self.checkpoints.save_best(self.policy, self.state)
+        self.watch.chosen(step, results)
 
     def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
         """Score the policy between stages, for the summary."""
@@ -316,7 +317,9 @@ class Run:
     def _score(self, items: int) -> dict[str, TaskResult]:
         if self.drawer is not None:
             self.drawer.settle()
-        return self.evaluator.score(items)
+        results = self.evaluator.score(items)
+        self.watch.evaluated(group for result in results.values() for group in result.groups)
+        return results
 
     def _pause(self, stage: Stage, steps: int, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> bool:
         """Save where it is due; returns whether the run has been asked to stop here."""
@@ -338,6 +341,9 @@ class Run:
         if stage == "grpo" and self.recipe.checkpoint.best and (self.state.best is None or score >= self.state.best):
             self.state.best = score
             self.checkpoints.save_best(self.policy, self.state)
+        if stage == "grpo":
+            self.watch.chosen(self.state.step, results)
+            self.events.write(self.watch.events(self.state.step))
         self._save(stage, stream, updater, extra)
         return "done"
 
@@ -349,7 +355,9 @@ class Run:
         self.state.stream = stream.state()
         self.state.sizes = self.folder.sizes()
         self.state.baselines = self.evaluator.state()
+        self.state.identities, self.state.digest = self.watch.state(), self._digest(stage)
         training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done, **extra}
+        training |= {"identities": self.watch.tensors()}
         self.checkpoints.save(self.policy, self.state, training)
 
     def _resume(self) -> dict[str, Any] | None:
@@ -371,13 +379,8 @@ class Run:
         self.folder.rewind(state.sizes)
         return training
 
-    @contextlib.contextmanager
-    def _progress(self, stage: str, total: int) -> Iterator[Sink]:
-        bar = ProgressSink(stage, self.state.step, total, self.events.console)
-        try:
-            yield bar
-        finally:
-            bar.close()
+    def _bar(self, stage: Stage, total: int) -> contextlib.closing[ProgressSink]:
+        return contextlib.closing(ProgressSink(stage, self.state.step, total, self.events.console))
 
     def _close(self) -> None:
         if self.drawer is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -17,6 +18,7 @@ from levelhead.records import Event, Prompt, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
 from levelhead.training.demonstrations import Demonstrations
+from levelhead.training.identities import Unwatched
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.stream import Stream
@@ -36,6 +38,7 @@ class SftTrainer:
         recipe: The ``sft`` section.
         seed: Of dropout, where there is any.
         loop: Where demonstrators act.
+        watch: Looks on, and checks what must be exactly so.
     """
 
     def __init__(
@@ -47,7 +50,9 @@ class SftTrainer:
         recipe: Sft,
         seed: int,
         loop: EventLoop,
+        watch: Unwatched | None = None,
     ) -> None:
+        self.watch = watch or Unwatched()
         self.policy, self.tasks, self.stream = policy, tasks, stream
         self.updater, self.recipe, self.seed = updater, recipe, seed
         self._shown = Demonstrations(tasks, loop)
@@ -56,7 +61,9 @@ class SftTrainer:
         """Do step ``step``, counted from 1; returns its numbers and what happened."""
         start = time.perf_counter()
         torch.manual_seed(derive(self.seed, "dropout", step))
-        sequences = self.demonstrations(self.stream.take(self.recipe.batch_size))
+        prompts = self.stream.take(self.recipe.batch_size)
+        sequences = self.demonstrations(prompts)
+        self.watch.drawn(prompts)
         tokens = sum(len(s.completion_ids) for s in sequences)
         total = entropy = 0.0
         with self.policy.training():
@@ -68,7 +75,9 @@ class SftTrainer:
                 total += float(loss.detach())
                 entropy += float(stats.entropy.detach().sum()) / tokens
         rate = self.updater.learning_rate
+        self.watch.gradient()
         norm = self.updater.clip()
+        self.watch.clipped(norm)
         values = {
             "loss": total,
             "entropy": entropy,
@@ -83,7 +92,17 @@ class SftTrainer:
         else:
             self.updater.clear()
             events.append(lost_gradient(step, values))
+        values |= self.watch.updated(values, skipped=not math.isfinite(norm))
+        events += self.watch.events(step)
         return StepRecord(step, "sft", values, {"step_time": time.perf_counter() - start}), events
+
+    def upcoming(self) -> list[Prompt]:
+        """The prompts of the next step."""
+        return self.stream.peek(self.recipe.batch_size)
+
+    def begins(self, step: int) -> dict[str, Any]:
+        """What a step begins with besides weights, optimizer and prompts, as JSON, to tell whether a run goes on."""
+        return {"seed": derive(self.seed, "dropout", step)}
 
     def demonstrations(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
         """Return one (context, completion) pair a turn of each prompt's demonstration.

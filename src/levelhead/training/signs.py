@@ -74,6 +74,8 @@ class SignAudits:
     ) -> None:
         self.policy, self.objective, self.recipe = policy, objective, recipe
         self.merger, self.ranks = merger, ranks
+        self.strengths: Mapping[str, float] = {}
+        """Of the last audit's terms; see :class:`AuditReport`."""
 
     def begin(self, plan: Plan, done: int, seed: int) -> StepAudit | None:
         """Rehearse an update and start its audit; ``None`` where none is due.
@@ -101,6 +103,7 @@ class SignAudits:
             SignError: A term enters it against its sense, and the recipe says to stop there.
         """
         report = audit.auditor.finish(optimizer)
+        self.strengths = report.strengths
         if audit.exact is not None:
             report = AuditReport(report.metrics, audit.exact.errors or report.errors)
         if self.recipe.audit.on_error == "stop":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -35,6 +37,10 @@ class Stream(Position, Protocol):
         """Return the next n prompts."""
         ...
 
+    def peek(self, n: int) -> list[Prompt]:
+        """Return what :meth:`take` would, and stay where it is."""
+        ...
+
     def learn(self, groups: Sequence[Group], step: int) -> None:
         """Take note of how the policy did on prompts of this stream, at a step counted from 1."""
         ...
@@ -65,6 +71,15 @@ class PromptStream:
     def take(self, n: int) -> list[Prompt]:
         """Return the next n prompts; over time each task has its share, within one prompt."""
         return [self._next(self._due()) for _ in range(n)]
+
+    def peek(self, n: int) -> list[Prompt]:
+        """Return the next n prompts, and stay where it is."""
+        taken, epochs, offsets = [*self._taken], [*self._epochs], [*self._offsets]
+        iterators = [copy.copy(iterator) for iterator in self._iterators]
+        try:
+            return self.take(n)
+        finally:
+            self._taken, self._epochs, self._offsets, self._iterators = taken, epochs, offsets, iterators
 
     def learn(self, groups: Sequence[Group], step: int) -> None:
         """Do nothing: what is drawn does not depend on outcomes."""
@@ -121,7 +136,8 @@ class PromptStream:
         iterator = self._iterators[index]
         if iterator is None:
             order = derive(self._seed, "order", task.name, self._epochs[index])
-            iterator = self._iterators[index] = iter(task.prompts("train", order))
+            (iterator,) = itertools.tee(task.prompts("train", order), 1)  # one that can be copied, for a look ahead
+            self._iterators[index] = iterator
         prompt = next(iterator, None)
         if prompt is not None:
             self._offsets[index] += 1

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,20 @@ from levelhead.objective.surgery.buffers import Buffer, combine, gramian, lent, 
 from levelhead.objective.surgery.monitor import ConflictMonitor
 from levelhead.objective.surgery.weights import AGGREGATORS, weights
 from levelhead.objective.terms import Term, scalar_loss
+
+
+class Witness(Protocol):
+    """Looks on while gradients are merged."""
+
+    def start(self) -> None:
+        """Begin a merge."""
+        ...
+
+    def see(
+        self, parts: Sequence[Tensor | None], rest: Tensor | None, merged: Tensor | None, weights: Sequence[float]
+    ) -> None:
+        """Look at one parameter: each task's gradient, what goes straight through, the result, and the weights."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +110,8 @@ class GradientMerger:
         self._rng = torch.Generator().manual_seed(seed)
         self._names = tuple(tasks)
         self._reduce = reduce
+        self.witness: Witness | None = None
+        """Shown every tensor of a merge."""
         self._tasks: dict[str, Buffer] = {}
         self._started = False
 
@@ -170,9 +186,13 @@ class GradientMerger:
         names = list(tasks)
         products_mm = gramian(list(tasks.values()))
         found = self._weights(products_mm)
+        if self.witness is not None:
+            self.witness.start()
         for index, param in enumerate(self.params):
-            pieces = [(w, tasks[name][index]) for w, name in zip(found, names, strict=True)]
-            param.grad = combine([*pieces, (1.0, param.grad)])
+            parts, rest = [tasks[name][index] for name in names], param.grad
+            param.grad = combine([*zip(found, parts, strict=True), (1.0, rest)])
+            if self.witness is not None:
+                self.witness.see(parts, rest, param.grad, found)
         norms = {name: float(products_mm[i, i].sqrt()) for i, name in enumerate(names)}
         cosines = {
             f"merge/cosine/{a}/{b}": float(products_mm[i, j]) / (norms[a] * norms[b])

@@ -1,0 +1,170 @@
+"""Identities of the data: no item twice in an epoch, none that is held out, and the best checkpoint is the best."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from levelhead.policy.manifest import STATE
+from levelhead.records import Prompt
+from levelhead.rollout.draws import derive
+from levelhead.tasks.base import Task
+from levelhead.training.evaluate import TaskResult
+from levelhead.training.identities.base import Violation, content
+
+TIE = 1e-9
+"""Difference of two scores that rounding explains."""
+MOST = 1 << 20
+"""Items of a task that are followed; larger tasks are not."""
+
+
+class Epochs:
+    """Items of each task that were drawn in its epoch; an epoch is as many draws as the task has items.
+
+    Args:
+        tasks: By name.
+    """
+
+    def __init__(self, tasks: Mapping[str, Task]) -> None:
+        self._tasks = tasks
+        self._sizes: dict[str, int] = {}
+        self._seen: dict[str, set[int]] = {}
+        self._drawn: dict[str, int] = {}
+
+    def drawn(self, prompts: Sequence[Prompt]) -> Iterator[Violation]:
+        """Take in the prompts of a step in the order in which they were drawn."""
+        for prompt in prompts:
+            name = prompt.task
+            size = self._sizes.get(name) or self._count(name)
+            if size > MOST:
+                continue
+            seen = self._seen.setdefault(name, set())
+            at = self._drawn.get(name, 0)
+            if at % size == 0:
+                seen.clear()
+            self._drawn[name] = at + 1
+            key = _number(prompt.id)
+            if key in seen:
+                epoch, place = at // size + 1, at % size + 1
+                text = (
+                    f"item {prompt.id!r} of task {name} is drawn for the second time in epoch {epoch}, as number "
+                    f"{place} of its {size} items"
+                )
+                yield Violation("item-repeated", text, {"task": name, "item": prompt.id, "epoch": epoch, "items": size})
+            seen.add(key)
+
+    def _count(self, name: str) -> int:
+        size = self._sizes[name] = sum(1 for _ in self._tasks[name].prompts("train", 0))
+        return size
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What was drawn, for a checkpoint: of each task the number of draws, and the items of its epoch."""
+        return {
+            name: torch.tensor([self._drawn.get(name, 0), *sorted(seen)], dtype=torch.int64)
+            for name, seen in self._seen.items()
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore :meth:`tensors`."""
+        for name, row in tensors.items():
+            self._drawn[name], *seen = row.tolist()
+            self._seen[name] = set(seen)
+
+
+class HeldOut:
+    """What held-out items ask, so that none of it is trained on."""
+
+    def __init__(self) -> None:
+        self._content: set[int] = set()
+
+    @property
+    def known(self) -> bool:
+        """Whether any item is held out."""
+        return bool(self._content)
+
+    def hold(self, contents: Iterable[str]) -> None:
+        """Take in what items ask (:func:`content`)."""
+        self._content.update(map(_number, contents))
+
+    def drawn(self, prompts: Sequence[Prompt]) -> Iterator[Violation]:
+        """Held-out items are never trained on, whatever they are called."""
+        for prompt in prompts:
+            if _number(content(prompt)) in self._content:
+                text = f"item {prompt.id!r} of task {prompt.task} is trained on, and a held-out item asks the same"
+                yield Violation("held-out-trained", text, {"task": prompt.task, "item": prompt.id})
+
+
+class Best:
+    """The evaluations of a run, and which checkpoint is kept as the best.
+
+    Args:
+        folder: ``checkpoints/`` of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.scores: list[list[float]] = []
+        """Step and score of each evaluation that chooses."""
+
+    def evaluated(self, step: int, score: float) -> Iterator[Violation]:
+        """``checkpoints/best`` is that of the evaluation of highest score; call once it has been saved."""
+        self.scores = [row for row in self.scores if row[0] < step] + [[float(step), score]]
+        path = self._folder / "best" / STATE
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        kept, top = state.get("step"), max(value for _, value in self.scores)
+        if kept is not None and kept > step:  # of a run that was killed, and has come here again
+            return
+        best = [int(at) for at, value in self.scores if value >= top - TIE]
+        if kept not in best:
+            text = (
+                f"checkpoints/best holds {'nothing' if kept is None else f'the policy of step {kept}'}, and the "
+                f"evaluation of step {best[0]} is the best ({top:.4g})"
+            )
+            yield Violation("best-checkpoint", text, {"kept": kept, "best": best[0], "scores": self.scores[-8:]})
+
+
+def shared_score(results: Mapping[str, TaskResult], tasks: Mapping[str, Task], seed: int, common: int) -> float:
+    """Work out what checkpoints are compared by: the mean over tasks, then strata, of rewards on the shared items.
+
+    Args:
+        results: Of an evaluation.
+        tasks: By name.
+        seed: Of the run.
+        common: Items that all evaluations have in common.
+    """
+    means: list[float] = []
+    for name, result in results.items():
+        task = tasks[name]
+        items = itertools.islice(task.prompts("eval", derive(seed, "eval", name)), common)
+        shared = {prompt.id for prompt in items}
+        strata: dict[str, list[float]] = {}
+        for group in result.groups:
+            if group.prompt.id in shared:
+                stratum = next(iter(task.strata(group.prompt).items()), ("", ""))
+                strata.setdefault("=".join(stratum), []).append(group.rewards[0])
+        means.append(fmean(map(fmean, strata.values())) if strata else 0.0)
+    return fmean(means)
+
+
+def overlap(task: Task) -> tuple[list[str], int]:
+    """Return the ids of held-out items that ask what a training item asks, and how many are held out.
+
+    Args:
+        task: Whose prompts of both splits are compared by content.
+    """
+    trained = {_number(content(prompt)) for prompt in task.prompts("train", 0)}
+    held = list(task.prompts("eval", 0))
+    return [prompt.id for prompt in held if _number(content(prompt)) in trained], len(held)
+
+
+def _number(text: str) -> int:
+    """A 63-bit number that stands for a text."""
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()) >> 1

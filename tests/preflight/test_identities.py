@@ -1,0 +1,120 @@
+"""What can be told of data, schedule, optimizer and resumption before a run is told, and what is broken is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import levelhead.training.optim as optim
+from levelhead.preflight import preflight
+from levelhead.recipe import validate
+from levelhead.records import Prompt
+from levelhead.tasks.function.task import FunctionTask
+from levelhead.training.optim import Updater
+from levelhead.training.prepare import prepare
+from levelhead.training.stream import PromptStream
+from small_run import recipe
+
+
+def statuses(folder: Path, **changes: Any) -> dict[str, str]:
+    report = preflight(prepare(validate(recipe(folder, **changes))), families=["identities"])
+    return {check.name: check.status for check in report.checks}
+
+
+def test_a_sound_recipe_passes_and_weights_stay(tmp_path: Path) -> None:
+    setup = prepare(validate(recipe(tmp_path, model__lora={"r": 2}, grpo__optimizer__weight_decay=0.1)))
+    before = [p.detach().clone() for p in setup.policy.model.parameters()]
+    report = preflight(setup, families=["identities"])
+    assert {check.status for check in report.checks} == {"pass"}
+    assert len(report.checks) == 10
+    after = list(setup.policy.model.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert all(p.grad is None for p in after)
+
+
+def leak(patch: pytest.MonkeyPatch) -> None:
+    real = FunctionTask.prompts
+
+    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
+        yield from real(self, split, seed)
+        if split == "eval":
+            first = next(iter(real(self, "train", seed)))
+            yield Prompt("another id", first.task, first.messages, facts=first.facts)
+
+    patch.setattr(FunctionTask, "prompts", prompts)
+
+
+def twins(patch: pytest.MonkeyPatch) -> None:
+    real = FunctionTask.prompts
+
+    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
+        found = list(real(self, split, seed))
+        yield from [*found, found[0]]
+
+    patch.setattr(FunctionTask, "prompts", prompts)
+
+
+def other_schedule(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(optim, "schedule", lambda recipe, done, steps: 0.5**done)
+
+
+def no_decay(patch: pytest.MonkeyPatch) -> None:
+    real = optim._make_optimizer
+
+    def make(*args: Any) -> Any:
+        made = real(*args)
+        for group in made.param_groups:
+            group["weight_decay"] = 0.5
+        return made
+
+    patch.setattr(optim, "_make_optimizer", make)
+
+
+def last_weight_left_out(patch: pytest.MonkeyPatch) -> None:
+    real = optim._make_optimizer
+    patch.setattr(optim, "_make_optimizer", lambda parameters, *rest: real(parameters[:-1], *rest))
+
+
+def uphill(patch: pytest.MonkeyPatch) -> None:
+    real = Updater.step
+
+    def step(self: Updater) -> None:
+        for group in self.optimizer.param_groups:
+            group["maximize"] = True
+        real(self)
+
+    patch.setattr(Updater, "step", step)
+
+
+def from_the_beginning(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PromptStream, "load_state", lambda self, state: None)
+
+
+BROKEN: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "identities/disjoint/one": leak,
+    "identities/items/one": twins,
+    "identities/schedule/grpo": other_schedule,
+    "identities/optimizer/sft": no_decay,
+    "identities/optimizer/grpo": last_weight_left_out,
+    "identities/optimizer/grpo ": uphill,
+    "identities/resume/grpo": from_the_beginning,
+}
+
+
+@pytest.mark.parametrize("name", sorted(BROKEN))
+def test_what_is_broken_fails_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    BROKEN[name](monkeypatch)
+    assert statuses(tmp_path)[name.strip()] == "fail"
+
+
+def test_weights_that_rounding_holds_still_are_told_of(tmp_path: Path) -> None:
+    setup = prepare(validate(recipe(tmp_path, grpo__optimizer__learning_rate=1e-8, sft=None)))
+    setup.policy.model.to(torch.bfloat16)
+    report = preflight(setup, families=["identities"])
+    (check,) = [check for check in report.checks if check.name == "identities/optimizer/grpo"]
+    assert check.status != "pass"
+    assert "rounding" in check.message

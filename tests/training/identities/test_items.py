@@ -1,0 +1,152 @@
+"""No item twice in an epoch, none that is held out, and the best checkpoint is that of the best evaluation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelhead.records import Prompt
+from levelhead.training.curriculum import LearnabilityStream
+from levelhead.training.identities.base import Violation, content
+from levelhead.training.identities.items import Best, Epochs, HeldOut, overlap
+from levelhead.training.stream import PromptStream
+
+
+class Pages:
+    """A task of numbered prompts."""
+
+    def __init__(self, name: str = "one", n: int = 7, held: tuple[int, ...] = (100, 101)) -> None:
+        self.name, self.n, self.held = name, n, held
+
+    def prompts(self, split: str, seed: int) -> Iterator[Prompt]:
+        numbers = range(self.n) if split == "train" else self.held
+        for i in sorted(numbers, key=lambda i: (i * (seed % 1009) + seed) % 13):
+            yield Prompt(f"{split}-{i}", self.name, ({"role": "user", "content": f"what is {i}?"},))
+
+
+TASKS: Any = {"one": Pages("one", 7), "two": Pages("two", 5)}
+
+
+def stream() -> PromptStream:
+    return PromptStream(list(TASKS.values()), [2.0, 1.0], seed=3)
+
+
+def codes(violations: Iterator[Violation]) -> list[str]:
+    return [violation.code for violation in violations]
+
+
+def test_epochs_of_the_real_stream_hold_each_item_once() -> None:
+    epochs, prompts = Epochs(TASKS), stream()
+    for _ in range(20):
+        assert codes(epochs.drawn(prompts.take(4))) == []
+
+
+def test_epochs_go_on_over_a_resumption() -> None:
+    first, prompts = Epochs(TASKS), stream()
+    list(first.drawn(prompts.take(9)))
+    second, later = Epochs(TASKS), stream()
+    second.load(first.tensors())
+    later.load_state(prompts.state())
+    for _ in range(10):
+        assert codes(second.drawn(later.take(3))) == []
+
+
+def broken_resumption(change: Any) -> list[str]:
+    first, prompts = Epochs(TASKS), stream()
+    list(first.drawn(prompts.take(9)))
+    second, later = Epochs(TASKS), stream()
+    second.load(first.tensors())
+    state = prompts.state()
+    for position in state.values():
+        change(position)
+    later.load_state(state)
+    return codes(second.drawn(later.take(6)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda position: position.update(offset=0),
+        lambda position: position.update(offset=position["offset"] - 1),
+        lambda position: position.update(epoch=position["epoch"] + 1),
+    ],
+)
+def test_a_stream_that_goes_on_elsewhere_repeats_items(change: Any) -> None:
+    assert "item-repeated" in broken_resumption(change)
+
+
+def test_a_stream_that_draws_with_replacement_repeats_items() -> None:
+    epochs = Epochs(TASKS)
+    prompts = list(TASKS["one"].prompts("train", 0))
+    assert codes(epochs.drawn([prompts[0], prompts[1], prompts[0]])) == ["item-repeated"]
+
+
+@pytest.mark.parametrize("ids", [["eval-100"], ["train-100"], ["other"]])
+def test_a_held_out_item_is_known_whatever_it_is_called(ids: list[str]) -> None:
+    held = HeldOut()
+    held.hold(content(prompt) for prompt in TASKS["one"].prompts("eval", 0))
+    asked = [Prompt(name, "one", ({"role": "user", "content": "what is 100?"},)) for name in ids]
+    assert codes(held.drawn(asked)) == ["held-out-trained"]
+    assert codes(held.drawn(TASKS["one"].prompts("train", 0))) == []  # type: ignore[arg-type]
+
+
+def test_prompts_of_environments_are_told_apart_by_their_seed() -> None:
+    def page(seed: int) -> Prompt:
+        return Prompt(str(seed), "web", ({"role": "user", "content": "goal"},), facts={"task": "click", "seed": seed})
+
+    held = HeldOut()
+    held.hold([content(page(1))])
+    assert codes(held.drawn([page(2)])) == []
+    assert codes(held.drawn([page(1)])) == ["held-out-trained"]
+
+
+def test_overlap_goes_by_content() -> None:
+    assert overlap(Pages(held=(100, 101))) == ([], 2)
+    assert overlap(Pages(held=(100, 3, 5))) == (["eval-3", "eval-5"], 3)
+
+
+def save(folder: Path, step: int) -> None:
+    (folder / "best").mkdir(exist_ok=True)
+    (folder / "best" / "state.json").write_text(json.dumps({"step": step}), encoding="utf-8")
+
+
+def test_the_best_checkpoint_is_the_best_evaluation(tmp_path: Path) -> None:
+    best = Best(tmp_path)
+    for step, score, kept in [(1, 0.2, 1), (2, 0.1, 1), (3, 0.5, 3), (4, 0.5, 3), (5, 0.4, 3)]:
+        save(tmp_path, kept)
+        assert codes(best.evaluated(step, score)) == []
+    save(tmp_path, 9)  # a run that was killed later on has come here again
+    assert codes(best.evaluated(6, 0.9)) == []
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept"), [([0.2, 0.5, 0.4], 3), ([0.2, 0.5, 0.4], 1), ([0.9, 0.1, 0.2], 2), ([0.1, 0.2, 0.3], None)]
+)
+def test_another_best_checkpoint_is_told_of(scores: list[float], kept: int | None, tmp_path: Path) -> None:
+    if kept is not None:
+        save(tmp_path, kept)
+    best = Best(tmp_path)
+    *before, last = scores
+    best.scores = [[float(step), score] for step, score in enumerate(before, 1)]
+    assert codes(best.evaluated(len(scores), last)) == ["best-checkpoint"]
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 30])
+def test_a_look_ahead_changes_nothing_and_shows_what_comes(n: int) -> None:
+    prompts, other = stream(), stream()
+    for _ in range(6):
+        shown, before = prompts.peek(n), prompts.state()
+        assert shown == prompts.peek(n)
+        assert prompts.state() == before
+        assert shown[:2] == prompts.take(n)[:2] == other.take(n)[:2]
+
+
+def test_a_curriculum_can_be_looked_ahead_in() -> None:
+    from levelhead.recipe.curriculum import Learnability
+
+    prompts = LearnabilityStream(list(TASKS.values()), [1.0, 1.0], 3, Learnability(kind="learnability"))
+    assert prompts.peek(4) == prompts.peek(4) == prompts.take(4)

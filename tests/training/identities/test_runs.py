@@ -1,0 +1,261 @@
+"""Whole runs: sound ones are left alone, and what only a run can break is told of at once."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from levelhead.api import Result, train
+from levelhead.policy.policy import Policy
+from levelhead.records import Decision, StepRecord
+from levelhead.training.checkpoint import Checkpoints
+from levelhead.training.grpo import GrpoTrainer
+from levelhead.training.identities.digest import PARTS, compare
+from levelhead.training.optim import Updater
+from levelhead.training.stream import PromptStream
+from small_run import events, metrics, recipe
+
+QUICK: dict[str, Any] = {
+    "sft__steps": 2,
+    "grpo__steps": 3,
+    "grpo__batch_size": 6,
+    "grpo__audit": {"first": 1},
+    "eval__items": 1,
+    "eval__final_items": 1,
+    "eval__constant": False,
+    "log__rollouts_every": 0,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelhead.report.write", lambda _folder: None)
+
+
+def run(folder: Path, **changes: Any) -> Result:
+    return train(recipe(folder, **{**QUICK, **changes}), out=folder / "run")
+
+
+def told(result: Result) -> dict[str, dict[str, Any]]:
+    return {event["code"]: event for event in events(result.folder)}
+
+
+SOUND: dict[str, dict[str, Any]] = {
+    "half precision, adapters, one batch ahead": {
+        "model__dtype": "bfloat16", "model__lora": {"r": 2}, "grpo__async": 1, "grpo__merge": {"kind": "pcgrad"},
+    },
+    "epochs, other tasks' weights, decay": {
+        "grpo__epochs": 2, "tasks__0__weight": 3.0, "tasks__1__kl": 0.0, "grpo__optimizer__weight_decay": 0.1,
+        "sft__optimizer__kind": "muon", "grpo__merge": {"kind": "cagrad"}, "grpo__audit": {"first": 4},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(SOUND))
+def test_a_sound_run_is_left_alone(name: str, tmp_path: Path) -> None:
+    result = run(tmp_path, **SOUND[name])
+    assert told(result) == {}
+    shares = [row["update/moved"] for row in metrics(result.folder) if "update/moved" in row]
+    assert len(shares) >= 4
+    assert min(shares) == max(shares) == 1.0
+
+
+class Interrupts:
+    def before_update(self, record: StepRecord) -> list[Decision]:
+        return []
+
+    def after_update(self, record: StepRecord) -> list[Decision]:
+        if record.step == 1:
+            signal.raise_signal(signal.SIGINT)
+        return []
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], dict[str, Any]]:
+    """A run that was interrupted after its first update, copied to where a test wants it."""
+    import shutil
+
+    folder = tmp_path_factory.mktemp("left")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("levelhead.report.write", lambda _folder: None)
+        made = recipe(folder, **QUICK)
+        assert train(made, out=folder / "run", observers=[Interrupts()]).outcome == "interrupted"
+
+    def copy(path: Path) -> dict[str, Any]:
+        shutil.copytree(folder / "run", path / "run")
+        return made
+
+    return copy
+
+
+def resumed(left: Callable[[Path], dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    return told(train(left(folder), out=folder / "run", resume=True))
+
+
+def test_a_resumed_run_is_left_alone(left: Callable[[Path], dict[str, Any]], tmp_path: Path) -> None:
+    assert set(resumed(left, tmp_path)) <= {"interrupted"}
+    (path,) = (tmp_path / "run" / "checkpoints").glob("step-000005")
+    state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    assert state["digest"] == {}  # there is no next step
+    assert state["identities"]["updates"] == 6
+
+
+def without_moments(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Updater, "load", lambda self, state, done: setattr(self, "done", done))
+
+
+def from_the_first_prompt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PromptStream, "load_state", lambda self, state: None)
+
+
+def schedule_from_zero(patch: pytest.MonkeyPatch) -> None:
+    real = Updater.load
+    patch.setattr(Updater, "load", lambda self, state, done: real(self, state, 0))
+
+
+def without_guard(patch: pytest.MonkeyPatch) -> None:
+    real = GrpoTrainer.load_state
+
+    def load(self: GrpoTrainer, state: Any, tensors: Any) -> None:
+        real(self, {name: value for name, value in state.items() if name != "guard"}, tensors)
+
+    patch.setattr(GrpoTrainer, "load_state", load)
+
+
+def other_reference(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Checkpoints, "load_reference", lambda self, policy: policy.keep_reference(trained=False))
+
+
+def other_weights(patch: pytest.MonkeyPatch) -> None:
+    real = Updater.load
+
+    def load(self: Updater, state: Any, done: int) -> None:
+        real(self, state, done)
+        self.parameters[0].data += 0.01
+
+    patch.setattr(Updater, "load", load)
+
+
+LOST: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "moments": (without_moments, "optimizer"),
+    "place in the data": (from_the_first_prompt, "prompts"),
+    "place in the schedule": (schedule_from_zero, "schedule"),
+    "guard": (without_guard, "statistics"),
+    "reference": (other_reference, "reference"),
+    "weights": (other_weights, "weights"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LOST))
+def test_what_a_resumption_loses_is_named(
+    name: str, left: Callable[[Path], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose, part = LOST[name]
+    lose(monkeypatch)
+    found = resumed(left, tmp_path)
+    assert found["resume-differs"]["severity"] == "critical"
+    assert found["resume-differs"]["evidence"]["parts"] == [part]
+    assert PARTS[part][0] in found["resume-differs"]["message"]
+
+
+def test_what_an_accepted_change_explains_is_no_difference() -> None:
+    then, now = {"prompts": "a", "seed": "b"}, {"prompts": "c", "seed": "b"}
+    assert list(compare(then, now, lambda *patterns: "tasks*" in patterns)) == []
+    (violation,) = compare(then, {**now, "seed": "x"}, lambda *patterns: "tasks*" in patterns)
+    assert violation.evidence["parts"] == ["seed"]
+    assert list(compare({}, now, lambda *_: False)) == []  # a checkpoint of before there were any
+
+
+def reference_at_another_temperature(patch: pytest.MonkeyPatch) -> None:
+    real = Policy.reference_logp
+    patch.setattr(Policy, "reference_logp", lambda self, batch, temperature: real(self, batch, 1.5 * temperature))
+
+
+def reference_of_before(patch: pytest.MonkeyPatch) -> None:
+    real = Policy.keep_reference
+
+    def keep(self: Policy, *, trained: bool) -> None:
+        real(self, trained=trained)
+        assert isinstance(self._reference, torch.nn.Module)
+        for weight in self._reference.parameters():
+            weight.data *= 1.1
+
+    patch.setattr(Policy, "keep_reference", keep)
+
+
+def policy_in_another_mode(patch: pytest.MonkeyPatch) -> None:
+    real = Policy.score
+
+    def score(self: Policy, batch: Any, temperature: float = 1.0) -> Any:
+        return real(self, batch, 0.7 * temperature)
+
+    patch.setattr(Policy, "score", score)
+
+
+@pytest.mark.parametrize("break_it", [reference_at_another_temperature, reference_of_before, policy_in_another_mode])
+def test_a_policy_that_begins_away_from_its_reference_is_told_of(
+    break_it: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_it(monkeypatch)
+    assert told(run(tmp_path, grpo__steps=1))["kl-at-start"]["step"] == 1
+
+
+def worst_kept(patch: pytest.MonkeyPatch) -> None:
+    from levelhead.training import run as module
+
+    real = module.selection
+    patch.setattr(module, "selection", lambda results: 1 - real(results))
+
+
+def newest_kept(patch: pytest.MonkeyPatch) -> None:
+    real = Checkpoints.save
+
+    def save(self: Checkpoints, policy: Any, state: Any, optimizer: Any) -> Any:
+        self.save_best(policy, state)
+        return real(self, policy, state, optimizer)
+
+    patch.setattr(Checkpoints, "save", save)
+
+
+def never_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Checkpoints, "save_best", lambda self, policy, state: None)
+
+
+@pytest.mark.parametrize("break_it", [worst_kept, newest_kept, never_kept])
+def test_a_best_checkpoint_that_is_not_the_best_is_told_of(
+    break_it: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_it(monkeypatch)
+    lr = {"grpo__optimizer__learning_rate": 0.05, "grpo__steps": 4, "eval__items": 3, "eval__final_items": 3}
+    assert "best-checkpoint" in told(run(tmp_path, eval__every=1, sft=None, **lr))
+
+
+def test_training_on_what_is_held_out_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from levelhead.tasks.function.task import FunctionTask
+
+    real = FunctionTask.prompts
+
+    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Any]:
+        for side in ("eval", "train") if split == "train" else ("eval",):
+            yield from real(self, side, seed)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FunctionTask, "prompts", prompts)
+    assert "held-out-trained" in told(run(tmp_path, grpo__steps=4, sft__steps=3))
+
+
+def test_a_check_that_breaks_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from levelhead.training.identities import stepping
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(stepping.entries, "read", broken)
+    result = run(tmp_path, grpo__steps=1)
+    assert result.outcome == "done"
+    assert told(result)["identity-unchecked"]["severity"] == "info"
