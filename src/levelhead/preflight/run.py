@@ -14,6 +14,7 @@ from levelhead.preflight.isolation import check_isolation
 from levelhead.preflight.judges import check_judges
 from levelhead.preflight.loss import check_loss
 from levelhead.preflight.memory import check_memory
+from levelhead.preflight.objective import check_objective
 from levelhead.preflight.result import Check, Report
 from levelhead.preflight.rewards import check_rewards
 from levelhead.preflight.sampling import check_sampling
@@ -35,6 +36,7 @@ FAMILIES: dict[str, Family] = {
     "loss": check_loss,
     "sampling": check_sampling,
     "signs": check_signs,
+    "objective": check_objective,
     "rewards": check_rewards,
     "constant": check_constant,
     "memory": check_memory,
