@@ -41,12 +41,10 @@ def explain(rehearsal: Rehearsal, compared: Sequence[Comparison], wrong: Sequenc
         compared: All of its updates.
         wrong: Those that are not as they should be.
     """
-    if rehearsal.strays:
-        return rehearsal.strays[0]
-    if line := _dealt(rehearsal, compared):
-        return line
     slopes, doubts = any(c.error > EXACT for c in wrong), any(c.doubt > EXACT for c in wrong)
     if doubts and not slopes:
+        if _over_padding(wrong):
+            return "the entropy bonus is a mean over padding too"
         return "the entropy bonus: " + _factors([t for c in wrong for t in _tokens(c, entropy=True)])
     for variant in variants(rehearsal):
         try:
@@ -55,13 +53,13 @@ def explain(rehearsal: Rehearsal, compared: Sequence[Comparison], wrong: Sequenc
             continue  # an estimator that lacks what it needs explains nothing
         if all(c.error < ALIKE and (doubts or c.doubt < ALIKE) for c in made):
             return variant.says
-    if line := _of_terms(wrong):
+    if line := _of_terms(wrong) or _not_computed(compared):
         return line
     return _factors([t for c in wrong for t in _tokens(c)])
 
 
-def _dealt(rehearsal: Rehearsal, compared: Sequence[Comparison]) -> str:
-    """What is wrong with who takes part: groups left out, divided or taken twice, completions not computed."""
+def dealt(rehearsal: Rehearsal, compared: Sequence[Comparison]) -> str:
+    """Return what is wrong with who takes part: groups left out, divided or taken twice; empty where nothing is."""
     whole = {row.problem for row in rehearsal.rows}
     by_pass: dict[tuple[int, int], list[Comparison]] = {}
     for c in compared:
@@ -76,12 +74,29 @@ def _dealt(rehearsal: Rehearsal, compared: Sequence[Comparison]) -> str:
             return f"groups {_listed(both)} are divided between the mini-batches of {place}"
         if count != len(rehearsal.rows):
             return f"the mini-batches of {place} hold {count} completions, and the batch {len(rehearsal.rows)}"
+    return ""
+
+
+def _not_computed(compared: Sequence[Comparison]) -> str:
+    """Which completions are not computed that should be, or more than once."""
     for c in compared:
         if lost := [t for t in c.told if t.row not in c.update.passes and bool((t.size > 0).any())]:
             return f"{len(lost)} completions of {_where(c)} are never computed ({_shared(lost, c)})"
         if twice := [row for row, passes in c.update.passes.items() if len(passes) > 1]:
             return f"{len(twice)} completions of {_where(c)} are computed more than once"
     return ""
+
+
+def _over_padding(wrong: Sequence[Comparison]) -> bool:
+    """Whether the entropy of each micro-batch is divided by the places of its table, not by its tokens."""
+    for c in wrong:
+        for micro in {t.answer.micro for t in c.told if t.answer.micro >= 0}:
+            own = [t for t in c.told if t.answer.micro == micro]
+            share = sum(t.answer.length for t in own) / sum(t.answer.width for t in own)
+            gaps = [np.abs(t.doubt - share * t.want.entropy).max() for t in own]
+            if max(gaps) > ALIKE * max(np.abs(t.want.entropy).max() for t in own):
+                return False
+    return True
 
 
 def _where(c: Comparison) -> str:
@@ -150,6 +165,7 @@ def _tokens(c: Comparison, *, entropy: bool = False) -> Iterator[Token]:
                 "rollout": a.attempt + 1,
                 "group": f"{a.problem + 1} (batch {c.update.batch + 1})",
                 "position": i + 1,
+                "advantage, rollout by rollout": f"{a.problem + 1}.{a.attempt + 1} of batch {c.update.batch + 1}",
                 "micro-batch": f"{a.micro + 1} of {_where(c)}",
                 "answer": f"{a.problem + 1}.{a.attempt + 1}.{a.turn + 1} of {_where(c)}",
             }

@@ -29,6 +29,7 @@ class Variant:
         worths: Changes what the rollouts of a batch are worth.
         kl: Factor of the KL coefficients.
         old: Whose log-probabilities are taken for the old ones.
+        scale: Factor of the whole loss of an update.
     """
 
     says: str
@@ -38,6 +39,7 @@ class Variant:
     worths: Callable[[list[Worth], Sequence[Problem]], list[Worth]] = lambda worths, _problems: worths
     kl: float = 1.0
     old: Literal["", "new", "sampled", "behaviour", "scored", "previous"] = ""
+    scale: Callable[[Update], float] = lambda _update: 1.0
 
 
 @dataclass(slots=True)
@@ -115,10 +117,9 @@ def compare(rehearsal: Rehearsal, variant: Variant | None = None) -> list[Compar
         UnprovedError: The recipe asks for something that the textbook does not have.
     """
     chosen = variant or Variant("", rehearsal.settings)
-    book = Book(chosen.settings)
+    book = Book(chosen.settings, chosen.kl)
     made: list[Comparison] = []
     for number, batch in enumerate(rehearsal.batches):
-        book.kl_coefs = {name: coef * chosen.kl for name, coef in book.kl_coefs.items()}
         problems = _problems(rehearsal, batch)
         worths = chosen.worths(book.credit(problems), problems)
         learns = _learns(chosen.settings, batch)
@@ -127,11 +128,10 @@ def compare(rehearsal: Rehearsal, variant: Variant | None = None) -> list[Compar
                 continue
             answers = [chosen.answer(_answer(rehearsal, chosen, update, worths, learns, r)) for r in update.rows]
             doubts = [_whole(update, r, rehearsal, entropy=True) for r in update.rows]
-            slopes = _slopes(book, answers, doubts, apart=chosen.apart)
+            slopes = [_scaled(s, chosen.scale(update)) for s in _slopes(book, answers, doubts, apart=chosen.apart)]
             told = [_told(update, a, s, r) for a, s, r in zip(answers, slopes, update.rows, strict=True)]
             _choose(told)
             made.append(Comparison(update, told))
-        book.kl_coefs = {name: coef / chosen.kl for name, coef in book.kl_coefs.items()}
         book.close()
     return made
 
@@ -177,7 +177,7 @@ def _learns(settings: Settings, batch: Batch) -> Mapping[int, Floats]:
     if fraction is None or not batch.scored:
         return {}
     least = entropy_threshold(fraction, [h for _, h in batch.scored.values()])
-    return {row: (h >= least) * 1.0 for row, (_, h) in batch.scored.items()}
+    return {row: np.where(h >= least, 1.0, 0.0) for row, (_, h) in batch.scored.items()}
 
 
 def _answer(
@@ -207,6 +207,7 @@ def _answer(
         row.turns,
         row.truncated,
         micro,
+        max((len(p[0].logp) for p in update.passes.values() if p[0].micro == micro), default=t),
         advantage,
         worth.tokens is None,
         worth.balance,
@@ -229,8 +230,8 @@ def _old(
     own = update.batch == 0 or variant.settings.grpo.loss.importance is not None
     right = sampled
     if own and update.index == 0:
-        right = new
-    elif own and needs_scores(variant.settings) and number in scored:
+        return new
+    if own and needs_scores(variant.settings) and number in scored:
         right = scored[number][0]
     if variant.old == "previous":
         before = [u for u in rehearsal.updates if u.batch == update.batch and u.index < update.index]
@@ -253,13 +254,24 @@ def _whole(update: Update, number: int, rehearsal: Rehearsal, *, entropy: bool =
 
 
 def _slopes(book: Book, answers: Sequence[Answer], doubts: Sequence[Floats], *, apart: bool) -> list[Slopes]:
+    made = book.slopes(answers, doubts)
     if not apart:
-        return book.slopes(answers, doubts)
-    made: dict[int, Slopes] = {}
-    for micro in sorted({a.micro for a in answers}):
-        members = [i for i, a in enumerate(answers) if a.micro == micro]
-        made.update(zip(members, book.slopes([answers[i] for i in members], [doubts[i] for i in members]), strict=True))
-    return [made[i] for i in range(len(answers))]
+        return made
+    present = {a.task for a in answers}
+    live = {a.problem for a in answers if bool((np.abs(a.advantage) > 0).any())}
+    for micro in {a.micro for a in answers}:
+        members = [i for i, a in enumerate(answers) if a.micro == micro and a.problem in live]
+        parts = book.slopes([answers[i] for i in members], [doubts[i] for i in members], present)
+        for i, part in zip(members, parts, strict=True):
+            made[i] = replace(made[i], policy=part.policy, other=part.other)
+    return made
+
+
+def _scaled(slopes: Slopes, factor: float) -> Slopes:
+    if factor == 1.0:
+        return slopes
+    parts = {name: getattr(slopes, name) * factor for name in ("policy", "kl", "entropy", "other")}
+    return replace(slopes, **parts)
 
 
 def _told(update: Update, answer: Answer, want: Slopes, row: int) -> Told:

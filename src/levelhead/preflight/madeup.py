@@ -2,8 +2,8 @@
 
 Rewards are fractions, some negative, of another level and spread in each group, with ties; one group of each task has
 no contrast.  Answers are of unequal length, some ran out of budget, and those of tasks of several turns have several.
-The log-probabilities of policy, sampler, behaviour and reference lie apart by amounts of their own, spread so that every
-clip and every bound of the recipe is in force on both sides for some tokens and on neither for others.
+The log-probabilities of policy, sampler, behaviour and reference lie apart by amounts of their own, spread so that
+every clip and bound of the recipe is in force on both sides for some tokens and on neither for others.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +93,8 @@ def make_rows(scene: Scene, grpo: Grpo) -> list[Row]:
     """Return the completions of a batch, group by group; each batch has the same ones."""
     draws = generator(scene.seed, "made-up")
     banned = {*scene.codec.stop_ids, scene.codec.pad_id, *scene.codec.tokenizer.all_special_ids}
-    size = min(scene.codec.vocab_size, scene.policy.base.get_input_embeddings().num_embeddings)  # type: ignore[union-attr]
+    embedding: Any = scene.policy.base.get_input_embeddings()
+    size = min(scene.codec.vocab_size, int(embedding.num_embeddings))
     words = np.array([token for token in range(size) if token not in banned])
 
     def some(n: int) -> tuple[int, ...]:
@@ -142,7 +144,7 @@ def _gaps(loss: Loss, draws: np.random.Generator, t: int) -> Floats:
     bounds = bounds[0] or -0.3, bounds[1] or 0.3
     if loss.kind in ("gspo", "gspo_token"):  # their ratio is the answer's
         around = draws.uniform(-0.2, 0.2, t)
-        return around - around.mean() + _around(bounds, draws, 1)
+        return np.asarray(around - around.mean() + _around(bounds, draws, 1))
     return _around(bounds, draws, t)
 
 
@@ -161,7 +163,7 @@ def _corrections(loss: Loss, draws: np.random.Generator, t: int) -> Floats:
     bounds = math.log(max(loss.importance_low, 0.3)), math.log(min(max(loss.importance_high, 0.35), 20.0))
     if loss.importance is not None and loss.importance.startswith("sequence"):
         around = draws.uniform(-0.2, 0.2, t)
-        return around - around.mean() + _around(bounds, draws, 1) / t
+        return np.asarray(around - around.mean() + _around(bounds, draws, 1) / t)
     return _around(bounds, draws, t)
 
 
@@ -202,8 +204,8 @@ def _turn(row: Row, before: Floats, batch: int) -> Turn:
     return Turn(
         row.context_ids,
         row.completion_ids,
-        tuple(np.float32(sampled).tolist()),
-        tuple(np.float32(behaviour).tolist()),
+        tuple(sampled.astype(np.float32).tolist()),
+        tuple(behaviour.astype(np.float32).tolist()),
         "stop" if ended else "length",
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.policy.rounding import tolerance
-from levelhead.preflight.attribution import explain
+from levelhead.preflight.attribution import dealt, explain
 from levelhead.preflight.differential import EXACT, Comparison, compare
 from levelhead.preflight.rehearsal import Rehearsal, rehearse
 from levelhead.preflight.result import Check, judged
@@ -35,8 +35,8 @@ def check_objective(scene: Scene) -> Iterator[Check]:
             yield Check("objective/gradient", "warn", message, {}, remedy)
             return
         wrong = [c for c in compared if not (c.error <= EXACT and c.doubt <= EXACT)]
-        cause = ""
-        if wrong or rehearsal.strays:
+        cause = rehearsal.strays[0] if rehearsal.strays else dealt(rehearsal, compared)
+        if wrong and not cause:
             cause = _scored_otherwise(rehearsal, passes) or explain(rehearsal, compared, wrong)
         yield _slopes("objective/gradient", rehearsal, compared[:1], cause, wrong)
         yield _slopes("objective/off-policy", rehearsal, compared[1:], cause, wrong)
@@ -76,14 +76,15 @@ def _slopes(
 
 def _worst(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
     """The tokens with the largest errors, as plain data."""
-    rows = []
+    rows: list[tuple[float, dict[str, Any]]] = []
     for c in compared:
         for t in c.told:
             i = int(np.argmax(np.abs(t.total - t.found)))
-            place = {"batch": c.update.batch + 1, "update": c.update.index + 1, "task": t.answer.task}
+            place: dict[str, Any] = {"batch": c.update.batch + 1, "update": c.update.index + 1, "task": t.answer.task}
             place |= {"group": t.answer.problem + 1, "rollout": t.answer.attempt + 1, "position": i + 1}
-            rows.append(place | {"textbook": float(t.total[i]), "trainer": float(t.found[i])})
-    return sorted(rows, key=lambda row: -abs(row["textbook"] - row["trainer"]))[:5]
+            want, found = float(t.total[i]), float(t.found[i])
+            rows.append((abs(want - found), place | {"textbook": want, "trainer": found}))
+    return [row for _, row in sorted(rows, key=lambda pair: -pair[0])[:5]]
 
 
 def _scored_otherwise(rehearsal: Rehearsal, passes: PlainPass) -> str:
@@ -118,6 +119,8 @@ def _weights(
     grpo = rehearsal.settings.grpo
     if message := _scored_otherwise(rehearsal, passes):
         return Check(name, "fail", message, {}, "score completions at the temperature that they are sampled at")
+    if any(c.update.gradient is not None for c in wrong):
+        return Check(name, "warn", "not judged: the slopes along the tokens are off already", {}, _FIX)
     gaps = compare_weights(rehearsal, compared, passes)
     evidence = {
         "updates": len(gaps),
@@ -126,8 +129,6 @@ def _weights(
         "exact": rehearsal.exact,
     }
     says = next((gap.says for gap in gaps if gap.says), None)
-    if says and any(c.update.gradient is not None for c in wrong):
-        says = f"{says} (the tokens' slopes are off already)"
     if not gaps and not says:
         says = "no gradient reached the optimizer"
     right = (

@@ -8,6 +8,7 @@ reaches them is the slope of the loss, and the model below computes its own back
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -392,4 +393,4 @@ def _numbers(tensor: Tensor) -> Floats:
 
 
 def _size(gradient: Sequence[Tensor | None]) -> float:
-    return float(sum(float(g.double().square().sum()) for g in gradient if g is not None)) ** 0.5
+    return math.sqrt(sum(float(g.double().square().sum()) for g in gradient if g is not None))

@@ -14,7 +14,7 @@ from typing import get_args
 import numpy as np
 
 from levelhead.preflight.differential import Variant, changed
-from levelhead.preflight.rehearsal import Rehearsal
+from levelhead.preflight.rehearsal import Rehearsal, Update
 from levelhead.preflight.textbook import Problem, Settings
 from levelhead.preflight.textbook.book import Worth
 from levelhead.preflight.textbook.estimators import ESTIMATORS, deviation, mean
@@ -126,6 +126,8 @@ def _of_means(settings: Settings, rehearsal: Rehearsal) -> Iterator[Variant]:
         settings,
         apart=True,
     )
+    says = "answers are normalised by the padded width of their micro-batch"
+    yield Variant(says, settings, lambda a: replace(a, learns=a.learns * a.length / a.width))
     longest = max(len(row.completion_ids) for row in rehearsal.rows)
     for mode in ("token_mean", "sequence_mean", "fixed_length"):
         length = loss.fixed_length if mode == "fixed_length" else None
@@ -137,6 +139,11 @@ def _of_means(settings: Settings, rehearsal: Rehearsal) -> Iterator[Variant]:
             )
     padded = changed(settings, "loss", aggregation="fixed_length", fixed_length=longest)
     yield Variant("answers are normalised by the length of the longest, padding included", padded)
+    micros = "the number of micro-batches"
+    yield Variant(
+        f"the loss is divided by {micros}, after its means were taken", settings, scale=lambda u: 1 / _micros(u)
+    )
+    yield Variant(f"the loss is {micros} times too large", settings, scale=lambda u: float(_micros(u)))
     says = "every turn counts as a whole rollout: rollouts of many turns weigh too much"
     yield Variant(says, settings, lambda a: replace(a, turns=1))
     grpo = settings.grpo
@@ -185,6 +192,10 @@ def _of_advantages(settings: Settings, rehearsal: Rehearsal) -> Iterator[Variant
         yield Variant(
             f"the advantages of groups {a + 1} and {b + 1} are exchanged{where}", settings, worths=_swapped(a, b)
         )
+
+
+def _micros(update: Update) -> int:
+    return max(len({p.micro for passes in update.passes.values() for p in passes}), 1)
 
 
 _Worths = Callable[[list[Worth], Sequence[Problem]], list[Worth]]

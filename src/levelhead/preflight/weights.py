@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,9 +165,9 @@ def _parts(c: Comparison) -> dict[str, _Slopes]:
     }
 
 
-def _added(parts: Sequence[_Slopes] | object) -> _Slopes:
+def _added(parts: Iterable[_Slopes]) -> _Slopes:
     total: _Slopes = {}
-    for part in parts:  # type: ignore[attr-defined]
+    for part in parts:
         for row, (a, b) in part.items():
             x, y = total.get(row, (0.0, 0.0))
             total[row] = (x + a, y + b)
@@ -217,7 +218,7 @@ def _inner(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
 
 def _distance(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
     gap = [x.double() - y.double() for x, y in zip(a, b, strict=True)]
-    return (_inner(gap, gap) / max(_inner(b, b), 1e-300)) ** 0.5
+    return math.sqrt(_inner(gap, gap) / max(_inner(b, b), 1e-300))
 
 
 def _gap(
@@ -257,7 +258,7 @@ def _gap(
     if _distance(found, [torch.as_tensor(g) for g in fitted]) <= allowed:
         wanted = dict.fromkeys(pieces, 0.0) | dict(zip(pieces, _shares(want, pieces), strict=True))
         off = [
-            f"{name} enters {share:.4g} times and should {wanted[name]:.4g} times"
+            f"{name} enters {share:.4g} times and should {_times(wanted[name])}"
             for name, share in zip(pieces, shares, strict=True)
             if abs(share - wanted[name]) > 10 * allowed
         ]
@@ -273,6 +274,10 @@ def _shares(found: Sequence[Tensor], pieces: Mapping[str, Sequence[Tensor]]) -> 
     products = np.array([[_inner(a, b) for b in pieces.values()] for a in pieces.values()])
     target = np.array([_inner(found, a) for a in pieces.values()])
     return [float(x) for x in np.linalg.lstsq(products, target, rcond=1e-10)[0]]
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.4g} times" if abs(factor) > 1e-6 else "not at all"
 
 
 def _known(factor: float, rehearsal: Rehearsal, c: Comparison) -> str:

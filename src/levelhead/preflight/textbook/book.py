@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,9 +51,11 @@ class Book:
         kl_coefs: KL coefficient of each task in force.
         entropy_coef: Coefficient of the bonus in force.
         moments: What running z-scores are taken of, by task.
+        kl_factor: On what the KL costs; 1 but for a gradient that is to be explained.
     """
 
     settings: Settings
+    kl_factor: float = 1.0
     kl_coefs: dict[str, float] = field(init=False)
     entropy_coef: float = field(init=False)
     moments: dict[str, Moments] = field(init=False)
@@ -89,7 +91,7 @@ class Book:
             rewards = shaped(task.shaping, grpo.sampling.max_new_tokens, rewards, attempts, self.moments[name])
             if grpo.kl.where == "reward" and any(self._watched(n) for n in self.settings.tasks):
                 self._measured[f"kl/{name}"].append(mean([float(d) for g in attempts for a in g for d in a.drift]))
-                rewards = charged(rewards, attempts, self.kl_coefs[name])
+                rewards = charged(rewards, attempts, self.kl_coefs[name] * self.kl_factor)
             made = estimate(grpo.advantage, rewards, attempts)
             strata = Counter(problems[i].stratum for i in members)
             for row, i in enumerate(members):
@@ -97,14 +99,18 @@ class Book:
                 worth[i] = Worth(made.values[row], None if made.tokens is None else made.tokens[row], share)
         return [worth[i] for i in range(len(problems))]
 
-    def slopes(self, answers: Sequence[Answer], entropies: Sequence[Floats]) -> list[Slopes]:
+    def slopes(
+        self, answers: Sequence[Answer], entropies: Sequence[Floats], present: Collection[str] = ()
+    ) -> list[Slopes]:
         """Return the derivatives of the loss of an update for each of its answers, and note what was measured.
 
         Args:
             answers: All of the update; those without a micro-batch count in means alone.
             entropies: (t,) entropy of each token, for the controller.
+            present: Tasks of the update, where these are not all of its answers; nothing is noted then.
         """
-        present = {a.task for a in answers}
+        part, present = bool(present), set(present) or {a.task for a in answers}
+        before = {name: list(values) for name, values in self._measured.items()}
         total = sum(t.weight for n, t in self.settings.tasks.items() if n in present)
         made: dict[int, Slopes] = {}
         entropy = 0.0
@@ -117,6 +123,8 @@ class Book:
             tokens = sum(a.length / a.turns for a, _ in seen)
             entropy += weight * sum(float(h.sum()) / a.turns for a, h in seen) / max(tokens, 1e-9)
         self._measured["entropy"].append(entropy)
+        if part:
+            self._measured = defaultdict(list, before)
         return [made[i] for i in range(len(answers))]
 
     def close(self) -> None:
@@ -179,7 +187,7 @@ class Book:
             made.append(
                 Slopes(
                     -weight * rise.slope,
-                    weight * self.kl_coefs[name] * slope * share,
+                    weight * self.kl_coefs[name] * self.kl_factor * slope * share,
                     -weight * self.entropy_coef * share,
                     rise.side,
                     rise.optional,

@@ -169,7 +169,8 @@ def _upgrad(products: Products) -> Floats:
 def _mgda(products: Products) -> Floats:
     """Desideri 2012: the convex combination of smallest norm; which gradients take part is searched."""
     m = len(products)
-    best, least = np.eye(m)[int(np.argmin(np.diag(products)))], float(np.diag(products).min())
+    best: Floats = np.eye(m)[int(np.argmin(np.diag(products)))]
+    least = float(np.diag(products).min())
     for size in range(2, m + 1):
         for active in combinations(range(m), size):
             index = list(active)

@@ -106,6 +106,7 @@ class Answer:
         turns: Turns of its rollout.
         truncated: Whether its rollout ran out of its budget.
         micro: Number of its micro-batch; -1 where it was not computed.
+        width: Tokens of the longest answer in that.
         advantage: (t,) advantage of each token.
         whole: Whether that is one number for the whole rollout.
         balance: What its group weighs among the strata.
@@ -123,6 +124,7 @@ class Answer:
     turns: int
     truncated: bool
     micro: int
+    width: int
     advantage: Floats
     whole: bool
     balance: float
