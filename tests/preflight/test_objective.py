@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import torch
 
 import levelhead.objective.losses
 import levelhead.objective.surgery.merger as merger_module
+import levelhead.training.batch as batch_module
 import levelhead.training.credit as credit_module
 import levelhead.training.objective as objective_module
 from levelhead.lab.faults import inject
@@ -21,6 +24,10 @@ from levelhead.objective.terms import Term
 from levelhead.policy.policy import Policy, TokenStats
 from levelhead.preflight import preflight
 from levelhead.preflight.result import Check
+from levelhead.preflight.textbook import estimators
+from levelhead.recipe import Recipe
+from levelhead.recipe.advantage import AdvantageKind
+from levelhead.recipe.objective import Loss
 from levelhead.records import Rollout
 from levelhead.training.batch import Sample
 from levelhead.training.credit import Creditor
@@ -28,6 +35,7 @@ from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import Setup
+from preflight.test_recipes import several_turns
 from preflight_setup import recipe_of, setup_of
 
 
@@ -36,8 +44,8 @@ def setup() -> Setup:
     return setup_of()
 
 
-def checks(setup: Setup, *settings: str) -> dict[str, Check]:
-    report = preflight(replace(setup, recipe=recipe_of(*settings)), families=["objective"])
+def checks(setup: Setup, *settings: str, recipe: Recipe | None = None) -> dict[str, Check]:
+    report = preflight(replace(setup, recipe=recipe or recipe_of(*settings)), families=["objective"])
     return {check.name: check for check in report.checks}
 
 
@@ -253,13 +261,6 @@ def _controller_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Objective, "control", lambda _self, _values: None)
 
 
-def _fault(name: str) -> Patch:
-    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pytest, "_levelhead_fault", name, raising=False)
-
-    return patch
-
-
 def _half_of_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     real = GrpoTrainer._minibatches
 
@@ -285,10 +286,10 @@ def _clipped_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault, and the words that must name it."""
+    """A fault, of the lab where it is a name, and the words that must name it."""
 
     name: str
-    patch: Patch
+    patch: Patch | str
     says: str
     settings: tuple[str, ...] = ()
     check: str = "objective/gradient"
@@ -353,7 +354,7 @@ MUTANTS = [
     ),
     Mutant(
         "entropy penalised",
-        _fault("entropy-penalised"),
+        "entropy-penalised",
         "entropy bonus.* -1 times",
         ("grpo.entropy.coef=0.1",),
     ),
@@ -405,8 +406,8 @@ MUTANTS = [
         "wrong way up",
         ("grpo.loss.importance=token_truncate",),
     ),
-    Mutant("advantages rolled", _fault("advantages-rolled"), "advantages"),
-    Mutant("advantages negated", _fault("advantages-negated"), "advantages have the opposite sign"),
+    Mutant("advantages rolled", "advantages-rolled", "advantages"),
+    Mutant("advantages negated", "advantages-negated", "advantages have the opposite sign"),
     Mutant("a mini-batch twice", _half_of_the_groups, "in no mini-batch of pass 1", (), "objective/off-policy"),
 ]
 
@@ -414,19 +415,105 @@ MUTANTS = [
 @contextlib.contextmanager
 def broken(mutant: Mutant) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch, contextlib.ExitStack() as stack:
-        mutant.patch(monkeypatch)
-        name = getattr(pytest, "_levelhead_fault", None)
-        if name is not None:
-            stack.enter_context(inject(name))
+        if isinstance(mutant.patch, str):
+            stack.enter_context(inject(mutant.patch))
+        else:
+            mutant.patch(monkeypatch)
         yield
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[m.name for m in MUTANTS])
 def test_wrong_arithmetic_is_stopped_and_named(setup: Setup, mutant: Mutant) -> None:
-    import re
-
     with broken(mutant):
         made = checks(setup, *mutant.settings)
     check = made[mutant.check]
     assert check.status == "fail", made
     assert re.search(mutant.says, check.message), check.message
+
+
+def test_turns_that_count_as_rollouts_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = several_turns()
+    assert {c.status for c in checks(rooms, recipe=rooms.recipe).values()} == {"pass"}
+    real = batch_module.Sample
+    monkeypatch.setattr(batch_module, "Sample", lambda *args: replace(real(*args), weight=1.0))
+    found = checks(rooms, recipe=rooms.recipe)["objective/gradient"]
+    assert "every turn counts as a whole rollout" in found.message
+
+
+LOSSES = get_args(Loss.model_fields["kind"].annotation)
+FREE = [loss for loss in LOSSES if loss not in ("gspo", "gmpo")]
+"""Losses that take an advantage a token."""
+KINDS = list(zip(get_args(AdvantageKind), itertools.cycle(FREE), strict=False))
+SUBSETS = ("pass_at_k", "pkpo")
+SOUND = [
+    *[(f"grpo.advantage.kind={a}", f"grpo.loss.kind={b}", "grpo.advantage.k=3") for a, b in KINDS if a in SUBSETS],
+    *[(f"grpo.advantage.kind={a}", f"grpo.loss.kind={b}") for a, b in KINDS if a not in SUBSETS],
+    *[("grpo.loss.aggregation=sequence_mean", f"grpo.loss.kind={b}") for b in LOSSES],
+    ("grpo.loss.kind=clip_cov", "grpo.loss.cov_fraction=0.1", "grpo.loss.cov_low=0.1", KL, "grpo.loss.dual_clip=2"),
+    ("grpo.loss.kind=kl_cov", "grpo.loss.cov_fraction=0.1", KL, "grpo.advantage.kind=dr_grpo"),
+    ("grpo.loss.aggregation=fixed_length", "grpo.loss.dual_clip=2", "grpo.advantage.clip=0.5", "grpo.advantage.ddof=0"),
+    ("grpo.loss.importance=token_truncate", "grpo.loss.importance_low=0.5", "grpo.async=1"),
+    ("grpo.loss.importance=sequence_mask", "grpo.loss.importance_low=0.5", "grpo.loss.kind=reinforce"),
+    ("grpo.loss.top_entropy=0.3", "grpo.mask_truncated=true", "grpo.loss.clip_high=0.28", "grpo.loss.clip_low=0"),
+    *[
+        (KL, f"grpo.kl.estimator={e}", f"grpo.kl.gradient={g}")
+        for e, g in (("k1", "k2"), ("k2", "plain"), ("k3", "importance"))
+    ],
+    (KL, "grpo.kl.where=reward", "grpo.kl.estimator=k1", "grpo.kl.controller={kind: lagrangian, target: 0.01}"),
+    ("grpo.kl.where=reward", "grpo.kl.estimator=k1"),
+    (KL, "grpo.kl.controller={kind: band, low: 0.001, high: 0.002}", "grpo.epochs=3", "tasks.0.kl=0.1"),
+    ("grpo.entropy.coef=0.01", "grpo.entropy.controller={kind: entropy_target, target: 20}", "tasks.0.weight=3"),
+    (KL, "grpo.sampling={temperature: 1.3, temperature_schedule: cosine, temperature_final: 0.5, max_new_tokens: 24}"),
+    ("grpo.sampling.temperature=0", "grpo.group_size=2", "grpo.batch_size=4"),
+    ("grpo.merge.monitor_every=1", "grpo.merge.switch_after=1", "grpo.merge.conflict_below=1"),
+    *[
+        (KL, f"grpo.merge.kind={m}", "grpo.entropy.coef=0.01")
+        for m in ("mean", "pcgrad", "upgrad", "mgda", "aligned_mtl")
+    ],
+    (KL, "grpo.merge.kind=cagrad", "grpo.merge.memory=low", "grpo.merge.scale=own", "model.lora.r=4"),
+    ("tasks.0.shaping={length: {kind: overlong, cache: 8}, zscore: {decay: 0.5, tail: 0.2}, clip: [-1, 1]}",),
+    ("tasks.0.shaping={length: {kind: per_token, coef: 0.3}, scale: 0.4}", "grpo.advantage.kind=rloo"),
+    ("tasks.0.shaping={length: {kind: group_relative}}", "grpo.advantage.kind=opo"),
+]
+
+
+@pytest.mark.parametrize("settings", SOUND, ids=" ".join)
+def test_sound_recipe_passes_to_the_last_digit(setup: Setup, settings: tuple[str, ...]) -> None:
+    made = checks(setup, *settings)
+    assert {check.status for check in made.values()} == {"pass"}, made
+    assert made["objective/gradient"].evidence["micro_batches"] >= 3
+    clips = made["objective/off-policy"].evidence
+    if not any("loss.kind" in setting for setting in settings):
+        assert min(clips["clipped_below"], clips["clipped_above"]) > 0
+
+
+@pytest.mark.parametrize(
+    "settings", [("model.dtype=bfloat16", "model.lora.r=4"), ("model.dtype=bfloat16",)], ids=" ".join
+)
+def test_half_precision_hides_no_slope(settings: tuple[str, ...]) -> None:
+    made = checks(setup_of(*settings, KL), *settings, KL)
+    assert {check.status for check in made.values()} == {"pass"}, made
+
+
+def test_strata_that_count_alike_pass() -> None:
+    tasks = "tasks=[{kind: function, name: echo, oracle: answer}, {kind: fairness, items: 40, balance: true, kl: 0.1}]"
+    rich = setup_of(tasks)
+    made = checks(rich, tasks, "grpo.merge.kind=cagrad")
+    assert {check.status for check in made.values()} == {"pass"}, made
+
+
+def test_estimator_without_a_page_is_called_unproved(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {name: page for name, page in estimators.ESTIMATORS.items() if name != "rloo"}
+    monkeypatch.setattr(estimators, "ESTIMATORS", pages)
+    (check,) = checks(setup, "grpo.advantage.kind=rloo").values()
+    assert check.status == "warn"
+    assert "advantage.kind: rloo has no textbook" in check.message
+
+
+def test_weights_and_reference_are_left_alone(setup: Setup) -> None:
+    before = [p.detach().clone() for p in setup.policy.parameters]
+    checks(setup, KL)
+    assert all(torch.equal(a, b) for a, b in zip(before, setup.policy.parameters, strict=True))
+    assert not setup.policy.keeps_reference
+    assert all(p.grad is None for p in setup.policy.parameters)
+    assert "score" not in vars(setup.policy)

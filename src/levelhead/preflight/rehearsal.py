@@ -38,7 +38,7 @@ from levelhead.training.prepare import make_objective, name_of
 from levelhead.training.stream import PromptStream
 
 TOKENS = (24, 44)
-"""Tokens of a micro-batch with one task and with several: three micro-batches or more in an update."""
+"""Tokens of a micro-batch, fewer with one task or small groups: three micro-batches or more in an update."""
 WATCHED = 2
 """First updates whose gradient of the weights is looked at."""
 WATCHED_ENTRIES = 1 << 22
@@ -365,7 +365,7 @@ def _small(recipe: Recipe, grpo: Grpo, tasks: int) -> tuple[Recipe, Grpo]:
         "epochs": UPDATES,
         "ahead": 0,  # a batch says by itself that it is behind
         "dynamic_sampling": 0,
-        "tokens_per_microbatch": TOKENS[tasks > 1],
+        "tokens_per_microbatch": TOKENS[tasks > 1 and k > 2],
         "audit": Audit(first=0, every=0),
         "sampling": grpo.sampling.model_copy(update={"max_new_tokens": min(budget, LONGEST)}),
     }
