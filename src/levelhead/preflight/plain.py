@@ -35,6 +35,19 @@ def logprobs(
     return table.gather(-1, torch.tensor(completion_ids, device=table.device)[:, None])[:, 0]
 
 
+def padded_logits(policy: Policy, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Tensor]:
+    """Return :func:`logits` of several (context, completion) pairs, padded on the right, where no token looks.
+
+    Few and short ones only: logits of every place of all of them exist at once.  Differentiable.
+    """
+    longest = max(len(context) + len(completion) for context, completion in pairs)
+    rows = [[*context, *completion] for context, completion in pairs]
+    ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=policy.device)
+    with policy.autocast():
+        table: Tensor = policy.base(input_ids=ids, use_cache=False).logits.float()
+    return [table[i, len(a) - 1 : len(a) + len(b) - 1] for i, (a, b) in enumerate(pairs)]
+
+
 def penalized(row_v: Tensor, completion_ids: Sequence[int], controls: Sampling) -> Tensor:
     """Return one position's log-probabilities, (v,), after penalties for the tokens written so far, and nothing else.
 

@@ -17,6 +17,7 @@ from levelhead.preflight.isolation import check_isolation
 from levelhead.preflight.judges import check_judges
 from levelhead.preflight.loss import check_loss
 from levelhead.preflight.memory import check_memory
+from levelhead.preflight.objective import check_objective
 from levelhead.preflight.pairs import check_pairs
 from levelhead.preflight.result import Check, Report
 from levelhead.preflight.rewards import check_rewards
@@ -44,6 +45,7 @@ FAMILIES: dict[str, Family] = {
     "draws": check_draws,
     "choice": check_choice,
     "signs": check_signs,
+    "objective": check_objective,
     "rewards": check_rewards,
     "roundtrip": check_roundtrip,
     "steadiness": check_steadiness,

@@ -90,7 +90,7 @@ class Creditor:
             known = None if scores is None else [scores[i] for i in members]
             rewards_gk = self.shape(task, chosen)
             charged_gk = rewards_gk
-            if self.recipe.kl.where == "reward" and known is not None:
+            if self.recipe.kl.where == "reward" and known is not None and _is_referred(known):
                 charged_gk = rewards_gk + _charge(known, kl_coefs[task], drift.setdefault(task, []))
             credited = self._estimate(task, chosen, known, rewards_gk, charged_gk)
             found.update(zip(members, credited, strict=True))
@@ -251,6 +251,11 @@ def _entropies(scores: Scores) -> tuple[Floats, Floats]:
     entropies = np.array([[[max(h, 0.0) for h in row] + [0.0] * (longest - len(row)) for row in g] for g in flat])
     mask = np.array([[[1.0] * len(row) + [0.0] * (longest - len(row)) for row in group] for group in flat])
     return entropies, mask
+
+
+def _is_referred(scores: Scores) -> bool:
+    """Whether a reference has scored the tokens: none is kept where no task has, or can come to have, a KL."""
+    return all(turn.reference is not None for group in scores for turns in group for turn in turns)
 
 
 def _charge(scores: Scores, coef: float, gaps: list[float]) -> Floats:
