@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import levelhead.preflight
 from levelhead.api import function_tasks
+from levelhead.preflight import FAMILIES
 from levelhead.recipe import Recipe
 from levelhead.recipe.load import parse
 from levelhead.training.prepare import Setup, prepare
@@ -82,3 +87,23 @@ CAUGHT_BY = {
     "advantages-negated": "signs/reward",
 }
 """The check that is meant for each known bug; others may see it too."""
+
+
+def emitted_names() -> set[str]:
+    """The names of all checks that the preflight's code can give, read off its sources; ``TASK`` is a task's name."""
+    families = {"advice", "isolation", *FAMILIES} - {"constant"}
+    names = set()
+    for path in Path(levelhead.preflight.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = _literal(node)
+            family, slash, rest = name.partition("/")
+            if slash and family in families and re.fullmatch("[a-z-]+(/TASK)?", rest):
+                names.add(name)
+    return names
+
+
+def _literal(node: ast.AST) -> str:
+    """A string, or an f-string with ``TASK`` for whatever it holds."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "TASK" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -41,7 +41,10 @@ def test_recipes_validate_without_torch() -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["simulate", "-k", "4", "-p", "0.5", "--json"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["simulate", "-k", "4", "-p", "0.5", "--json"], ["--version"], ["check", "--explain", "signs/kl"]],
+)
 def test_commands_that_need_no_torch_run(arguments: list[str]) -> None:
     result = run("from levelhead.cli.main import main; main()", *arguments)
     assert result.returncode == 0, result.stderr

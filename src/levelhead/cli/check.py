@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.terminal import say_json
+from levelhead.errors import InputError
+from levelhead.terminal import say, say_json
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
@@ -17,14 +20,28 @@ _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def check(
-    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", show_default=False)],
+    recipe: Annotated[Path | None, typer.Argument(help="A YAML recipe.", show_default=False)] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a key, as grpo.steps=20 or tasks.0.weight=2.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
     evidence: Annotated[bool, typer.Option("--evidence", help="Show the evidence of every check.")] = False,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="CHECK",
+            help="Say what a check proves, how, and what it cannot; 'list' names all checks.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Check a recipe on its real model, tokenizer and tasks, without training: exit 1 where a check fails."""
+    if explain is not None:
+        _explain(explain, as_json=as_json)
+        return
+    if recipe is None:
+        raise InputError("levelhead check needs a recipe: levelhead check RECIPE; or --explain CHECK")
     from levelhead.api import check as make
     from levelhead.recipe import load
 
@@ -36,6 +53,24 @@ def check(
         show(report, everything=evidence)
     if report.failures:
         raise typer.Exit(1)
+
+
+def _explain(name: str, *, as_json: bool) -> None:
+    """Print what a check proves, how, and what it cannot; the names of all for ``list``."""
+    from levelhead.preflight.explain import CATALOGUE, explain
+
+    entries = list(CATALOGUE.values()) if name == "list" else [explain(name)]
+    if as_json:
+        say_json([asdict(entry) for entry in entries])
+        return
+    if name == "list":
+        for entry in entries:
+            say(entry.name)
+        return
+    (entry,) = entries
+    say(entry.name)
+    for label, text in (("proves", entry.proves), ("how", entry.how), ("cannot", entry.cannot)):
+        say(textwrap.fill(f"{label + ':':8}{text}", 100, initial_indent="  ", subsequent_indent=" " * 10))
 
 
 def show(report: Report, *, everything: bool = False) -> None:

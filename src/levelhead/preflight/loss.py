@@ -19,17 +19,18 @@ from levelhead.preflight import plain
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.tokens import demonstrations, spelled
-from levelhead.preflight.trial import WHOLE, clean, contrasted, grpo_trial, sft_trial
+from levelhead.preflight.trial import WHOLE, Listener, clean, contrasted, grpo_trial, sft_trial, uneven
 from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.objective import Kl
 
 
 class _Pair(NamedTuple):
-    """A sequence of a batch."""
+    """A sequence of a batch, and what each of its tokens weighs in the loss."""
 
     context_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     bundle: int
+    advantage: float = 1.0
 
 
 _FIX = "predict completion token t from the state before it; take the mask from lengths, never from token values"
@@ -37,11 +38,11 @@ _FIX = "predict completion token t from the state before it; take the mask from 
 
 def check_loss(scene: Scene) -> Iterator[Check]:
     """Look where the loss of each stage comes from."""
+    yield _labels(scene)
     if scene.grpo is not None:
         yield _grpo(scene)
     if scene.recipe.sft is not None:
         yield from _sft(scene)
-    yield _labels(scene)
     yield _stop_once(scene)
 
 
@@ -57,15 +58,18 @@ def _grpo(scene: Scene) -> Check:
         "loss": grpo.loss.model_copy(update={"top_entropy": None, "importance": None}),
     }
     few = [replace(group, rollouts=group.rollouts[:4]) for group in scene.drawn.groups if len(group.rollouts) > 1]
-    groups = contrasted(few[:: max(1, len(few) - 1)])
+    groups = contrasted(uneven(few[:: max(1, len(few) - 1)], scene.codec.stop_id))
     if not groups:
         return Check("loss/completion-only", "warn", "no group of two rollouts was drawn, so no loss was computed")
     trial = grpo_trial(scene, grpo.model_copy(update=bare), groups)
     expected = [
-        _Pair(t.context_ids, t.completion_ids, i) for i, g in enumerate(groups) for r in g.rollouts for t in r.turns
+        _Pair(turn.context_ids, turn.completion_ids, i, advantage)
+        for i, (group, advantages) in enumerate(zip(groups, trial.result.advantages, strict=True))
+        for rollout, advantage in zip(group.rollouts, advantages, strict=True)
+        for turn in rollout.turns
     ]
     kept = grpo.loss.kind not in ("clip_cov", "kl_cov")
-    check = _places(scene, "loss/completion-only", expected, trial.listener.rows(), spared=0.0 if kept else 0.2)
+    check = _places(scene, "loss/completion-only", expected, trial.listener, spared=0.0 if kept else 0.2)
     clean(scene.policy)
     return check
 
@@ -84,7 +88,7 @@ def _sft(scene: Scene) -> Iterator[Check]:
     size = min(sft.batch_size, 8)
     pairs = trainer.demonstrations(trainer.stream.take(size))
     expected = [_Pair(pair.context_ids, pair.completion_ids, pair.bundle) for pair in pairs]
-    yield _places(scene, "loss/demonstrations", expected, listener.rows())
+    yield _places(scene, "loss/demonstrations", expected, listener)
     clean(scene.policy)
 
 
@@ -92,23 +96,28 @@ def _places(
     scene: Scene,
     name: str,
     pairs: Sequence[_Pair],
-    rows: Iterator[tuple[list[int], list[bool]]],
+    listener: Listener,
     *,
     spared: float = 0.0,
 ) -> Check:
     """Compare the places that feed the loss with the states that predict completion tokens.
 
     Rows may hold several sequences as a tree, so places are counted by the token that stands at them.  A token that
-    the policy is certain of has no gradient, and a few losses leave out a share of the tokens (``spared``).
+    the policy is certain of has no gradient, nor has one on which the rollouts that share it cancel, and a few losses
+    leave out a share of the tokens (``spared``).
     """
-    wanted = Counter(_states(pairs, shared=scene.policy.shares_prefixes))
+    states_of = _states(pairs, shared=scene.policy.shares_prefixes)
+    wanted = Counter(token for token, silent in states_of if not silent)
+    either = Counter(token for token, silent in states_of if silent)
     found: Counter[int] = Counter()
-    for ids, marks in rows:
+    for ids, marks in listener.rows():
         found.update(token for token, mark in zip(ids, marks, strict=True) if mark)
-    states, fed = wanted.total(), found.total()
-    surplus, missing = found - wanted, wanted - found
+    states, fed = len(states_of), found.total()
+    surplus, missing = found - wanted - either, wanted - found
+    tokens, left_out = sum(len(pair.completion_ids) for pair in pairs), _left_out(pairs, listener)
     evidence = {
-        "completion_tokens": sum(len(pair.completion_ids) for pair in pairs),
+        "completion_tokens": tokens,
+        "completion_tokens_left_out": left_out.total(),
         "states_that_predict_them": states,
         "states_in_the_loss": fed,
         "outside": surplus.total(),
@@ -126,20 +135,42 @@ def _places(
             f"{missing.total()} of {states} states that predict completion tokens feed no loss (at "
             f"{spelled(scene.codec, list(missing)[:4])}): the tokens after them are not trained"
         )
-    right = f"the loss comes from the {evidence['completion_tokens']} completion tokens, and from nothing else"
+    elif left_out.total() > spared * tokens:
+        at = ", ".join(f"{count} at {place}" for place, count in left_out.most_common(4))
+        wrong = f"{left_out.total()} of {tokens} completion tokens feed no loss ({at} of them): a mask hides these"
+    right = f"the loss comes from the {tokens} completion tokens, and from nothing else"
     return judged(name, wrong, right, evidence, _FIX)
 
 
-def _states(pairs: Sequence[_Pair], *, shared: bool) -> Iterator[int]:
-    """Yield the token at each distinct state that predicts a completion token; a bundle may share states."""
-    seen: set[tuple[int, ...]] = set()
-    for index, (context, completion, bundle) in enumerate(pairs):
+def _left_out(pairs: Sequence[_Pair], listener: Listener) -> Counter[str]:
+    """Count the completion tokens that no gradient reaches, by where they stand in their completions."""
+    places: Counter[str] = Counter()
+    pending = Counter(pair.completion_ids for pair in pairs)
+    for ids, marks in listener.completions():
+        pending -= Counter([tuple(ids)])
+        for at, mark in enumerate(marks):
+            if not mark:
+                places["the end" if at == len(ids) - 1 else "the start" if at == 0 else "the middle"] += 1
+    places.update({"the whole": sum(map(len, pending.elements()))})
+    return +places
+
+
+def _states(pairs: Sequence[_Pair], *, shared: bool) -> list[tuple[int, bool]]:
+    """Return the token at each distinct state that predicts a completion token; a bundle may share states.
+
+    With each, whether its gradient may vanish: where rollouts of opposite advantages go on with the same token.
+    """
+    states: dict[tuple[int, ...], dict[int, list[float]]] = {}
+    for index, (context, completion, bundle, advantage) in enumerate(pairs):
         whole = context + completion
         for end in range(len(context), len(whole)):
             state = (bundle if shared else index, *whole[:end])
-            if state not in seen:
-                seen.add(state)
-                yield whole[end - 1]
+            states.setdefault(state, {}).setdefault(whole[end], []).append(advantage)
+    return [(state[-1], all(map(_cancel, drawn.values()))) for state, drawn in states.items()]
+
+
+def _cancel(advantages: Sequence[float]) -> bool:
+    return abs(sum(advantages)) <= 1e-6 * sum(map(abs, advantages))
 
 
 @torch.no_grad()

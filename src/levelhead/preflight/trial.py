@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from levelhead.policy.policy import Policy
+from levelhead.policy.packing import MicroBatch
+from levelhead.policy.policy import Policy, TokenStats
 from levelhead.preflight.scene import Scene
 from levelhead.recipe.objective import Audit
 from levelhead.recipe.sampling import Sampling
@@ -54,40 +55,71 @@ class Replay(Collector):
 
 @dataclass(slots=True)
 class Listener:
-    """Which places of the last hidden layer a loss came from.
+    """Which places of the last hidden layer, and which labels, a loss came from.
 
     Attributes:
-        passes: (input ids, gradient of the hidden states, whether at a place it is not zero) of every forward pass.
+        passes: (input ids, whether a gradient reached each place) of every forward pass, both (rows, length).
+        labels: (micro-batch, whether a gradient reached the log-probability of each of its m labels) of every one
+            that was scored.
     """
 
     passes: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    labels: list[tuple[MicroBatch, Tensor]] = field(default_factory=list)
 
     def rows(self) -> Iterator[tuple[list[int], list[bool]]]:
         """Yield token ids and, at each, whether its hidden state feeds the loss, row by row."""
-        for ids, hidden in self.passes:
-            grad = hidden.grad
-            if grad is None:
-                continue
+        for ids, reached in self.passes:
             for row in range(len(ids)):
-                yield ids[row].tolist(), (grad[row].abs().amax(-1) > 0).tolist()
+                yield ids[row].tolist(), reached[row].tolist()
+
+    def completions(self) -> Iterator[tuple[list[int], list[bool]]]:
+        """Yield the labels of each sequence and, at each, whether it counts in the loss."""
+        for micro, reached in self.labels:
+            lengths = list(micro.lengths)
+            for ids, marks in zip(micro.targets.split(lengths), reached.split(lengths), strict=True):
+                yield ids.tolist(), marks.tolist()
 
 
 @contextlib.contextmanager
 def listening(policy: Policy) -> Iterator[Listener]:
-    """Record the gradient that reaches the last hidden states of every forward pass inside."""
+    """Record which of the last hidden states of every forward pass inside a gradient reaches.
+
+    Each backward pass is looked at by itself: two that run through the same states may cancel in their sum.
+    """
     listener = Listener()
 
     def note(module: Any, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:  # noqa: ARG001
         hidden = output.last_hidden_state
         if hidden.requires_grad:
-            hidden.retain_grad()
-            listener.passes.append((kwargs["input_ids"].cpu(), hidden))
+            listener.passes.append((kwargs["input_ids"].cpu(), _reached(hidden)))
+
+    score = policy.score
+
+    def scored(batch: MicroBatch, temperature: float = 1.0) -> TokenStats:
+        stats = score(batch, temperature)
+        if stats.logp.requires_grad:
+            listener.labels.append((batch, _reached(stats.logp)))
+        return stats
 
     handle = policy.base.get_decoder().register_forward_hook(note, with_kwargs=True)
+    vars(policy)["score"] = scored
     try:
         yield listener
     finally:
         handle.remove()
+        del vars(policy)["score"]
+
+
+def _reached(values: Tensor) -> Tensor:
+    """Return a mask over values (m,) or states (rows, length, d) that becomes true where a backward pass gets to."""
+    reached = torch.zeros(values.shape[:2], dtype=torch.bool, device=values.device)
+
+    def mark(grad: Tensor | None) -> None:
+        if grad is not None:
+            reached.logical_or_((grad != 0).any(-1) if grad.dim() > 1 else grad != 0)
+
+    values.register_hook(mark)
+    return reached
 
 
 def contrasted(groups: Sequence[Group], flat: bool = False) -> list[Group]:
@@ -102,6 +134,40 @@ def contrasted(groups: Sequence[Group], flat: bool = False) -> list[Group]:
         rollouts = [_rewarded(r, 0.0 if flat or i not in half else 1.0) for i, r in enumerate(group.rollouts)]
         made.append(replace(group, rollouts=tuple(rollouts)))
     return made
+
+
+def uneven(groups: Sequence[Group], stop_id: int) -> list[Group]:
+    """Return groups whose rollouts are cut to different lengths, every other one with a stop token as its last.
+
+    A policy that has yet to learn to stop fills its budget: where all are equally long and none has stopped, a mask
+    that is wrong at the end of a completion is right by chance.
+    """
+    made = []
+    for group in groups:
+        count = len(group.rollouts)
+        rollouts = [_cut(r, (i + 1) / count, stop_id if i % 2 else None) for i, r in enumerate(group.rollouts)]
+        made.append(replace(group, rollouts=tuple(rollouts)))
+    return made
+
+
+def _cut(rollout: Rollout, share: float, stop_id: int | None) -> Rollout:
+    """Return a rollout whose last turn is cut to a share of its tokens, and ends with a stop token where one is given.
+
+    The stop token was not drawn, and its log-probabilities are 0: for trials that look at gradients alone.
+    """
+    *before, last = rollout.turns
+    length = max(1, round(share * len(last.completion_ids)))
+    end: tuple[int, ...] = () if stop_id is None else (stop_id,)
+    zeros = (0.0,) * len(end)
+    kept = length - len(end)
+    turn = replace(
+        last,
+        completion_ids=last.completion_ids[:kept] + end,
+        logprobs=last.logprobs[:kept] + zeros,
+        behaviour_logprobs=last.behaviour_logprobs[:kept] + zeros,
+        finish="length" if stop_id is None else "stop",
+    )
+    return replace(rollout, turns=(*before, turn))
 
 
 def _rewarded(rollout: Rollout, reward: float) -> Rollout:

@@ -1,0 +1,1 @@
+"""The explanations of the checks, a module a family."""

@@ -1,0 +1,71 @@
+"""Every check that the preflight can make is explained, and the explanation reaches whoever asks for it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from levelhead.cli.main import app
+from levelhead.errors import InputError
+from levelhead.preflight.explain import CATALOGUE, explain, key_of
+from preflight_setup import emitted_names
+
+
+@pytest.mark.parametrize("name", sorted(emitted_names()))
+def test_each_check_that_can_be_made_is_explained(name: str) -> None:
+    assert key_of(name) == name
+
+
+def test_nothing_is_explained_that_no_check_is_called() -> None:
+    assert set(CATALOGUE) - emitted_names() == {"FAMILY/error"}
+
+
+@pytest.mark.parametrize("entry", CATALOGUE.values(), ids=lambda entry: entry.name)
+def test_each_entry_says_in_sentences_what_it_proves_how_and_what_it_cannot(entry: object) -> None:
+    for field in ("proves", "how", "cannot"):
+        text = getattr(entry, field)
+        assert re.fullmatch(r"[A-Z0-9].*[.]", text, re.DOTALL), text
+        assert len(text) > 20
+
+
+@pytest.mark.parametrize(
+    ("asked", "entry"),
+    [
+        ("loss/labels", "loss/labels"),
+        ("rewards/order/my-task", "rewards/order/TASK"),
+        ("rewards/order", "rewards/order/TASK"),
+        ("rewards/finite", "rewards/finite"),
+        ("tokens/error", "FAMILY/error"),
+    ],
+)
+def test_a_check_is_found_by_the_name_that_a_report_gives_it(asked: str, entry: str) -> None:
+    assert explain(asked).name == entry
+
+
+def test_a_name_that_is_no_check_is_answered_with_the_nearest_and_with_all() -> None:
+    with pytest.raises(InputError, match=r"did you mean loss/labels\?\nThe checks are .*signs/kl"):
+        explain("loss/label")
+    with pytest.raises(InputError, match="did you mean batching/greedy"):
+        explain("greedy")
+
+
+def test_the_command_explains_without_a_recipe() -> None:
+    result = CliRunner().invoke(app, ["check", "--explain", "signs/kl"])
+    assert result.exit_code == 0
+    assert [line.split(":")[0].strip() for line in result.stdout.splitlines() if ":" in line] == [
+        "proves",
+        "how",
+        "cannot",
+    ]
+    listed = CliRunner().invoke(app, ["check", "--explain", "list"])
+    assert listed.stdout.split() == list(CATALOGUE)
+    (document,) = json.loads(CliRunner().invoke(app, ["check", "--explain", "signs/kl", "--json"]).stdout)
+    assert set(document) == {"name", "proves", "how", "cannot"}
+
+
+def test_the_command_asks_for_a_recipe_where_nothing_is_to_be_explained() -> None:
+    result = CliRunner().invoke(app, ["check"])
+    assert isinstance(result.exception, InputError)

@@ -1,0 +1,43 @@
+"""Where the loss comes from is measured on completions that differ in length, token by token."""
+
+from __future__ import annotations
+
+import torch
+
+from levelhead.preflight import preflight
+from levelhead.preflight.result import Check
+from levelhead.preflight.scene import Scene
+from levelhead.preflight.trial import listening, uneven
+from preflight_setup import setup_of
+
+
+def completion_only(*settings: str) -> Check:
+    report = preflight(setup_of(*settings), families=["loss"])
+    (check,) = [check for check in report.checks if check.name == "loss/completion-only"]
+    return check
+
+
+def test_rollouts_that_begin_alike_and_win_and_lose_cancel_where_they_are_alike_and_that_is_no_fault() -> None:
+    assert completion_only("grpo.sampling.top_k=1").status == "pass"
+
+
+def test_two_backward_passes_that_cancel_in_their_sum_are_both_seen() -> None:
+    policy = setup_of().policy
+    with listening(policy) as listener:
+        hidden = policy.base.get_decoder()(input_ids=torch.tensor([[1, 2, 3]])).last_hidden_state
+        hidden[0, 1].sum().backward(retain_graph=True)
+        (-hidden[0, 1].sum()).backward()
+    assert list(listener.rows()) == [([1, 2, 3], [False, True, False])]
+
+
+def test_rollouts_of_a_trial_differ_in_length_and_some_end_with_a_stop_token() -> None:
+    scene = Scene(setup_of())
+    try:
+        groups = uneven(scene.drawn.groups, scene.codec.stop_id)
+    finally:
+        scene.close()
+    for group in groups:
+        turns = [rollout.turns[-1] for rollout in group.rollouts]
+        assert len({len(turn.completion_ids) for turn in turns}) == len(turns)
+        stopped = [turn.completion_ids[-1] in scene.codec.stop_ids for turn in turns]
+        assert stopped == [turn.finish == "stop" for turn in turns] == [False, True] * (len(turns) // 2)
