@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from levelhead.errors import InputError, PolicyError, RewardError
+from levelhead.errors import InputError
 from levelhead.preflight import preflight
 from levelhead.recipe import Recipe
 from levelhead.recipe.guard import Guard
@@ -231,8 +231,8 @@ def _checked(probe: Probe) -> list[dict[str, str]]:
     """What the preflight fails on or warns of."""
     try:
         report = preflight(probe.setup())
-    except (InputError, RewardError, PolicyError) as error:
-        return [{"name": "recipe", "status": "fail", "text": str(error).splitlines()[0]}]
+    except Exception as error:
+        return [{"name": "recipe", "status": "fail", "text": _first_line(error)}]
     return [
         {"name": c.name, "status": c.status, "text": f"{c.message} {c.fix}".strip()}
         for c in report.checks
@@ -260,12 +260,17 @@ def trained(probe: Probe, folder: Path) -> dict[str, Any]:
             outcome = Run(setup, run, resumption=plan, observers=[guard]).execute()
         if outcome != "done":
             stopped = outcome
-    except (InputError, PolicyError, RewardError, RuntimeError, ValueError, IndexError, TypeError, KeyError) as error:
-        stopped = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+    except Exception as error:  # whatever ends a run ends it
+        stopped = f"{type(error).__name__}: {_first_line(error)}"
     if setup is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         state = setup.policy.model.state_dict()
         torch.save({name: value.float() for name, value in state.items()}, folder / "weights.pt")
     return {"stopped": stopped}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or "no message").splitlines()[0]
 
 
 def _events(folder: Path) -> list[dict[str, Any]]:
