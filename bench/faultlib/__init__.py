@@ -1,0 +1,1 @@
+"""What the benches of faults and of sound settings share."""
