@@ -12,6 +12,8 @@ import levelhead.objective.surgery.merger as merging
 from levelhead.objective.terms import Term
 from levelhead.preflight import preflight
 from levelhead.preflight.result import Check
+from levelhead.preflight.trial import differing
+from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.training import signs
 from preflight_setup import setup_of
 
@@ -54,3 +56,18 @@ def test_a_run_that_its_audit_would_stop_is_foreseen(monkeypatch: pytest.MonkeyP
 def test_what_is_not_audited_is_not_foreseen() -> None:
     assert "no update" in precision("bfloat16", "grpo.audit.first=0").message
     assert "float32" in precision("float32").message
+
+
+def rollout(*token_ids: int) -> Rollout:
+    zeros = (0.0,) * len(token_ids)
+    return Rollout("a", (Turn((1,), token_ids, zeros, zeros, "stop"),), Score(0.0))
+
+
+def test_equal_answers_of_a_group_are_tried_once_and_half_of_one_where_all_are_equal() -> None:
+    prompt = Prompt(id="a", task="a", messages=({"role": "user", "content": "?"},))
+    mixed = Group(prompt, (rollout(4, 5, 6), rollout(7, 8), rollout(4, 5, 6)))
+    assert [r.turns[0].completion_ids for r in differing(mixed)] == [(7, 8), (4, 5, 6)]
+    alike = Group(prompt, (rollout(4, 5, 6, 7),) * 4)
+    assert [r.turns[0].completion_ids for r in differing(alike)] == [(4, 5), (4, 5, 6, 7)]
+    short = Group(prompt, (rollout(4),) * 2)
+    assert differing(short) == list(short.rollouts)

@@ -20,7 +20,7 @@ from levelhead.policy.rounding import coarsest
 from levelhead.preflight import plain
 from levelhead.preflight.result import Check, Status, judged
 from levelhead.preflight.scene import Scene
-from levelhead.preflight.trial import clean, contrasted, gradient, grpo_trial, stepped
+from levelhead.preflight.trial import clean, contrasted, differing, gradient, grpo_trial, stepped
 from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.objective import Kl
 from levelhead.recipe.training import Grpo
@@ -56,10 +56,10 @@ def check_signs(scene: Scene) -> Iterator[Check]:
 
 
 def _few(scene: Scene) -> list[Group]:
-    """Two groups a task, cut to four rollouts of different lengths."""
+    """Two groups a task, cut to four different rollouts."""
     kept: dict[str, list[Group]] = {}
     for group in scene.drawn.groups:
-        by_length = sorted(group.rollouts, key=lambda rollout: rollout.length)
+        by_length = differing(group)
         step = max(1, (len(by_length) - 1) // 3)
         chosen = by_length[::step][:4]
         if len(chosen) > 1 and len(kept.setdefault(group.prompt.task, [])) < 2:

@@ -136,6 +136,20 @@ def contrasted(groups: Sequence[Group], flat: bool = False) -> list[Group]:
     return made
 
 
+def differing(group: Group) -> list[Rollout]:
+    """Return a group's rollouts without repeats, shortest first; where all are alike, half of one and the whole.
+
+    A policy that is sure of its answer gives the same one to all of a group.  Rewards for equal answers cancel, and a
+    trial of such groups alone would measure nothing.
+    """
+    by_answer = {tuple(turn.completion_ids for turn in rollout.turns): rollout for rollout in group.rollouts}
+    rollouts = sorted(by_answer.values(), key=lambda rollout: rollout.length)
+    if len(rollouts) > 1 or len(group.rollouts) < 2:
+        return rollouts
+    half = _cut(rollouts[0], 0.5, None)
+    return [half, *rollouts] if half.length < rollouts[0].length else list(group.rollouts)
+
+
 def uneven(groups: Sequence[Group], stop_id: int) -> list[Group]:
     """Return groups whose rollouts are cut to different lengths, every other one with a stop token as its last.
 
