@@ -90,20 +90,31 @@ CAUGHT_BY = {
 
 
 def emitted_names() -> set[str]:
-    """The names of all checks that the preflight's code can give, read off its sources; ``TASK`` is a task's name."""
+    """The names of all checks that the preflight's code can give, read off its sources.
+
+    ``TASK`` is a task's name and ``STAGE`` a stage's.
+    """
     families = {"advice", "isolation", *FAMILIES} - {"constant"}
     names = set()
     for path in Path(levelhead.preflight.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = _literal(node)
             family, slash, rest = name.partition("/")
-            if slash and family in families and re.fullmatch("[a-z-]+(/TASK)?", rest):
+            if slash and family in families and re.fullmatch("[a-z-]+(/TASK|/STAGE)?", rest):
                 names.add(name)
     return names
 
 
 def _literal(node: ast.AST) -> str:
-    """A string, or an f-string with ``TASK`` for whatever it holds."""
+    """A string, or an f-string with ``STAGE`` for a stage and ``TASK`` for whatever else it holds."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "TASK" for part in node.values)
+        return "".join(
+            str(part.value) if isinstance(part, ast.Constant) else _placeholder(part) for part in node.values
+        )
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _part(part: ast.expr) -> str:
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    return "STAGE" if isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "stage" else "TASK"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import difflib
 
 from levelhead.errors import InputError
-from levelhead.preflight.catalogue import advice, agreement, loss, rewards, tokens
+from levelhead.preflight.catalogue import advice, agreement, draws, identities, loss, objective, pairs, rewards, tokens
 from levelhead.preflight.entry import Entry
 
-_FAMILIES = (tokens, agreement, loss, rewards, advice)
+_FAMILIES = (identities, tokens, agreement, loss, draws, objective, rewards, pairs, advice)
 
 CATALOGUE: dict[str, Entry] = {entry.name: entry for family in _FAMILIES for entry in family.ENTRIES}
 """Every check by name, in the order in which they are listed."""
@@ -24,7 +24,8 @@ def key_of(name: str) -> str | None:
         name: Of a check as it is reported, or of an entry.
     """
     parts = name.split("/")
-    forms = [name, "/".join([*parts[:2], "TASK"]) if len(parts) > 2 else name, f"{name}/TASK"]
+    stem = "/".join(parts[:2])
+    forms = [name, f"{stem}/TASK", f"{stem}/STAGE"]
     if len(parts) == 2 and parts[1] == "error":
         forms.append("FAMILY/error")
     return next((form for form in forms if form in CATALOGUE), None)
@@ -42,7 +43,7 @@ def explain(name: str) -> Entry:
     key = key_of(name)
     if key is not None:
         return CATALOGUE[key]
-    known = [entry.removesuffix("/TASK") for entry in CATALOGUE]
+    known = [entry.removesuffix("/TASK").removesuffix("/STAGE") for entry in CATALOGUE]
     near = difflib.get_close_matches(name.lower(), known, 1, 0.5) or [entry for entry in known if name.lower() in entry]
     hint = f"; did you mean {near[0]}?" if near else ""
     raise InputError(f"--explain {name}: there is no check of that name{hint}\nThe checks are {', '.join(known)}.")
