@@ -108,9 +108,7 @@ def emitted_names() -> set[str]:
 def _literal(node: ast.AST) -> str:
     """A string, or an f-string with ``STAGE`` for a stage and ``TASK`` for whatever else it holds."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(
-            str(part.value) if isinstance(part, ast.Constant) else _placeholder(part) for part in node.values
-        )
+        return "".join(_part(part) for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
