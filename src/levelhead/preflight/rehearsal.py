@@ -24,7 +24,7 @@ from levelhead.preflight.madeup import BATCHES, LONGEST, UPDATES, Row, group_siz
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.textbook import Settings, TaskSettings
 from levelhead.preflight.textbook.records import Floats
-from levelhead.preflight.trial import FrozenUpdater, Replay
+from levelhead.preflight.trial import WHOLE, FrozenUpdater, Replay
 from levelhead.recipe import Recipe
 from levelhead.recipe.objective import Audit
 from levelhead.recipe.sampling import Sampling
@@ -345,8 +345,8 @@ def rehearse(scene: Scene, grpo: Grpo, before: Callable[[Policy, Sequence[Row], 
                 lifted = [logp + row.lift for row, logp in zip(rows, says, strict=True)]
                 rehearsal.batches.append(Batch(*make_groups(scene, section, rows, batch, lifted), before=says))
                 rehearsal.real.append({})
-                if batch:  # one pass is enough to see what a batch does to the next
-                    trainer.recipe = section.model_copy(update={"epochs": 1})
+                if batch:  # one pass, in large micro-batches, is enough to see what a batch does to the next
+                    trainer.recipe = section.model_copy(update={"epochs": 1, "tokens_per_microbatch": WHOLE})
                 trainer.step(batch + 1)
     finally:
         policy.drop_reference()

@@ -131,9 +131,9 @@ class Book:
         """Let the controllers see what the updates of a batch have measured, each as the mean over them."""
         measured = {name: mean(values) for name, values in self._measured.items()}
         self._measured = defaultdict(list)
-        for name, task in self.settings.tasks.items():
+        for name in self.settings.tasks:
             if f"kl/{name}" in measured:
-                self.kl_coefs[name] = self._moved(name, measured[f"kl/{name}"], task.kl)
+                self.kl_coefs[name] = self._moved(name, measured[f"kl/{name}"])
         controller = self.settings.grpo.entropy.controller
         if isinstance(controller, EntropyTarget) and "entropy" in measured:
             # He et al. 2025, Skywork-OR1, arXiv:2505.22312: off above the target, and a step up or down afterwards
@@ -158,7 +158,7 @@ class Book:
         """Whether a task has a KL: it costs something, or a controller may make it cost something."""
         return self.kl_coefs[name] > 0 or not isinstance(self._controller(name), KeepCoef)
 
-    def _moved(self, name: str, measured: float, _own: float | None) -> float:
+    def _moved(self, name: str, measured: float) -> float:
         coef, controller = self.kl_coefs[name], self._controller(name)
         if isinstance(controller, KeepCoef):
             return coef
@@ -264,8 +264,3 @@ def entropy_threshold(fraction: float, entropies: Sequence[Floats]) -> float:
     """Return the entropy that a share of a batch's tokens reach (Wang et al. 2025, arXiv:2506.01939, "80/20")."""
     ordered = sorted((float(h) for row in entropies for h in row), reverse=True)
     return ordered[math.ceil(fraction * len(ordered)) - 1]
-
-
-def controls(settings: Settings) -> Mapping[str, float]:
-    """Return the KL coefficient of each task at the start."""
-    return Book(settings).kl_coefs

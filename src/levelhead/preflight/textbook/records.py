@@ -59,7 +59,6 @@ class Attempt:
         reward: Its total reward.
         parts: Its named rewards.
         features: Structural features of what it wrote.
-        truncated: Whether it ran out of its budget.
         lengths: Completion tokens of each turn.
         entropies: (tokens,) of the policy before the first update, turn after turn.
         drift: (tokens,) log-ratio of the policy to the reference before the first update.
@@ -68,7 +67,6 @@ class Attempt:
     reward: float
     parts: Mapping[str, float]
     features: Mapping[str, float]
-    truncated: bool
     lengths: tuple[int, ...]
     entropies: Floats
     drift: Floats
@@ -108,7 +106,6 @@ class Answer:
         micro: Number of its micro-batch; -1 where it was not computed.
         width: Tokens of the longest answer in that.
         advantage: (t,) advantage of each token.
-        whole: Whether that is one number for the whole rollout.
         balance: What its group weighs among the strata.
         learns: (t,) 1 for the tokens of high entropy that are learnt from, else 0.
         new: (t,) log-probabilities under the policy.
@@ -126,7 +123,6 @@ class Answer:
     micro: int
     width: int
     advantage: Floats
-    whole: bool
     balance: float
     learns: Floats
     new: Floats
