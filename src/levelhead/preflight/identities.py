@@ -32,8 +32,7 @@ TAKEN = 5
 def check_identities(scene: Scene) -> Iterator[Check]:
     """Data, schedule, optimizer and resumption: what does not hold here cannot hold in the run."""
     for task in scene.setup.tasks.values():
-        yield _disjoint(task)
-        yield _distinct(task)
+        yield from _data(task)
     recipe = scene.recipe
     for stage, section in (("sft", recipe.sft), ("grpo", recipe.grpo)):
         if section is not None:
@@ -42,23 +41,17 @@ def check_identities(scene: Scene) -> Iterator[Check]:
             yield _position(scene, stage, section)
 
 
-def _disjoint(task: Task) -> Check:
-    same, held = overlap(task)
+def _data(task: Task) -> Iterator[Check]:
+    """Nothing that is held out is trained on, and items can be told apart."""
+    same, held, items, again = overlap(task)
     wrong = f"{len(same)} of {held} held-out items ask what a training item asks: {some(same)}" if same else None
     fix = "drop duplicates from the data, or split so that what asks the same falls on one side"
     right = f"none of {held} held-out items asks what a training item asks"
     evidence = {"held_out": held, "trained": len(same), "items": same[:8]}
-    return judged(f"identities/disjoint/{task.name}", wrong, right, evidence, fix)
-
-
-def _distinct(task: Task) -> Check:
-    ids = [prompt.id for prompt in task.prompts("train", 0)]
-    again = len(ids) - len(set(ids))
-    wrong = (
-        f"{again} of {len(ids)} training items have the id of another: their draws would be alike" if again else None
-    )
-    right = f"{len(ids)} training items have ids of their own"
-    return judged(f"identities/items/{task.name}", wrong, right, {"items": len(ids)}, "give each item an id of its own")
+    yield judged(f"identities/disjoint/{task.name}", wrong, right, evidence, fix)
+    wrong = f"{again} of {items} training items have the id of another: their draws are alike" if again else None
+    right = f"{items} training items have ids of their own"
+    yield judged(f"identities/items/{task.name}", wrong, right, {"items": items}, "give each item an id of its own")
 
 
 def _updates(section: Sft | Grpo) -> int:

@@ -105,8 +105,9 @@ def test_prompts_of_environments_are_told_apart_by_their_seed() -> None:
 
 
 def test_overlap_goes_by_content() -> None:
-    assert overlap(Pages(held=(100, 101))) == ([], 2)
-    assert overlap(Pages(held=(100, 3, 5))) == (["eval-3", "eval-5"], 3)
+    assert overlap(Pages(held=(100, 101))) == ([], 2, 7, 0)
+    same, held, items, again = overlap(Pages(held=(100, 3, 5)))
+    assert (sorted(same), held, items, again) == (["eval-3", "eval-5"], 3, 7, 0)
 
 
 def save(folder: Path, step: int) -> None:

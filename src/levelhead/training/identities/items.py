@@ -23,11 +23,13 @@ from levelhead.training.identities.base import Violation, content
 TIE = 1e-9
 """Difference of two scores that rounding explains."""
 MOST = 1 << 20
-"""Items of a task that are followed; larger tasks are not."""
+"""Items of an epoch that are followed."""
 
 
 class Epochs:
-    """Items of each task that were drawn in its epoch; an epoch is as many draws as the task has items.
+    """Items of each task that were drawn in its epoch, which ends when every item has been.
+
+    How many items a task has is counted when one comes again, and not before.
 
     Args:
         tasks: By name.
@@ -37,45 +39,43 @@ class Epochs:
         self._tasks = tasks
         self._sizes: dict[str, int] = {}
         self._seen: dict[str, set[int]] = {}
-        self._drawn: dict[str, int] = {}
+        self._epochs: dict[str, int] = {}
 
     def drawn(self, prompts: Sequence[Prompt]) -> Iterator[Violation]:
         """Take in the prompts of a step in the order in which they were drawn."""
         for prompt in prompts:
-            name = prompt.task
-            size = self._sizes.get(name) or self._count(name)
-            if size > MOST:
-                continue
+            name, key = prompt.task, _number(prompt.id)
             seen = self._seen.setdefault(name, set())
-            at = self._drawn.get(name, 0)
-            if at % size == 0:
-                seen.clear()
-            self._drawn[name] = at + 1
-            key = _number(prompt.id)
             if key in seen:
-                epoch, place = at // size + 1, at % size + 1
-                text = (
-                    f"item {prompt.id!r} of task {name} is drawn for the second time in epoch {epoch}, as number "
-                    f"{place} of its {size} items"
-                )
-                yield Violation("item-repeated", text, {"task": name, "item": prompt.id, "epoch": epoch, "items": size})
-            seen.add(key)
+                size, epoch = self._size(name), self._epochs.get(name, 0) + 1
+                if len(seen) < size:
+                    text = (
+                        f"item {prompt.id!r} of task {name} is drawn for the second time in epoch {epoch}, after "
+                        f"{len(seen)} of its {size} items"
+                    )
+                    evidence = {"task": name, "item": prompt.id, "epoch": epoch, "items": size}
+                    yield Violation("item-repeated", text, evidence)
+                seen.clear()
+                self._epochs[name] = epoch
+            if len(seen) < MOST:
+                seen.add(key)
 
-    def _count(self, name: str) -> int:
-        size = self._sizes[name] = sum(1 for _ in self._tasks[name].prompts("train", 0))
-        return size
+    def _size(self, name: str) -> int:
+        if name not in self._sizes:
+            self._sizes[name] = min(sum(1 for _ in self._tasks[name].prompts("train", 0)), MOST)
+        return self._sizes[name]
 
     def tensors(self) -> dict[str, Tensor]:
-        """What was drawn, for a checkpoint: of each task the number of draws, and the items of its epoch."""
+        """What was drawn, for a checkpoint: of each task the epochs that have ended, and the items of its epoch."""
         return {
-            name: torch.tensor([self._drawn.get(name, 0), *sorted(seen)], dtype=torch.int64)
+            name: torch.tensor([self._epochs.get(name, 0), *sorted(seen)], dtype=torch.int64)
             for name, seen in self._seen.items()
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore :meth:`tensors`."""
         for name, row in tensors.items():
-            self._drawn[name], *seen = row.tolist()
+            self._epochs[name], *seen = row.tolist()
             self._seen[name] = set(seen)
 
 
@@ -154,15 +154,22 @@ def shared_score(results: Mapping[str, TaskResult], tasks: Mapping[str, Task], s
     return fmean(means)
 
 
-def overlap(task: Task) -> tuple[list[str], int]:
-    """Return the ids of held-out items that ask what a training item asks, and how many are held out.
+def overlap(task: Task) -> tuple[list[str], int, int, int]:
+    """Hold the items of both splits against each other, by content.
 
-    Args:
-        task: Whose prompts of both splits are compared by content.
+    Returns:
+        Ids of held-out items that ask what a training item asks, how many are held out, how many are trained on, and
+        how many of these have the id of another.
     """
-    trained = {_number(content(prompt)) for prompt in task.prompts("train", 0)}
-    held = list(task.prompts("eval", 0))
-    return [prompt.id for prompt in held if _number(content(prompt)) in trained], len(held)
+    trained: set[int] = set()
+    ids: set[int] = set()
+    items = 0
+    for prompt in task.prompts("train", 0):
+        trained.add(_number(content(prompt)))
+        ids.add(_number(prompt.id))
+        items += 1
+    held = [(prompt.id, _number(content(prompt))) for prompt in task.prompts("eval", 0)]
+    return [name for name, key in held if key in trained], len(held), items, items - len(ids)
 
 
 def _number(text: str) -> int:
