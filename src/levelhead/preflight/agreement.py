@@ -35,7 +35,7 @@ def check_agreement(scene: Scene) -> Iterator[Check]:
         yield _packing(scene, turns, temperature)
         yield _synced(scene)
         if scene.grpo is not None:
-            yield _reference(scene)
+            yield _reference(scene, temperature)
     if scene.grpo is not None:
         yield _trainer(scene)
         yield _dropout(scene)
@@ -180,7 +180,7 @@ def _synced(scene: Scene) -> Check:
 
 
 @torch.no_grad()
-def _reference(scene: Scene) -> Check:
+def _reference(scene: Scene, temperature: float) -> Check:
     """The reference is the policy at step 0, and stays where it is when the policy moves."""
     grpo = scene.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
@@ -192,11 +192,11 @@ def _reference(scene: Scene) -> Check:
     (micro, *_) = policy.pack(cut, 1 << 20)
     policy.keep_reference(trained=scene.recipe.sft is not None)
     try:
-        first = policy.reference_logp(micro)
-        kl_start = float((policy.score(micro).logp - first).abs().max())
+        first = policy.reference_logp(micro, temperature)
+        kl_start = float((policy.score(micro, temperature).logp - first).abs().max())
         with nudged(policy):
-            moved = float((policy.reference_logp(micro) - first).abs().max())
-            apart = float((policy.score(micro).logp - first).abs().max())
+            moved = float((policy.reference_logp(micro, temperature) - first).abs().max())
+            apart = float((policy.score(micro, temperature).logp - first).abs().max())
         trained = {id(p) for p in policy.parameters}
         reference = policy._reference if isinstance(policy._reference, nn.Module) else None
         aliased = reference is not None and any(id(p) in trained or p.requires_grad for p in reference.parameters())
