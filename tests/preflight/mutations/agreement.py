@@ -38,7 +38,7 @@ def _counted_on(micro: Any) -> Any:
     return replace(micro, position_ids=torch.arange(micro.input_ids.shape[1]).expand_as(micro.input_ids))
 
 
-def _copied_sampler(leave_out: Callable[[str], bool], *, count: bool = True) -> Callable[[], Context]:
+def copied_sampler(leave_out: Callable[[str], bool], *, count: bool = True) -> Callable[[], Context]:
     """A sampler with weights of its own, whose sync leaves some of them out."""
 
     def change(real: Any) -> Any:
@@ -120,9 +120,9 @@ MUTATIONS = (
     fault("agreement/packing", "temperature-applied-twice"),
     Mutation("agreement/packing", "positions count the tokens of a whole row", _packed(_counted_on)),
     fault("agreement/synced", "stale-sampler-weights"),
-    Mutation("agreement/synced", "one layer is left out", _copied_sampler(lambda name: "layers.0." in name)),
-    Mutation("agreement/synced", "embeddings are left out", _copied_sampler(lambda name: "embed" in name)),
-    Mutation("agreement/synced", "the version stays", _copied_sampler(lambda _: False, count=False)),
+    Mutation("agreement/synced", "one layer is left out", copied_sampler(lambda name: "layers.0." in name)),
+    Mutation("agreement/synced", "embeddings are left out", copied_sampler(lambda name: "embed" in name)),
+    Mutation("agreement/synced", "the version stays", copied_sampler(lambda _: False, count=False)),
     fault("agreement/reference", "reference-not-frozen"),
     Mutation("agreement/reference", "it has other weights", _reference(_other_weights), LEASH),
     Mutation("agreement/reference", "it shares a layer with the policy", _reference(_half_shared), LEASH),
