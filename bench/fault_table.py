@@ -1,4 +1,5 @@
-"""Write the fault table of docs/preflight.md: each known bug, the checks that catch it, and what they say.
+"""Write the tables of docs/preflight.md: each known bug, the checks that catch it, and what they say; and each check,
+with what turns it red.
 
 These are the bugs that a check of the preflight was made for; ``levelhead lab faults`` tries them all on everything.
 
@@ -17,10 +18,12 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from levelhead.lab.faults import FAULTS, Fault, inject  # noqa: E402
 from levelhead.preflight import preflight  # noqa: E402
+from preflight.mutations.table import as_markdown  # noqa: E402
 from preflight_setup import CAUGHT_BY, setup_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "preflight.md"
 START, END = "<!-- fault table -->", "<!-- end of fault table -->"
+MUTATIONS_START, MUTATIONS_END = "<!-- mutation table -->", "<!-- end of mutation table -->"
 FAMILIES = ("tokens", "batching", "stops", "agreement", "loss", "sampling", "signs", "rewards")
 
 
@@ -58,7 +61,10 @@ def main() -> None:
         page = PAGE.read_text(encoding="utf-8")
         before, _, rest = page.partition(START)
         _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{START}\n{text}\n{END}{after}", encoding="utf-8")
+        page = f"{before}{START}\n{text}\n{END}{after}"
+        before, _, rest = page.partition(MUTATIONS_START)
+        _, _, after = rest.partition(MUTATIONS_END)
+        PAGE.write_text(f"{before}{MUTATIONS_START}\n{as_markdown()}\n{MUTATIONS_END}{after}", encoding="utf-8")
     else:
         print(text)
     sys.exit(1 if missed else 0)

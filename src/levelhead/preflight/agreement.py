@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
@@ -35,7 +36,7 @@ def check_agreement(scene: Scene) -> Iterator[Check]:
         yield _packing(scene, turns, temperature)
         yield _synced(scene)
         if scene.grpo is not None:
-            yield _reference(scene)
+            yield _reference(scene, temperature)
     if scene.grpo is not None:
         yield _trainer(scene)
         yield _dropout(scene)
@@ -156,31 +157,48 @@ def _synced(scene: Scene) -> Check:
     with nudged(scene.policy):
         scene.sampler.sync(scene.policy, before + 1)
         turns = [t[0] for t in scene.sampler.sample(prompts, 1, scene.greedy(), scene.seed)]
-        gaps = [
-            abs(a - b)
-            for t in turns
-            for a, b in zip(
-                plain.logprobs(scene.policy, t.context_ids, t.completion_ids).tolist(), t.logprobs, strict=True
-            )
-        ]
+        gap = _gap(scene, turns)
         version = scene.sampler.version
     scene.sampler.sync(scene.policy, before)
     allowed = tolerance(scene.policy).most
-    evidence = {"largest_difference": max(gaps, default=0.0), "allowed": allowed, "version": version - before}
+    evidence: dict[str, Any] = {"largest_difference": gap, "allowed": allowed, "version": version - before}
     wrong = None
-    if max(gaps, default=0.0) > allowed:
+    if gap > allowed:
+        part = _left_behind(scene, turns, allowed)
+        evidence["left_behind"] = part
         wrong = (
-            f"after an update and a sync the sampler's log-probabilities are {max(gaps):.3g} nats away from the new "
-            "weights': it still draws from old ones"
+            f"after an update and a sync the sampler's log-probabilities are {gap:.3g} nats away from the new weights'"
         )
+        wrong += f": it still draws from old weights of {part}" if part else ": it still draws from old ones, or others"
     elif version != before + 1:
         wrong = f"after a sync to version {before + 1} the sampler calls itself version {version}"
     right = "after an update the sampler draws from the new weights"
     return judged("agreement/synced", wrong, right, evidence, "sync the sampler after every update, weights included")
 
 
+def _gap(scene: Scene, turns: Sequence[Turn]) -> float:
+    """Return how far the log-probabilities of greedy turns are from those of the weights at hand, at most."""
+    told: list[list[float]] = [plain.logprobs(scene.policy, t.context_ids, t.completion_ids).tolist() for t in turns]
+    return max((abs(a - b) for t, row in zip(turns, told, strict=True) for a, b in zip(row, t.logprobs, strict=True)))
+
+
+def _left_behind(scene: Scene, turns: Sequence[Turn], allowed: float) -> str:
+    """Return the part of the model whose old weights explain what a sampler drew after a sync; nothing if none does."""
+    parts: dict[str, list[nn.Parameter]] = {"the whole model": scene.policy.parameters}
+    for name, parameter in scene.policy.model.named_parameters():
+        if parameter.requires_grad:
+            layer = re.search(r"(?:layers|h|blocks)\.(\d+)\.", name)
+            part = f"layer {layer[1]}" if layer else name.removesuffix(".weight").rsplit(".", 1)[-1]
+            parts.setdefault(part, []).append(parameter)
+    for part, parameters in parts.items():
+        with nudged(scene.policy, leave_out=parameters):
+            if _gap(scene, turns) <= allowed:
+                return part
+    return ""
+
+
 @torch.no_grad()
-def _reference(scene: Scene) -> Check:
+def _reference(scene: Scene, temperature: float) -> Check:
     """The reference is the policy at step 0, and stays where it is when the policy moves."""
     grpo = scene.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
@@ -192,11 +210,11 @@ def _reference(scene: Scene) -> Check:
     (micro, *_) = policy.pack(cut, 1 << 20)
     policy.keep_reference(trained=scene.recipe.sft is not None)
     try:
-        first = policy.reference_logp(micro)
-        kl_start = float((policy.score(micro).logp - first).abs().max())
+        first = policy.reference_logp(micro, temperature)
+        kl_start = float((policy.score(micro, temperature).logp - first).abs().max())
         with nudged(policy):
-            moved = float((policy.reference_logp(micro) - first).abs().max())
-            apart = float((policy.score(micro).logp - first).abs().max())
+            moved = float((policy.reference_logp(micro, temperature) - first).abs().max())
+            apart = float((policy.score(micro, temperature).logp - first).abs().max())
         trained = {id(p) for p in policy.parameters}
         reference = policy._reference if isinstance(policy._reference, nn.Module) else None
         aliased = reference is not None and any(id(p) in trained or p.requires_grad for p in reference.parameters())

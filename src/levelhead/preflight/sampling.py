@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
+from typing import Any
 
 import torch
 
@@ -14,8 +16,12 @@ from levelhead.preflight.scene import DRAWN, Scene
 from levelhead.preflight.tokens import demonstrations, spelled
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Turn
+from levelhead.rollout.logits import LogitsPipeline
 
 _PROBE = {"presence_penalty": 0.5, "frequency_penalty": 0.3, "repetition_penalty": 1.5}
+
+_CHANCE = 1e-6
+"""Probability below which rollouts that are all alike are no accident."""
 
 
 def check_sampling(scene: Scene) -> Iterator[Check]:
@@ -44,6 +50,7 @@ def _penalties(scene: Scene) -> Check:
             gap = abs(told - turn.behaviour_logprobs[at])
             if gap > later:
                 later, example = gap, turn
+    later = max(later, _said_twice(scene, turns[0], controls))
     evidence = {
         "penalties": {name: getattr(controls, name) for name in _PROBE},
         "of_the_recipe": own,
@@ -64,16 +71,42 @@ def _penalties(scene: Scene) -> Check:
     return judged("sampling/penalties", wrong, "penalties count the completion and nothing else", evidence, fix)
 
 
+def _said_twice(scene: Scene, turn: Turn, controls: Sampling) -> float:
+    """Return how far penalties are from those computed by hand behind a completion that says every token twice.
+
+    An untrained policy hardly ever repeats a token, and how often one occurs would not matter.
+    """
+    ids = turn.completion_ids[:4]
+    history = [token for token in ids for _ in range(2)]
+    row_v = plain.logits(scene.policy, turn.context_ids, ids)[-1]
+    pipeline = LogitsPipeline(controls, scene.codec.stop_ids, len(row_v))
+    found_v = pipeline(row_v[None], torch.tensor([history], device=row_v.device), len(history)).behaviour_bv[0]
+    return float((found_v - plain.penalized(row_v, history, controls)).abs().max())
+
+
 def _temperature(scene: Scene) -> Check:
-    grpo = scene.grpo
+    """The rollouts of a group differ, or are alike no more often than chance would have it."""
+    grpo, name = scene.grpo, "sampling/temperature"
     if grpo is None:
-        return Check("sampling/temperature", "pass", "no rollouts are drawn")
-    evidence = {"train": grpo.sampling.temperature, "eval": scene.recipe.eval.sampling.temperature}
-    wrong = None
+        return Check(name, "pass", "no rollouts are drawn")
+    evidence: dict[str, Any] = {"train": grpo.sampling.temperature, "eval": scene.recipe.eval.sampling.temperature}
     if grpo.sampling.temperature == 0:
-        wrong = "grpo.sampling.temperature is 0: all rollouts of a group are equal, and no group has contrast"
+        greedy = "grpo.sampling.temperature is 0: all rollouts of a group are equal, and no group has contrast"
+        return Check(name, "fail", greedy, evidence, "set grpo.sampling.temperature to 1.0")
+    firsts = [[r.turns[0] for r in group.rollouts] for group in scene.drawn.groups if len(group.rollouts) > 1]
+    alike = [turns for turns in firsts if len({turn.completion_ids for turn in turns}) == 1]
+    # K draws that are all equal to a completion of probability p have the probability p^(K-1).
+    chance = math.exp(math.fsum((len(turns) - 1) * sum(turns[0].logprobs) for turns in alike))
+    evidence |= {"groups": len(firsts), "groups_of_equal_rollouts": len(alike), "chance_of_that": chance}
+    wrong = None
+    if firsts and len(alike) == len(firsts) and chance < _CHANCE:
+        wrong = (
+            f"in all {len(firsts)} groups every rollout is the same, which the policy's own probabilities allow with "
+            f"a chance of {chance:.1g}: no group has contrast"
+        )
     right = f"rollouts at temperature {grpo.sampling.temperature:g}, evaluation at {evidence['eval']:g}"
-    return judged("sampling/temperature", wrong, right, evidence, "set grpo.sampling.temperature to 1.0")
+    fix = "raise grpo.sampling.top_k, top_p or temperature; give each rollout of a prompt random numbers of its own"
+    return judged(name, wrong, right, evidence, fix)
 
 
 def _lengths(scene: Scene) -> list[int]:

@@ -164,7 +164,10 @@ class Scene:
 
     @cached_property
     def contexts(self) -> list[Prompt]:
-        """Prompts of clearly different lengths, as the sampler gets them; a very short one is among them."""
+        """Prompts of clearly different lengths, as the sampler gets them; a very short one is among them.
+
+        They are in no order of length: a sampler that sorts them must put its completions back where they belong.
+        """
         found: dict[tuple[int, ...], Prompt] = {}
         for prompt, _ in self.drawn.turns:
             found.setdefault(prompt.token_ids, prompt)
@@ -172,7 +175,7 @@ class Scene:
         step = max(1, len(by_length) // 4)
         messages = ({"role": "user", "content": "Hi"},)
         short = Prompt("preflight/short", by_length[0].task, messages, self.codec.render(messages))
-        return [short, *by_length[::step][:4], by_length[-1]]
+        return [by_length[-1], short, *reversed(by_length[::step][:4])]
 
     def collector(self, sampler: Any = None) -> Collector:
         """Return the collector of a run, around a sampler."""

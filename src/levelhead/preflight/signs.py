@@ -34,6 +34,8 @@ _SIZE = 1e-3
 _OTHER_AIMS = ("gtpo", "workflow_aware", "pass_at_k", "pkpo")
 """Estimators that do not aim at the mean reward alone; their sign is tried with ``grpo``'s."""
 
+_Trial = Callable[[Scene, Grpo, Sequence[Group]], Check]
+
 
 def check_signs(scene: Scene) -> Iterator[Check]:
     """Audit one real batch, then try the terms one by one."""
@@ -46,12 +48,17 @@ def check_signs(scene: Scene) -> Iterator[Check]:
         return
     yield _precision(scene, grpo, groups)
     with scene.exact():
-        yield _audit(scene, grpo, groups)
-        yield _policy(scene, grpo, groups)
+        tried: dict[str, _Trial] = {"signs/audit": _audit, "signs/reward": _policy}
         if grpo.entropy.coef > 0:
-            yield _entropy(scene, grpo, groups)
+            tried["signs/entropy"] = _entropy
         if _leashed(scene, grpo) and grpo.kl.where == "loss":
-            yield _kl(scene, grpo, groups)
+            tried["signs/kl"] = _kl
+        for name, trial in tried.items():
+            try:
+                yield trial(scene, grpo, groups)
+            except RuntimeError as error:
+                message = f"the update breaks off: {(str(error).splitlines() or ['no message'])[0][:200]}"
+                yield Check(name, "fail", message, {}, "look for a detached tensor, or a mask that is empty")
     clean(scene.policy)
 
 

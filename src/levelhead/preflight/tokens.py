@@ -29,12 +29,12 @@ _MARK = "Levelhead"
 
 def check_tokens(scene: Scene) -> Iterator[Check]:
     """Compare what every path makes of the same messages."""
+    yield _vocabulary(scene)  # before anything is drawn: ids without a row would break the draw off
     yield _generation_prompt(scene)
     yield _contexts(scene)
     if scene.recipe.sft is not None:
         yield _same_prompt(scene)
     yield _made_once(scene)
-    yield _vocabulary(scene)
     yield _round_trip(scene)
 
 
@@ -93,10 +93,25 @@ def _generation_prompt(scene: Scene) -> Check:
         )
     elif answered.startswith(bare) and not prompt.startswith(bare):
         wrong = "with the generation prompt the template renders other messages than without"
+    elif between and between.strip() and not header.strip():
+        wrong = f"the template has no generation prompt, but writes {between!r} before every answer"
+    elif prompt.startswith(bare) and answered.startswith(bare) and (other := _other_header(header, answered, bare)):
+        wrong = f"the generation prompt is {header!r}, but the template begins answers with {other!r}"
     fix = (
         "mend the template's add_generation_prompt branch (model.chat_template: FILE) so that it ends as answers begin"
     )
     return judged("tokens/generation-prompt", wrong, f"answers start right after {header!r}", evidence, fix)
+
+
+def _other_header(header: str, answered: str, bare: str) -> str:
+    """Return what the template writes before an answer where the generation prompt parts from it; nothing if not.
+
+    A generation prompt may go further than the template does before an answer (reasoning that the policy opens), but
+    not another way.
+    """
+    before = answered.removeprefix(bare).partition(_MARK)[0]
+    at = _parting(header, before)
+    return before if at < len(header) and before[at:].strip() else ""
 
 
 def _contexts(scene: Scene) -> Check:
@@ -128,7 +143,7 @@ def _contexts(scene: Scene) -> Check:
                 f"{len(context)} of {len(expected)} tokens"
             )
             break
-        if plain and list(context) != list(expected) and read_text.strip() != text.strip():
+        if plain and list(context) != list(expected) and read_text.lstrip() != text.lstrip():
             wrong = (
                 f"the sampler reads {len(context)} tokens for prompt {prompt.id!r} where the template gives "
                 f"{len(expected)}; they part at token {_parting(context, expected)}"
@@ -248,6 +263,6 @@ def _ends_with(text: str, header: str) -> bool:
     return "".join(text.split()).endswith("".join(header.split()))
 
 
-def _parting(a: Sequence[int], b: Sequence[int]) -> int:
+def _parting(a: Sequence[Any], b: Sequence[Any]) -> int:
     """Return the first place at which two sequences differ."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -40,13 +40,23 @@ STOPWORDS = frozenset(_STOPWORDS.split())
 
 def words(text: str) -> list[str]:
     """Return the words of a text, folded in case, without punctuation and possessive endings."""
+    return list(_words(text))
+
+
+@lru_cache(maxsize=4096)
+def _words(text: str) -> tuple[str, ...]:
     folded = text.translate(_FOLD).casefold()
-    return [word.removesuffix("'s") for word in _WORD.findall(folded)]
+    return tuple(word.removesuffix("'s") for word in _WORD.findall(folded))
 
 
 def content_words(text: str) -> list[str]:
     """Return the words that are no stop words, plural and singular made alike, in order and with repeats."""
-    return [_singular(word) for word in words(text) if word not in STOPWORDS]
+    return list(_content_words(text))
+
+
+@lru_cache(maxsize=4096)
+def _content_words(text: str) -> tuple[str, ...]:
+    return tuple(_singular(word) for word in _words(text) if word not in STOPWORDS)
 
 
 def _singular(word: str) -> str:

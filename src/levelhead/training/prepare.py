@@ -211,10 +211,13 @@ def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) ->
     if recipe.grpo is not None:
         budgets.append(recipe.grpo.sampling.max_new_tokens)
     room = policy.context - max(budgets)
+    bound = _LengthBound(policy)
     for name, task in tasks.items():
         for split in SPLITS:
             for prompt in task.prompts(split, 0):
-                length = len(policy.codec.render(prompt.messages))
+                length = bound.of(prompt)
+                if length is None or length > room:
+                    length = len(policy.codec.render(prompt.messages))
                 if length > room:
                     raise InputError(
                         f"tasks: {name}: prompt {prompt.id!r} has {length} tokens; with max_new_tokens "
@@ -224,8 +227,37 @@ def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) ->
                     _check_demonstration(task, prompt, length, policy)
 
 
+class _LengthBound:
+    """How many tokens prompts have at most, told without rendering and tokenizing each of them.
+
+    A text has no more tokens than bytes, and a template writes each message's text once and around it what it writes
+    around others of the same role.
+
+    Args:
+        policy: With the codec that renders.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._codec = policy.codec
+        self._around: dict[tuple[str, ...], int] = {}
+
+    def of(self, prompt: Prompt) -> int | None:
+        """Return the bound; ``None`` where a message holds more than a role and a text."""
+        contents = [message.get("content") for message in prompt.messages]
+        if any(set(message) != {"role", "content"} for message in prompt.messages):
+            return None
+        texts = [content for content in contents if isinstance(content, str)]
+        if len(texts) != len(contents):
+            return None
+        roles = tuple(str(message["role"]) for message in prompt.messages)
+        if roles not in self._around:
+            rendered = self._codec.template.render(prompt.messages, generation_prompt=True).text
+            self._around[roles] = len(rendered.encode()) - sum(len(text.strip().encode()) for text in texts)
+        return self._around[roles] + sum(len(text.encode()) for text in texts)
+
+
 def _check_demonstration(task: Task, prompt: Prompt, length: int, policy: Policy) -> None:
-    """Refuse a demonstration that does not fit the context; ``length`` is that of its prompt."""
+    """Refuse a demonstration that does not fit the context; ``length`` is that of its prompt, or more."""
     if isinstance(task, Demonstrator) or not (answers := task.oracle(prompt)):
         return
     # No answer has more tokens than bytes, so that few have to be tokenized to know that they fit.

@@ -9,7 +9,7 @@ ENTRIES = (
         "agreement/sampler",
         "The log-probabilities that the sampler records are the model's own, at the temperature of the recipe.",
         "Draws completions and recomputes each token's log-probability one sequence at a time, without cache or "
-        "padding. Where they differ, it substitutes one possible cause after another until the numbers agree.",
+        "padding.",
         "Differences below the rounding of the compute type are not seen. Where weights are not float32, neither are "
         "faults smaller than that rounding.",
     ),
@@ -24,10 +24,10 @@ ENTRIES = (
         "agreement/synced",
         "After an update and a weight sync the sampler draws from the new weights, all of them, and reports the new "
         "version.",
-        "Changes every trained weight a little, syncs, and compares the sampler's log-probabilities with the "
-        "model's. Where they differ, it puts the old weights of one part after another back until they agree, and "
-        "names the part.",
-        "It tries one sync, before training. A sync that fails later shows in the sampling differences of each step.",
+        "Changes trained weights a little, syncs, and compares the sampler's log-probabilities with the model's. "
+        "Where they differ, it leaves one part after another as it was until they agree, and names that part.",
+        "It changes the last million trained weights, and tries one sync, before training. A sync that fails later "
+        "shows in the sampling differences of each step.",
     ),
     Entry(
         "agreement/reference",
@@ -40,10 +40,9 @@ ENTRIES = (
         "agreement/trainer",
         "The trainer finds the log-probabilities that the sampler recorded, so that every ratio of the first update "
         "is 1.",
-        "Runs one GRPO step of the run's own trainer on drawn rollouts and reads its sampling differences. Where "
-        "they are too large, it substitutes one possible cause after another: other tokens, another context, the "
-        "temperature, old or partial weights, the adapter's scale, positions, precision.",
-        "It compares the numbers of the first update. Later batches, drawn from older weights, differ for good reason.",
+        "Runs one GRPO step of the run's own trainer on drawn rollouts and reads its sampling differences.",
+        "It compares the numbers of the first update, and does not say which of several causes moved them: the other "
+        "checks of agreement, tokens and batching narrow that down.",
     ),
     Entry(
         "agreement/dropout",

@@ -36,13 +36,14 @@ ENTRIES = (
         "Presence, frequency and repetition penalties count the tokens of the completion and no others.",
         "Draws with the recipe's penalties, or with test values, and recomputes each penalised log-probability by "
         "hand.",
-        "It looks at eight tokens a completion.",
+        "It looks at eight tokens a completion, and at one made-up completion that repeats its tokens.",
     ),
     Entry(
         "sampling/temperature",
-        "Rollouts of a group can differ: they are not drawn greedily.",
-        "Reads grpo.sampling.temperature.",
-        "It reads the recipe. Whether samples really follow the temperature is measured by agreement/sampler.",
+        "The rollouts of a group differ: they are not drawn greedily, nor with the same random numbers.",
+        "Reads grpo.sampling.temperature, and fails where all rollouts of every group drawn are equal although the "
+        "policy's own probabilities make that all but impossible.",
+        "It does not measure the temperature; agreement/sampler does. Groups that are alike in part are not seen.",
     ),
     Entry(
         "sampling/min-length",

@@ -1,0 +1,1 @@
+"""Ways to break what each check guards, a module a family."""

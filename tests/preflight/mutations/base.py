@@ -1,0 +1,99 @@
+"""A mutation: one way to break what a check guards, and the report of a preflight that meets it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from levelhead.lab.faults import FAULTS, inject
+from levelhead.lab.faults.registry import replaced
+from levelhead.preflight import preflight
+from levelhead.preflight.explain import key_of
+from levelhead.preflight.result import Check, Status
+from levelhead.training.prepare import Setup
+from preflight_setup import ROWS, closeness, setup_of
+
+Context = contextlib.AbstractContextManager[Any]
+Checks = Callable[[], Sequence[Check]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One way to break what a check guards.
+
+    Attributes:
+        check: That must turn red, by its name in the catalogue.
+        what: What is broken, in a few words.
+        change: Enters the broken state; nothing where the settings are what is broken.
+        settings: Recipe keys; without ``change`` they are the mutation, with it they only make room for it.
+        reward: Of the task of kind ``function``.
+        rows: Its data.
+        touch: Breaks the set-up once it is made.
+        checks: Makes the checks, where a preflight of :func:`setup_of` is not what is needed.
+        healthy: Makes the same checks where nothing is broken.
+        status: What red means: a failure, unless the check can do no more than warn.
+    """
+
+    check: str
+    what: str
+    change: Callable[[], Context] = contextlib.nullcontext
+    settings: tuple[str, ...] = ()
+    reward: Any = closeness
+    rows: Sequence[Mapping[str, Any]] = ROWS
+    touch: Callable[[Setup], None] | None = None
+    checks: Checks | None = None
+    healthy: Checks | None = None
+    status: Status = "fail"
+
+    @property
+    def id(self) -> str:
+        """Name of the test."""
+        return f"{self.check}: {self.what}"
+
+    @property
+    def changes_code(self) -> bool:
+        """Whether the settings alone are sound."""
+        return self.change is not contextlib.nullcontext or self.touch is not None
+
+    def statuses(self) -> list[Status]:
+        """Return the verdicts of the check once this is broken; none where it was not made."""
+        with self.change():
+            if self.checks is not None:
+                return self._statuses(self.checks())
+            setup = setup_of(*self.settings, reward=self.reward, rows=self.rows)
+            if self.touch is not None:
+                self.touch(setup)
+            return self._statuses(preflight(setup, families=[family_of(self.check)]).checks)
+
+    def sound(self) -> list[Status]:
+        """Return its verdicts where nothing is broken."""
+        if self.healthy is not None:
+            return self._statuses(self.healthy())
+        return self._statuses(_sound(family_of(self.check), self.settings if self.changes_code else ()))
+
+    def _statuses(self, checks: Sequence[Check]) -> list[Status]:
+        return [check.status for check in checks if key_of(check.name) == self.check]
+
+
+def family_of(check: str) -> str:
+    """The family of checks that makes a check."""
+    return "constant" if check.startswith("rewards/constant") else check.split("/")[0]
+
+
+@cache
+def _sound(family: str, settings: tuple[str, ...]) -> Sequence[Check]:
+    return preflight(setup_of(*settings), families=[family]).checks
+
+
+def fault(check: str, name: str, **options: Any) -> Mutation:
+    """A known bug of the lab as a mutation."""
+    known = FAULTS[name]
+    return Mutation(check, f"`{name}`", lambda: inject(name), known.settings, **options)
+
+
+def patch(owner: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], Context]:
+    """Return what puts ``make(original)`` in the place of an attribute."""
+    return lambda: replaced(owner, name, make)

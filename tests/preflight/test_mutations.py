@@ -1,0 +1,42 @@
+"""Every check turns red where what it guards is broken, in three different ways, and is green where nothing is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from levelhead.preflight.result import Status
+from preflight.mutations.base import Mutation
+from preflight.mutations.table import MUTATIONS, WITHOUT, as_markdown
+from preflight_setup import emitted_names
+
+RANK: dict[Status, int] = {"pass": 0, "warn": 1, "fail": 2}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
+def test_mutation_turns_its_check_red(mutation: Mutation) -> None:
+    assert mutation.status in mutation.statuses()
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
+def test_check_is_green_without_the_mutation(mutation: Mutation) -> None:
+    assert all(RANK[status] < RANK[mutation.status] for status in mutation.sound())
+
+
+def test_every_check_has_three_mutations_or_a_reason_why_not() -> None:
+    counts = Counter(mutation.check for mutation in MUTATIONS)
+    assert not {name for name in emitted_names() - set(WITHOUT) if counts[name] < 3}
+    assert set(counts) | set(WITHOUT) == emitted_names()
+    assert not set(counts) & set(WITHOUT)
+
+
+def test_mutations_differ() -> None:
+    assert len({mutation.id for mutation in MUTATIONS}) == len(MUTATIONS)
+
+
+def test_documentation_lists_the_mutations() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "preflight.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("<!-- mutation table -->\n")
+    assert rest.partition("\n<!-- end of mutation table -->")[0] == as_markdown()
