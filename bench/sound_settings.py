@@ -30,7 +30,7 @@ RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "experiments" / "faults.md"
 MARKS = ("<!-- sound -->", "<!-- end of sound -->")
 LABELS = ("before", "after")
-AGAIN = ("grpo.updates_per_batch=2", "grpo.epochs=2")
+AGAIN = ("grpo.updates_per_batch=2", "grpo.epochs=2", "grpo.optimizer.learning_rate=3e-4")
 LORA = "model.lora={r: 4, alpha: 8}"
 GDPO = "grpo.advantage.kind=gdpo"
 
@@ -43,8 +43,9 @@ def _all() -> dict[str, tuple[str, tuple[str, ...], str, bool]]:
         found[name] = (probe, settings, reward, resumes)
 
     add("as it is")
-    for kind in ("dr_grpo", "rloo", "batch", "reinforce_pp", "reinforce_pp_baseline", "opo", "gtpo", "workflow_aware"):
+    for kind in ("dr_grpo", "rloo", "batch", "reinforce_pp", "reinforce_pp_baseline", "opo", "gtpo"):
         add(f"advantage {kind}", f"grpo.advantage.kind={kind}")
+    add("advantage workflow_aware", "grpo.advantage={kind: workflow_aware, feature_weights: {closeness: 1.0}}")
     for kind in ("pass_at_k", "pkpo"):
         add(f"advantage {kind}", f"grpo.advantage={{kind: {kind}, k: 2}}")
     add("advantage gdpo", GDPO, "grpo.advantage.weights={closeness: 1.0, brevity: 0.5}", reward="two")
