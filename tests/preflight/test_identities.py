@@ -48,6 +48,42 @@ def leak(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FunctionTask, "prompts", prompts)
 
 
+def leak_back(patch: pytest.MonkeyPatch) -> None:
+    real = FunctionTask.prompts
+
+    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
+        yield from real(self, split, seed)
+        if split == "train":
+            yield list(real(self, "eval", seed))[-1]
+
+    patch.setattr(FunctionTask, "prompts", prompts)
+
+
+def one_side(patch: pytest.MonkeyPatch) -> None:
+    real = FunctionTask.prompts
+    patch.setattr(FunctionTask, "prompts", lambda self, split, seed: real(self, "train", seed))
+
+
+def first_twice(patch: pytest.MonkeyPatch) -> None:
+    real = FunctionTask.prompts
+
+    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
+        items = list(real(self, split, seed))
+        yield from [items[0], *items]
+
+    patch.setattr(FunctionTask, "prompts", prompts)
+
+
+def half_again(patch: pytest.MonkeyPatch) -> None:
+    real = FunctionTask.prompts
+
+    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
+        items = list(real(self, split, seed))
+        yield from [*items, *items[::2]]
+
+    patch.setattr(FunctionTask, "prompts", prompts)
+
+
 def twins(patch: pytest.MonkeyPatch) -> None:
     real = FunctionTask.prompts
 
@@ -60,6 +96,16 @@ def twins(patch: pytest.MonkeyPatch) -> None:
 
 def other_schedule(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(optim, "schedule", lambda recipe, done, steps: 0.5**done)
+
+
+def twice_the_rate(patch: pytest.MonkeyPatch) -> None:
+    real = optim.schedule
+    patch.setattr(optim, "schedule", lambda recipe, done, steps: 2 * real(recipe, done, steps))
+
+
+def one_update_without(patch: pytest.MonkeyPatch) -> None:
+    real = optim.schedule
+    patch.setattr(optim, "schedule", lambda recipe, done, steps: real(recipe, done, steps) * (done != 1))
 
 
 def no_decay(patch: pytest.MonkeyPatch) -> None:
@@ -94,21 +140,59 @@ def from_the_beginning(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PromptStream, "load_state", lambda self, state: None)
 
 
-BROKEN: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "identities/disjoint/one": leak,
-    "identities/items/one": twins,
-    "identities/schedule/grpo": other_schedule,
-    "identities/optimizer/sft": no_decay,
-    "identities/optimizer/grpo": last_weight_left_out,
-    "identities/optimizer/grpo ": uphill,
-    "identities/resume/grpo": from_the_beginning,
-}
+def one_prompt_lost(patch: pytest.MonkeyPatch) -> None:
+    real = PromptStream.load_state
+
+    def load_state(self: PromptStream, state: Any) -> None:
+        real(self, state)
+        self.take(1)
+
+    patch.setattr(PromptStream, "load_state", load_state)
 
 
-@pytest.mark.parametrize("name", sorted(BROKEN))
-def test_what_is_broken_fails_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    BROKEN[name](monkeypatch)
-    assert statuses(tmp_path)[name.strip()] == "fail"
+def never_moved(patch: pytest.MonkeyPatch) -> None:
+    real, first = PromptStream.state, []
+
+    def state(self: PromptStream) -> Any:
+        first.append(real(self))
+        return first[0]
+
+    fresh = PromptStream.__init__
+
+    def begin(self: PromptStream, *args: Any, **named: Any) -> None:
+        fresh(self, *args, **named)
+        first.clear()
+        state(self)
+
+    patch.setattr(PromptStream, "__init__", begin)
+    patch.setattr(PromptStream, "state", state)
+
+
+BROKEN: tuple[tuple[str, Callable[[pytest.MonkeyPatch], None]], ...] = (
+    ("identities/disjoint/one", leak),
+    ("identities/disjoint/one", leak_back),
+    ("identities/disjoint/one", one_side),
+    ("identities/items/one", twins),
+    ("identities/items/one", first_twice),
+    ("identities/items/one", half_again),
+    ("identities/schedule/grpo", other_schedule),
+    ("identities/schedule/grpo", twice_the_rate),
+    ("identities/schedule/grpo", one_update_without),
+    ("identities/optimizer/sft", no_decay),
+    ("identities/optimizer/grpo", last_weight_left_out),
+    ("identities/optimizer/grpo", uphill),
+    ("identities/resume/grpo", from_the_beginning),
+    ("identities/resume/grpo", one_prompt_lost),
+    ("identities/resume/grpo", never_moved),
+)
+
+
+@pytest.mark.parametrize(("name", "fault"), BROKEN)
+def test_what_is_broken_fails_by_name(
+    name: str, fault: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    assert statuses(tmp_path)[name] == "fail"
 
 
 def test_weights_that_rounding_holds_still_are_told_of(tmp_path: Path) -> None:

@@ -19,6 +19,28 @@ WITHOUT = {
     "throughput/step": "says how long a step takes, and never fails",
 }
 """Checks without mutations, each with its reason."""
+ELSEWHERE = {
+    "identities/": "tests/preflight/test_identities.py",
+    "objective/": "tests/preflight/test_objective.py",
+    "pairs/": "tests/preflight/test_pairs.py",
+    "rewards/range/": "tests/preflight/test_reward_mutations.py",
+    "rewards/round-trip/": "tests/preflight/test_reward_mutations.py",
+    "rewards/shaped": "tests/preflight/test_reward_mutations.py",
+    "rewards/steady/": "tests/preflight/test_reward_mutations.py",
+    "rewards/total/": "tests/preflight/test_reward_mutations.py",
+    "sampling/distribution": "tests/preflight/test_sampling_mutations.py",
+    "sampling/processes": "tests/preflight/test_sampling_mutations.py",
+    "sampling/redraws": "tests/preflight/test_sampling_mutations.py",
+    "sampling/repeats": "tests/preflight/test_sampling_mutations.py",
+    "sampling/returns": "tests/preflight/test_sampling_mutations.py",
+    "sampling/shares": "tests/preflight/test_sampling_mutations.py",
+}
+"""Checks, by how their names begin, with three mutations or more in a module of their own."""
+
+
+def is_elsewhere(check: str) -> bool:
+    """Whether a check's mutations are in another module."""
+    return check.startswith(tuple(ELSEWHERE))
 
 
 def as_markdown() -> str:
