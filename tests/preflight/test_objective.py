@@ -245,7 +245,7 @@ def _never_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _unshaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Creditor, "_shape", lambda _self, _task, groups: np.array([g.rewards for g in groups]))
+    monkeypatch.setattr(Creditor, "shape", lambda _self, _task, groups: np.array([g.rewards for g in groups]))
 
 
 def _importance_upside_down(monkeypatch: pytest.MonkeyPatch) -> None:

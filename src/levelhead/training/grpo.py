@@ -272,7 +272,7 @@ class GrpoTrainer:
             values |= self.keeper.values
         else:
             self.updater.step()
-        values |= self.watch.updated(values, skipped=update.skipped)
+        self.watch.updated(values, skipped=update.skipped)
         return update
 
     def _accumulate(self, plan: Plan, auditor: Auditor | None) -> bool:

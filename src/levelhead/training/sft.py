@@ -92,7 +92,7 @@ class SftTrainer:
         else:
             self.updater.clear()
             events.append(lost_gradient(step, values))
-        values |= self.watch.updated(values, skipped=not math.isfinite(norm))
+        self.watch.updated(values, skipped=not math.isfinite(norm))
         events += self.watch.events(step)
         return StepRecord(step, "sft", values, {"step_time": time.perf_counter() - start}), events
 

@@ -19,7 +19,7 @@ from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.identities.digest import PARTS, compare
 from levelhead.training.optim import Updater
 from levelhead.training.stream import PromptStream
-from small_run import events, metrics, recipe
+from small_run import events, recipe
 
 QUICK: dict[str, Any] = {
     "sft__steps": 2,
@@ -61,9 +61,6 @@ SOUND: dict[str, dict[str, Any]] = {
 def test_a_sound_run_is_left_alone(name: str, tmp_path: Path) -> None:
     result = run(tmp_path, **SOUND[name])
     assert told(result) == {}
-    shares = [row["update/moved"] for row in metrics(result.folder) if "update/moved" in row]
-    assert len(shares) >= 4
-    assert min(shares) == max(shares) == 1.0
 
 
 class Interrupts:

@@ -35,8 +35,6 @@ class Stepping:
         self._policy, self._updater, self._updates = policy, updater, updates
         self.update = 0
         """Updates that should have been counted: taken, skipped or left out."""
-        self.moved: float | None = None
-        """Share of the watched weights with a gradient that the last update changed."""
         self._names: list[str] = []
         self._trained: list[nn.Parameter] = []
         self._places: list[Tensor] = []
@@ -96,7 +94,6 @@ class Stepping:
             factor: By which a guard has lowered it.
             skipped: Whether weights were to stay.
         """
-        self.moved = None
         update, self.update = self.update, self.update + 1
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -110,8 +107,6 @@ class Stepping:
         for identity in STEP:
             if (violation := identity(step)) is not None:
                 yield violation
-        has = (step.gradient != 0) & step.reaches[:, None] & (step.rate > 0)
-        self.moved = float((has & step.moved).sum() / has.sum()) if bool(has.any()) else None
         self._advance(step)
 
     def passed(self, updates: int = 1) -> None:

@@ -21,7 +21,7 @@ from levelhead.training.credit import Credit
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.identities.base import Violation, content
 from levelhead.training.identities.credit import BATCH, Credited
-from levelhead.training.identities.items import Best, Epochs, HeldOut, shared_score
+from levelhead.training.identities.items import Best, Epochs, HeldOut, shared_score, tells_apart
 from levelhead.training.identities.merge import MergeWitness
 from levelhead.training.identities.numbers import UPDATE, Numbers
 from levelhead.training.identities.stepping import Stepping
@@ -65,10 +65,8 @@ class Unwatched:
     ) -> None:
         """Look at the metrics of an update that is about to be made."""
 
-    def updated(self, values: Mapping[str, float], *, skipped: bool) -> dict[str, float]:
-        """Look at an update that has been made, or skipped; returns metrics of it."""
-        del values, skipped
-        return {}
+    def updated(self, values: Mapping[str, float], *, skipped: bool) -> None:
+        """Look at an update that has been made, or skipped."""
 
     def passed(self, updates: int = 1) -> None:
         """Count updates that are not made."""
@@ -154,7 +152,7 @@ class Identities(Unwatched):
 
     def _hold(self) -> Iterator[Violation]:
         for task in self._tasks.values():
-            self._held.hold(content(prompt) for prompt in task.prompts("eval", 0))
+            self._held.hold(content(prompt) for prompt in task.prompts("eval", 0) if tells_apart(task, prompt))
         yield from ()
 
     def credited(  # noqa: D102
@@ -209,13 +207,12 @@ class Identities(Unwatched):
         for identity in UPDATE:
             self._take(identity(numbers))
 
-    def updated(self, values: Mapping[str, float], *, skipped: bool) -> dict[str, float]:  # noqa: D102
+    def updated(self, values: Mapping[str, float], *, skipped: bool) -> None:  # noqa: D102
         if not self._sees:
             self._stepping.passed()
-            return {}
+            return
         self._step_by(self._stepping.finish(values["learning_rate"], self._knobs.learning_rate, skipped=skipped))
         self._step_by(self._stepping.frozen())
-        return {} if self._stepping.moved is None else {"update/moved": self._stepping.moved}
 
     def passed(self, updates: int = 1) -> None:  # noqa: D102
         self._stepping.passed(updates)
@@ -224,7 +221,8 @@ class Identities(Unwatched):
         self._stepping.restarted()
 
     def evaluated(self, groups: Iterable[Group]) -> None:  # noqa: D102
-        self._held.hold(content(group.prompt) for group in groups)
+        prompts = [group.prompt for group in groups]
+        self._held.hold(content(prompt) for prompt in prompts if tells_apart(self._tasks[prompt.task], prompt))
 
     def chosen(self, step: int, results: Mapping[str, TaskResult]) -> None:  # noqa: D102
         if self._best is not None and self._recipe.checkpoint.best:
