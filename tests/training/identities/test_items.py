@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from levelhead.records import Prompt
+from levelhead.records import Prompt, Score
+from levelhead.tasks.base import SingleTurnTask
 from levelhead.training.curriculum import LearnabilityStream
 from levelhead.training.identities.base import Violation, content
 from levelhead.training.identities.items import Best, Epochs, HeldOut, overlap
 from levelhead.training.stream import PromptStream
 
 
-class Pages:
+class Pages(SingleTurnTask):
     """A task of numbered prompts."""
 
     def __init__(self, name: str = "one", n: int = 7, held: tuple[int, ...] = (100, 101)) -> None:
@@ -26,6 +27,9 @@ class Pages:
         numbers = range(self.n) if split == "train" else self.held
         for i in sorted(numbers, key=lambda i: (i * (seed % 1009) + seed) % 13):
             yield Prompt(f"{split}-{i}", self.name, ({"role": "user", "content": f"what is {i}?"},))
+
+    def score(self, prompt: Prompt, text: str) -> Score:
+        return Score(0.0)
 
 
 TASKS: Any = {"one": Pages("one", 7), "two": Pages("two", 5)}
