@@ -165,6 +165,7 @@ def _base_rate() -> Iterator[None]:
     "the judge gives full marks to the example in its own instructions, whatever it is an answer to",
     "sft.steps=50",
     "grpo.steps=100",
+    "seed=3",  # not every policy comes upon the phrase: of seeds 0 to 8 five do
     kind="data",
 )
 def _judge_likes_one_phrase() -> Iterator[None]:
