@@ -213,6 +213,7 @@ def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) ->
     room = policy.context - max(budgets)
     bound = _LengthBound(policy)
     for name, task in tasks.items():
+        demonstrates = recipe.sft is not None and not isinstance(task, Demonstrator)
         for split in SPLITS:
             for prompt in task.prompts(split, 0):
                 length = bound.of(prompt)
@@ -223,7 +224,7 @@ def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) ->
                         f"tasks: {name}: prompt {prompt.id!r} has {length} tokens; with max_new_tokens "
                         f"{max(budgets)} the model's context of {policy.context} leaves room for {room}: {_WAY_OUT}"
                     )
-                if recipe.sft is not None and split == "train":
+                if demonstrates and split == "train":
                     _check_demonstration(task, prompt, length, policy)
 
 
@@ -258,7 +259,8 @@ class _LengthBound:
 
 def _check_demonstration(task: Task, prompt: Prompt, length: int, policy: Policy) -> None:
     """Refuse a demonstration that does not fit the context; ``length`` is that of its prompt, or more."""
-    if isinstance(task, Demonstrator) or not (answers := task.oracle(prompt)):
+    answers = task.oracle(prompt)
+    if not answers:
         return
     # No answer has more tokens than bytes, so that few have to be tokenized to know that they fit.
     if length + len(answers[0].encode()) < policy.context:
