@@ -60,6 +60,8 @@ class Fairness(TaskSection):
     """Items that the built-in generator makes."""
     hold_out: list[str] = Field(default_factory=list)
     """Categories that are never trained on; their held-out items are scored with the others, as a stratum."""
+    unseen: Literal["template", "people"] = "template"
+    """What is new about held-out items: their wording, as whole templates are held out, or only the people in it."""
     judge: Judge | None = None
     """A language model that grades the reasons of right answers; rules alone unless given."""
 

@@ -209,6 +209,23 @@ def test_on_bbq_no_template_straddles_the_sides(bbq):
 
 @real
 @pytest.mark.data
+def test_on_bbq_no_pair_of_people_straddles_the_sides_where_they_alone_are_unseen(bbq):
+    made = FairnessTask(bbq.section.model_copy(update={"unseen": "people"}))
+    train, held = (list(made.prompts(split, 0)) for split in ("train", "eval"))
+
+    def pairs(prompts):
+        items = [FairnessItem.from_facts(prompt.facts) for prompt in prompts]
+        return {(i.template, frozenset(a for n, a in enumerate(i.answers) if n != i.unknown)) for i in items}
+
+    assert not pairs(train) & pairs(held)
+    assert not {prompt.facts["context"] for prompt in train} & {prompt.facts["context"] for prompt in held}
+    trained = {template for template, _ in pairs(train)}
+    new = [template for template, _ in pairs(held) if template not in trained]
+    assert len(new) == len(set(new)) <= 1  # a template of one pair alone
+
+
+@real
+@pytest.mark.data
 def test_on_bbq_every_row_has_a_target_and_every_settled_context_its_evidence(bbq):
     items = [FairnessItem.from_facts(prompt.facts) for prompt in everything(bbq)]
     assert all(item.target is not None for item in items)

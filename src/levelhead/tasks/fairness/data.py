@@ -79,8 +79,14 @@ class FairnessItem:
 
     @property
     def template(self) -> str:
-        """Key that the train/eval split is made by: all variants of one item share it."""
+        """Key of the wording: all items of one template share it."""
         return f"{self.category}/{self.question_index}"
+
+    @property
+    def people(self) -> str:
+        """Key of the wording with its people: both conditions, both questions and both orders of one pair share it."""
+        pair = sorted(name for index, name in enumerate(self.answers) if index != self.unknown)
+        return f"{self.template}/{'/'.join(pair)}"
 
     def to_facts(self) -> dict[str, Any]:
         """Return what the scorer needs, as plain values that JSON can hold."""

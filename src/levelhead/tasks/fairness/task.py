@@ -41,7 +41,10 @@ class FairnessTask(SingleTurnTask):
         self.name = section.name or section.kind
         items = generate_items(section.items) if section.path is None else read_items(section.path)
         sides = split_by_group(
-            items, lambda item: item.template, section.eval_fraction, stratum=lambda item: item.category
+            items,
+            lambda item: item.template if section.unseen == "template" else item.people,
+            section.eval_fraction,
+            stratum=lambda item: item.category,
         )
         split: Mapping[Split, list[FairnessItem]] = {
             "train": _without(sides["train"], section.hold_out),
