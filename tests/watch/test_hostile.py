@@ -7,6 +7,7 @@ import math
 import os
 import resource
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from levelhead.cli.main import app
 from levelhead.errors import InputError
 from levelhead.watch.doctor import examine, examine_rows
 from levelhead.watch.follow import follow
+from levelhead.watch.page import page
 from levelhead.watch.render import text
-from levelhead.watch.workflows import batches_of_rollouts, written
+from levelhead.watch.workflows import Table, batches_of_rollouts, written
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 
@@ -56,6 +58,23 @@ def test_events_and_headings_hold_no_escape(tmp_path: Path) -> None:
         said = CliRunner().invoke(app, ["doctor", str(run), *flags])
         assert said.exit_code == 0, said.output
         assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(said.output)
+
+
+@pytest.mark.parametrize("step", ['"../.."', "{}", "[1]", "null", "1e999", "NaN", "true", "-1e300", "9" * 400])
+def test_an_event_whose_step_is_no_number_is_read(tmp_path: Path, step: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text("\n".join(f'{{"step": {i}, "reward": 0.1}}' for i in range(20)))
+    event = f'{{"step": {step}, "code": "rewards", "severity": "critical", "action": "stop", "message": "m"}}'
+    (tmp_path / "events.jsonl").write_text(event)
+    said = CliRunner().invoke(app, ["doctor", str(tmp_path)])
+    assert said.exit_code == 0, said.output
+    assert "rewards-stopped" in said.output
+
+
+def test_half_a_character_of_a_rollout_stands_on_the_page_as_a_question_mark() -> None:
+    report = examine_rows([{"reward": 0.1}] * 8)
+    shown = page(replace(report, tables=[Table("workflows", ("workflow",), (("half \ud800 of it",),))]))
+    assert "half ? of it" in shown
+    shown.encode()
 
 
 def test_only_files_that_end_are_read(tmp_path: Path) -> None:

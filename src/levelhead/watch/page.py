@@ -60,12 +60,13 @@ def page(report: Report, language: Language = "en") -> str:
         *map(_table, report.tables),
         *_unread(report, language),
     ]
-    return (
+    whole = (
         f"<!doctype html><html lang='{language}'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width,initial-scale=1'>"
         f"<title>{escape(first)} - {escape(report.source)}</title><style>{_STYLE}</style></head>"
         f"<body>{''.join(body)}</body></html>\n"
     )
+    return whole.encode("utf-8", "replace").decode("utf-8")  # half a character, from a log, is none in any encoding
 
 
 def _about(report: Report, language: Language) -> str:

@@ -24,6 +24,8 @@ CHUNK = 1 << 18
 STDIN = "-"
 """The path that stands for standard input."""
 _GZIP = b"\x1f\x8b"
+_MOST_STEPS = 10**15
+"""Beyond which a number is no step."""
 _MAX_EVENTS = 1000
 _MAX_CANDIDATES = 200
 _LOG_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".log", ".txt", ".out", ".md", ".ipynb", ".gz")
@@ -238,7 +240,9 @@ def _grouped(candidates: Sequence[Path]) -> list[list[Path]]:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """Events of one of our own runs; what is no event is left out.  Empty where there is no such file.
+    """Events of one of our own runs; what is no event is left out, and a step that is no number is 0.
+
+    Empty where there is no such file.
 
     Of very many, the first and the last thousand: how trouble began, and how the run ended.
     """
@@ -251,5 +255,11 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             except DocumentError:
                 continue
             if isinstance(event, dict) and isinstance(event.get("code"), str):
-                (events if len(events) < _MAX_EVENTS else newest).append(event)
+                (events if len(events) < _MAX_EVENTS else newest).append({**event, "step": _step(event.get("step"))})
     return [*events, *newest]
+
+
+def _step(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        return 0
+    return given if abs(given) < _MOST_STEPS else 0
