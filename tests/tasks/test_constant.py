@@ -122,6 +122,33 @@ def test_weights_choose_the_answer_that_is_fair_to_strata() -> None:
     assert fair.answer == "rare"
 
 
+class Forms(Table):
+    """Even prompts ask for a verdict, odd ones a question, and the first three something else."""
+
+    def form(self, prompt: Prompt) -> str:
+        i = prompt.facts["i"]
+        return "else" if i < 3 else "verdict" if i % 2 == 0 else "question"
+
+
+def test_prompts_that_a_glance_tells_apart_have_a_constant_answer_each() -> None:
+    def score(text: str, i: int) -> float:
+        return float(text == ("no" if i % 2 == 0 else "unknown") and i % 10 < 8)
+
+    one, each = best(Table(score, ["no", "unknown"])), best(Forms(score, ["no", "unknown"]))
+    assert one is not None
+    assert each is not None
+    assert fmean(one.scores) == pytest.approx(0.4, abs=0.1)
+    assert each.answer == "question: unknown\nverdict: no"
+    # Three prompts of a third form are too few to choose by: they go with the form that has most.
+    assert list(each.scores[3:]) == [float(i % 10 < 8) for i in range(3, 200)]
+
+
+def test_forms_of_few_prompts_alone_are_one_form() -> None:
+    found = best(Forms(lambda text, _i: float(text == "no"), ["no", "unknown"]), 6)
+    assert found is not None
+    assert found.answer == "no"
+
+
 def test_an_answer_that_a_reward_chokes_on_is_left_out() -> None:
     def score(text: str, _i: int) -> float:
         if not text:

@@ -25,6 +25,15 @@ class Echo(TaskDefaults):
         return None if right is None else [right]
 
 
+class Kinds(Echo):
+    """Verdicts and questions."""
+
+    name = "kinds"
+
+    def form(self, prompt: Prompt) -> str:
+        return "verdict" if prompt.id.endswith("v") else "question"
+
+
 class Blind(Echo):
     name = "blind"
 
@@ -37,7 +46,7 @@ def group(
 
 
 def measured(groups: Sequence[Group]) -> dict[str, float]:
-    tasks: dict[str, Task] = {"echo": Echo(), "blind": Blind()}  # type: ignore[dict-item]
+    tasks: dict[str, Task] = {"echo": Echo(), "blind": Blind(), "kinds": Kinds()}  # type: ignore[dict-item]
     return answer_metrics(tasks, groups)
 
 
@@ -72,6 +81,20 @@ def test_every_task_has_its_own() -> None:
     assert values["answers/top_share/echo"] == 0.5
     assert values["answers/top_share/blind"] == 1.0
     assert "answers/perfect_share/blind" not in values
+
+
+def test_one_answer_to_each_form_of_prompt_is_a_constant_answer() -> None:
+    texts = ["0v", "1v", "2v", "3q", "4q", "5q"]
+    rows = [(name, "no" if name.endswith("v") else "unknown") for name in texts]
+    groups = [
+        Group(prompt, tuple(Rollout(prompt.id, (), Score(0.0), 0, (said,)) for _ in range(3)))
+        for name, said in rows
+        for prompt in [Prompt(f"kinds/{name}", "kinds", (), (), {"right": name})]
+    ]
+    values = measured(groups)
+    assert values["answers/top_share/kinds"] == 1.0
+    assert values["answers/information/kinds"] == 0.0
+    assert values["answers/perfect_share/kinds"] == pytest.approx(1 / 3)
 
 
 def test_groups_of_one_prompt_are_one_prompt() -> None:

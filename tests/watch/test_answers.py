@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from levelhead.watch.answers import alike, entropy, expected_by_chance, information, likeness, metrics
+from levelhead.watch.answers import alike, entropy, expected_by_chance, information, likeness, metrics, over_forms
 
 
 def test_entropy_of_counts() -> None:
@@ -111,6 +111,25 @@ def test_a_letter_that_is_always_the_same_counts_by_its_wording() -> None:
     by_meaning = alike(meanings, [["A"] * 4, ["B"] * 4, ["C"] * 4])
     assert by_meaning is not None
     assert by_meaning.top_share == pytest.approx(1 / 3)
+
+
+def test_gauges_over_forms_are_means_by_prompts_and_information_that_of_the_forms_that_can_say() -> None:
+    mine, other = likeness([["no"] * 4] * 3), likeness([["a", "a"], ["b", "b"]])
+    assert mine is not None
+    assert other is not None
+    both = over_forms([(3, mine), (2, other)])
+    assert both is not None
+    assert both.top == "no"
+    assert both.top_share == pytest.approx((3 * 1 + 2 * 0.5) / 5)
+    assert both.entropy == pytest.approx(2 * math.log(2) / 5)
+    assert both.information == pytest.approx(2 * math.log(2) / 5)
+    mute = likeness([["x"], ["y"]])
+    assert mute is not None
+    assert mute.information is None
+    half = over_forms([(3, mine), (2, mute)])
+    assert half is not None
+    assert half.information == 0.0
+    assert over_forms([]) is None
 
 
 def test_metrics_carry_the_name_of_their_task_and_leave_out_what_is_not_known() -> None:

@@ -138,6 +138,16 @@ def test_a_policy_that_reads_better_is_better() -> None:
     assert verdict.text.startswith("Better: the balanced score (+0.15 before, +0.45 now) rose")
 
 
+def test_what_went_wrong_beside_a_gain_is_said_too() -> None:
+    before = result(-0.2, 0.1, -0.2, metrics={"abstained/answerable": 0.17, "recall/yes": 0.4})
+    after = result(0.2, 0.3, 0.2, metrics={"abstained/answerable": 0.97, "recall/yes": 0.1})
+    verdict = judge({"sft": before, "grpo": after})
+    assert verdict is not None
+    assert verdict.improved
+    assert "but abstaining on answerable questions rose from 17% to 97%" in verdict.text
+    assert "hallucinations found fell from 40% to 10%" in verdict.text
+
+
 def test_a_stratum_that_falls_spoils_it() -> None:
     stages = reader()
     stages["grpo"]["strata"]["answerable=no"] = stratum(0.2, -0.8, exact_match=0.5)
@@ -182,5 +192,5 @@ def test_one_stage_is_no_change() -> None:
 def test_words() -> None:
     assert short(ABSTAIN) == "'Evidence: none / Answer: unknown'"
     assert short(" \n") == "nothing"
-    assert len(short("word " * 40)) == 62
+    assert len(short("word " * 40)) == 102
     assert stratum_words("domain=math") == "prompts with domain 'math'"

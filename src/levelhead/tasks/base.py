@@ -83,6 +83,13 @@ class Task(Protocol):
         """Return what a prompt's scores are told apart by (``{"condition": "ambig"}``); ``{}`` where nothing is."""
         ...
 
+    def form(self, prompt: Prompt) -> str:
+        """Return which form a prompt has, where a glance tells prompts apart (a verdict or a question); else ``""``.
+
+        An answer to each form needs no reading either: constant answers are compared form by form.
+        """
+        ...
+
     def constants(self) -> Sequence[str]:
         """Return answers that need no reading of the prompt: abstaining, "A", "no"."""
         ...
@@ -93,11 +100,15 @@ class Task(Protocol):
 
 
 class TaskDefaults:
-    """What a task need not write: no strata, no constant answers, and answers compared without case and white space."""
+    """What a task need not write: no strata, one form, no constants; answers are compared without case and blanks."""
 
     def strata(self, prompt: Prompt) -> Mapping[str, str]:  # noqa: ARG002
         """Return no strata."""
         return {}
+
+    def form(self, prompt: Prompt) -> str:  # noqa: ARG002
+        """Return the one form that all prompts have."""
+        return ""
 
     def constants(self) -> Sequence[str]:
         """Return no answers."""

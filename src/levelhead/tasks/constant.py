@@ -5,6 +5,9 @@ answer.  The items are dealt into two halves.  The best answer to each half is f
 Koren and Somekh 2013: all candidates on a few items, the better half of them on twice as many, and so on) and scored
 on the other half, so that every item is scored by an answer that was chosen without it (cross-fitting).  The mean over
 all items is then an unbiased score of "the best constant answer that can be found from half of the items".
+
+Where a glance tells prompts apart (:meth:`levelhead.tasks.base.Task.form`), each form has a constant answer of its own:
+"no" to every verdict and "unknown" to every question is what a policy writes that looks at nothing but the form.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ BUDGET = 30.0
 """Seconds that a search may take by the speed of its first calls; beyond that it is not made."""
 LEFT = 1 / 6
 """Share of the way from an empty answer to a perfect one that a harmless constant answer may miss."""
+FEWEST_OF_A_FORM = 8
+"""Prompts of a form that has a constant answer of its own; rarer ones are taken together."""
 TIMED = 5
 """Calls after which that speed is known; their median, so that one slow call says nothing."""
 
@@ -66,7 +71,8 @@ class Constant:
     """The best constant answer to some prompts.
 
     Attributes:
-        answer: The answer (of those to the two halves, the better one), or what an environment calls its script.
+        answer: The answer (of those to the two halves, the better one), or what an environment calls its script; a
+            line ``form: answer`` for each form of prompt where there are several.
         scores: Score of each prompt by the answer that was chosen on the half that the prompt is not in.
     """
 
@@ -112,7 +118,7 @@ class ConstantSearch:
     async def best(
         self, prompts: Sequence[Prompt], seen: Mapping[str, int] | None = None, weights: Sequence[float] | None = None
     ) -> Constant | None:
-        """Return the best constant answer.
+        """Return the best constant answer, or the best one to each form of prompt.
 
         Args:
             prompts: At least two; their order does not matter to the choice.
@@ -122,13 +128,48 @@ class ConstantSearch:
         Returns:
             ``None`` where there are no candidates, fewer than two prompts, or scores that cost too much.
         """
+        weights = weights or [1.0] * len(prompts)
+        forms = self._forms(prompts)
+        found: dict[str, Constant] = {}
+        for form, rows in forms.items():
+            constant = await self._best([prompts[i] for i in rows], seen or {}, [weights[i] for i in rows])
+            if constant is None:
+                return None
+            found[form] = constant
+        if len(found) == 1:
+            return next(iter(found.values()))
+        scores = [0.0] * len(prompts)
+        for form, rows in forms.items():
+            for i, score in zip(rows, found[form].scores, strict=True):
+                scores[i] = score
+        lines = (f"{form}: {' '.join(constant.answer.split())}" for form, constant in sorted(found.items()))
+        return Constant("\n".join(lines), tuple(scores))
+
+    def _forms(self, prompts: Sequence[Prompt]) -> dict[str, list[int]]:
+        """Positions of the prompts of each form; forms of which there are few are one."""
+        forms: dict[str, list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            forms.setdefault("" if self._task is None else self._task.form(prompt), []).append(i)
+        rare = [form for form, rows in forms.items() if len(rows) < FEWEST_OF_A_FORM]
+        if len(rare) == len(forms):
+            return {"": list(range(len(prompts)))}
+        if rare:
+            most = max(forms, key=lambda form: len(forms[form]))
+            home = "others" if len(rare) > 1 and sum(len(forms[form]) for form in rare) >= FEWEST_OF_A_FORM else most
+            together = [i for form in rare for i in forms.pop(form)]
+            forms[home] = sorted([*forms.get(home, []), *together])
+        return forms
+
+    async def _best(
+        self, prompts: Sequence[Prompt], seen: Mapping[str, int], weights: Sequence[float]
+    ) -> Constant | None:
+        """Return the best single answer to prompts of one form."""
         if len(prompts) < 2 or not self.possible:
             return None
         scripts = await self._play(prompts)
-        texts = [text for text in self._candidates(seen or {}) if text not in self._unfit]
+        texts = [text for text in self._candidates(seen) if text not in self._unfit]
         order = sorted(range(len(prompts)), key=lambda i: (stable_hash(f"constant/{prompts[i].id}"), prompts[i].id))
         halves = order[::2], order[1::2]
-        weights = weights or [1.0] * len(prompts)
         winners = [await self._winner([*scripts, *texts], prompts, half, weights) for half in halves]
         scores = [0.0] * len(prompts)
         means = []

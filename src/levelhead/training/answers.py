@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from levelhead.records import Group, Prompt
 from levelhead.tasks.base import Task
-from levelhead.watch.answers import Likeness, alike, metrics
+from levelhead.watch.answers import Likeness, alike, metrics, over_forms
 
 
 def answer_metrics(tasks: Mapping[str, Task], groups: Sequence[Group]) -> dict[str, float]:
     """Return ``answers/...`` of every task (see :mod:`levelhead.watch.answers`).
 
-    Answers count by what they mean to the task (:meth:`Task.canonical`); groups of the same prompt are one.  A task of
+    Answers count by what they mean to the task (:meth:`Task.canonical`); groups of the same prompt are one, and prompts
+    are compared with those of the same form (:meth:`Task.form`).  A task of
     which the batch holds fewer than two prompts has no such numbers.
 
     Args:
@@ -21,9 +22,21 @@ def answer_metrics(tasks: Mapping[str, Task], groups: Sequence[Group]) -> dict[s
     """
     values: dict[str, float] = {}
     for name in dict.fromkeys(group.prompt.task for group in groups):
-        members = [group for group in groups if group.prompt.task == name and group.rollouts]
-        values |= metrics(name, _of_answers(tasks[name], members), _of_perfect_answers(tasks[name], members))
+        task = tasks[name]
+        forms: dict[str, list[Group]] = {}
+        for group in groups:
+            if group.prompt.task == name and group.rollouts:
+                forms.setdefault(task.form(group.prompt), []).append(group)
+        values |= metrics(name, _over_forms(task, forms, _of_answers), _over_forms(task, forms, _of_perfect_answers))
     return values
+
+
+def _over_forms(
+    task: Task, forms: Mapping[str, Sequence[Group]], measure: Callable[[Task, Sequence[Group]], Likeness | None]
+) -> Likeness | None:
+    """Measure each form of prompt that has two prompts or more, and take the mean."""
+    measured = ((len({_key(g.prompt) for g in members}), measure(task, members)) for members in forms.values())
+    return over_forms([(n, likeness) for n, likeness in measured if likeness is not None])
 
 
 def _of_answers(task: Task, groups: Sequence[Group]) -> Likeness | None:

@@ -141,6 +141,32 @@ def alike(meanings: Groups, wordings: Groups) -> Likeness | None:
     return by_wording
 
 
+def over_forms(parts: Sequence[tuple[int, Likeness]]) -> Likeness | None:
+    """Combine batches of one form of prompt each: every gauge is the mean over forms, weighted by their prompts.
+
+    Of the information this is what answers tell of prompts beyond their form (the conditional mutual information given
+    the form), over the forms that can say.
+
+    Args:
+        parts: Prompts and likeness of each form.
+    """
+    if len(parts) < 2:
+        return parts[0][1] if parts else None
+    weights = [n for n, _ in parts]
+    told = [(n, part.information) for n, part in parts if part.information is not None]
+    return Likeness(
+        max(parts, key=lambda part: part[0])[1].top,
+        _weighted([part.top_share for _, part in parts], weights),
+        _weighted([part.distinct for _, part in parts], weights),
+        _weighted([part.entropy for _, part in parts], weights),
+        _weighted([information for _, information in told], [n for n, _ in told]) if told else None,
+    )
+
+
+def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
+    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / math.fsum(weights)
+
+
 def metrics(task: str, answers: Likeness | None, perfect: Likeness | None) -> Mapping[str, float]:
     """Name what was measured of a task's answers, and of perfect answers to the same prompts where those are known."""
     if answers is None:

@@ -23,7 +23,7 @@ RATES = ("success", "accuracy", "exact_match")
 """Rates of right answers; the first that a stratum has is its rate."""
 MOVED = 0.1
 """Change of a symptom's share that is worth a word."""
-SHOWN = 60
+SHOWN = 100
 """Characters of an answer that are shown."""
 
 _STRATA = {
@@ -116,11 +116,12 @@ def judge(stages: Mapping[str, Mapping[str, Any]]) -> Verdict | None:
         return Verdict(False, _sentence(text, *still, *hints))
     over = after["over_constant"]["score"]
     what = f"better: the {words} rose, and is {over:.2f} above {_answer(after)}"
-    return Verdict(True, _sentence(what, f"better on {_listed(c.words() for c in rose)}" if rose else ""))
+    better = f"better on {_listed(c.words() for c in rose)}" if rose else ""
+    return Verdict(True, _sentence(what, better, f"but {', '.join(hints)}" if hints else ""))
 
 
 def short(answer: str) -> str:
-    """Return an answer for a sentence: one line, quoted, at most 60 characters."""
+    """Return an answer for a sentence: one line, quoted, at most 100 characters."""
     line = " / ".join(" ".join(line.split()) for line in answer.splitlines() if line.strip())
     return f"'{line if len(line) <= SHOWN else line[: SHOWN - 3].rstrip() + '...'}'" if line else "nothing"
 

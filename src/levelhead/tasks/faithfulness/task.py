@@ -97,6 +97,10 @@ class FaithfulnessTask(SingleTurnTask):
             found = {"answerable": "yes" if facts["answerable"] else "no"}
         return {**found, "kind": str(facts["kind"])} if len(self._kinds) > 1 else found
 
+    def form(self, prompt: Prompt) -> str:
+        """Return the kind: what is asked about a text, a dialogue, a summary or a response differs at a glance."""
+        return str(prompt.facts["kind"])
+
     def constants(self) -> Sequence[str]:
         """Return the abstention, and for verdicts both of them."""
         answers = ["unknown"] if self._kinds - {"general"} else []
