@@ -3,8 +3,8 @@
 A decoding step multiplies few rows, so that what a model's modules do around the products is a good part of its cost.
 Here the same weights are used without the modules, and an adapter is merged into a copy of the weights it sits on:
 never into those weights themselves, which others may share.  What the architecture does is not assumed but compared, on
-the model at hand, with the model's own forward (:func:`levelhead.rollout.decode.find_stepper`); where they differ, and
-for families that are not listed here, the model's own is used.
+the model at hand, with the model's own forward (:meth:`~levelhead.policy.backends.cpu.backend.Cpu.stepper`); where they
+differ, and for families that are not listed here, the model's own is used.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from levelhead.policy import trim
-from levelhead.policy.attention import Branches
-from levelhead.policy.policy import Policy
+from levelhead.policy.backends.cpu import trim
+from levelhead.policy.backends.cpu.attention import Branches
+
+if TYPE_CHECKING:
+    from levelhead.policy.policy import Policy
 
 _log = logging.getLogger(__name__)
 
@@ -276,7 +278,7 @@ def make_stepper(policy: Policy) -> Stepper | None:
     the model has parts that are not known here.
     """
     exact = policy.compute_dtype == policy.base.dtype == torch.float32 and policy.device.type == "cpu"
-    if not exact or not policy.branches or _adapted_bytes(policy) > policy.merge_bytes or _hooked(policy.base):
+    if not exact or _adapted_bytes(policy) > policy.merge_bytes or _hooked(policy.base):
         return None
     try:
         return Stepper(policy)
