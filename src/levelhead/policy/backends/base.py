@@ -3,19 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.records import Prompt
-
-if TYPE_CHECKING:
-    from levelhead.policy.policy import Policy
-
+from levelhead.text.codec import Codec
 
 TREES = "levelhead_branches"
 """Under which transformers knows attention over prefix trees, where a backend has one."""
+
+
+class PolicyLike(Protocol):
+    """What a backend needs of a :class:`levelhead.policy.policy.Policy`.
+
+    Attributes:
+        base: The model, adapters inside.
+        codec: Made its tokens.
+        device: Where the model lies.
+        compute_dtype: Type of matrix products.
+        lora: Whether the model has adapters.
+        shares_prefixes: Whether a tree-shaped attention mask reproduces the model.
+        merge_bytes: What copies of weights may take while sampling.
+    """
+
+    base: PreTrainedModel
+    codec: Codec
+    device: torch.device
+    compute_dtype: torch.dtype
+    lora: bool
+    shares_prefixes: bool
+    merge_bytes: int
+
+    @property
+    def drops_attention(self) -> bool:
+        """Whether an attention layer has dropout."""
+        ...
+
+    def forward(self, module: nn.Module, **inputs: Any) -> Any:
+        """Run the model, its decoder or the reference on inputs."""
+        ...
 
 
 class Decoder(Protocol):
@@ -50,18 +80,18 @@ class Backend(Protocol):
         ...
 
     @classmethod
-    def supports(cls, policy: Policy) -> str | None:
+    def supports(cls, policy: PolicyLike) -> str | None:
         """Return why a policy's model cannot run here, in a few words; ``None`` where it can.
 
         May prepare the model for this backend, and leaves it as it was where it gives a reason.
         """
         ...
 
-    def pack(self, policy: Policy, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
+    def pack(self, policy: PolicyLike, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
         """Pack sequences into micro-batches of at most so many tokens, in the layout that :meth:`hidden` reads."""
         ...
 
-    def hidden(self, policy: Policy, model: Any, batch: MicroBatch) -> Tensor:
+    def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
         """(m, d) last hidden states that predict a micro-batch's completion tokens, differentiable.
 
         Args:
@@ -71,6 +101,6 @@ class Backend(Protocol):
         """
         ...
 
-    def decoders(self, policy: Policy) -> MakeDecoder:
+    def decoders(self, policy: PolicyLike) -> MakeDecoder:
         """Return what makes decoders on a policy's weights as they are now."""
         ...

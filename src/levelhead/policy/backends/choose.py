@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from levelhead.policy.backends.base import Backend
+from levelhead.policy.backends.base import Backend, PolicyLike
 from levelhead.policy.backends.sdpa import Sdpa
-
-if TYPE_CHECKING:
-    from levelhead.policy.policy import Policy
 
 _log = logging.getLogger(__name__)
 
 
-def choose_backend(policy: Policy) -> Backend:
+def choose_backend(policy: PolicyLike) -> Backend:
     """Return the fastest backend that supports a policy's model on its device, and log which and why."""
     from levelhead.policy.backends.cpu.backend import Cpu
 

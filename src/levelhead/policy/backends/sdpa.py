@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from levelhead.policy.backends.base import MakeDecoder
+from levelhead.policy.backends.base import MakeDecoder, PolicyLike
 from levelhead.policy.packing import MicroBatch, TokenSequence, pack
 from levelhead.records import Prompt
-
-if TYPE_CHECKING:
-    from levelhead.policy.policy import Policy
 
 
 class Sdpa:
@@ -24,14 +21,14 @@ class Sdpa:
     name = "sdpa"
 
     @classmethod
-    def supports(cls, _policy: Policy) -> None:
+    def supports(cls, _policy: PolicyLike) -> None:
         """Every causal language model of transformers."""
 
-    def pack(self, policy: Policy, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
+    def pack(self, policy: PolicyLike, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
         """See :class:`~levelhead.policy.backends.base.Backend`."""
         return pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, share=policy.shares_prefixes)
 
-    def hidden(self, policy: Policy, model: Any, batch: MicroBatch) -> Tensor:
+    def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
         """See :class:`~levelhead.policy.backends.base.Backend`.
 
         Raises:
@@ -51,7 +48,7 @@ class Sdpa:
         hidden: Tensor = output.last_hidden_state
         return hidden.flatten(0, 1)[batch.gather]
 
-    def decoders(self, policy: Policy) -> MakeDecoder:
+    def decoders(self, policy: PolicyLike) -> MakeDecoder:
         """See :class:`~levelhead.policy.backends.base.Backend`."""
         return functools.partial(PaddedDecoder, policy)
 
@@ -69,7 +66,7 @@ class PaddedDecoder:
     Each different prompt is computed once; its cache is copied to its rows.
     """
 
-    def __init__(self, policy: Policy, prompts: Sequence[Prompt], k: int, _budget: int = 0) -> None:
+    def __init__(self, policy: PolicyLike, prompts: Sequence[Prompt], k: int, _budget: int = 0) -> None:
         self._policy = policy
         different, self._prompt_of = distinct(prompts, k)
         longest = max(map(len, different))

@@ -6,12 +6,12 @@ import functools
 import logging
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from levelhead.policy.backends.base import TREES, MakeDecoder
+from levelhead.policy.backends.base import TREES, MakeDecoder, PolicyLike
 from levelhead.policy.backends.cpu import attention
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.backends.cpu.stepper import Stepper, make_stepper
@@ -19,9 +19,6 @@ from levelhead.policy.backends.cpu.trim import trim_last_layer
 from levelhead.policy.backends.sdpa import Sdpa
 from levelhead.policy.packing import MicroBatch, TokenSequence, pack
 from levelhead.records import Prompt
-
-if TYPE_CHECKING:
-    from levelhead.policy.policy import Policy
 
 STEPPER_TOLERANCE = 2e-5
 """Relative distance of its logits from the model's own up to which a stepper is used."""
@@ -47,7 +44,7 @@ class Cpu:
         """Whether a stepper computes what the model computes; ``None`` before anyone looked."""
 
     @classmethod
-    def supports(cls, policy: Policy) -> str | None:
+    def supports(cls, policy: PolicyLike) -> str | None:
         """See :class:`~levelhead.policy.backends.base.Backend`; warns where the model should have run here."""
         if policy.device.type != "cpu":
             return f"the model is on {policy.device.type}"
@@ -61,13 +58,13 @@ class Cpu:
             )
         return reason
 
-    def pack(self, policy: Policy, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
+    def pack(self, policy: PolicyLike, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
         """See :class:`~levelhead.policy.backends.base.Backend`; with dropout in attention, rows are padded."""
         if policy.drops_attention:
             return self._padded.pack(policy, sequences, tokens)
         return pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, flat=True)
 
-    def hidden(self, policy: Policy, model: Any, batch: MicroBatch) -> Tensor:
+    def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
         """See :class:`~levelhead.policy.backends.base.Backend`.
 
         Raises:
@@ -90,12 +87,12 @@ class Cpu:
         hidden: Tensor = output.last_hidden_state
         return hidden.flatten(0, 1)[batch.gather]
 
-    def decoders(self, policy: Policy) -> MakeDecoder:
+    def decoders(self, policy: PolicyLike) -> MakeDecoder:
         """See :class:`~levelhead.policy.backends.base.Backend`."""
         return functools.partial(SharedDecoder, policy, self.stepper(policy))
 
     @torch.inference_mode()
-    def stepper(self, policy: Policy) -> Stepper | None:
+    def stepper(self, policy: PolicyLike) -> Stepper | None:
         """A stepper on a policy's weights as they are now, where there is one that computes what its model computes."""
         if self.steps is False:
             return None
@@ -113,7 +110,7 @@ class Cpu:
 
 
 @torch.no_grad()
-def _install(policy: Policy) -> str | None:
+def _install(policy: PolicyLike) -> str | None:
     """Let a model compute attention over trees; returns why it cannot, and then leaves it as it was."""
     sequences = [TokenSequence((0, 1, 2), (1, 2)), TokenSequence((0, 1, 2), (2, 1, 2)), TokenSequence((2,), (0, 1))]
     (padded,), (flat,) = pack(sequences, tokens=100), pack(sequences, tokens=100, flat=True)
@@ -136,7 +133,7 @@ def _install(policy: Policy) -> str | None:
     return reason
 
 
-def _stepper_gap(policy: Policy, stepper: Stepper) -> float:
+def _stepper_gap(policy: PolicyLike, stepper: Stepper) -> float:
     """Relative distance of a stepper's logits from the model's own, for a few tokens of three prompts."""
     prompts = [Prompt(str(i), "", (), ids) for i, ids in enumerate([(0, 1, 2), (2, 1), (0, 1, *[1, 2, 0] * 10)])]
     ours, own = (

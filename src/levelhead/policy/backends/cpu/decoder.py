@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from levelhead.policy.backends.base import PolicyLike
 from levelhead.policy.backends.cpu.attention import Branches, Forest, unused_mask
 from levelhead.policy.backends.cpu.memory import Memory
 from levelhead.policy.backends.cpu.stepper import Stepper
 from levelhead.policy.backends.sdpa import distinct
 from levelhead.policy.packing import trie
 from levelhead.records import Prompt
-
-if TYPE_CHECKING:
-    from levelhead.policy.policy import Policy
 
 
 class SharedDecoder:
@@ -34,7 +31,9 @@ class SharedDecoder:
         budget: Tokens that a row draws at most.
     """
 
-    def __init__(self, policy: Policy, stepper: Stepper | None, prompts: Sequence[Prompt], k: int, budget: int) -> None:
+    def __init__(
+        self, policy: PolicyLike, stepper: Stepper | None, prompts: Sequence[Prompt], k: int, budget: int
+    ) -> None:
         self._policy, self._budget, self._stepper = policy, budget, stepper
         self._prompts, self._prompt_of = distinct(prompts, k)
         self._memory: Memory | None = None

@@ -12,17 +12,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from levelhead.policy.backends.base import PolicyLike
 from levelhead.policy.backends.cpu import trim
 from levelhead.policy.backends.cpu.attention import Branches
-
-if TYPE_CHECKING:
-    from levelhead.policy.policy import Policy
 
 _log = logging.getLogger(__name__)
 
@@ -166,7 +164,7 @@ class Stepper:
         TypeError: The model has parts that are not known here.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: PolicyLike) -> None:
         model = policy.base
         decoder: Any = model.get_decoder()
         own = type(decoder).__module__.startswith("transformers.models.")
@@ -270,7 +268,7 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def make_stepper(policy: Policy) -> Stepper | None:
+def make_stepper(policy: PolicyLike) -> Stepper | None:
     """A stepper on a policy's weights as they are now; ``None`` where the model's own forward is to be used.
 
     That is where the policy does not compute in float32 on a CPU, where merging its adapter would take more than
@@ -294,7 +292,7 @@ def _hooked(model: nn.Module) -> bool:
     return any(module != trim.__name__ and name != "make_inputs_require_grads" for module, name in names)
 
 
-def _adapted_bytes(policy: Policy) -> int:
+def _adapted_bytes(policy: PolicyLike) -> int:
     """What merged copies of all weights with an adapter would take."""
     if not policy.lora:
         return 0
