@@ -28,7 +28,6 @@ from levelhead.policy.load import load_policy
 from levelhead.policy.policy import Policy
 from levelhead.recipe.model import Model
 from levelhead.records import Prompt
-from levelhead.rollout.decode import find_stepper, make_decoder
 from levelhead.rollout.inprocess import COMPACT_FRACTION
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -42,7 +41,7 @@ def step_seconds(policy: Policy, prompt: int, k: int, rows: int) -> float:
     groups = max(1, rows // k)
     ids = [tuple(generator.randrange(2, policy.base.config.vocab_size) for _ in range(prompt)) for _ in range(groups)]
     prompts = [Prompt(str(i), "", (), each) for i, each in enumerate(ids)]
-    decoder = make_decoder(policy, prompts, min(k, rows), STEPS + 1, find_stepper(policy))
+    decoder = policy.backend.decoders(policy)(prompts, min(k, rows), STEPS + 1)
     tokens = decoder.start().argmax(-1)
     seconds = []
     for _ in range(STEPS):

@@ -26,8 +26,8 @@ from levelhead.lab.faults import FAULTS
 from levelhead.objective.losses.inputs import Inputs
 from levelhead.objective.shaping import Shaper
 from levelhead.objective.surgery import GradientMerger
+from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.policy import Policy
-from levelhead.rollout.decode import SharedDecoder
 from levelhead.rollout.inprocess import InProcessSampler
 from levelhead.rollout.logits import LogitsPipeline
 from levelhead.tasks.function import FunctionTask

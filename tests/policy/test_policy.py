@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from levelhead.policy import attention
+from levelhead.policy.backends.cpu import attention
 from levelhead.policy.packing import TokenSequence, pack
 from levelhead.policy.policy import Policy
 from levelhead.text.codec import Codec
@@ -52,7 +52,7 @@ def in_packs(
     stats: dict[int, Any] = {}
     wanted = pulls(sequences)
     policy.model.zero_grad(set_to_none=True)
-    assert policy.branches or layout != "flat"
+    assert policy.backend.name == "cpu" or layout != "flat"
     share, flat = layout != "apart", layout == "flat"
     with policy.training():
         for micro in pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, share=share, flat=flat):
@@ -161,7 +161,7 @@ def test_attention_that_cannot_branch_is_announced_and_masked(
 
 def test_a_saved_model_knows_nothing_of_our_attention(tmp_path: Path) -> None:
     policy = tiny_policy()
-    assert policy.branches
+    assert policy.backend.name == "cpu"
     policy.save(tmp_path)
     assert "levelhead" not in (tmp_path / "config.json").read_text()
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from levelhead.policy.backends.cpu.backend import Cpu
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.records import Prompt, Turn
-from levelhead.rollout.decode import find_stepper
 from levelhead.rollout.inprocess import InProcessSampler
 from small_run import codec_ids, tiny_policy
 
@@ -112,8 +112,10 @@ def test_a_twin_draws_in_one_thread_while_the_policy_trains_in_another(policy: P
 def test_a_twin_samples_the_way_the_policy_does(policy: Policy) -> None:
     draws(policy)
     twin = policy.twin()
-    assert twin.steps is policy.steps is True
-    assert find_stepper(twin) is not None
+    assert twin.backend is policy.backend
+    assert isinstance(twin.backend, Cpu)
+    assert twin.backend.steps
+    assert twin.backend.stepper(twin) is not None
 
 
 def test_a_sampler_that_is_called_off_draws_nothing_more(policy: Policy) -> None:

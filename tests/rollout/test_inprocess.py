@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from levelhead.errors import PolicyError
+from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Prompt, Turn
 from levelhead.rollout.base import Sampler
-from levelhead.rollout.decode import SharedDecoder, find_stepper
 from levelhead.rollout.inprocess import InProcessSampler
 from small_run import codec_ids, spread_out, tiny_policy
 
@@ -90,7 +90,7 @@ def test_another_seed_and_another_index_draw_other_tokens(policy: Policy) -> Non
 
 
 def test_a_prompt_is_computed_once_a_group(policy: Policy) -> None:
-    find_stepper(policy)  # compares on tokens of its own, once
+    policy.backend.decoders(policy)  # compares on tokens of its own, once
     with counted() as shapes:
         InProcessSampler(policy).sample(prompts()[:1], 5, Sampling(max_new_tokens=4, min_new_tokens=3), seed=0)
     assert shapes[0] == (1, 3)

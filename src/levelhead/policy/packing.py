@@ -4,8 +4,8 @@ The K rollouts of a prompt share its tokens, and the turns of an episode share t
 trie of some sequences in depth-first order: every distinct prefix once.  A token attends to its own ancestors
 only and sits at its depth, so that the computation equals that of the sequences one by one, gradients included.
 
-Two layouts carry the same rows: *flat*, all of them one behind the other for :mod:`levelhead.policy.attention`, where
-no padding is computed; and *padded*, one row a tree under a dense mask, for models and devices that need one.
+Two layouts carry the same rows: *flat*, all of them one behind the other without any padding, for backends that compute
+trees as such; and *padded*, one row a tree under a dense mask, for models and devices that need one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from levelhead.policy.attention import Node
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A run of tokens without a branch: ``[start, stop)``, and its descendants ``[stop, end)``."""
+
+    start: int
+    stop: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)

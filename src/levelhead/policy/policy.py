@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import logging
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +14,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from levelhead.policy import attention
 from levelhead.policy.adapter import join_adapters
+from levelhead.policy.backends.base import TREES, Backend
+from levelhead.policy.backends.choose import choose_backend
 from levelhead.policy.head import token_statistics
-from levelhead.policy.packing import MicroBatch, TokenSequence, pack
-from levelhead.policy.trim import trim_last_layer
+from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.text.codec import Codec
 
 REFERENCE_ADAPTER = "reference"
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +56,10 @@ class Policy:
         if self.lora:
             join_adapters(self.base)
         self.shares_prefixes = _can_branch(self.base)
-        self._branches: bool | None = None if self.shares_prefixes and self.device.type == "cpu" else False
+        """Whether a tree-shaped attention mask reproduces the model."""
+        self._backend: Backend | None = None
         self._head = _Head.of(self.base)
         self._reference: nn.Module | str | None = None
-        self.steps: bool | None = None
-        """Whether a stepper has been found to compute what the model computes; ``None`` before anyone looked."""
         self.merge_bytes = 4 << 30
         """What copies of weights, with an adapter merged or laid out anew, may take while sampling."""
 
@@ -87,40 +82,39 @@ class Policy:
         trained = {id(parameter) for parameter in self.parameters}
         return [p for key, p in layers.items() if isinstance(p, nn.Parameter) and key in trained - outer]
 
+    @property
+    def backend(self) -> Backend:
+        """How the model is run; chosen when it is first asked for."""
+        if self._backend is None:
+            self._backend = choose_backend(self)
+        return self._backend
+
+    def run_like(self, other: Policy) -> None:
+        """Run on the backend of a policy of the same architecture, whose model has been tried there already."""
+        self._backend = other.backend
+
+    def forward(self, module: nn.Module, **inputs: Any) -> Any:
+        """Run the model, its decoder or the reference on inputs, in the precision that sampling and training share.
+
+        Every pass of tokens through the policy's modules goes through here.
+        """
+        with self.autocast():
+            return module(**inputs)
+
     def pack(self, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
         """Pack sequences for this model; see :func:`levelhead.policy.packing.pack`."""
-        flat = self.branches and not self._attention_dropout
-        return pack(sequences, tokens=tokens, pad_id=self.codec.pad_id, share=self.shares_prefixes, flat=flat)
+        return self.backend.pack(self, sequences, tokens)
 
     @property
-    def branches(self) -> bool:
-        """Whether the model computes attention over nodes (:mod:`levelhead.policy.attention`).
-
-        Found out once, by comparing it with a dense mask on this model; where they differ, or the model does not hand
-        its attention what it needs, sequences are padded and masked instead, and a warning says so.
-        """
-        if self._branches is None:
-            self._branches = self._try_branches()
-        return self._branches
-
-    def _ready(self, batch: MicroBatch) -> MicroBatch:
-        """The batch on this device, and the model ready for its layout, which another policy may have chosen."""
-        if batch.nodes and not self.branches:
-            raise ValueError(
-                "the micro-batch holds prefix trees that this model cannot compute; pack it with its policy"
-            )
-        return batch.to(self.device)
-
-    @property
-    def _attention_dropout(self) -> bool:
+    def drops_attention(self) -> bool:
+        """Whether an attention layer has dropout."""
         modules = self.base.modules()
         return any(isinstance(p := getattr(m, "attention_dropout", 0), float) and p > 0 for m in modules)
 
     def score(self, batch: MicroBatch, temperature: float = 1.0) -> TokenStats:
         """Log-probability and entropy of every completion token of a micro-batch, differentiable."""
-        batch = self._ready(batch)
-        with self._autocast():
-            hidden = self._hidden(self.base, batch)
+        batch = batch.to(self.device)
+        hidden = self.backend.hidden(self, self.base, batch)
         return self._statistics(self._head, hidden, batch, temperature)
 
     @torch.no_grad()
@@ -132,13 +126,12 @@ class Policy:
         """
         if self._reference is None:
             raise RuntimeError("this policy keeps no reference; call keep_reference() before the first update")
-        batch = self._ready(batch)
+        batch = batch.to(self.device)
         if isinstance(self._reference, nn.Module):
-            with self._autocast():
-                hidden = self._hidden(self._reference, batch)
+            hidden = self.backend.hidden(self, self._reference, batch)
             return self._statistics(_Head.of(self._reference), hidden, batch, temperature).logp
-        with self._reference_adapter(), self._autocast():
-            hidden = self._hidden(self.base, batch)
+        with self._reference_adapter():
+            hidden = self.backend.hidden(self, self.base, batch)
             return self._statistics(self._head, hidden, batch, temperature).logp
 
     def keep_reference(self, *, trained: bool) -> None:
@@ -178,11 +171,12 @@ class Policy:
 
         It keeps its own modes and hooks, so that another thread may draw from it; :meth:`follow` brings it up to date.
         """
-        branches = self.branches  # found out before the copy is made, which then computes its attention in the same way
+        _ = self.backend  # chosen before the copy is made, which then computes its attention in the same way
         shared = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
         model = copy.deepcopy(self.model, {**shared})
         twin = Policy(model.requires_grad_(False).eval(), self.codec, self.compute_dtype)
-        twin._branches, twin.steps, twin.merge_bytes = branches, self.steps, self.merge_bytes
+        twin.run_like(self)
+        twin.merge_bytes = self.merge_bytes
         return twin
 
     def copied(self, other: Policy) -> list[Tensor]:
@@ -247,57 +241,9 @@ class Policy:
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """The precision that sampling and training share."""
-        return self._autocast()
-
-    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.compute_dtype == torch.float32 or self.compute_dtype == self.base.dtype:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=self.compute_dtype)
-
-    @torch.no_grad()
-    def _try_branches(self) -> bool:
-        """Compare both layouts on a small tree, and install what the flat one needs where they agree."""
-        found = [TokenSequence((0, 1, 2), (1, 2)), TokenSequence((0, 1, 2), (2, 1, 2)), TokenSequence((2,), (0, 1))]
-        (padded,), (flat,) = pack(found, tokens=100), pack(found, tokens=100, flat=True)
-        padded, flat = padded.to(self.device), flat.to(self.device)
-        before = self.base.config._attn_implementation
-        with self._autocast():
-            want = self._hidden(self.base, padded).float()
-            self.base.config._attn_implementation = attention.NAME
-            hooks = trim_last_layer(self.base.get_decoder())
-            try:
-                gap = float((self._hidden(self.base, flat).float() - want).norm() / want.norm())
-                why = f"its outputs differ by {gap:.2g}"
-            except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-                gap, why = math.inf, str(error).partition("\n")[0]
-        exact = self.compute_dtype == self.base.dtype == torch.float32
-        if gap <= (1e-4 if exact else 5e-2):
-            return True
-        for hook in hooks:
-            hook.remove()
-        self.base.config._attn_implementation = before
-        name = type(self.base).__name__
-        _log.warning("%s does not compute attention over prefix trees: padding and masks instead (%s)", name, why)
-        return False
-
-    @staticmethod
-    def _hidden(model: Any, batch: MicroBatch) -> Tensor:
-        """(m, d) last hidden states that predict the completion tokens."""
-        mask, extra, forest = batch.attention_mask, {}, None
-        if batch.nodes:
-            forest = attention.Forest(batch.nodes, model.config.num_hidden_layers, batch.gather.unique())
-            mask, extra = attention.unused_mask(batch.input_ids.device), {"branches": forest}
-        output = model.get_decoder()(
-            input_ids=batch.input_ids,
-            attention_mask=mask,
-            position_ids=batch.position_ids,
-            use_cache=False,
-            **extra,
-        )
-        if forest is not None and forest.seen != model.config.num_hidden_layers:
-            raise RuntimeError(f"{forest.seen} of {model.config.num_hidden_layers} layers looked at the prefix tree")
-        hidden: Tensor = output.last_hidden_state
-        return hidden.flatten(0, 1)[batch.gather]
 
     @staticmethod
     def _statistics(head: _Head, hidden: Tensor, batch: MicroBatch, temperature: float) -> TokenStats:
@@ -327,7 +273,7 @@ class Policy:
 
     def _frozen_copy(self) -> nn.Module:
         """A copy that reads the micro-batches that are packed for the policy."""
-        _ = self.branches  # found out before the copy is made, which then computes its attention in the same way
+        _ = self.backend  # chosen before the copy is made, which then computes its attention in the same way
         clone = copy.deepcopy(self.base)
         clone.requires_grad_(False)
         clone.eval()
@@ -374,6 +320,4 @@ def _can_branch(model: PreTrainedModel) -> bool:
     uses_window = window is not None and getattr(model.config, "use_sliding_window", True)
     implementation = getattr(model.config, "_attn_implementation", "sdpa")
     recurrent = bool(getattr(model, "_is_stateful", False))
-    return (
-        kinds == {"full_attention"} and not uses_window and not recurrent and implementation in ("sdpa", attention.NAME)
-    )
+    return kinds == {"full_attention"} and not uses_window and not recurrent and implementation in ("sdpa", TREES)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from levelhead.policy import attention
+from levelhead.policy.backends.base import TREES
 from levelhead.policy.policy import Policy
 
 
@@ -94,16 +94,17 @@ def exact_policy(policy: Policy) -> Policy:
     Its gradients arrive in the same leaves.  Frozen weights of a coarser type are converted, at 4 bytes each; ask
     :func:`why_not_exact` first.
     """
-    branches = policy.branches  # found out before the copy is made, which then computes its attention in the same way
+    _ = policy.backend  # chosen before the copy is made, which then computes its attention in the same way
     memo: dict[int, Any] = {id(p): _widened(p) for p in policy.model.parameters()}
     model = copy.deepcopy(policy.model, memo)
     for buffer in model.buffers():
         if buffer.is_floating_point() and buffer.dtype.itemsize < 4:
             buffer.data = buffer.data.float()
     exact = Policy(model, policy.codec)
-    if exact.base.config._attn_implementation not in ("sdpa", "eager", attention.NAME):
+    if exact.base.config._attn_implementation not in ("sdpa", "eager", TREES):
         exact.base.config._attn_implementation = "sdpa"  # kernels made for half precision compute in nothing else
-    exact._branches, exact._reference = branches, policy._reference
+    exact.run_like(policy)
+    exact._reference = policy._reference
     return exact
 
 

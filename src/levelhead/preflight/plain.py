@@ -21,8 +21,7 @@ from levelhead.recipe.sampling import Sampling
 def logits(policy: Policy, context_ids: Sequence[int], completion_ids: Sequence[int]) -> Tensor:
     """Return the float32 logits, (t, v), that predict each of the t completion tokens; differentiable."""
     ids = torch.tensor([[*context_ids, *completion_ids]], device=policy.device)
-    with policy.autocast():
-        output = policy.base(input_ids=ids, use_cache=False, logits_to_keep=len(completion_ids) + 1)
+    output = policy.forward(policy.base, input_ids=ids, use_cache=False, logits_to_keep=len(completion_ids) + 1)
     result: Tensor = output.logits[0, :-1].float()
     return result
 
@@ -43,8 +42,7 @@ def padded_logits(policy: Policy, pairs: Sequence[tuple[Sequence[int], Sequence[
     longest = max(len(context) + len(completion) for context, completion in pairs)
     rows = [[*context, *completion] for context, completion in pairs]
     ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=policy.device)
-    with policy.autocast():
-        table: Tensor = policy.base(input_ids=ids, use_cache=False).logits.float()
+    table: Tensor = policy.forward(policy.base, input_ids=ids, use_cache=False).logits.float()
     return [table[i, len(a) - 1 : len(a) + len(b) - 1] for i, (a, b) in enumerate(pairs)]
 
 
@@ -71,10 +69,8 @@ def many_logits(policy: Policy, context_ids: Sequence[int], completions: Sequenc
     """
     longest = max(map(len, completions))
     rows = [[*context_ids, *ids, *[context_ids[0]] * (longest - len(ids))] for ids in completions]
-    with policy.autocast():
-        output = policy.base(
-            input_ids=torch.tensor(rows, device=policy.device), use_cache=False, logits_to_keep=longest + 1
-        )
+    ids = torch.tensor(rows, device=policy.device)
+    output = policy.forward(policy.base, input_ids=ids, use_cache=False, logits_to_keep=longest + 1)
     return [row[: len(ids)].float() for row, ids in zip(output.logits[:, :-1], completions, strict=True)]
 
 

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from levelhead.errors import PolicyError
+from levelhead.policy.backends.base import MakeDecoder
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import FinishReason, Prompt, Turn
-from levelhead.rollout.decode import find_stepper, make_decoder
 from levelhead.rollout.draws import uniforms
 from levelhead.rollout.logits import LogitsPipeline
-from levelhead.rollout.stepper import Stepper
 
 COMPACT_FRACTION = 0.125
 """Finished rows leave the batch once they make up this share of it: leaving costs a copy of the cache."""
@@ -81,7 +80,7 @@ class InProcessSampler:
         turns: list[list[Turn]] = [[] for _ in prompts]
         by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i].token_ids))
         chunk = max(1, (self._rows or controls.rows_at_once) // k)
-        stepper = find_stepper(self._policy)
+        make_decoder = self._policy.backend.decoders(self._policy)
         for start in range(0, len(by_length), chunk):
             members = by_length[start : start + chunk]
             rows = [
@@ -89,20 +88,20 @@ class InProcessSampler:
                 for i in members
                 for index in range(k)
             ]
-            self._draw([prompts[i] for i in members], k, rows, controls, stepper)
+            self._draw([prompts[i] for i in members], k, rows, controls, make_decoder)
             for row in rows:
                 turns[row.prompt].append(row.turn(prompts[row.prompt]))
         return turns
 
     def _draw(
-        self, prompts: list[Prompt], k: int, rows: list[_Row], controls: Sampling, stepper: Stepper | None
+        self, prompts: list[Prompt], k: int, rows: list[_Row], controls: Sampling, make_decoder: MakeDecoder
     ) -> None:
         """Draw every row to its end."""
         codec = self._policy.codec
         device = self._policy.device
         budget = controls.max_new_tokens
         stops = torch.tensor(sorted(codec.stop_ids), device=device)
-        decoder = make_decoder(self._policy, prompts, k, budget, stepper)
+        decoder = make_decoder(prompts, k, budget)
         logits = decoder.start()
         if bool(logits.isnan().any()):
             raise PolicyError(

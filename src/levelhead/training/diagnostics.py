@@ -96,8 +96,7 @@ def _distribution(policy: Policy, turn: Turn, temperature: float) -> dict[str, f
     """Entropy (nats), top probability and gap of the two largest logits, at the first token and on average."""
     completion = turn.completion_ids[:TOKENS]
     ids = torch.tensor([[*turn.context_ids, *completion]], device=policy.device)
-    with policy.autocast():
-        output = policy.base(input_ids=ids, use_cache=False, logits_to_keep=len(completion) + 1)
+    output = policy.forward(policy.base, input_ids=ids, use_cache=False, logits_to_keep=len(completion) + 1)
     logits_tv = output.logits[0, :-1].float() / (temperature or 1.0)
     logp_tv = logits_tv.log_softmax(-1)
     entropy_t = -(logp_tv.exp() * logp_tv).sum(-1)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from faults.unlisted.registry import NEMO, OPENRLHF, PRIME, SWIFT, TRL, VERL, swapped, unlisted
+from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.records import Prompt, Score
-from levelhead.rollout.decode import SharedDecoder
 from levelhead.rollout.logits import LogitsPipeline
 from levelhead.tasks.base import Answer
 from levelhead.tasks.function import FunctionTask

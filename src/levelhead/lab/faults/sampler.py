@@ -11,8 +11,9 @@ import torch
 
 import levelhead.rollout.inprocess
 from levelhead.lab.faults.registry import fault, replaced
+from levelhead.policy.backends.cpu.backend import Cpu
+from levelhead.policy.backends.sdpa import PaddedDecoder, Sdpa
 from levelhead.policy.policy import Policy
-from levelhead.rollout.decode import PaddedDecoder
 from levelhead.rollout.inprocess import InProcessSampler
 from levelhead.rollout.logits import Distribution, LogitsPipeline
 
@@ -50,20 +51,20 @@ def _padded(positions_of: Callable[[Any, Any], Any], masked: bool) -> Iterator[N
     """Let the sampler pad its prompts, with other positions, or without the mask over padding."""
 
     def forward(self: Any, ids: Any, mask: Any) -> Any:
-        with self._policy.autocast():
-            output = self._policy.base(
-                input_ids=ids,
-                attention_mask=mask if masked else None,
-                position_ids=positions_of(ids, mask),
-                past_key_values=self._cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
+        output = self._policy.forward(
+            self._policy.base,
+            input_ids=ids,
+            attention_mask=mask if masked else None,
+            position_ids=positions_of(ids, mask),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
         return output.logits[:, -1].float()
 
     with (
         replaced(PaddedDecoder, "forward", lambda _: forward),
-        replaced(levelhead.rollout.inprocess, "make_decoder", lambda _: PaddedDecoder),
+        replaced(Cpu, "decoders", lambda _: Sdpa.decoders),
     ):
         yield
 
@@ -123,13 +124,16 @@ def _penalties_count_the_prompt() -> Iterator[None]:
     rows: dict[str, Any] = {}
 
     def prefill(real: Any) -> Any:
-        def run(policy: Policy, prompts: Sequence[Any], k: int, *others: Any) -> Any:
-            longest = max(len(prompt.token_ids) for prompt in prompts)
-            padded = [(*p.token_ids, *[p.token_ids[0]] * (longest - len(p.token_ids))) for p in prompts]
-            rows["ids"] = torch.tensor(padded).repeat_interleave(k, 0).to(policy.device)
-            return real(policy, prompts, k, *others)
+        def decoders(self: Cpu, policy: Policy) -> Any:
+            def run(prompts: Sequence[Any], k: int, budget: int) -> Any:
+                longest = max(len(prompt.token_ids) for prompt in prompts)
+                padded = [(*p.token_ids, *[p.token_ids[0]] * (longest - len(p.token_ids))) for p in prompts]
+                rows["ids"] = torch.tensor(padded).repeat_interleave(k, 0).to(policy.device)
+                return real(self, policy)(prompts, k, budget)
 
-        return run
+            return run
+
+        return decoders
 
     def call(real: Any) -> Any:
         def pipeline(self: LogitsPipeline, logits: Any, history: Any, lengths: Any) -> Distribution:
@@ -141,7 +145,7 @@ def _penalties_count_the_prompt() -> Iterator[None]:
         return pipeline
 
     with (
-        replaced(levelhead.rollout.inprocess, "make_decoder", prefill),
+        replaced(Cpu, "decoders", prefill),
         replaced(LogitsPipeline, "__call__", call),
     ):
         yield

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from levelhead.policy.attention import Forest, Node, Pieces, attend, fused, merge
-from levelhead.policy.packing import trie
+from levelhead.policy.backends.cpu.attention import Forest, Pieces, attend, fused, merge
+from levelhead.policy.packing import Node, trie
 
 SEQUENCES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=9).map(tuple), min_size=1, max_size=8)
 SHARED = [(1, 2, 3, 4, 5), (1, 2, 3, 6), (1, 2, 3, 6, 7, 8), (9,), (1, 2), (9, 1, 1, 1), (9, 2, 2, 2), (1, 2, 3, 4, 5)]

@@ -3,8 +3,8 @@
 A decoding step multiplies few rows, so that what a model's modules do around the products is a good part of its cost.
 Here the same weights are used without the modules, and an adapter is merged into a copy of the weights it sits on:
 never into those weights themselves, which others may share.  What the architecture does is not assumed but compared, on
-the model at hand, with the model's own forward (:func:`levelhead.rollout.decode.find_stepper`); where they differ, and
-for families that are not listed here, the model's own is used.
+the model at hand, with the model's own forward (:meth:`~levelhead.policy.backends.cpu.backend.Cpu.stepper`); where they
+differ, and for families that are not listed here, the model's own is used.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from levelhead.policy import trim
-from levelhead.policy.attention import Branches
-from levelhead.policy.policy import Policy
+from levelhead.policy.backends.base import PolicyLike
+from levelhead.policy.backends.cpu import trim
+from levelhead.policy.backends.cpu.attention import Branches
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class Stepper:
         TypeError: The model has parts that are not known here.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: PolicyLike) -> None:
         model = policy.base
         decoder: Any = model.get_decoder()
         own = type(decoder).__module__.startswith("transformers.models.")
@@ -268,7 +268,7 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def make_stepper(policy: Policy) -> Stepper | None:
+def make_stepper(policy: PolicyLike) -> Stepper | None:
     """A stepper on a policy's weights as they are now; ``None`` where the model's own forward is to be used.
 
     That is where the policy does not compute in float32 on a CPU, where merging its adapter would take more than
@@ -276,7 +276,7 @@ def make_stepper(policy: Policy) -> Stepper | None:
     the model has parts that are not known here.
     """
     exact = policy.compute_dtype == policy.base.dtype == torch.float32 and policy.device.type == "cpu"
-    if not exact or not policy.branches or _adapted_bytes(policy) > policy.merge_bytes or _hooked(policy.base):
+    if not exact or _adapted_bytes(policy) > policy.merge_bytes or _hooked(policy.base):
         return None
     try:
         return Stepper(policy)
@@ -292,7 +292,7 @@ def _hooked(model: nn.Module) -> bool:
     return any(module != trim.__name__ and name != "make_inputs_require_grads" for module, name in names)
 
 
-def _adapted_bytes(policy: Policy) -> int:
+def _adapted_bytes(policy: PolicyLike) -> int:
     """What merged copies of all weights with an adapter would take."""
     if not policy.lora:
         return 0

@@ -11,12 +11,13 @@ Each piece is one call of the fused kernel, which also gives the logarithm of it
 pieces merge exactly by it (Milakov and Gimelshein 2018), and the backward pass of a piece needs no more than the merged
 output and denominator (Dao et al. 2022, algorithm 4).  No pair of tokens is computed that does not attend.
 
-The function is registered with transformers under :data:`NAME`, and receives what it needs as the keyword ``branches``
-of the model's forward; without the keyword it is transformers' own ``sdpa``.
+The function is registered with transformers under the name :data:`~levelhead.policy.backends.base.TREES`, and receives
+what it needs as the keyword ``branches`` of the model's forward; without the keyword it is transformers' own ``sdpa``.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,11 +28,8 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-NAME = "levelhead_branches"
-"""Under which transformers knows the attention of this module."""
-
-_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-_FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+from levelhead.policy.backends.base import TREES
+from levelhead.policy.packing import Node
 
 _FOREIGN = ("softcap", "s_aux", "position_bias", "cache")
 """Keywords of attention variants that are not computed here."""
@@ -54,15 +52,6 @@ class Branches(Protocol):
             (b, heads, t, d).
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A run of tokens without a branch: ``[start, stop)``, and its descendants ``[stop, end)``."""
-
-    start: int
-    stop: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +150,18 @@ def attend(query: Tensor, key: Tensor, value: Tensor, pieces: Pieces, scale: flo
     return result
 
 
+@functools.cache
+def kernels() -> tuple[Any, Any]:
+    """Torch's fused attention for a CPU, forward and backward.
+
+    Raises:
+        AttributeError: This torch has no such operators; they are none of those that it promises to keep.
+    """
+    names = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward")
+    forward, backward = (getattr(torch.ops.aten, name).default for name in names)
+    return forward, backward
+
+
 def fused(
     query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool = False, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -169,8 +170,8 @@ def fused(
     ``mask`` is added to the scaled products, and broadcast.
     """
     given = None if mask is None else mask.to(query.dtype)
-    found: tuple[Tensor, Tensor] = _FLASH(query, key, value, 0.0, causal, attn_mask=given, scale=scale)
-    return found
+    both: tuple[Tensor, Tensor] = kernels()[0](query, key, value, 0.0, causal, attn_mask=given, scale=scale)
+    return both
 
 
 def merge(out: Tensor, log: Tensor, other: Tensor, other_log: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,16 +211,17 @@ class _PieceAttention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
         query, key, value, out, log = ctx.saved_tensors
+        flash_backward = kernels()[1]
         found = [torch.zeros_like(x) for x in (query, key, value)]
         for piece in ctx.pieces.causal:
             given = [_stacked(x, piece) for x in (grad, query, key, value, out)]
             part_log = _stacked(log[..., None], piece)[..., 0]
-            parts = _FLASH_BACKWARD(*given, part_log, 0.0, True, scale=ctx.scale)
+            parts = flash_backward(*given, part_log, 0.0, True, scale=ctx.scale)
             for whole, part in zip(found, parts, strict=True):
                 _stacked(whole, piece).copy_(part)
         for a, b, c, d in ctx.pieces.full:
             at, to = slice(a, b), slice(c, d)
-            parts = _FLASH_BACKWARD(
+            parts = flash_backward(
                 grad[:, :, at], query[:, :, at], key[:, :, to], value[:, :, to], out[:, :, at], log[:, :, at],
                 0.0, False, scale=ctx.scale,
             )  # fmt: skip
@@ -262,5 +264,5 @@ def branching_attention(
     return out.transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register(NAME, branching_attention)
-AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionInterface.register(TREES, branching_attention)
+AttentionMaskInterface.register(TREES, sdpa_mask)

@@ -9,13 +9,15 @@ import pytest
 import torch
 import transformers
 
+from levelhead.policy.backends.cpu import backend
+from levelhead.policy.backends.cpu import stepper as stepper_module
+from levelhead.policy.backends.cpu.backend import Cpu
+from levelhead.policy.backends.cpu.decoder import SharedDecoder
+from levelhead.policy.backends.cpu.stepper import Stepper
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Prompt
-from levelhead.rollout import decode
-from levelhead.rollout import stepper as stepper_module
-from levelhead.rollout.decode import SharedDecoder, find_stepper
 from levelhead.rollout.inprocess import InProcessSampler
 from levelhead.text.codec import Codec
 from levelhead.text.tiny import train_tokenizer
@@ -53,6 +55,11 @@ def lora_policy(**model: Any) -> Policy:
     return policy
 
 
+def find_stepper(policy: Policy) -> Stepper | None:
+    assert isinstance(policy.backend, Cpu)
+    return policy.backend.stepper(policy)
+
+
 def prompts() -> list[Prompt]:
     ids = codec_ids()
     return [Prompt(f"p{i}", "task", (), part) for i, part in enumerate([ids[:4], ids[:9], ids[40:63], ids[50:53]])]
@@ -63,7 +70,7 @@ def played(policy: Policy, *, fast: bool, k: int = 3) -> list[torch.Tensor]:
     """Logits of a decoding in which some rows leave."""
     stepper = find_stepper(policy)
     assert stepper is not None
-    decoder = SharedDecoder(policy, prompts(), k, 8, stepper if fast else None)
+    decoder = SharedDecoder(policy, stepper if fast else None, prompts(), k, 8)
     found = [decoder.start()]
     tokens = torch.tensor(codec_ids()[20:32]).repeat(k)[: 4 * k]
     for position in range(5):
@@ -209,7 +216,8 @@ def test_a_model_that_differs_from_its_stepper_is_found_out(caplog: pytest.LogCa
     layer.forward = lambda *args, **kwargs: forward(*args, **kwargs) * 1.001
     assert find_stepper(policy) is None
     assert "its own modules" in caplog.text
-    assert policy.steps is False
+    assert isinstance(policy.backend, Cpu)
+    assert policy.backend.steps is False
 
 
 def test_a_hook_of_the_users_is_called_while_sampling() -> None:
@@ -236,5 +244,5 @@ def test_half_precision_samples_through_the_modules() -> None:
 def test_equality_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_policy()
     assert find_stepper(policy) is not None
-    monkeypatch.setattr(decode, "SharedDecoder", None)
+    monkeypatch.setattr(backend, "SharedDecoder", None)
     assert find_stepper(policy) is not None

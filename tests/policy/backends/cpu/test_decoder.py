@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from levelhead.policy.backends.base import Decoder
+from levelhead.policy.backends.cpu import memory
+from levelhead.policy.backends.cpu.decoder import SharedDecoder
+from levelhead.policy.backends.sdpa import PaddedDecoder, Sdpa
 from levelhead.policy.policy import Policy
 from levelhead.records import Prompt
-from levelhead.rollout import decode
-from levelhead.rollout.decode import Decoder, PaddedDecoder, SharedDecoder, make_decoder
 from small_run import codec_ids, tiny_policy
 
 
@@ -36,11 +38,11 @@ def played(decoder: Decoder, rows: int, vocab: int) -> list[torch.Tensor]:
 
 
 def both(policy: Policy) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    assert policy.branches
+    assert policy.backend.name == "cpu"
     with torch.inference_mode():
         shared, padded = (
-            played(kind(policy, prompts(), 3, 8), 15, policy.codec.vocab_size)
-            for kind in (SharedDecoder, PaddedDecoder)
+            played(decoder, 15, policy.codec.vocab_size)
+            for decoder in (SharedDecoder(policy, None, prompts(), 3, 8), PaddedDecoder(policy, prompts(), 3, 8))
         )
     assert [len(x) for x in shared] == [len(x) for x in padded]
     assert len(shared[-1]) < len(shared[0]) // 2
@@ -83,25 +85,24 @@ def test_plain_products_and_the_fused_kernel_are_attention(hidden: bool, prompt_
     expected = torch.nn.functional.scaled_dot_product_attention(query, *whole, attn_mask=bias, scale=0.3)
     pairs = [(keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in (shared, own)]
     heads = None if mask is None else mask.repeat_interleave(3, 0)
-    for kernel in (decode._products, decode._fused):
-        found = kernel(query.flatten(0, 1), *pairs, 0.3, heads, decode._Seats(rows, 3))
+    for kernel in (memory._products, memory._fused):
+        found = kernel(query.flatten(0, 1), *pairs, 0.3, heads, memory._Seats(rows, 3))
         torch.testing.assert_close(found, expected.flatten(0, 1), atol=1e-5, rtol=1e-5)
 
 
-def test_a_model_whose_attention_cannot_branch_is_padded() -> None:
+def test_a_backend_decodes_in_its_own_way() -> None:
     policy = tiny_policy()
-    assert isinstance(make_decoder(policy, prompts(), 2, 4), SharedDecoder)
-    policy._branches = False
-    assert isinstance(make_decoder(policy, prompts(), 2, 4), PaddedDecoder)
+    assert isinstance(policy.backend.decoders(policy)(prompts(), 2, 4), SharedDecoder)
+    assert isinstance(Sdpa().decoders(policy)(prompts(), 2, 4), PaddedDecoder)
 
 
 def test_a_common_beginning_of_prompts_is_computed_once() -> None:
     policy = tiny_policy()
     shapes: list[int] = []
-    assert policy.branches
+    assert policy.backend.name == "cpu"
     policy.base.register_forward_pre_hook(
         lambda _module, _args, kwargs: shapes.append(kwargs["input_ids"].numel()), with_kwargs=True
     )
     with torch.inference_mode():
-        make_decoder(policy, prompts(), 3, 8).start()
+        SharedDecoder(policy, None, prompts(), 3, 8).start()
     assert shapes == [len({p.token_ids[: n + 1] for p in prompts() for n in range(len(p.token_ids))})]

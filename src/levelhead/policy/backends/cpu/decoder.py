@@ -1,0 +1,81 @@
+"""Decoding with one copy of what rows share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from levelhead.policy.backends.base import PolicyLike
+from levelhead.policy.backends.cpu.attention import Branches, Forest, unused_mask
+from levelhead.policy.backends.cpu.memory import Memory
+from levelhead.policy.backends.cpu.stepper import Stepper
+from levelhead.policy.backends.sdpa import distinct
+from levelhead.policy.packing import trie
+from levelhead.records import Prompt
+
+
+class SharedDecoder:
+    """For models that compute attention over nodes: what rows share is computed, and kept, once.
+
+    All prompts are one forest, so that a beginning which they have in common is computed once.  While decoding, the
+    rows of a prompt look at one copy of its keys and values together, and each at its own, which lie in memory set
+    aside for the whole budget.
+
+    Args:
+        policy: Whose model draws.
+        stepper: On the policy's weights as they are now; the model's own modules are used without.
+        prompts: Rendered.
+        k: Rows a prompt.
+        budget: Tokens that a row draws at most.
+    """
+
+    def __init__(
+        self, policy: PolicyLike, stepper: Stepper | None, prompts: Sequence[Prompt], k: int, budget: int
+    ) -> None:
+        self._policy, self._budget, self._stepper = policy, budget, stepper
+        self._prompts, self._prompt_of = distinct(prompts, k)
+        self._memory: Memory | None = None
+        self._positions = torch.tensor([len(ids) for ids in self._prompts])[self._prompt_of, None]
+
+    def start(self) -> Tensor:
+        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        tokens, depths, paths, nodes = trie(self._prompts)
+        last = torch.stack([path[-1] for path in paths])
+        needed, order = last.unique(return_inverse=True)
+        layers = self._policy.base.config.num_hidden_layers
+        forest = Forest(nodes, layers, needed, keep=True)
+        logits = self._forward(torch.tensor([tokens]), torch.tensor([depths]), forest, needed)
+        self._memory = Memory(forest, paths, self._prompt_of, self._budget)
+        return logits[order[self._prompt_of]]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        assert self._memory is not None  # noqa: S101 - start() comes first
+        logits = self._forward(tokens[:, None], self._positions, self._memory)
+        self._memory.length += 1
+        self._positions = self._positions + 1
+        return logits
+
+    def keep(self, rows: Tensor) -> None:
+        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        assert self._memory is not None  # noqa: S101 - start() comes first
+        self._memory.keep(rows)
+        self._positions = self._positions[rows]
+
+    def _forward(self, ids: Tensor, positions: Tensor, branches: Branches, needed: Tensor | None = None) -> Tensor:
+        """(n, v) logits of some positions of one row, or of the only one of each row."""
+        if self._stepper is not None:
+            return self._stepper(ids, positions, branches, needed)
+        output = self._policy.forward(
+            self._policy.base,
+            input_ids=ids,
+            attention_mask=unused_mask(ids.device),
+            position_ids=positions,
+            use_cache=False,
+            logits_to_keep=1 if needed is None else needed,
+            branches=branches,
+        )
+        logits: Tensor = output.logits.float().flatten(0, 1)
+        return logits
