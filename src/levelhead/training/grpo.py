@@ -135,7 +135,7 @@ class GrpoTrainer:
         self.watch.credited(rollouts.groups, credited, batch, hands, measured)
         updates: list[_Update] = []
         for i, samples in enumerate(hands):
-            updates.append(self._update(step, samples, i, rollouts.temperature, on_policy=own and i == 0))
+            updates.append(self._update(step, samples, i, rollouts, on_policy=own and i == 0))
             if self.keeper and self.keeper.spent:
                 self.updater.leave_out(len(hands) - len(updates))
                 self.watch.passed(len(hands) - len(updates))
@@ -230,11 +230,12 @@ class GrpoTrainer:
         return hands
 
     def _update(
-        self, step: int, samples: Sequence[Sample], index: int, temperature: float, *, on_policy: bool
+        self, step: int, samples: Sequence[Sample], index: int, rollouts: Collected, *, on_policy: bool
     ) -> _Update:
         """One optimizer step: terms, gradient, observers, weights."""
         seed = derive(self.seed, "update", step, index)
-        plan = self.objective.plan(samples, temperature=temperature, on_policy=on_policy, seed=seed)
+        temperature, behind = rollouts.temperature, rollouts.behind > 0
+        plan = self.objective.plan(samples, temperature=temperature, on_policy=on_policy, seed=seed, behind=behind)
         values: dict[str, float] = {"loss": 0.0, "grad_norm": 0.0, "learning_rate": self.updater.learning_rate}
         update = _Update(values)
         if not plan.samples:
