@@ -377,6 +377,7 @@ class Run:
         if state.done and section is not None and state.step < section.steps:
             state.done = False  # it was the end, and there are more steps now
         self.folder.rewind(state.sizes)
+        self.checkpoints.find_best(self.policy, state)
         return training
 
     def _bar(self, stage: Stage, total: int) -> contextlib.closing[ProgressSink]:

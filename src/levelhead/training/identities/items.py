@@ -120,8 +120,6 @@ class Best:
         path = self._folder / "best" / STATE
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         kept, top = state.get("step"), max(value for _, value in self.scores)
-        if kept is not None and kept > step:  # of a run that was killed, and has come here again
-            return
         best = [int(at) for at, value in self.scores if value >= top - TIE]
         if kept not in best:
             text = (

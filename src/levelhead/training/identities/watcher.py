@@ -252,7 +252,7 @@ class Identities(Unwatched):
         if state.get("scores") is None:
             self._best = None  # evaluations of before are not known
         elif self._best is not None:
-            self._best.scores = [list(row) for row in state["scores"]]
+            self._best.scores = [[float(number) for number in row] for row in state["scores"]]
         if self._epochs is not None:
             if tensors or state:
                 self._epochs.load(tensors)
