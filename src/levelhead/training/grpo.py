@@ -225,8 +225,8 @@ class GrpoTrainer:
             if epoch:
                 generator = torch.Generator().manual_seed(derive(self.seed, "deal", step, epoch))
                 order = order[torch.randperm(len(order), generator=generator)]
-            for members in _deal(order.tolist(), tasks, self.recipe.updates_per_batch):
-                minibatches.append([sample for i in members for sample in batch.groups[i]])
+            dealt = _deal(order.tolist(), tasks, self.recipe.updates_per_batch)
+            minibatches += [[sample for i in members for sample in batch.groups[i]] for members in dealt]
         return minibatches
 
     def _update(
