@@ -62,6 +62,12 @@ class Elsewhere:
             text=True,
         )
 
+    def close(self) -> None:
+        """End the process, if it has not ended."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
     def scores(self) -> list[Score | None] | None:
         """Return the scores; ``None`` where the process could not make them."""
         try:
@@ -69,8 +75,7 @@ class Elsewhere:
             rows = json.loads(out.splitlines()[-1])
             return [None if row is None else Score(row["total"], row["parts"], valid=row["valid"]) for row in rows]
         except (subprocess.TimeoutExpired, json.JSONDecodeError, IndexError, KeyError, TypeError):
-            self._process.kill()
-            self._process.communicate()
+            self.close()
             return None
 
 
