@@ -35,7 +35,7 @@ def safe(text: object) -> str:
 
 def counted(n: float, noun: str) -> str:
     """Return a whole number with its noun, in the singular (``1 warning``) or plural (``0 warnings``)."""
-    shown = f"{n:.0f}" if isinstance(n, float) else str(n)
+    shown = str(n) if isinstance(n, int) else f"{n:.0f}"
     return f"{shown} {noun}" if shown == "1" else f"{shown} {noun}s"
 
 

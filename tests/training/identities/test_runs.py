@@ -19,7 +19,7 @@ from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.identities.digest import PARTS, compare
 from levelhead.training.optim import Updater
 from levelhead.training.stream import PromptStream
-from small_run import events, recipe
+from small_run import events, recipe, rows, write_rows
 
 QUICK: dict[str, Any] = {
     "sft__steps": 2,
@@ -278,6 +278,17 @@ def test_training_on_what_is_held_out_is_told_of(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(FunctionTask, "prompts", prompts)
     assert "held-out-trained" in told(run(tmp_path, grpo__steps=4, sft__steps=3))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_items_of_other_data_are_no_repeats(replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = recipe(tmp_path, **QUICK | {"sft": None, "eval__every": 0})
+    assert train(given, out=tmp_path / "run", observers=[Interrupts()]).outcome == "interrupted"
+    if replaced:
+        write_rows(tmp_path / "one.jsonl", [{**row, "answer": "no."} for row in rows()])
+    monkeypatch.setattr(PromptStream, "load_state", lambda self, state: None)  # the order may be another one
+    found = told(train(given, out=tmp_path / "run", resume=True, accept_changes=("all",)))
+    assert ("item-repeated" in found) is not replaced
 
 
 def test_a_check_that_breaks_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

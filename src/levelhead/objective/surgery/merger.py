@@ -214,7 +214,7 @@ class GradientMerger:
         return found
 
     def _reduce_all(self, reduce: Callable[[Tensor], object]) -> None:
-        """Reduce the buffers, and leave them, in the same order on every rank; what is absent here is zero, not skipped.
+        """Reduce the buffers in the same order on every rank, and keep it; what is absent here is zero, not skipped.
 
         A task that is zero on all ranks had no term anywhere, and is not merged, as on a single rank.
         """

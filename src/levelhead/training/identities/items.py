@@ -85,11 +85,6 @@ class HeldOut:
     def __init__(self) -> None:
         self._content: set[int] = set()
 
-    @property
-    def known(self) -> bool:
-        """Whether any item is held out."""
-        return bool(self._content)
-
     def hold(self, contents: Iterable[str]) -> None:
         """Take in what items ask (:func:`content`)."""
         self._content.update(map(_number, contents))
