@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 from levelhead.errors import InputError
+from levelhead.lab.probe import ROWS as ECHO
+from levelhead.lab.probe import TEXT, closeness
 from levelhead.preflight import preflight
 from levelhead.recipe import Recipe
 from levelhead.recipe.guard import Guard
@@ -32,53 +34,14 @@ from levelhead.watch.doctor import examine
 from levelhead.watch.findings import CATALOGUE
 from levelhead.watch.guard import LiveGuard
 
-TEXT = """
-name: probe
-threads: 1
-check: false
-model:
-  preset: tiny
-  dtype: float32
-  tiny: {hidden_size: 32, layers: 2, heads: 2, kv_heads: 1, intermediate_size: 48, vocab_size: 320, context: 512}
-tasks:
-  - {kind: function, name: echo, oracle: answer, eval_fraction: 0.1}
-sft: {steps: 40, batch_size: 8, optimizer: {learning_rate: 1.0e-2, schedule: cosine}}
-grpo:
-  steps: 20
-  batch_size: 16
-  group_size: 4
-  sampling: {max_new_tokens: 16}
-  optimizer: {learning_rate: 1.0e-3, warmup_steps: 4}
-eval: {final_items: 4, sampling: {max_new_tokens: 16}}
-checkpoint: {every: 0, best: false}
-log: {rollouts_every: 0}
-"""
 ANOTHER = "  - {kind: function, name: count, oracle: answer, eval_fraction: 0.1}\nsft:"
 HALF_WAY = 10
 """Step of the reinforcement stage after which a run that is to be resumed is interrupted."""
-ECHO = tuple(
-    {
-        "prompt": f"Say the number {n % 8}." + " Take your time." * (n // 8),
-        "answer": f"It is {n % 8}." if n % 2 else f"The number is {n % 8}, I say.",
-    }
-    for n in range(40)
-)
 COUNT = tuple({"prompt": f"Say after {n % 7} what comes, number {n}.", "answer": f"{n % 7 + 1}."} for n in range(40))
 
 
 def text_of(completion: Any) -> str:
     return completion if isinstance(completion, str) else str(completion[0]["content"])
-
-
-def share(text: str, right: str) -> float:
-    """Share of characters that are right."""
-    return sum(x == y for x, y in zip(text, right, strict=False)) / max(len(text), len(right))
-
-
-def closeness(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
-    """Half for the share of characters that are right, half for the answer itself."""
-    pairs = [(text_of(c), a) for c, a in zip(completions, answer, strict=True)]
-    return [share(text, right) / 2 + (text == right) / 2 for text, right in pairs]
 
 
 def exact(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:

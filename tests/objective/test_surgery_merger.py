@@ -314,6 +314,15 @@ def test_ranks_merge_after_reduction_even_where_a_task_is_missing():
         assert relative([p.grad for p in toy.leaves()], expected) < 1e-5
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_ranks_merge_tasks_in_one_order_whichever_they_meet_first(first: int) -> None:
+    toy = Toy(seed=15)
+    merger = GradientMerger(toy.leaves(), "pcgrad", tasks=["task0", "task1"], reduce=lambda _: None)
+    for task in (f"task{first}", f"task{1 - first}"):
+        merger.add([term for term in toy.terms(list(range(8)), bonus=0.0) if term.task == task])
+    assert list(merger.finish().weights) == ["task0", "task1"]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

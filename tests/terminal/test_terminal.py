@@ -11,7 +11,7 @@ import pytest
 from rich.table import Table
 
 import levelhead
-from levelhead.terminal import paint, safe, say, say_json
+from levelhead.terminal import counted, paint, safe, say, say_json
 from levelhead.terminal.console import SafeConsole
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9b31md\x7fe\u202ef\u2066g\x08h\x00i\x1b]8;;http://x\x1b\\j\ud800k\rl"
@@ -28,6 +28,13 @@ def test_no_control_character_is_left() -> None:
 def test_only_colours_of_ours_are_painted() -> None:
     assert paint("\x1b[5mx", "31;1") == "\x1b[31;1mx\x1b[0m"
     assert paint("x", "2J\x1b") == "x"
+
+
+@pytest.mark.parametrize(
+    ("n", "shown"), [(0, "0 warnings"), (1, "1 warning"), (2, "2 warnings"), (1.0, "1 warning"), (0.4, "0 warnings")]
+)
+def test_one_thing_is_no_plural(n: float, shown: str) -> None:
+    assert counted(n, "warning") == shown
 
 
 def test_what_is_said_is_safe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,6 +149,17 @@ def test_an_importance_correction_leads_from_the_weights_that_drew_to_those_of_t
             assert row["ratio/mean"] == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.parametrize("updates", [1, 2])
+def test_older_weights_with_a_correction_are_no_mismatch_of_sampler_and_trainer(tmp_path: Path, updates: int) -> None:
+    given = {"grpo__loss": {"importance": "token_truncate"}, "grpo__updates_per_batch": updates}
+    result = run(tmp_path, "run", **given)
+    beyond = "sampling/logp_difference_beyond_rounding"
+    first, *others = steps(result.folder, "grpo")
+    assert first[beyond] == 0
+    assert not any(beyond in row for row in others)
+    assert "logprob-mismatch" not in {event["code"] for event in events(result.folder)}
+
+
 def test_scores_made_beforehand_are_no_old_log_probabilities_of_a_batch_drawn_ahead(tmp_path: Path) -> None:
     result = run(tmp_path, "run", grpo__updates_per_batch=1, grpo__loss__top_entropy=0.5)
     _, *others = steps(result.folder, "grpo")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from levelhead.recipe.training import Optimizer
 from levelhead.training.checkpoint import Checkpoints, State, read_state, read_training
 from levelhead.training.optim import Updater
 from levelhead.training.rundir import RunDir
+from levelhead.watch.guard.invariants import Invariants
 from small_run import same_weights, tiny_policy
 
 
@@ -58,6 +61,21 @@ def test_a_checkpoint_holds_all_that_it_was_given(checkpoints: Checkpoints) -> N
     again = load_checkpoint(section, folder)
     assert same_weights(again.base, policy.base)
     assert fingerprint(again) == fingerprint(policy)
+
+
+def test_numbers_that_are_not_finite_are_no_bare_words_in_the_state(checkpoints: Checkpoints) -> None:
+    policy = tiny_policy()
+    moved = {"guard": {"invariants": {"moved": math.inf}}}
+    folder = checkpoints.save(policy, State("grpo", 1, best=-math.inf, trainer=moved), {})
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    json.loads((folder / "state.json").read_text(encoding="utf-8"), parse_constant=refuse)
+    assert read_state(folder).best == -math.inf
+    invariants = Invariants()
+    invariants.load_state({**invariants.state(), **read_state(folder).trainer["guard"]["invariants"]})
+    assert invariants.state()["moved"] == math.inf
 
 
 def _shape(policy: Policy) -> dict[str, int]:

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from judged_preflight import setup_with, sound
 from levelhead.errors import InputError
+from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.training.batch import make_batch
 from levelhead.training.credit import Credit, Creditor, make_shapers
+from levelhead.training.prepare import make_objective
 from levelhead.training.rescore import Rescored, Scores, wanted
 
 
@@ -106,6 +110,18 @@ def test_gdpo_compares_an_answer_by_the_rewards_that_apply_to_it() -> None:
     assert credit.values[1] == 0
     assert credit.values[2] == pytest.approx(2**0.5, abs=1e-3)  # of three answers, not of four
     assert credit.values[0] == credit.values[3] == pytest.approx(-(2**-0.5), abs=1e-3)
+
+
+def test_a_judge_that_saw_no_answer_of_a_batch_can_have_a_weight() -> None:
+    setup, _ = setup_with(sound)
+    advantage = {"kind": "gdpo", "weights": {"judge": 2.0}}
+    recipe = Grpo.model_validate({"group_size": 4, "batch_size": 8, "advantage": advantage})
+    _, made = make_objective(setup.recipe, recipe, setup.tasks)
+    unseen = group([0.0, 1.0, 0.0, 0.0], "fairness", parts=[{"correct": x} for x in (0.0, 1.0, 0.0, 0.0)])
+    assert assign(made, [unseen])[0].live
+    named = recipe.model_copy(update={"advantage": Advantage(kind="gdpo", weights={"jugde": 2.0})})
+    with pytest.raises(InputError, match="no task has a reward called 'jugde'; there are correct, judge"):
+        assign(replace(made, recipe=named), [unseen])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from levelhead.api import train
 from levelhead.errors import InputError
 from levelhead.policy.policy import Policy
 from levelhead.records import Decision, Event, StepRecord
+from levelhead.training.batch import Batch, Sample
+from levelhead.training.grpo import GrpoTrainer
 from small_run import metrics, recipe, same_weights, steps
 
 ALIKE = {"grpo__kl": {}, "grpo__entropy": {}, "sft": None}
@@ -128,3 +131,22 @@ def test_every_step_has_a_line_and_the_learning_rate_of_its_schedule(tmp_path: P
     # Eight updates of a linear schedule from the peak to 0, two a step.
     assert rates[0] == pytest.approx(3e-3 * (1 - 0.5 / 7))
     assert rates[-1] == pytest.approx(3e-3 * (0.5 / 7))
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize(("parts", "weight"), [(2, 1.0), (4, 1.0), (2, 3.0)])
+def test_every_minibatch_has_its_share_of_each_task(
+    parts: int, weight: float, epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, updates = GrpoTrainer._minibatches, []
+
+    def minibatches(self: GrpoTrainer, batch: Batch, step: int) -> list[list[Sample]]:
+        updates.append(real(self, batch, step))
+        return updates[-1]
+
+    monkeypatch.setattr(GrpoTrainer, "_minibatches", minibatches)
+    shape = {"grpo__batch_size": 24, "grpo__group_size": 3, "grpo__updates_per_batch": parts, "grpo__epochs": epochs}
+    train(recipe(tmp_path, sft=None, tasks__0__weight=weight, grpo__steps=2, **shape), out=tmp_path / "run")
+    wanted = {"one": 12 * 2 * weight / (1 + weight), "two": 12 * 2 / (1 + weight)}
+    for minibatch in itertools.chain.from_iterable(updates):
+        assert Counter(sample.task for sample in minibatch) == {name: n / parts for name, n in wanted.items()}

@@ -63,7 +63,8 @@ def test_logits_that_are_not_finite_are_skipped_and_told(tmp_path: Path, monkeyp
         return replace(stats, logp=stats.logp * math.nan) if len(calls) == 2 else stats
 
     monkeypatch.setattr(Policy, "score", score)
-    result = train(recipe(tmp_path, sft=None, guard={"policy": "off"}), out=tmp_path / "run")
+    given = recipe(tmp_path, sft=None, guard={"policy": "off"}, grpo__audit={"first": 0})
+    result = train(given, out=tmp_path / "run")
     assert result.outcome == "done"
     assert finite(result)
     assert [event["code"] for event in events(result.folder)] == ["nonfinite"]

@@ -31,8 +31,8 @@ def run(folder: Path, name: str = "run", **changes: Any) -> Any:
     shared = {
         "sft": None,
         "grpo__merge": {"kind": "cagrad"},
-        "grpo__entropy": {"coef": 0.0005},
-        "grpo__kl": {"coef": 0.001},
+        "grpo__entropy": {"coef": 0.001},
+        "grpo__kl": {"coef": 0.002},
         "grpo__steps": 1,
         "grpo__audit": {"first": 2},
         "guard__policy": "off",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.errors import InputError
-from levelhead.terminal import say, say_json
+from levelhead.terminal import counted, say, say_json
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
@@ -96,5 +96,6 @@ def show(report: Report, *, everything: bool = False) -> None:
     console = SafeConsole()
     console.print(table)
     counts = {status: sum(c.status == status for c in report.checks) for status in _STYLES}
-    summary = f"{counts['pass']} passed, {counts['warn']} warnings, {counts['fail']} failed in {report.seconds:.1f} s"
+    warned = counted(counts["warn"], "warning")
+    summary = f"{counts['pass']} passed, {warned}, {counts['fail']} failed in {report.seconds:.1f} s"
     console.print(Text(summary, style=_STYLES[report.status]))

@@ -8,11 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from levelhead.errors import RewardError
 from levelhead.preflight.choice import made_up
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
-from levelhead.recipe.shaping import GroupRelative, Overlong, PerToken, Shaping
+from levelhead.preflight.textbook.records import Attempt
+from levelhead.preflight.textbook.rewards import Moments, shaped
+from levelhead.recipe.shaping import Shaping
 from levelhead.records import Group, Score, Turn
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, Ranged, SingleTurnTask, Weighted
@@ -185,10 +189,10 @@ def _shaped(scene: Scene) -> Iterator[Check]:
         prompts = list(itertools.islice(scene.setup.tasks[name].prompts("train", 0), 3))
         rewards = [(1.0, 0.25, -0.5, 0.75), (0.5, 0.0, 0.0, 3.0), (0.125, 0.5, 1.0, -2.0)]
         groups = [_lengthy(made_up(p, r), 3 + 5 * i) for i, (p, r) in enumerate(zip(prompts, rewards, strict=False))]
-        shaped = [creditor.shape(name, [group])[0].tolist() for group in groups]
-        told = [textbook_rewards(section.shaping, group, grpo.sampling.max_new_tokens) for group in groups]
-        evidence[name] = {"shaped": shaped, "expected": told}
-        for row, expected in zip(shaped, told, strict=True):
+        seen = [creditor.shape(name, [group])[0].tolist() for group in groups]
+        told = [_by_the_book(section.shaping, group, grpo.sampling.max_new_tokens) for group in groups]
+        evidence[name] = {"shaped": seen, "expected": told}
+        for row, expected in zip(seen, told, strict=True):
             off = _reordered(row, expected) if section.shaping.zscore is not None else _differing(row, expected)
             if off is not None and wrong is None:
                 wrong = (
@@ -200,30 +204,15 @@ def _shaped(scene: Scene) -> Iterator[Check]:
     )
 
 
-def textbook_rewards(section: Shaping, group: Group, budget: int) -> list[float]:
-    """Return the rewards of a group after length penalty, scale and clip, by the definitions of the papers.
+def _by_the_book(section: Shaping, group: Group, budget: int) -> list[float]:
+    """Return the rewards of a group as the textbook shapes them.
 
-    Overlong: DAPO (Yu et al. 2025, equation 13).  Group-relative: Kimi k1.5 (Kimi Team 2025).  The running z-score is
-    left out: it depends on what came before.
+    Where there is a running z-score they are those before it: what it makes of them depends on earlier batches.
     """
-    lengths = [rollout.length for rollout in group.rollouts]
-    values = []
-    for reward, length in zip(group.rewards, lengths, strict=True):
-        value, penalty = reward, section.length
-        if isinstance(penalty, Overlong):
-            free = (penalty.max_length or budget) - penalty.cache
-            over = float(length > free) if penalty.cache == 0 else min(max((length - free) / penalty.cache, 0.0), 1.0)
-            value -= penalty.coef * over
-        elif isinstance(penalty, PerToken):
-            value -= penalty.coef * length / (penalty.max_length or budget)
-        elif isinstance(penalty, GroupRelative) and max(lengths) > min(lengths):
-            share = 0.5 - (length - min(lengths)) / (max(lengths) - min(lengths))
-            value += penalty.coef * (share if reward > penalty.threshold else min(share, 0.0))
-        value *= 1.0 if section.zscore is not None else section.scale
-        if section.clip is not None and section.zscore is None:
-            value = min(max(value, section.clip[0]), section.clip[1])
-        values.append(value)
-    return values
+    steady = Shaping(length=section.length) if section.zscore is not None else section
+    nothing = np.zeros(0)
+    attempts = [Attempt(r.reward, {}, {}, (r.length,), nothing, nothing) for r in group.rollouts]
+    return shaped(steady, budget, [list(group.rewards)], [attempts], Moments())[0]
 
 
 def _differing(row: Sequence[float], expected: Sequence[float]) -> tuple[float, float] | None:

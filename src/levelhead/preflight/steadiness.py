@@ -46,7 +46,8 @@ def check_steadiness(scene: Scene) -> Iterator[Check]:
         try:
             if known is not None:
                 elsewhere = elsewhere_of(section, known.answers)
-                yield _of_answers(scene, name, known, elsewhere)
+                with contextlib.closing(elsewhere) if elsewhere is not None else contextlib.nullcontext():
+                    yield _of_answers(scene, name, known, elsewhere)
             elif not hasattr(scene.setup.tasks[name], "rules"):
                 yield from _of_episodes(scene, name, scene.setup.tasks[name])
         except RewardError as error:

@@ -62,7 +62,7 @@ class Grpo(Section):
     group_size: int = Field(8, ge=2, le=65_536)
     """K, rollouts of one prompt."""
     updates_per_batch: int = Field(1, ge=1, le=65_536)
-    """Optimizer steps a rollout batch: the groups are dealt into this many mini-batches."""
+    """Optimizer steps a rollout batch: the groups of each task are dealt evenly into this many mini-batches."""
     epochs: int = Field(1, ge=1, le=1000)
     """Passes over a rollout batch."""
     curriculum: Curriculum = ByWeight(kind="weights")

@@ -11,6 +11,7 @@ from levelhead.report.markup import duration, esc, pill, signed, tag
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
 from levelhead.report.scores import CLEAR, Score, Stage, measured, stages_of, verdict_of
 from levelhead.report.series import number, series
+from levelhead.terminal import counted
 
 STAGE_NAMES = {"start": "before training", "sft": "after SFT", "grpo": "after GRPO"}
 STAGE_COLOURS = {"start": "$start", "sft": "$sft", "grpo": "$grpo"}
@@ -123,10 +124,14 @@ def facts(run: Run) -> str:
     if seconds:
         entries.append(("time", duration(seconds)))
     counts = [sum(event.get("severity") == s for event in run.events) for s in ("critical", "warning")]
-    entries.append(("guard", f"{counts[0]} critical, {counts[1]} warnings" if any(counts) else "nothing to report"))
+    entries.append(
+        ("guard", f"{counts[0]} critical, {counted(counts[1], 'warning')}" if any(counts) else "nothing to report")
+    )
     if run.checks:
         failed = sum(check.get("status") == "fail" for check in run.checks)
-        entries.append(("preflight", f"{failed} failed" if failed else f"{len(run.checks)} checks, none failed"))
+        entries.append(
+            ("preflight", f"{failed} failed" if failed else f"{counted(len(run.checks), 'check')}, none failed")
+        )
     shown = [f"<div><dt>{esc(name)}</dt><dd>{esc(value)}</dd></div>" for name, value in entries]
     return f'<dl class="facts">{"".join(shown)}</dl>'
 
@@ -202,7 +207,7 @@ def _card(run: Run, task: str, stages: list[Stage], colour: str) -> str:
     notes = [
         _moved([s.validity for s in stages], "valid", lambda v: f"{v:.0%}"),
         _moved([s.length for s in stages], "tokens", _short),
-        f"{last.n} items" if last.n else "",
+        counted(last.n, "item") if last.n else "",
     ]
     parts.append(tag("p", " · ".join(note for note in notes if note), cls="muted"))
     return tag("article", *parts, cls="card", style=f"--own:var(--{colour})")

@@ -8,6 +8,7 @@ from levelhead.report import answers
 from levelhead.report.markup import esc, figure, fold, pairs, pill, tag
 from levelhead.report.reading import Row, Run, step_of
 from levelhead.report.series import Series, names_under, series, thin
+from levelhead.terminal import counted
 
 _TONES = {"critical": "bad", "warning": "warn", "info": "info", "fail": "bad", "warn": "warn", "pass": "good"}
 _RANK = {"critical": 0, "warning": 1, "info": 2}
@@ -52,7 +53,7 @@ def checks(run: Run) -> str:
     passed = [_check(check) for check in ranked if check.get("status") == "pass"]
     shown = tag("div", *loud, cls="rows") if loud else ""
     if passed:
-        shown += fold(f"{len(passed)} checks passed", tag("div", *passed, cls="rows"))
+        shown += fold(f"{counted(len(passed), 'check')} passed", tag("div", *passed, cls="rows"))
     return shown
 
 

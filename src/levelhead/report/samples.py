@@ -10,6 +10,7 @@ from levelhead.report.charts import task_colour
 from levelhead.report.markup import esc, figure, fold, pill, signed, tag
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
 from levelhead.report.series import number
+from levelhead.terminal import counted
 
 PER_TASK = 8
 """Prompts shown a task."""
@@ -61,7 +62,8 @@ def while_training(run: Run) -> str:
         group = max(groups.values(), key=lambda g: (_spread(g), len(g)))
         ranked = sorted(group, key=lambda row: -(number(row.get("reward")) or 0.0))
         step = step_of(ranked[0])
-        summary = f"Step {step} {tag('span', f'{len(rows)} rollouts kept, {len(groups)} prompts', cls='muted')}"
+        kept = f"{counted(len(rows), 'rollout')} kept, {counted(len(groups), 'prompt')}"
+        summary = f"Step {step} {tag('span', kept, cls='muted')}"
         answers = tag("div", *[_answer("", row) for row in ranked[:8]], cls="answers")
         folds.append(fold(summary, _prompt(ranked[0]), answers, cls="sample"))
     return "".join(folds)
@@ -134,7 +136,7 @@ def _answer(stage: str, row: Row) -> str:
     parts = row.get("parts")
     small = [f"{name} {figure(value, 3)}" for name, value in parts.items()] if isinstance(parts, dict) else []
     length = number(row.get("length"))
-    small += [f"{length:.0f} tokens"] if length is not None else []
+    small += [counted(length, "token")] if length is not None else []
     text = _cut(row.get("completion"))
     body = tag("pre", _written(text))
     return tag(

@@ -292,6 +292,10 @@ class SingleTurnTask(TaskDefaults, ABC):
         return {}
 
 
+GRADE = "judge"
+"""Name of the reward that a judge gives; only answers that it was shown have it."""
+
+
 class Judged(SingleTurnTask):
     """A task whose right answers a judge grades as well.
 

@@ -32,9 +32,14 @@ def elsewhere_of(section: object, answers: Sequence[Answer]) -> Elsewhere | None
     data = Path(section.path).expanduser()
     if not data.is_file() or data.stat().st_size > LARGEST:
         return None
-    if any(not file.is_file() or any(name in file.read_text() for name in HEAVY) for file in files):
+    if any(not file.is_file() or _is_heavy(file) for file in files):
         return None
     return Elsewhere(section, answers)
+
+
+def _is_heavy(file: Path) -> bool:
+    text = file.read_text(encoding="utf-8", errors="replace")
+    return any(name in text for name in HEAVY)
 
 
 class Elsewhere:
@@ -57,16 +62,21 @@ class Elsewhere:
             text=True,
         )
 
+    def close(self) -> None:
+        """End the process, if it has not ended."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
     def scores(self) -> list[Score | None] | None:
         """Return the scores; ``None`` where the process could not make them."""
         try:
             out, _ = self._process.communicate(self._input, timeout=LONGEST_S)
             rows = json.loads(out.splitlines()[-1])
-        except (subprocess.TimeoutExpired, json.JSONDecodeError, IndexError):
-            self._process.kill()
-            self._process.communicate()
+            return [None if row is None else Score(row["total"], row["parts"], valid=row["valid"]) for row in rows]
+        except (subprocess.TimeoutExpired, json.JSONDecodeError, IndexError, KeyError, TypeError):
+            self.close()
             return None
-        return [None if row is None else Score(row["total"], row["parts"], valid=row["valid"]) for row in rows]
 
 
 def score_here() -> None:

@@ -12,7 +12,7 @@ import httpx2
 from levelhead.recipe.judge import Judge
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
 from levelhead.rollout.draws import generator
-from levelhead.tasks.base import Answer, Judged, SingleTurnTask, Split
+from levelhead.tasks.base import GRADE, Answer, Judged, SingleTurnTask, Split
 from levelhead.tasks.endpoint import ChatClient, ReplyCache, all_of
 from levelhead.tasks.endpoint.verdicts import read_grade, without_grades
 from levelhead.tasks.metering import JudgeUse, Usage
@@ -234,7 +234,7 @@ class JudgedTask(Judged):
         if grade is None:
             return replace(score, info=info)
         total = score.total * (1 - self.section.weight * (1 - grade)) if counts else score.total
-        return replace(score, total=total, parts={**score.parts, "judge": grade}, info=info)
+        return replace(score, total=total, parts={**score.parts, GRADE: grade}, info=info)
 
 
 def draw_lots(answers: Sequence[Answer], grades: Mapping[int, float | None]) -> list[int]:

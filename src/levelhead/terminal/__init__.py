@@ -33,6 +33,12 @@ def safe(text: object) -> str:
     return shown if shown.isascii() and shown.isprintable() else _CONTROL.sub("", _SEQUENCE.sub("", shown))
 
 
+def counted(n: float, noun: str) -> str:
+    """Return a whole number with its noun, in the singular (``1 warning``) or plural (``0 warnings``)."""
+    shown = str(n) if isinstance(n, int) else f"{n:.0f}"
+    return f"{shown} {noun}" if shown == "1" else f"{shown} {noun}s"
+
+
 def paint(text: object, colour: str = "") -> str:
     """Return :func:`safe` text in a colour of ours (``"31;1"``); without one, the text alone."""
     return f"\x1b[{colour}m{safe(text)}\x1b[0m" if colour and _COLOUR.fullmatch(colour) else safe(text)

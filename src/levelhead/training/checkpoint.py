@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from levelhead.documents import dump_json
 from levelhead.errors import InputError
 from levelhead.policy import manifest
 from levelhead.policy.manifest import STATE, DamagedError, step_folders
@@ -92,8 +93,7 @@ class Checkpoints:
         Raises:
             InputError: The disk is full; the checkpoints before are untouched.
         """
-        name = f"step-{self._offset[state.stage] + state.step:06d}"
-        target = self._write(name, policy, state, optimizer)
+        target = self._write(self._name(state), policy, state, optimizer)
         self.prune()
         return target
 
@@ -171,9 +171,16 @@ class Checkpoints:
             raise InputError(f"{self._root}: no checkpoint {name!r} to go on from; there are: {have}")
         return steps[name]
 
+    @property
+    def has_best(self) -> bool:
+        """Whether a best policy is kept."""
+        return (self._root / BEST).is_dir()
+
     def set_aside(self, newest: Path | None) -> list[Path]:
-        """Rename the checkpoints that are newer than one, so that none of them is gone on from; returns them."""
+        """Rename the checkpoints, ``best`` among them, that are newer than one: the run does not go on from them."""
         newer = [path for path in self.steps() if newest is None or path.name > newest.name]
+        if self.has_best and (newest is None or self._best_name() > newest.name):
+            newer.append(self._root / BEST)
         aside: list[Path] = []
         for path in newer:
             target = self._root / f"aside-{path.name}"
@@ -184,6 +191,34 @@ class Checkpoints:
             aside.append(path.replace(target))
         return aside
 
+    def _name(self, state: State) -> str:
+        return f"step-{self._offset[state.stage] + state.step:06d}"
+
+    def _best_name(self) -> str:
+        """The name that ``best`` would have as a step checkpoint; one beyond all others where it cannot be told."""
+        try:
+            return self._name(read_state(self._root / BEST))
+        except (InputError, LookupError):
+            return "step-unknown"
+
+    def find_best(self, policy: Policy, state: State) -> None:
+        """Where the best policy was set aside, as one of later steps, save this one if it was the best before them.
+
+        If it was not, that one is no longer on disk, and its score is forgotten: the next to be scored is the best.
+
+        Args:
+            policy: With the weights of the checkpoint that the run goes on from.
+            state: Of that checkpoint.
+        """
+        if state.best is None or self.has_best:
+            return
+        scores = state.identities.get("scores") or [[-1, 0.0]]
+        step, score = scores[-1]
+        if step == state.step and score >= max(value for _, value in scores):
+            self.save_best(policy, state)
+        else:
+            state.best, state.identities["scores"] = None, []
+
     def _write(self, name: str, policy: Policy, state: State, optimizer: Mapping[str, Any] | None) -> Path:
         draft = self._draft(name)
         with _full_disk(draft, f"checkpoint {name}"):
@@ -191,7 +226,7 @@ class Checkpoints:
             if optimizer is not None:
                 with (draft / TRAINING).open("wb") as file:
                     torch.save(dict(optimizer), file)
-            (draft / STATE).write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
+            (draft / STATE).write_text(dump_json(asdict(state), indent=2), encoding="utf-8")
             manifest.write(draft)
             publish(draft, self._root / name)
         return self._root / name
@@ -216,7 +251,9 @@ def read_state(folder: Path) -> State:
     """
     path = folder / STATE
     try:
-        return State(**json.loads(path.read_text(encoding="utf-8")))
+        state = State(**json.loads(path.read_text(encoding="utf-8")))
+        state.best = None if state.best is None else float(state.best)  # written as text where it is not finite
+        return state
     except FileNotFoundError:
         if folder in step_folders(folder.parent):
             raise DamagedError(folder, STATE, "it is missing") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout
-from levelhead.tasks.base import Task
+from levelhead.tasks.base import GRADE, Judged, Task, Weighted
 from levelhead.training.balance import group_weights, stratum_of
 from levelhead.training.rescore import Scores
 
@@ -53,12 +53,14 @@ class Creditor:
         shapers: What is done to the rewards of each task.
         moments: Running statistics of each task.
         balanced: Tasks whose strata count alike, by name.
+        declared: Names of rewards that a batch may lack, as of a judge that sees right answers alone.
     """
 
     recipe: Grpo
     shapers: Mapping[str, shaping.Shaper]
     moments: dict[str, shaping.RunningMoments] = field(default_factory=dict)
     balanced: Mapping[str, Task] = field(default_factory=dict)
+    declared: frozenset[str] = frozenset()
 
     def assign(
         self, groups: Sequence[Group], scores: Scores | None, kl_coefs: Mapping[str, float]
@@ -167,14 +169,13 @@ class Creditor:
         return extras
 
     def _check_weights(self, groups: Sequence[Group]) -> None:
-        """A weight for a reward that no task of a batch names is a slip of the pen."""
-        named = self.recipe.advantage.weights or {}
-        known = sorted({name for g in groups for r in g.rollouts for name in _parts(r)})
+        """A weight for a reward that no task names, or has in a batch, is a slip of the pen."""
+        weighted = self.recipe.advantage.weights or {}
+        names = {name for g in groups for r in g.rollouts for name in _parts(r)}
         complete = {group.prompt.task for group in groups} >= self.shapers.keys()
-        if known and complete and (unknown := sorted(named.keys() - set(known))):
-            raise InputError(
-                f"grpo.advantage.weights: no task has a reward called {unknown[0]!r}; there are {', '.join(known)}"
-            )
+        if names and complete and (unknown := sorted(weighted.keys() - names - self.declared)):
+            there = ", ".join(sorted(names | self.declared))
+            raise InputError(f"grpo.advantage.weights: no task has a reward called {unknown[0]!r}; there are {there}")
 
 
 def _balance(name: str, task: Task, groups: Sequence[Group], credited: dict[int, Credit]) -> dict[str, float]:
@@ -185,6 +186,13 @@ def _balance(name: str, task: Task, groups: Sequence[Group], credited: dict[int,
     for i, weight in zip(members, weights, strict=True):
         credited[i] = replace(credited[i], weight=weight)
     return {f"balance/{name}/{stratum}": weight for stratum, weight in zip(strata, weights, strict=True)}
+
+
+def declared_rewards(tasks: Collection[Task]) -> frozenset[str]:
+    """Return the names of rewards that tasks may give, known before any answer has been scored."""
+    parts = [task.part_weights or {} for task in tasks if isinstance(task, Weighted)]
+    judged = {GRADE} if any(isinstance(task, Judged) for task in tasks) else set()
+    return frozenset(judged.union(*parts))
 
 
 def make_shapers(sections: Mapping[str, Shaping], recipe: Grpo) -> dict[str, shaping.Shaper]:

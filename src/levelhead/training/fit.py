@@ -106,26 +106,32 @@ def pair_events(setup: Setup, step: int) -> list[Event]:
     events = []
     for name, task in setup.tasks.items():
         if isinstance(task, SingleTurnTask) and not isinstance(task, Demonstrator):
-            known, held = _asked(setup, task, "train"), _asked(setup, task, "eval")
-            if known is not None and held is not None and (event := heart_event(name, known, held, step)):
+            train, held_out = _fit_of(setup, task, "train"), _fit_of(setup, task, "eval")
+            if train is not None and held_out is not None and (event := heart_event(name, train, held_out, step)):
                 events.append(event)
     return events
 
 
-def heart_event(name: str, known: Fit, held: Fit, step: int) -> Event | None:
+def heart_event(name: str, train: Fit, held_out: Fit, step: int) -> Event | None:
     """Return the event of one task, by the fits of its training rows and of its held-out rows."""
-    if known.p > BELONG or held.p <= UNRELATED:
+    if train.p > BELONG or held_out.p <= UNRELATED:
         return None
     text = (
-        f"{name}: after SFT perfect answers to training prompts fit their own prompts (p = {known.p:.1g}), those to "
-        f"held-out prompts fit their own no better than others (p = {held.p:.2g}): the demonstrations have been learnt "
-        "by heart. Either the policy does not read yet, or the answers belong to other prompts; look at some rows"
+        f"{name}: after SFT perfect answers to training prompts fit their own prompts (p = {train.p:.1g}), those to "
+        f"held-out prompts fit their own no better than others (p = {held_out.p:.2g}): the demonstrations have been "
+        "learnt by heart. Either the policy does not read yet, or the answers belong to other prompts; look at some "
+        "rows"
     )
-    evidence = {"task": name, "p_train": known.p, "p_held_out": held.p, "nats_held_out": held.own - held.others}
+    evidence = {
+        "task": name,
+        "p_train": train.p,
+        "p_held_out": held_out.p,
+        "nats_held_out": held_out.own - held_out.others,
+    }
     return Event(step, "learnt-by-heart", "info", text, None, evidence)
 
 
-def _asked(setup: Setup, task: SingleTurnTask, split: Split) -> Fit | None:
+def _fit_of(setup: Setup, task: SingleTurnTask, split: Split) -> Fit | None:
     """Return how answers of a split fit; ``None`` where they are too few, or nearly all alike."""
     seed = derive(setup.recipe.seed, "pairs", task.name, split)
     rows = [(p, answer[0]) for p in itertools.islice(task.prompts(split, seed), ASKED) if (answer := task.oracle(p))]

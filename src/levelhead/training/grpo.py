@@ -131,14 +131,14 @@ class GrpoTrainer:
         credited, measured = self.creditor.assign(rollouts.groups, scores, self.objective.kl_coefs)
         batch = make_batch(rollouts.groups, credited, scores, self.recipe.loss.top_entropy, rescored=own)
         self.objective.begin()
-        hands = self._minibatches(batch, step)
-        self.watch.credited(rollouts.groups, credited, batch, hands, measured)
+        minibatches = self._minibatches(batch, step)
+        self.watch.credited(rollouts.groups, credited, batch, minibatches, measured)
         updates: list[_Update] = []
-        for i, samples in enumerate(hands):
-            updates.append(self._update(step, samples, i, rollouts.temperature, on_policy=own and i == 0))
+        for i, samples in enumerate(minibatches):
+            updates.append(self._update(step, samples, i, rollouts, on_policy=own and i == 0))
             if self.keeper and self.keeper.spent:
-                self.updater.leave_out(len(hands) - len(updates))
-                self.watch.passed(len(hands) - len(updates))
+                self.updater.leave_out(len(minibatches) - len(updates))
+                self.watch.passed(len(minibatches) - len(updates))
                 break
         updated = _over([u.values for u in updates])
         values = {**rollouts.values, **batch.values, **measured, **updated, **self.objective.coefficients()}
@@ -217,24 +217,25 @@ class GrpoTrainer:
         return rescore(self.policy, groups, temperature, self.recipe.tokens_per_microbatch, reference=reference)
 
     def _minibatches(self, batch: Batch, step: int) -> list[list[Sample]]:
-        """Deal the groups into one hand an update; later epochs in a new order."""
-        hands = []
+        """Deal the groups into one mini-batch an update, those of each task evenly; later epochs in a new order."""
+        tasks = [group[0].task if group else "" for group in batch.groups]
+        minibatches = []
         for epoch in range(self.recipe.epochs):
             order = torch.arange(len(batch.groups))
             if epoch:
                 generator = torch.Generator().manual_seed(derive(self.seed, "deal", step, epoch))
                 order = order[torch.randperm(len(order), generator=generator)]
-            for part in range(self.recipe.updates_per_batch):
-                chosen = order[part :: self.recipe.updates_per_batch].tolist()
-                hands.append([sample for i in chosen for sample in batch.groups[i]])
-        return hands
+            dealt = _deal(order.tolist(), tasks, self.recipe.updates_per_batch)
+            minibatches += [[sample for i in members for sample in batch.groups[i]] for members in dealt]
+        return minibatches
 
     def _update(
-        self, step: int, samples: Sequence[Sample], index: int, temperature: float, *, on_policy: bool
+        self, step: int, samples: Sequence[Sample], index: int, rollouts: Collected, *, on_policy: bool
     ) -> _Update:
         """One optimizer step: terms, gradient, observers, weights."""
         seed = derive(self.seed, "update", step, index)
-        plan = self.objective.plan(samples, temperature=temperature, on_policy=on_policy, seed=seed)
+        temperature, behind = rollouts.temperature, rollouts.behind > 0
+        plan = self.objective.plan(samples, temperature=temperature, on_policy=on_policy, seed=seed, behind=behind)
         values: dict[str, float] = {"loss": 0.0, "grad_norm": 0.0, "learning_rate": self.updater.learning_rate}
         update = _Update(values)
         if not plan.samples:
@@ -304,6 +305,18 @@ class _Update:
     events: list[Event] = field(default_factory=list)
     skipped: bool = False
     stop: bool = False
+
+
+def _deal(order: Sequence[int], tasks: Sequence[str], parts: int) -> list[list[int]]:
+    """Deal groups into parts, each of which gets as many of every task, within one, and keeps their order.
+
+    Args:
+        order: Indices of the groups.
+        tasks: Task of each group, by index.
+        parts: How many.
+    """
+    by_task = sorted(range(len(order)), key=lambda place: tasks[order[place]])
+    return [[order[place] for place in sorted(by_task[part::parts])] for part in range(parts)]
 
 
 def _over(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -52,8 +52,9 @@ class Plan:
         samples: Those worth a forward pass, by task.
         shares: Of each task that is present.
         temperature: At which the samples were drawn; positive.
-        on_policy: Whether the weights are those that drew the samples: the old log-probabilities are the new ones.
+        on_policy: Whether the policy at hand is the old one: the old log-probabilities are the new ones.
         generator: For losses that draw.
+        behind: Whether older weights drew the samples, so that the sampler's log-probabilities are not the new ones.
     """
 
     samples: Mapping[str, list[Sample]]
@@ -61,6 +62,7 @@ class Plan:
     temperature: float
     on_policy: bool
     generator: torch.Generator
+    behind: bool = False
 
 
 class Objective:
@@ -147,14 +149,17 @@ class Objective:
     def _kl_term_of(self, task: str) -> bool:
         return self.recipe.kl.where == "loss" and self._leashed(task)
 
-    def plan(self, samples: Sequence[Sample], *, temperature: float, on_policy: bool, seed: int) -> Plan:
+    def plan(
+        self, samples: Sequence[Sample], *, temperature: float, on_policy: bool, seed: int, behind: bool = False
+    ) -> Plan:
         """Lay out an update; groups without contrast count in the means, though they are not computed.
 
         Args:
             samples: All samples of the update.
             temperature: At which they were drawn; 0 is scored at 1.
-            on_policy: Whether the weights are those that drew them.
+            on_policy: Whether the policy at hand is the old one.
             seed: For losses that draw.
+            behind: Whether older weights drew them.
         """
         self.sums = {}
         shares: dict[str, Share] = {}
@@ -173,7 +178,8 @@ class Objective:
                 computed[task] = chosen
         present = sum(share.weight for share in shares.values())
         shares = {t: Share(s.weight / present, s.denominator, s.tokens) for t, s in shares.items()}
-        return Plan(computed, shares, temperature or 1.0, on_policy, torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        return Plan(computed, shares, temperature or 1.0, on_policy, generator, behind)
 
     def terms(self, policy: Policy, micro: MicroBatch, task: str, plan: Plan) -> list[Term]:
         """Score a micro-batch of one task and return its terms.
@@ -196,7 +202,7 @@ class Objective:
         mask_nt = micro.mask().to(logp_nt.device)
         drawn_nt = _pad([s.logprobs for s in members], logp_nt)
         self._note_mismatch(logp_nt, drawn_nt, mask_nt)
-        if plan.on_policy:
+        if plan.on_policy and not plan.behind:
             self.sums["rounding|max"] = tolerance(policy).mean
         old_nt = logp_nt.detach()
         if not plan.on_policy:

@@ -25,7 +25,7 @@ from levelhead.records import Prompt
 from levelhead.tasks.base import Demonstrator, Environment, Split, Task, Wordy
 from levelhead.tasks.registry import make_task
 from levelhead.training.balance import balanced_tasks
-from levelhead.training.credit import Creditor, make_shapers
+from levelhead.training.credit import Creditor, declared_rewards, make_shapers
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
 from levelhead.training.objective import Objective
@@ -143,7 +143,9 @@ def make_objective(
     kl = {name_of(task): task.kl for task in recipe.tasks}
     objective = Objective(section, weights, kl, {name_of(task): task.kl_controller for task in recipe.tasks})
     shapers = make_shapers({name_of(task): task.shaping for task in recipe.tasks}, section)
-    return objective, Creditor(section, shapers, balanced=balanced_tasks(recipe.tasks, tasks) if tasks else {})
+    given = tasks or {}
+    balanced, declared = balanced_tasks(recipe.tasks, given) if given else {}, declared_rewards(given.values())
+    return objective, Creditor(section, shapers, balanced=balanced, declared=declared)
 
 
 def check_objective(recipe: Recipe) -> None:

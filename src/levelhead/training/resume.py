@@ -72,11 +72,12 @@ class Resumption:
     _events: list[Event] = field(default_factory=list)
 
     def set_aside(self, checkpoints: Checkpoints) -> None:
-        """Put checkpoints that are newer than the one that was asked for out of the way."""
-        if not self.went_back:
-            return
+        """Put checkpoints that are newer than the one that the run goes on from out of the way."""
         aside = [path.name for path in checkpoints.set_aside(self.checkpoint)]
-        text = f"goes on from {self.checkpoint.name if self.checkpoint else 'the start'}, as asked"
+        if not self.went_back and not aside:
+            return
+        text = f"goes on from {self.checkpoint.name if self.checkpoint else 'the start'}"
+        text += ", as asked" if self.went_back else ""
         if aside:
             text += f"; newer checkpoints were renamed to {', '.join(aside)} and may be deleted"
         self._events.append(Event(0, WENT_BACK, "info", text, None, {"aside": aside}))

@@ -149,7 +149,7 @@ class Run:
         with self._bar("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
             while self.state.step < recipe.steps:
                 record, events = trainer.step(self.state.step + 1)
-                self._record(record, [*events, *self._environment_events(record.step)], bar)
+                self._record(record, [*events, *self.collector.events(record.step)], bar)
                 self.state.stream = stream.state()
                 if self._gradient_is_lost(events):
                     self._save("sft", stream, updater, {})
@@ -218,7 +218,7 @@ class Run:
         except (RewardError, WaitInterruptedError) as error:
             if self.drawer is not None:
                 self.drawer.close()
-            self.events.write(self._environment_events(self.state.step + 1))
+            self.events.write(self.collector.events(self.state.step + 1))
             if self.state.step:
                 stream.load_state(self.state.stream)
                 self._save(stage, stream, updater, trainer.tensors() if trainer else {})
@@ -248,7 +248,8 @@ class Run:
             self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
         self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, self.folder.path)
         if self._resumed is not None and self.state.stage == stage and self.state.step:
-            self.watch.load_state(self.state.identities, self._resumed.get("identities", {}), updater.done)
+            items = None if self._plan.touched("tasks*") else self._resumed.get("identities", {})
+            self.watch.load_state(self.state.identities, items, updater.done)
         return stream, updater
 
     def _ready(self, stage: Stage, trainer: SftTrainer | GrpoTrainer) -> None:
@@ -283,9 +284,6 @@ class Run:
         self.events.write([Event(self.state.step, NONFINITE, "critical", message, "stop")])
         return True
 
-    def _environment_events(self, step: int) -> list[Event]:
-        return self.collector.events(step)
-
     def _evaluate_on_the_way(self, recipe: Grpo) -> None:
         every, step = self.recipe.eval.every, self.state.step
         if not every or step % every or step == recipe.steps:
@@ -305,7 +303,7 @@ class Run:
         """Score the policy between stages, for the summary."""
         results = self._score(self.recipe.eval.final_items)
         self.evaluator.write(results, step, stage, self._sinks, self.offset.get(stage, 0))
-        self.events.write([*self._environment_events(step), *self.evaluator.unrated_events(results, step)])
+        self.events.write([*self.collector.events(step), *self.evaluator.unrated_events(results, step)])
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
@@ -377,6 +375,7 @@ class Run:
         if state.done and section is not None and state.step < section.steps:
             state.done = False  # it was the end, and there are more steps now
         self.folder.rewind(state.sizes)
+        self.checkpoints.find_best(self.policy, state)
         return training
 
     def _bar(self, stage: Stage, total: int) -> contextlib.closing[ProgressSink]:

@@ -19,7 +19,7 @@ from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.identities.digest import PARTS, compare
 from levelhead.training.optim import Updater
 from levelhead.training.stream import PromptStream
-from small_run import events, recipe
+from small_run import events, recipe, rows, write_rows
 
 QUICK: dict[str, Any] = {
     "sft__steps": 2,
@@ -233,6 +233,40 @@ def test_a_best_checkpoint_that_is_not_the_best_is_told_of(
     assert "best-checkpoint" in told(run(tmp_path, eval__every=1, sft=None, **lr))
 
 
+def scored(patch: pytest.MonkeyPatch, *scores: float) -> None:
+    """Give evaluations these scores, one after another."""
+    from levelhead.training import run as module
+    from levelhead.training.identities import watcher
+
+    given: list[float] = []
+    rest = iter(scores)
+    patch.setattr(module, "selection", lambda results: given.append(next(rest)) or given[-1])
+    patch.setattr(watcher, "shared_score", lambda *_: given[-1])
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "best"),
+    [
+        ((0.1, 0.6, 0.9, 0.2), (0.5, 0.3), 2),  # the checkpoint gone back to is the best of those that are left
+        ((0.6, 0.1, 0.9, 0.2), (0.2, 0.3), 4),  # the best before it is no longer on disk
+        ((0.6, 0.1, 0.2, 0.3), (0.2, 0.3), 1),  # it is
+    ],
+)
+def test_the_best_policy_of_a_branch_that_is_left_is_not_the_run_s(
+    first: tuple[float, ...], then: tuple[float, ...], best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"sft": None, "grpo__steps": 4, "eval__every": 1, "checkpoint__keep_last": 9}
+    scored(monkeypatch, *first)
+    run(tmp_path, **keys)
+    scored(monkeypatch, *then)
+    given = recipe(tmp_path, **QUICK | keys)
+    result = train(given, out=tmp_path / "run", resume=True, resume_from="step-000002")
+    assert "best-checkpoint" not in told(result)
+    folder = tmp_path / "run" / "checkpoints"
+    assert json.loads((folder / "best" / "state.json").read_text(encoding="utf-8"))["step"] == best
+    assert (folder / "aside-best").is_dir() == (first[2] > first[0])
+
+
 def test_training_on_what_is_held_out_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from levelhead.tasks.function.task import FunctionTask
 
@@ -244,6 +278,17 @@ def test_training_on_what_is_held_out_is_told_of(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(FunctionTask, "prompts", prompts)
     assert "held-out-trained" in told(run(tmp_path, grpo__steps=4, sft__steps=3))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_items_of_other_data_are_no_repeats(replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = recipe(tmp_path, **QUICK | {"sft": None, "eval__every": 0})
+    assert train(given, out=tmp_path / "run", observers=[Interrupts()]).outcome == "interrupted"
+    if replaced:
+        write_rows(tmp_path / "one.jsonl", [{**row, "answer": "no."} for row in rows()])
+    monkeypatch.setattr(PromptStream, "load_state", lambda self, state: None)  # the order may be another one
+    found = told(train(given, out=tmp_path / "run", resume=True, accept_changes=("all",)))
+    assert ("item-repeated" in found) is not replaced
 
 
 def test_a_check_that_breaks_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

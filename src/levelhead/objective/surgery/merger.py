@@ -214,7 +214,7 @@ class GradientMerger:
         return found
 
     def _reduce_all(self, reduce: Callable[[Tensor], object]) -> None:
-        """Reduce the buffers in the same order on every rank; what is absent here is zero, not skipped.
+        """Reduce the buffers in the same order on every rank, and keep it; what is absent here is zero, not skipped.
 
         A task that is zero on all ranks had no term anywhere, and is not merged, as on a single rank.
         """
@@ -231,7 +231,8 @@ class GradientMerger:
                 whole = torch.zeros_like(param) if grad is None else grad
                 reduce(whole)
                 buffer[index] = whole
-        self._tasks = {name: b for name, b in self._tasks.items() if any(g is not None and bool(g.any()) for g in b)}
+        buffers = {name: self._tasks[name] for name in names}
+        self._tasks = {name: b for name, b in buffers.items() if any(g is not None and bool(g.any()) for g in b)}
         write(self.params, straight)
 
     def state_dict(self) -> dict[str, Any]:

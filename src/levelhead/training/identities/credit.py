@@ -43,10 +43,10 @@ class Credited:
     minibatches: Sequence[Sequence[Sample]]
 
 
-def rewards_kept(made: Credited) -> Iterator[Violation]:
+def rewards_kept(step: Credited) -> Iterator[Violation]:
     """Rewards that no shaping was asked for reach the estimator as the task gave them."""
-    for group, credit in zip(made.groups, made.credits, strict=True):
-        if made.shaping.get(group.prompt.task) != Shaping() or tuple(credit.shaped) == group.rewards:
+    for group, credit in zip(step.groups, step.credits, strict=True):
+        if step.shaping.get(group.prompt.task) != Shaping() or tuple(credit.shaped) == group.rewards:
             continue
         text = (
             f"rewards of prompt {group.prompt.id!r} are {_few(group.rewards)}, and advantages are made from "
@@ -56,35 +56,35 @@ def rewards_kept(made: Credited) -> Iterator[Violation]:
         return
 
 
-def advantages(made: Credited) -> Iterator[Violation]:
+def advantages(step: Credited) -> Iterator[Violation]:
     """Advantages are the estimator's formula on these rewards, worked out once more; so their agreement is known."""
-    wanted = expected(made)
+    wanted = expected(step)
     pairs = [
         (index, seen, right)
         for index, rows in sorted(wanted.items())
-        for seen, right in zip(made.credits[index].values, rows, strict=True)
+        for seen, right in zip(step.credits[index].values, rows, strict=True)
     ]
     most = max((abs(right) for _, _, right in pairs), default=0.0)
     wrong = next(((i, a, b) for i, a, b in pairs if not close(a, b, SAME, SAME * most)), None)
-    kind = made.grpo.advantage.kind
+    kind = step.grpo.advantage.kind
     if wrong is not None:
         index, seen, right = wrong
-        group, credit = made.groups[index], made.credits[index]
+        group, credit = step.groups[index], step.credits[index]
         text = (
             f"an advantage of prompt {group.prompt.id!r} is {seen:.6g}, and {kind} makes {right:.6g} of the rewards "
             f"{_few(credit.shaped)}: {_cause(credit.values, wanted[index])}"
         )
         yield Violation("advantage", text, {"seen": seen, "expected": right, "rewards": list(credit.shaped)[:16]})
-    logged = made.batch.values.get("advantages/agreement")
-    merits = {i: _centred(made.credits[i].shaped) for i in wanted}
-    unknown = any(credit.live for i, credit in enumerate(made.credits) if i not in wanted)
+    logged = step.batch.values.get("advantages/agreement")
+    merits = {i: _centred(step.credits[i].shaped) for i in wanted}
+    unknown = any(credit.live for i, credit in enumerate(step.credits) if i not in wanted)
     if logged is None or unknown or wrong is not None:
         return
-    weights = [[len(rollout.turns) for rollout in group.rollouts] for group in made.groups]
+    weights = [[len(rollout.turns) for rollout in group.rollouts] for group in step.groups]
     triples = [
         (a, m, n)
         for i, row in wanted.items()
-        if made.credits[i].live
+        if step.credits[i].live
         for a, m, n in zip(row, merits[i], weights[i], strict=True)
     ]
     size = math.sqrt(math.fsum(n * a * a for a, _, n in triples) * math.fsum(n * m * m for _, m, n in triples))
@@ -97,21 +97,21 @@ def advantages(made: Credited) -> Iterator[Violation]:
         yield Violation("advantage-agreement", text, {"seen": logged, "expected": right})
 
 
-def expected(made: Credited) -> dict[int, list[float]]:
+def expected(step: Credited) -> dict[int, list[float]]:
     """Advantages of the groups whose estimator has a formula here, by index; groups too small to compare are 0."""
-    recipe = made.grpo.advantage
-    if recipe.kind not in FORMULAS or made.grpo.kl.where == "reward":
+    recipe = step.grpo.advantage
+    if recipe.kind not in FORMULAS or step.grpo.kl.where == "reward":
         return {}
     buckets: dict[tuple[str, int], list[int]] = {}
-    for index, group in enumerate(made.groups):
+    for index, group in enumerate(step.groups):
         if len(group.rollouts) > 1:
             buckets.setdefault((group.prompt.task, len(group.rollouts)), []).append(index)
     found: dict[int, list[float]] = {}
     for members in buckets.values():
-        rows = [made.credits[i].shaped for i in members]
-        lengths = [[float(rollout.length) for rollout in made.groups[i].rollouts] for i in members]
-        made_rows = FORMULAS[recipe.kind](rows, lengths, made.grpo)
-        for index, row in zip(members, made_rows, strict=True):
+        rows = [step.credits[i].shaped for i in members]
+        lengths = [[float(rollout.length) for rollout in step.groups[i].rollouts] for i in members]
+        row_values = FORMULAS[recipe.kind](rows, lengths, step.grpo)
+        for index, row in zip(members, row_values, strict=True):
             bound = recipe.clip
             found[index] = [v if bound is None else max(min(v, bound), -bound) for v in row]
     return found
@@ -136,11 +136,11 @@ def _deviation(row: Sequence[float], ddof: int) -> float:
 def _grpo(rows: Rows, _lengths: Rows, grpo: Grpo) -> list[list[float]]:
     """Shao et al. 2024: (r - mean) / (std + eps) within the group; 0 in a group of equal rewards."""
     recipe = grpo.advantage
-    made = []
+    result = []
     for row in rows:
         scale = _deviation(row, recipe.ddof) + recipe.eps
-        made.append([value / scale if value else 0.0 for value in _centred(row)])
-    return made
+        result.append([value / scale if value else 0.0 for value in _centred(row)])
+    return result
 
 
 def _dr_grpo(rows: Rows, _lengths: Rows, _grpo_section: Grpo) -> list[list[float]]:
@@ -158,11 +158,11 @@ def _rloo(rows: Rows, _lengths: Rows, _grpo_section: Grpo) -> list[list[float]]:
 
 def _opo(rows: Rows, lengths: Rows, _grpo_section: Grpo) -> list[list[float]]:
     """Hao et al. 2025: r less the mean weighted by length."""
-    made = []
+    result = []
     for row, counts in zip(rows, lengths, strict=True):
         baseline = math.fsum(r * n for r, n in zip(row, counts, strict=True)) / math.fsum(counts)
-        made.append([0.0] * len(row) if max(row) == min(row) else [r - baseline for r in row])
-    return made
+        result.append([0.0] * len(row) if max(row) == min(row) else [r - baseline for r in row])
+    return result
 
 
 def _batch(rows: Rows, _lengths: Rows, grpo: Grpo) -> list[list[float]]:
@@ -185,8 +185,8 @@ def _cause(seen: Sequence[float], wanted: Sequence[float]) -> str:
     """In which simple way advantages are off."""
     size = max((abs(v) for v in wanted), default=0.0)
 
-    def same(made: Sequence[float]) -> bool:
-        return all(close(a, b, 1e-4, 1e-4 * size) for a, b in zip(seen, made, strict=True))
+    def same(other: Sequence[float]) -> bool:
+        return all(close(a, b, 1e-4, 1e-4 * size) for a, b in zip(seen, other, strict=True))
 
     if same([-v for v in wanted]):
         return "their sign is lost"
@@ -200,10 +200,10 @@ def _cause(seen: Sequence[float], wanted: Sequence[float]) -> str:
     return f"they are {shift:.4g} too high" if same([v + shift for v in wanted]) else "in no simple way"
 
 
-def samples_once(made: Credited) -> Iterator[Violation]:
+def samples_once(step: Credited) -> Iterator[Violation]:
     """Samples carry the tokens and advantages of their rollouts, and each is trained on once an epoch."""
     found: Counter[int] = Counter()
-    for group, credit, samples in zip(made.groups, made.credits, made.batch.groups, strict=True):
+    for group, credit, samples in zip(step.groups, step.credits, step.batch.groups, strict=True):
         turns = [(turn, credit.values[k]) for k, r in enumerate(group.rollouts) for turn in r.turns]
         mine = [(s.sequence.context_ids, s.sequence.completion_ids, s.advantage) for s in samples]
         if mine != [(turn.context_ids, turn.completion_ids, value) for turn, value in turns]:
@@ -211,13 +211,13 @@ def samples_once(made: Credited) -> Iterator[Violation]:
             yield Violation("samples", text, {"prompt": group.prompt.id, "turns": len(turns), "samples": len(mine)})
             return
         found.update(id(sample) for sample in samples)
-    trained = Counter(id(sample) for part in made.minibatches for sample in part)
-    wanted = dict.fromkeys(found, made.grpo.epochs)
+    trained = Counter(id(sample) for part in step.minibatches for sample in part)
+    wanted = dict.fromkeys(found, step.grpo.epochs)
     if dict(trained) != wanted:
-        missing = sum(1 for key in wanted if trained[key] < made.grpo.epochs)
+        missing = sum(1 for key in wanted if trained[key] < step.grpo.epochs)
         often = sum(1 for key in trained if trained[key] > wanted.get(key, 0))
         text = (
-            f"of {len(wanted)} samples {missing} are trained on less than once in each of {made.grpo.epochs} epochs, "
+            f"of {len(wanted)} samples {missing} are trained on less than once in each of {step.grpo.epochs} epochs, "
             f"and {often} more often"
         )
         yield Violation("samples", text, {"samples": len(wanted), "missing": missing, "repeated": often})

@@ -85,11 +85,6 @@ class HeldOut:
     def __init__(self) -> None:
         self._content: set[int] = set()
 
-    @property
-    def known(self) -> bool:
-        """Whether any item is held out."""
-        return bool(self._content)
-
     def hold(self, contents: Iterable[str]) -> None:
         """Take in what items ask (:func:`content`)."""
         self._content.update(map(_number, contents))
@@ -120,8 +115,6 @@ class Best:
         path = self._folder / "best" / STATE
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         kept, top = state.get("step"), max(value for _, value in self.scores)
-        if kept is not None and kept > step:  # of a run that was killed, and has come here again
-            return
         best = [int(at) for at, value in self.scores if value >= top - TIE]
         if kept not in best:
             text = (

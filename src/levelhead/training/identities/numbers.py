@@ -36,7 +36,7 @@ class Numbers:
         values: Metrics of the update.
         knobs: Where a guard has put them.
         first: Whether no update of the stage came before: policy and reference are the same.
-        on_policy: Whether the weights at hand drew the batch.
+        on_policy: Whether the weights at hand are the old policy of the loss.
         present: Tasks that are part of the update.
         tolerance: What rounding explains of a log-probability.
         gaps: Mean absolute difference of policy and reference, by task, in nats a token.

@@ -91,8 +91,14 @@ class Unwatched:
         """What a resumed run needs, as JSON."""
         return {}
 
-    def load_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor], update: int) -> None:
-        """Restore :meth:`state` and :meth:`tensors`; a checkpoint of before there were any has the trainer's count."""
+    def load_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor] | None, update: int) -> None:
+        """Restore :meth:`state` and :meth:`tensors`.
+
+        Args:
+            state: Empty in a checkpoint of before there was any.
+            tensors: ``None`` where the data are others now, so that no item is known from before.
+            update: Updates that the trainer counts.
+        """
 
     def tensors(self) -> dict[str, Tensor]:
         """What was drawn of each task, for a checkpoint."""
@@ -125,7 +131,7 @@ class Identities(Unwatched):
         per_step = self._grpo.updates_per_batch * self._grpo.epochs if self._grpo else 1
         self._stepping = Stepping(policy, updater, section.steps * per_step)
         self._epochs = Epochs(tasks) if self._by_turns() else None
-        self._held = HeldOut()
+        self._held, self._holds = HeldOut(), False
         self._best: Best | None = Best(folder / "checkpoints")
         self._knobs = Knobs()
         self._measured: Mapping[str, float] = {}
@@ -144,7 +150,8 @@ class Identities(Unwatched):
         self._knobs = knobs
 
     def drawn(self, prompts: Sequence[Prompt]) -> None:  # noqa: D102
-        if not self._held.known:
+        if not self._holds:
+            self._holds = True
             self._take(self._hold())
         if self._epochs is not None:
             self._take(self._epochs.drawn(prompts))
@@ -246,18 +253,20 @@ class Identities(Unwatched):
         scores = self._best.scores if self._best is not None else None
         return {"updates": self._stepping.update, "told": self._told, "scores": scores}
 
-    def load_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor], update: int) -> None:  # noqa: D102
+    def load_state(  # noqa: D102
+        self, state: Mapping[str, Any], tensors: Mapping[str, Tensor] | None, update: int
+    ) -> None:
         self._stepping.update = int(state.get("updates", update))
         self._told = [code for code in state.get("told", ()) if code != "resume-differs"]
         if state.get("scores") is None:
             self._best = None  # evaluations of before are not known
         elif self._best is not None:
-            self._best.scores = [list(row) for row in state["scores"]]
+            self._best.scores = [[float(number) for number in row] for row in state["scores"]]
         if self._epochs is not None:
-            if tensors or state:
-                self._epochs.load(tensors)
-            else:
+            if tensors is None or not (tensors or state):
                 self._epochs = None  # nor are items
+            else:
+                self._epochs.load(tensors)
 
     def tensors(self) -> dict[str, Tensor]:  # noqa: D102
         return self._epochs.tensors() if self._epochs is not None else {}
