@@ -15,6 +15,8 @@ GAUGES = ("top_share", "entropy", "information", "perfect_share")
 BESIDE = ("validity", "reward")
 """What is read beside, as ``<name>/<task>``."""
 
+FEW_STEPS, MANY_STEPS = 1, 4
+"""Steps that can say something, up to which nothing is said and from which everything is."""
 TOLD = 0.15
 """Nats from which answers are said to tell something of their prompts."""
 
@@ -50,7 +52,8 @@ def judge(task: str, readings: Mapping[str, Sequence[float]]) -> Sameness | None
 
     Alike are answers of which nearly all prompts get the same, of which the batch holds hardly another, and which tell
     next to nothing of the prompt: a policy that draws from one wide distribution whatever is asked has not settled
-    on an answer.  No fault is what also holds of perfect answers.  Where nobody knows those, a reward close to 1 among
+    on an answer.  No fault is what also holds of perfect answers: a batch of prompts that all have the same right answer
+    says nothing, and of those that can say something it takes a few.  Where nobody knows perfect answers, a reward close to 1 among
     rewards in [0, 1] tells that the one answer is right.  Answers that hardly ever parse are no answers.
 
     Args:
@@ -59,6 +62,7 @@ def judge(task: str, readings: Mapping[str, Sequence[float]]) -> Sameness | None
     """
     if not readings.get("top_share"):
         return None
+    readings, steps = _telling(readings)
     share, entropy = stats.mean(readings["top_share"]), stats.mean(readings.get("entropy", ()))
     told = stats.mean(readings.get("information", ()))
     known = readings.get("perfect_share", ())
@@ -69,7 +73,22 @@ def judge(task: str, readings: Mapping[str, Sequence[float]]) -> Sameness | None
     strength *= (
         1 - _near_top(readings.get("reward", ())) if perfect is None else stats.ramp(share - perfect, 0.05, 0.15)
     )
-    return Sameness(task, share, entropy, told, perfect, strength)
+    return Sameness(task, share, entropy, told, perfect, strength * stats.ramp(steps, FEW_STEPS, MANY_STEPS))
+
+
+def _telling(readings: Mapping[str, Sequence[float]]) -> tuple[Mapping[str, Sequence[float]], int]:
+    """The readings of steps whose perfect answers are not all alike, and how many steps these are.
+
+    All of them where no step is such a one, or perfect answers are not known throughout.
+    """
+    share, perfect = readings["top_share"], readings.get("perfect_share", ())
+    if len(share) != len(perfect):
+        return readings, len(share)
+    telling = [i for i, value in enumerate(perfect) if value < 1]
+    if not telling:
+        return readings, 0
+    kept = {name: [row[i] for i in telling] if len(row) == len(share) else row for name, row in readings.items()}
+    return kept, len(telling)
 
 
 def tells(informations: Sequence[float]) -> bool:

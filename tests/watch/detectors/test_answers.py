@@ -135,3 +135,19 @@ def test_another_trainers_log_without_one_of_these_does_not(changes: dict[str, f
 def test_answers_that_all_run_into_the_limit_are_not_one_answer() -> None:
     rows = [row | {"completions/clipped_ratio": 1.0} if row["reward_std"] == 0 else row for row in frozen(length=512.0)]
     assert CODE not in codes(rows)
+
+
+def small_batches(n: int, wrong: int) -> list[Row]:
+    """Two prompts a step, read well; then steps whose right answers are alike, among them some that are wrong."""
+    rows = [own(0.5, 0.7, 0.65, 0.5, 0.7) for _ in range(n)]
+    return rows + [own(1.0, 0.0, 0.0, 0.5 if i % 2 and i // 2 < wrong else 1.0, 0.9) for i in range(4 * wrong)]
+
+
+def test_batches_whose_right_answers_are_all_alike_say_nothing_and_one_or_two_others_little() -> None:
+    assert CODE not in codes(small_batches(8, 1))
+    assert CODE not in codes([*small_batches(8, 0), *[own(1.0, 0.0, 0.0, 1.0, 0.9)] * 4])
+
+
+def test_many_small_batches_in_which_a_wrong_answer_is_given_to_all_are_a_constant_answer() -> None:
+    rows = small_batches(16, 0) + [own(1.0, 0.0, 0.0, 0.5 if i % 2 else 1.0, 0.4) for i in range(60)]
+    assert codes(rows)[0] == CODE
