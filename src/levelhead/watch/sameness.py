@@ -52,9 +52,10 @@ def judge(task: str, readings: Mapping[str, Sequence[float]]) -> Sameness | None
 
     Alike are answers of which nearly all prompts get the same, of which the batch holds hardly another, and which tell
     next to nothing of the prompt: a policy that draws from one wide distribution whatever is asked has not settled
-    on an answer.  No fault is what also holds of perfect answers: a batch of prompts that all have the same right answer
-    says nothing, and of those that can say something it takes a few.  Where nobody knows perfect answers, a reward close to 1 among
-    rewards in [0, 1] tells that the one answer is right.  Answers that hardly ever parse are no answers.
+    on an answer.  No fault is what also holds of perfect answers: a batch of prompts that all have the same right
+    answer says nothing, and of those that can say something it takes a few.  Where nobody knows perfect answers, a
+    reward close to 1 among rewards in [0, 1] tells that the one answer is right.  Answers that hardly ever parse are
+    no answers.
 
     Args:
         task: Its name.
