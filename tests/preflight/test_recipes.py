@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from faults.unlisted import UNLISTED
 from levelhead.lab.faults import FAULTS, inject
 from levelhead.preflight import Report, preflight
+from levelhead.preflight.scene import Scene
 from levelhead.recipe import load
 from levelhead.records import Message, Prompt, Score
 from levelhead.tasks.base import Split, Step, TaskDefaults
@@ -82,14 +84,14 @@ class _Walk:
     def __init__(self, task: Rooms, prompt: Prompt) -> None:
         self.shown: list[Message] = list(prompt.messages)
         self.wanted, self.right, self.worth = task.oracle(prompt), 0.0, 1.0
-        self.task = task
+        self.task, self.strict = task, False
 
     async def observe(self) -> list[Message]:
         return self.shown
 
     async def act(self, text: str) -> Step:
         self.right += 1.0 if text == self.wanted[len(self.shown) // 2] else 0.1 * bool(text)
-        done = len(self.shown) > 1
+        done = len(self.shown) > 1 or (self.strict and self.right < 1)
         self.shown = [*self.shown, {"role": "assistant", "content": text}, self.task._second()]
         return Step(done, Score(self.right * self.worth) if done else None)
 
@@ -123,6 +125,25 @@ def several_turns(*settings: str, rooms: Rooms | None = None) -> Setup:
     rooms = rooms or Rooms()
     recipe = recipe_of("tasks=[{kind: function, name: rooms}]", *settings)
     return prepare(recipe, tasks={rooms.name: rooms})
+
+
+class Strict(Rooms):
+    """An episode ends with the first answer unless it is right, which an untrained policy's never is."""
+
+    def episode(self, prompt: Prompt) -> _Walk:
+        walk = super().episode(prompt)
+        walk.strict = True
+        return walk
+
+
+@pytest.mark.parametrize("fault", ["last-turn-alone-learns", "history-is-trained-on"])
+def test_second_turns_come_from_demonstrations_where_the_policy_would_write_none(fault: str) -> None:
+    sound = several_turns("sft=null", rooms=Strict())
+    assert {len(r.turns) for r in Scene(sound).rollouts} == {1}
+    assert not failures(preflight(sound, families=["agreement", "loss"]))
+    with UNLISTED[fault].change():
+        report = preflight(sound, families=["loss"])
+    assert "loss/completion-only" in [name for name, _ in failures(report)]
 
 
 def test_perfect_episode_is_played_and_must_score_most() -> None:

@@ -3,45 +3,66 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
+from torch import Tensor, nn
 
 from levelhead.policy.policy import Policy
 
 MOST = 1 << 20
-"""Entries that are changed at most, at least one parameter: a copy of them is kept."""
+"""Entries that are changed at most unless all are, at least one parameter: a copy of them is kept."""
+_NOISE = 1 << 20
+"""Random numbers drawn for one parameter, at most; larger parameters get them again and again."""
 
 
 @contextlib.contextmanager
 def nudged(
-    policy: Policy, strength: float = 0.5, seed: int = 0, leave_out: Collection[torch.nn.Parameter] = ()
-) -> Iterator[None]:
-    """Add seeded noise to the last trained parameters inside, and restore them exactly.
+    policy: Policy, strength: float = 0.5, seed: int = 0, *, everything: bool = False
+) -> Iterator[Sequence[tuple[nn.Parameter, Tensor]]]:
+    """Add seeded noise to the last trained parameters inside, or to all, and restore them exactly.
 
     Args:
         policy: Whose weights are changed.
         strength: Standard deviation of the noise, relative to that of each parameter (0.02 where it is constant).
         seed: Of the noise.
-        leave_out: Parameters that stay as they are, while all others get the noise that they get without this.
+        everything: Whether all trained parameters are changed, relative to their root mean square, so that each of
+            them tells.  A copy of all is kept: half of what AdamW's moments take.
+
+    Yields:
+        The parameters that are changed, with their values from before.
     """
-    spared = {id(parameter) for parameter in leave_out}
-    chosen: list[torch.nn.Parameter] = []
-    for parameter in reversed(policy.parameters):
-        if chosen and sum(p.numel() for p in chosen) + parameter.numel() > MOST:
-            break
-        chosen.append(parameter)
+    chosen = list(reversed(policy.parameters)) if everything else _last(policy)
     before = [parameter.detach().clone() for parameter in chosen]
     generator = torch.Generator().manual_seed(seed)
     try:
         with torch.no_grad():
             for parameter in chosen:
-                scale = float(parameter.float().std()) if parameter.numel() > 1 else 0.0
-                noise = torch.randn(parameter.shape, generator=generator) * strength * (scale or 0.04)
-                if id(parameter) not in spared:
-                    parameter.add_(noise.to(parameter.device, parameter.dtype))
-        yield
+                scale = _size(parameter, squared=everything) or 0.04
+                noise = torch.randn(min(parameter.numel(), _NOISE), generator=generator) * strength * scale
+                flat = noise.to(parameter.device, parameter.dtype)
+                times = -(-parameter.numel() // len(flat))
+                parameter.add_(flat.repeat(times)[: parameter.numel()].view_as(parameter))
+        yield list(zip(chosen, before, strict=True))
     finally:
         with torch.no_grad():
             for parameter, old in zip(chosen, before, strict=True):
                 parameter.copy_(old)
+
+
+def _last(policy: Policy) -> list[nn.Parameter]:
+    """The last trained parameters, up to a bound of entries."""
+    chosen: list[nn.Parameter] = []
+    for parameter in reversed(policy.parameters):
+        if chosen and sum(p.numel() for p in chosen) + parameter.numel() > MOST:
+            break
+        chosen.append(parameter)
+    return chosen
+
+
+def _size(parameter: nn.Parameter, *, squared: bool) -> float:
+    """Root mean square of a parameter's entries, or their standard deviation; 0 where there is none."""
+    values = parameter.detach().float()
+    if squared:
+        return float(values.square().mean().sqrt())
+    return float(values.std()) if values.numel() > 1 else 0.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -16,11 +16,14 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import REFERENCE_ADAPTER
 from levelhead.policy.rounding import tolerance
 from levelhead.preflight import plain
+from levelhead.preflight.causes import Explanation, find_cause, says
+from levelhead.preflight.dispute import Account, Dispute, recorded, scored
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
-from levelhead.preflight.trial import contrasted, grpo_trial
+from levelhead.preflight.shown import shown_groups
+from levelhead.preflight.trial import Trial, contrasted, grpo_trial
 from levelhead.recipe.objective import Kl
-from levelhead.records import Turn
+from levelhead.records import Group, Turn
 from levelhead.training.prepare import make_objective
 
 COMPARED = 12
@@ -54,14 +57,11 @@ def _redrawn(scene: Scene) -> list[Turn]:
 def _sampler(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
     """What the sampler recorded is what the model says of the drawn tokens."""
     gaps: list[float] = []
-    worst: Turn | None = None
     for turn in turns[:COMPARED]:
         told = plain.logprobs(scene.policy, turn.context_ids, turn.completion_ids, temperature).tolist()
-        found = [abs(a - b) for a, b in zip(told, turn.logprobs, strict=True)]
-        worst = turn if worst is None or max(found) > max(gaps, default=0.0) else worst
-        gaps += found
+        gaps += [abs(a - b) for a, b in zip(told, turn.logprobs, strict=True)]
     return _compared(
-        scene,
+        _dispute(scene, "the sampler", recorded(turns[:COMPARED]), temperature),
         "agreement/sampler",
         gaps,
         "recorded by the sampler and computed by the model",
@@ -77,6 +77,7 @@ def _packing(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
     sequences = [TokenSequence(t.context_ids, t.completion_ids, i // 2) for i, t in enumerate(chosen)]
     gaps: list[float] = []
     entropies: list[float] = []
+    scores = []
     for micro in scene.policy.pack(sequences, max(2048, max(len(s.input_ids) for s in sequences))):
         stats = scene.policy.score(micro, temperature)
         parts = torch.split(stats.logp, list(micro.lengths))
@@ -88,20 +89,36 @@ def _packing(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
                 continue
             gaps += (told - part).abs().tolist()
         entropies += stats.entropy.tolist()
+        scores.append((micro, stats.logp))
     evidence = {"temperature": temperature, "sequences": len(chosen), "mean_entropy": fmean(entropies)}
     what = "computed by the trainer in one batch and by the model alone"
     fix = "mask padding and other sequences out of attention, and give each token its own position"
-    return _compared(scene, "agreement/packing", gaps, what, evidence, fix)
+    drawn = [(turn.context_ids, turn.completion_ids) for turn in chosen]
+    case = _dispute(scene, "the trainer", scored(scores), temperature, drawn)
+    return _compared(case, "agreement/packing", gaps, what, evidence, fix)
 
 
-def _compared(scene: Scene, name: str, gaps: Sequence[float], what: str, evidence: dict[str, Any], fix: str) -> Check:
-    allowed = tolerance(scene.policy)
+def _dispute(
+    scene: Scene,
+    who: str,
+    accounts: Sequence[Account],
+    temperature: float,
+    drawn: Sequence[tuple[tuple[int, ...], tuple[int, ...]]] = (),
+) -> Dispute:
+    own = scene.sampler.policy if who == "the sampler" else None
+    return Dispute(who, scene.policy, accounts, temperature, tolerance(scene.policy), drawn, own, scene.controls)
+
+
+def _compared(case: Dispute, name: str, gaps: Sequence[float], what: str, evidence: dict[str, Any], fix: str) -> Check:
+    allowed = case.allowed
     mean, most = (fmean(gaps), max(gaps)) if gaps else (0.0, 0.0)
     numbers = {"tokens": len(gaps), "mean_difference": mean, "largest_difference": most}
     limits = {"allowed_mean": allowed.mean, "allowed_largest": allowed.most}
     wrong = None
     if not (mean <= allowed.mean and most <= allowed.most):
-        wrong = f"log-probabilities {what} differ by {mean:.3g} nats on average and {most:.3g} at most"
+        cause = find_cause(case)
+        evidence |= {"cause": cause.cause if cause else None}
+        wrong = f"log-probabilities {what} differ by {mean:.3g} nats on average and {most:.3g} at most; {says(cause)}"
     right = f"log-probabilities {what} agree (at most {most:.1g} nats apart)"
     return judged(name, wrong, right, evidence | numbers | limits, fix)
 
@@ -110,7 +127,8 @@ def _trainer(scene: Scene) -> Check:
     """The trainer, on the collector's own rollouts in the run's own precision, finds the ratio 1 it should find."""
     grpo = scene.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
-    groups = contrasted(scene.drawn.groups)
+    shown = shown_groups(scene, scene.drawn.k)
+    groups = contrasted([*scene.drawn.groups, *shown])
     bare = grpo.model_copy(update={"kl": Kl()})
     trial = grpo_trial(scene, bare, groups)
     scene.train_seconds = trial.seconds
@@ -134,9 +152,11 @@ def _trainer(scene: Scene) -> Check:
     name = "agreement/trainer"
     fix = "the trainer must score the ids that the sampler read and drew, at the sampling temperature"
     if not (mean <= allowed.mean and most <= allowed.most):
+        cause = _trainer_or_sampler(scene, trial, shown)
+        evidence |= {"cause": cause.cause if cause else None}
         wrong = (
             f"the trainer's log-probabilities of the sampled tokens differ from the sampler's by {mean:.3g} nats on "
-            f"average and {most:.3g} at most: every ratio starts away from 1"
+            f"average and {most:.3g} at most: every ratio starts away from 1; {says(cause)}"
         )
         return Check(name, "fail", wrong, evidence, fix)
     if controls > 0.05:
@@ -150,51 +170,47 @@ def _trainer(scene: Scene) -> Check:
 
 
 @torch.no_grad()
+def _trainer_or_sampler(scene: Scene, trial: Trial, shown: Sequence[Group]) -> Explanation | None:
+    """Return what explains that trainer and sampler disagree, whichever of them is wrong."""
+    drawn = [turn for _, turns in scene.drawn.turns for turn in turns]
+    known = [*drawn, *(turn for group in shown for rollout in group.rollouts for turn in rollout.turns)]
+    pairs = [(turn.context_ids, turn.completion_ids) for turn in known]
+    heat = scene.controls.temperature or 1.0
+    by_trainer = _dispute(scene, "the trainer", scored(trial.listener.scores), heat, pairs)
+    by_sampler = _dispute(scene, "the sampler", recorded(drawn), heat)
+    return find_cause(by_trainer) or find_cause(by_sampler)
+
+
+@torch.no_grad()
 def _synced(scene: Scene) -> Check:
     """After an update and a sync the sampler draws from the new weights, and says so."""
     before = scene.sampler.version
     prompts = scene.contexts[:3]
-    with nudged(scene.policy):
+    with nudged(scene.policy, everything=True) as old:
         scene.sampler.sync(scene.policy, before + 1)
         turns = [t[0] for t in scene.sampler.sample(prompts, 1, scene.greedy(), scene.seed)]
-        gap = _gap(scene, turns)
+        case = replace(_dispute(scene, "the sampler", recorded(turns), 1.0), old=old)
+        gap = case.apart()
         version = scene.sampler.version
+        cause = None if gap.within(case.allowed) else find_cause(case)
     scene.sampler.sync(scene.policy, before)
-    allowed = tolerance(scene.policy).most
-    evidence: dict[str, Any] = {"largest_difference": gap, "allowed": allowed, "version": version - before}
+    evidence: dict[str, Any] = {
+        "mean_difference": gap.mean,
+        "largest_difference": gap.most,
+        "allowed": case.allowed.most,
+        "version": version - before,
+    }
     wrong = None
-    if gap > allowed:
-        part = _left_behind(scene, turns, allowed)
-        evidence["left_behind"] = part
+    if not gap.within(case.allowed):
+        evidence["cause"] = cause.cause if cause else None
         wrong = (
-            f"after an update and a sync the sampler's log-probabilities are {gap:.3g} nats away from the new weights'"
+            f"after an update and a sync the sampler's log-probabilities are {gap.most:.3g} nats away from the new "
+            f"weights': it still draws from old ones, or others; {says(cause)}"
         )
-        wrong += f": it still draws from old weights of {part}" if part else ": it still draws from old ones, or others"
     elif version != before + 1:
         wrong = f"after a sync to version {before + 1} the sampler calls itself version {version}"
     right = "after an update the sampler draws from the new weights"
     return judged("agreement/synced", wrong, right, evidence, "sync the sampler after every update, weights included")
-
-
-def _gap(scene: Scene, turns: Sequence[Turn]) -> float:
-    """Return how far the log-probabilities of greedy turns are from those of the weights at hand, at most."""
-    told: list[list[float]] = [plain.logprobs(scene.policy, t.context_ids, t.completion_ids).tolist() for t in turns]
-    return max((abs(a - b) for t, row in zip(turns, told, strict=True) for a, b in zip(row, t.logprobs, strict=True)))
-
-
-def _left_behind(scene: Scene, turns: Sequence[Turn], allowed: float) -> str:
-    """Return the part of the model whose old weights explain what a sampler drew after a sync; nothing if none does."""
-    parts: dict[str, list[nn.Parameter]] = {"the whole model": scene.policy.parameters}
-    for name, parameter in scene.policy.model.named_parameters():
-        if parameter.requires_grad:
-            layer = re.search(r"(?:layers|h|blocks)\.(\d+)\.", name)
-            part = f"layer {layer[1]}" if layer else name.removesuffix(".weight").rsplit(".", 1)[-1]
-            parts.setdefault(part, []).append(parameter)
-    for part, parameters in parts.items():
-        with nudged(scene.policy, leave_out=parameters):
-            if _gap(scene, turns) <= allowed:
-                return part
-    return ""
 
 
 @torch.no_grad()
@@ -212,7 +228,7 @@ def _reference(scene: Scene, temperature: float) -> Check:
     try:
         first = policy.reference_logp(micro, temperature)
         kl_start = float((policy.score(micro, temperature).logp - first).abs().max())
-        with nudged(policy):
+        with nudged(policy, everything=True):
             moved = float((policy.reference_logp(micro, temperature) - first).abs().max())
             apart = float((policy.score(micro, temperature).logp - first).abs().max())
         trained = {id(p) for p in policy.parameters}

@@ -18,6 +18,7 @@ from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.preflight import plain
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
+from levelhead.preflight.shown import shown_groups
 from levelhead.preflight.tokens import demonstrations, spelled
 from levelhead.preflight.trial import WHOLE, Listener, clean, contrasted, grpo_trial, sft_trial, uneven
 from levelhead.recipe.advantage import Advantage
@@ -61,6 +62,7 @@ def _grpo(scene: Scene) -> Check:
     groups = contrasted(uneven(few[:: max(1, len(few) - 1)], scene.codec.stop_id))
     if not groups:
         return Check("loss/completion-only", "warn", "no group of two rollouts was drawn, so no loss was computed")
+    groups += contrasted(shown_groups(scene, len(groups[0].rollouts)))
     trial = grpo_trial(scene, grpo.model_copy(update=bare), groups)
     expected = [
         _Pair(turn.context_ids, turn.completion_ids, i, advantage)

@@ -61,10 +61,12 @@ class Listener:
         passes: (input ids, whether a gradient reached each place) of every forward pass, both (rows, length).
         labels: (micro-batch, whether a gradient reached the log-probability of each of its m labels) of every one
             that was scored.
+        scores: (micro-batch, log-probabilities of its m labels) of the same.
     """
 
     passes: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     labels: list[tuple[MicroBatch, Tensor]] = field(default_factory=list)
+    scores: list[tuple[MicroBatch, Tensor]] = field(default_factory=list)
 
     def rows(self) -> Iterator[tuple[list[int], list[bool]]]:
         """Yield token ids and, at each, whether its hidden state feeds the loss, row by row."""
@@ -99,6 +101,7 @@ def listening(policy: Policy) -> Iterator[Listener]:
         stats = score(batch, temperature)
         if stats.logp.requires_grad:
             listener.labels.append((batch, _reached(stats.logp)))
+            listener.scores.append((batch, stats.logp.detach()))
         return stats
 
     handle = policy.base.get_decoder().register_forward_hook(note, with_kwargs=True)

@@ -68,6 +68,11 @@ class InProcessSampler:
         """Optimizer updates that the weights in use have seen."""
         return self._version
 
+    @property
+    def policy(self) -> Policy:
+        """Whose model draws."""
+        return self._policy
+
     def sync(self, policy: Policy, version: int) -> None:
         """Take note of the policy's newest version; the weights are shared."""
         self._policy = policy
