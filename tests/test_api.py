@@ -40,6 +40,16 @@ def test_rows_and_functions_from_python_train_and_leave_a_whole_run(tmp_path: Pa
     assert (tmp_path / "run" / "report.html").stat().st_size > 100_000
 
 
+def test_the_same_cell_can_be_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = recipe(steps=1)
+    folders = [train(short, data=ROWS, rewards=shorter).folder for _ in range(3)]
+    assert [folder.name for folder in folders] == [short.name, f"{short.name}-2", f"{short.name}-3"]
+    assert f"this one goes to {folders[2]}" in capsys.readouterr().err
+    with pytest.raises(InputError, match="already holds a run"):
+        train(short, data=ROWS, rewards=shorter, out=folders[0])
+
+
 def test_model_and_tokenizer_that_are_already_loaded_are_trained_in_place(tmp_path: Path) -> None:
     first = train(recipe(), data=ROWS, rewards=shorter, out=tmp_path / "a")
     before = {name: p.detach().clone() for name, p in first.model.named_parameters()}

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from levelhead.installation import install_command
+
 BLOCK = """
 import sys
 
@@ -53,5 +55,5 @@ def test_commands_that_need_no_torch_run(arguments: list[str]) -> None:
 def test_training_says_what_to_install() -> None:
     result = run("from levelhead.cli.main import main; main()", "demo")
     assert result.returncode == 2
-    assert "levelhead[train]" in result.stderr
+    assert install_command("train") in result.stderr
     assert "Traceback" not in result.stderr

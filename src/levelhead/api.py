@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe, load, validate
+from levelhead.tasks.presence import require_files
 from levelhead.terminal import say
 
 if TYPE_CHECKING:
@@ -64,7 +66,8 @@ def train(
 
     Args:
         recipe: A recipe, its keys as a mapping, or the path of a YAML file.
-        out: Folder of the run; ``runs/NAME`` unless given.
+        out: Folder of the run; ``runs/NAME`` unless given, or ``runs/NAME-2``, ``runs/NAME-3``, ... where a run is
+            there already, so that a cell of a notebook can be run twice.  A folder that is given must hold no run.
         resume: Go on where an interrupted run of that folder stopped.
         resume_from: Go on from this checkpoint (``step-000100``) or from the beginning (``start``) instead of the
             newest one; checkpoints that are newer are renamed.
@@ -82,6 +85,9 @@ def train(
         PreflightError: A check failed; nothing has been written but ``check.json``.
         RewardError: A reward function misbehaved.
     """
+    recipe = resolve(recipe)
+    _check_arguments(model, tokenizer, resume=resume, about_resuming=resume_from is not None or bool(accept_changes))
+    require_files(recipe, model=model is None and not resume)
     from levelhead.policy.load import wrap
     from levelhead.training.checkpoint import offering_the_last_whole
     from levelhead.training.prepare import prepare
@@ -90,11 +96,11 @@ def train(
     from levelhead.training.run import Run, seed_everything
     from levelhead.training.rundir import RunDir
 
-    recipe = resolve(recipe)
-    path = Path(out) if out is not None else Path("runs") / recipe.name
-    _check_arguments(model, tokenizer, resume=resume, about_resuming=resume_from is not None or bool(accept_changes))
+    path = Path(out) if out is not None else default_folder(recipe)
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined()
+        if out is None and not resume:
+            path = ranks.gathered(_unused(path) if not ranks.rank else path)[0]
         locked = _lock(ranks, path, held) if resume and path.is_dir() else None
         folder = RunDir(ranks.folder(path, resume=resume))
         if not resume:
@@ -116,6 +122,27 @@ def train(
             _write_report(run)
     summary = folder.read_json("summary.json") or {}
     return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
+
+
+def default_folder(recipe: Recipe) -> Path:
+    """Return the folder of a recipe's first run: ``runs/NAME``."""
+    return Path("runs") / recipe.name
+
+
+def _unused(path: Path) -> Path:
+    """Return the folder, or the first of those numbered from 2 on that holds no run, and say so."""
+    from levelhead.training.rundir import RunDir
+
+    for number in itertools.count(1):
+        candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            refuse_used(RunDir(candidate))
+        except InputError:
+            continue
+        break
+    if candidate != path:
+        say(f"levelhead: {path} holds a run already; this one goes to {candidate}", error=True)
+    return candidate
 
 
 def _check_arguments(model: Any, tokenizer: Any, *, resume: bool, about_resuming: bool) -> None:
@@ -181,11 +208,12 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> Report:
     Raises:
         InputError: The recipe or its data do not fit.
     """
+    recipe = resolve(recipe)
+    require_files(recipe)
     from levelhead.preflight import preflight
     from levelhead.training.prepare import prepare
     from levelhead.training.run import seed_everything
 
-    recipe = resolve(recipe)
     seed_everything(recipe.seed)
     return preflight(prepare(recipe))
 
@@ -216,6 +244,8 @@ def evaluate(
     Returns:
         ``{"greedy" | "sampled": {task: result}}``.
     """
+    recipe = resolve(recipe)
+    require_files(recipe, checkpoint, model=False)
     from levelhead.rollout.inprocess import InProcessSampler
     from levelhead.training.collect import Collector
     from levelhead.training.evaluate import Baselines
@@ -224,7 +254,6 @@ def evaluate(
     from levelhead.training.loop import EventLoop
     from levelhead.training.prepare import prepare
 
-    recipe = resolve(recipe)
     setup = prepare(recipe, checkpoint=Path(checkpoint))
     loop = EventLoop()
     collector = Collector(setup.tasks, setup.policy.codec, InProcessSampler(setup.policy), loop)
@@ -251,10 +280,11 @@ def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
     Returns:
         What was found, by name: parameters, prompts, tokens of the first batch.
     """
+    recipe = resolve(recipe)
+    require_files(recipe)
     from levelhead.training.prepare import prepare
     from levelhead.training.stream import PromptStream
 
-    recipe = resolve(recipe)
     start = time.perf_counter()
     setup = prepare(recipe, weights=False)
     found = describe(setup)

@@ -108,3 +108,45 @@ def test_two_thousand_rows_take_little_processor_time(tmp_path: Path) -> None:
     start = time.process_time()
     assert run(path, "--json").exit_code == 0
     assert time.process_time() - start < 2.0
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two runs with Levelhead's files, one of TRL's, one log that lies beside them, and one that holds nothing."""
+    folder = tmp_path / "runs"
+    for name, scenario in (("a", scenarios.HEALTHY["learning"]), ("b", scenarios.SICK["kl-runs"][0])):
+        (folder / name).mkdir(parents=True)
+        rows = [{"step": i, "stage": "grpo", **row} for i, row in enumerate(scenarios.rows(scenario, 0, 60), start=1)]
+        (folder / name / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "trl" / "checkpoint-60").mkdir(parents=True)
+    state = {"log_history": [{"step": i, **r} for i, r in enumerate(scenarios.rows(scenarios.SICK["cut"][0], 0, 60))]}
+    (folder / "trl" / "checkpoint-60" / "trainer_state.json").write_text(json.dumps(state))
+    (folder / "alone.log").write_text("".join(f"{r}\n" for r in scenarios.rows(scenarios.HEALTHY["learning"], 1, 60)))
+    (folder / "begun").mkdir()
+    (folder / "begun" / "metrics.jsonl").touch()
+    return folder
+
+
+def test_a_folder_of_runs_gets_a_verdict_a_run_and_nothing_is_left_out_in_silence(runs: Path) -> None:
+    result = run(runs)
+    assert result.exit_code == 0
+    told = {line.split()[-1]: line.split()[:2] for line in result.stdout.splitlines() if "rows" in line}
+    assert set(told) == {"a", "b", "trl", "alone.log"}
+    assert told["a"] == told["alone.log"] == ["healthy", "healthy"]
+    assert told["b"] == ["critical", "kl-blowup"]
+    assert told["trl"][1] == "length-truncation"
+    assert "begun: no training metrics" in result.stdout
+
+
+def test_the_json_of_a_folder_of_runs_has_a_document_a_run(runs: Path) -> None:
+    document = json.loads(run(runs, "--json").stdout)
+    assert document["verdict"] == "critical"
+    assert [Path(one["run"]).name for one in document["runs"]] == ["a", "b", "trl", "alone.log"]
+    assert document["runs"][1]["findings"][0]["code"] == "kl-blowup"
+    assert [Path(one["run"]).name for one in document["unread"]] == ["begun"]
+    assert run(runs, "--fail-on", "critical").exit_code == 1
+
+
+def test_a_folder_with_one_run_is_reported_at_length_as_ever(runs: Path) -> None:
+    assert json.loads(run(runs / "b", "--json").stdout)["verdict"] == "critical"
+    assert json.loads(run(runs / "trl", "--json").stdout)["format"].startswith("trl")

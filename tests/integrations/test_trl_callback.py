@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import near_ceiling
 import watch_scenarios as scenarios
 from levelhead.errors import InputError
 
@@ -79,6 +80,14 @@ def test_a_sound_run_is_neither_stopped_nor_warned_of(tmp_path: Path, caplog: py
     with caplog.at_level(logging.WARNING):
         assert train(tmp_path, sound(60), callback).global_step == 60
     assert caplog.messages == []
+
+
+def test_a_sound_run_near_its_ceiling_ends_by_itself(tmp_path: Path) -> None:
+    for seed in range(3):
+        rows = near_ceiling.run(seed, near_ceiling.soon(0.78, 0.86), near_ceiling.geometric(0.3, 0.01), 40)
+        callback = LevelheadCallback(stop=True, report=False)
+        assert train(tmp_path, rows, callback).global_step == 40
+        assert callback.stopped_at is None
 
 
 def test_the_report_is_the_doctors_on_the_same_rows(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -90,6 +93,14 @@ def test_the_text_says_what_since_when_why_and_what_to_change(sick: Report) -> N
     assert max(len(line) for line in shown.splitlines()) <= 130
 
 
+@pytest.mark.parametrize("columns", [50, 80])
+def test_the_text_is_as_wide_as_the_terminal(sick: Report, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = text(sick).splitlines()[1:]
+    assert columns - 20 < max(map(len, lines)) <= columns
+    assert "would confirm it:" in " ".join(lines)
+
+
 def test_the_text_in_chinese(sick: Report) -> None:
     shown = text(sick, "zh")
     assert "严重" in shown
@@ -123,11 +134,40 @@ def test_the_page_needs_no_network_and_shows_the_curves(sick: Report) -> None:
     shown = page(sick)
     parser = _Page()
     parser.feed(shown)
-    assert parser.links == []
+    assert all(link.startswith("#") for link in parser.links)
     assert parser.figures >= 6
     assert "kl-blowup" in shown
     assert "<script" not in shown
     assert page(sick, "zh").count("失控") >= 1
+
+
+def test_the_page_says_what_its_scales_and_lines_are_and_links_findings_with_curves(sick: Report) -> None:
+    shown = page(sick)
+    parser = _Page()
+    parser.feed(shown)
+    assert parser.links
+    assert all(f"id='{link[1:]}'" in shown for link in parser.links)
+    kl = next(part for part in shown.split("<figure") if "<figcaption>kl " in part)
+    assert "logarithmic scale" in kl
+    first = sick.diagnosis.findings[0]
+    assert f"dashed line: <a href='#{first.code}'>{first.code}</a> since step {first.first_step:.0f}" in kl
+    assert "对数刻度" in page(sick, "zh")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_a_phone(sick: Report, tmp_path: Path, scheme: Literal["light", "dark"]) -> None:
+    api = pytest.importorskip("playwright.sync_api")
+    executable = shutil.which("chromium") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("no Chromium is installed")
+    target = tmp_path / "page.html"
+    target.write_text(page(replace(sick, source="a/folder/" * 20 + "and_a_name_without_an_end" * 5)), encoding="utf-8")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
+        tab.goto(target.as_uri())
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        browser.close()
 
 
 def test_the_page_escapes_what_a_log_contains(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.errors import InputError
-from levelhead.terminal import counted, say, say_json
+from levelhead.terminal import counted, say, say_json, width
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
@@ -70,7 +70,7 @@ def _explain(name: str, *, as_json: bool) -> None:
     (entry,) = entries
     say(entry.name)
     for label, text in (("proves", entry.proves), ("how", entry.how), ("cannot", entry.cannot)):
-        say(textwrap.fill(f"{label + ':':8}{text}", 100, initial_indent="  ", subsequent_indent=" " * 10))
+        say(textwrap.fill(f"{label + ':':8}{text}", min(width(), 100), initial_indent="  ", subsequent_indent=" " * 10))
 
 
 def show(report: Report, *, everything: bool = False) -> None:

@@ -13,10 +13,11 @@ from levelhead.terminal import say, say_json
 from levelhead.watch.doctor import SEVERITIES, Report, examine
 from levelhead.watch.findings import Language
 from levelhead.watch.render import lines
+from levelhead.watch.survey import Survey, survey
 
 
 def doctor(
-    path: Annotated[Path, typer.Argument(help="Log file or run folder, of any trainer; - for stdin.")],
+    path: Annotated[Path, typer.Argument(help="Log file, run folder, or folder of runs, of any trainer; - for stdin.")],
     format_: Annotated[str | None, typer.Option("--format", help="Format name; recognised by content.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write a self-contained HTML page.")] = None,
@@ -33,6 +34,13 @@ def doctor(
     keys = _keys(key or [])
     if fail_on is not None and fail_on not in SEVERITIES:
         raise InputError(f"--fail-on {fail_on}: give one of {', '.join(SEVERITIES)}")
+    if not follow and (many := survey(path, format_, keys)) is not None:
+        _print_many(many, language, as_json)
+        if html is not None:
+            raise InputError(f"--html {html}: a page is about one run, and {path} holds {len(many.reports)}; name one")
+        if fail_on is not None and many.fails(fail_on):
+            raise typer.Exit(1)
+        return
     if follow:
         report = _follow(path, format_, keys, every, language, as_json)
     else:
@@ -69,6 +77,16 @@ def _print(report: Report, language: Language, as_json: bool) -> None:
     colour = sys.stdout.isatty()
     for words, tone in lines(report, language):
         say(words, colour=tone if colour else "")
+
+
+def _print_many(many: Survey, language: Language, as_json: bool) -> None:
+    if as_json:
+        say_json(many.to_json(language))
+        return
+    colour = sys.stdout.isatty()
+    for words, tone in many.lines(language):
+        say(words, colour=tone if colour else "")
+    say(f"\n{len(many.reports)} runs; levelhead doctor {many.folder}/RUN says more of one", error=True)
 
 
 def _follow(

@@ -22,13 +22,14 @@ from levelhead.cli.serve import serve
 from levelhead.cli.simulate import simulate
 from levelhead.cli.train import train
 from levelhead.errors import InputError, PolicyError, RewardError
+from levelhead.installation import install_command
 from levelhead.terminal import safe, say
 
 app = typer.Typer(
     name="levelhead",
     help="GRPO post-training for language models that keeps its head.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 app.command("train")(train)
@@ -54,7 +55,7 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = app(args=arguments, prog_name="levelhead", standalone_mode=False)
     except Exception as error:
         if debug:
             raise
@@ -98,7 +99,7 @@ def _explain(error: Exception) -> int:
         say("\n".join([f"levelhead: {error}", *getattr(error, "__notes__", ())]), error=True)
         return 3
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):
-        say(f"levelhead: {error.name} is not installed; pip install 'levelhead[{extra}]'", error=True)
+        say(f"levelhead: {error.name} is not installed; {install_command(extra)}", error=True)
         return 2
     first = (str(error).strip() or "no message").splitlines()[0]
     say(f"levelhead: failed: {type(error).__name__}: {first} (--debug shows where)", error=True)

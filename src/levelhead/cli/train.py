@@ -70,16 +70,18 @@ def keys_of(accept: list[str] | None) -> list[str]:
 
 def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool | None = None, **resumed: Any) -> None:
     """Train, print the summary and what a person must know of the run, and leave with the outcome's exit code."""
+    from levelhead.api import default_folder
     from levelhead.api import train as start
     from levelhead.cli.events import show_events, why_stopped
     from levelhead.cli.summary import show_summary
 
+    out = out or default_folder(recipe)
     first = not int(os.environ.get("RANK", "0"))  # of several processes, the first speaks
     try:
         result = start(recipe, out=out, resume=resume, check=check, **resumed)
     except (PolicyError, RewardError):
         if first:
-            show_events((out or Path("runs") / recipe.name) / "events.jsonl")
+            show_events(out / "events.jsonl")
         raise
     code = {"interrupted": 130, "stopped": 1}.get(result.outcome, 0)
     if first:

@@ -157,8 +157,9 @@ def _order(task: Task, scores: dict[str, list[float | None]], level: float) -> C
         return Check(name, "fail", "the reward scores none of the known answers", evidence, fix)
     if "oracle" not in means:
         flat = len(every) > 2 and pstdev(every) == 0
-        message = f"no oracle to compare with; {listed}" + ("; every answer gets the same reward" if flat else "")
-        return Check(name, "warn" if flat else "pass", message, evidence, fix if flat else "")
+        # A reward for exact answers gives nothing to either: only an oracle could tell that from a reward of nothing.
+        note = "; name an oracle column (tasks[].oracle) to see that right answers get more" if flat else ""
+        return Check(name, "pass", f"no oracle to compare with; {listed}{note}", evidence)
     if means["oracle"] <= means.get("empty", float("-inf")):
         wrong = (
             f"a perfect answer scores {means['oracle']:.3g} and an empty one {means['empty']:.3g}: nothing is rewarded"

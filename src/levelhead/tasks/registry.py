@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from levelhead.errors import InputError
+from levelhead.installation import install_command
 from levelhead.recipe.tasks import TaskSection
 from levelhead.tasks.base import Task
 
@@ -45,6 +46,6 @@ def make_task(section: TaskSection) -> Task:
             raise
         raise InputError(
             f"tasks[].kind {kind!r} needs {error.name}, which is not installed; "
-            f"pip install 'levelhead[{kind if kind == 'workflow' else _EXTRAS[error.name]}]'"
+            f"{install_command(kind if kind == 'workflow' else _EXTRAS[error.name])}"
         ) from error
     return task

@@ -7,6 +7,7 @@ Everything that a command prints goes through :func:`say`, :func:`say_json` or a
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from typing import Any, TextIO
 
@@ -21,6 +22,8 @@ _SEQUENCE = re.compile(
 _MARKS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_MARKS}\ud800-\udfff]")
 _COLOUR = re.compile("[0-9;]*")
+_WIDTH = 100
+"""Columns of text that goes to no terminal."""
 
 
 def safe(text: object) -> str:
@@ -61,6 +64,14 @@ def say_json(value: Any, *, error: bool = False, indent: int | None = None) -> N
     """Print one document of strict JSON; control characters in its texts are escaped and so kept."""
     shown = _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", dump_json(value, indent))
     _write(sys.stderr if error else sys.stdout, shown + "\n")
+
+
+def width() -> int:
+    """Return the columns that text may take: ``COLUMNS``, else the terminal's; 100 where there is neither.
+
+    At least 40, for narrower tables and paragraphs cannot be read, and at most 1,000.
+    """
+    return min(max(shutil.get_terminal_size((_WIDTH, 24)).columns, 40), 1000)
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -24,6 +24,8 @@ SOLVED = 0.95
 """The same from which nothing is left to be learnt."""
 NOT_FAR = 0.7
 """The same for a few unlucky readings."""
+HIGH = (0.6, 0.75)
+"""Shares of the known maximum between which a reward comes to be called high."""
 _SHORT = 6
 _EVAL_SCORE = re.compile(
     r"(?:^|[/_@ -])(?:rewards?|acc\w*|scores?|pass\w*|em|f1|success\w*|correct\w*|solve\w*|win\w*)(?:$|[/_@ -])",
@@ -93,6 +95,21 @@ def trend(series: Series, scale: float | None = None) -> Trend:
     crash, peak, peak_step, drop_step = _crash(series, sigma, early, late)
     rise, fall = (strength, 0.0) if gain > 0 else (0.0, strength)
     return Trend(early, late, rise, fall, crash, peak, peak_step, drop_step, unit, n)
+
+
+@dataclass(frozen=True, slots=True)
+class Height:
+    """Shares of a known maximum: the highest that a series has had, and where it stands, one standard error added."""
+
+    peak: float
+    late: float
+
+
+def height_of(values: list[float], top: float) -> Height:
+    """Where a series stands below ``top``, and stood at best, by means of eight readings or more where it has them."""
+    m = max(stats.edge(len(values)), min(len(values), 8))
+    error = stats.noise(values) / math.sqrt(m)
+    return Height(max(stats.smooth(values, m)[m - 1 :]) / top, (stats.mean(values[-m:]) + error) / top)
 
 
 def proven_flat(series: Series, top: float | None) -> float:
@@ -240,8 +257,11 @@ class Course:
     @property
     def lost(self) -> float:
         """0 to 1: the reward ended far below where it began or had been."""
-        outer = stats.mean([max(t.fall, t.crash) for t in self.held_out.values()]) if self.held_out else 0.0
-        return max(self.reward.fall, self.reward.crash, outer)
+        return max(self.reward.fall, self.reward.crash, self._lost_outside())
+
+    def _lost_outside(self) -> float:
+        """The same of the held-out scores alone."""
+        return stats.mean([max(t.fall, t.crash) for t in self.held_out.values()]) if self.held_out else 0.0
 
     @property
     def top(self) -> float | None:
@@ -272,6 +292,30 @@ class Course:
         near = stats.ramp(self.reward.late / top, 0.8, 0.95) if top and top > 0 and self.reward.n else 0.0
         right = [stats.mean(s.values[-stats.edge(len(s)) :]) for s in self._parts("outcome")]
         return near * stats.ramp(max(right), 0.1, 0.4) if right else near
+
+    @property
+    def holds(self) -> float:
+        """0 to 1: the reward stands high and has lost little, or it has risen and still stands near its best.
+
+        A run of which this is true is doing its work, whatever else is odd about it.
+        """
+        reward, height = self.reward, self._height()
+        given_back = stats.ratio(max(0.0, reward.peak - reward.late), reward.peak - reward.early)
+        risen = stats.ramp(self.learned, 0.1, 0.3) * stats.ramp(given_back, 0.4, 0.2) * (1 - self.lost)
+        # Few readings of small batches fall by chance: what counts is what was lost of the height.
+        slipped = stats.ramp(height.peak - height.late, 0.15, 0.3)
+        lost = max(self._lost_outside(), max(reward.fall, reward.crash) * slipped)
+        return max(stats.ramp(height.late, *HIGH) * (1 - lost), risen)
+
+    def _height(self) -> Height:
+        """Where the reward stands as a share of its known maximum, or the best part that judges the outcome does."""
+        if self.leapt or self.only_form or not self.reward.n:
+            return Height(0.0, 0.0)
+        right = [s.values for s in self._parts("outcome") if min(s.values) >= 0 and max(s.values) <= 1.0001]
+        values, top = self._history.series(self.source).values, self.top
+        if right:
+            return max((height_of(part, 1.0) for part in right), key=lambda height: height.late)
+        return height_of(values, top) if top is not None and top > 0 else Height(0.0, 0.0)
 
     @property
     def shape(self) -> Literal["rising", "falling", "flat", "unknown"]:

@@ -40,7 +40,9 @@ h1{font-size:22px;margin:0}h2{font-size:17px;margin:0}.soft{color:var(--soft)}
 .critical{color:var(--critical)}.warning{color:var(--warning)}.healthy{color:var(--healthy)}
 dt{color:var(--soft);margin-top:8px}dd{margin:0 0 0 12px}code{font-size:13px}table{border-collapse:collapse}
 td,th{text-align:left;padding:2px 14px 2px 0;font-variant-numeric:tabular-nums}
-.curves{display:grid;grid-template-columns:repeat(auto-fill,minmax(420px,1fr));gap:12px}
+*{box-sizing:border-box}body{overflow-wrap:anywhere}a{color:inherit}:target{outline:2px solid var(--curve)}
+.wide{overflow-x:auto}.curves{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(420px,100%),1fr));gap:12px}
+@media(max-width:600px){body{padding:10px}.card{padding:12px}svg text{font-size:15px}dd{margin-left:4px}}
 .curves figure{background:var(--card);border:1px solid var(--line);border-radius:10px;margin:0;padding:10px}
 figcaption{font-size:13px;color:var(--soft)}svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}
 """
@@ -55,7 +57,7 @@ def page(report: Report, language: Language = "en") -> str:
         _about(report, language),
         *(_card(finding, report, language) for finding in report.diagnosis.findings),
         "<div class='curves'>",
-        *_curves(report),
+        *_curves(report, language),
         "</div>",
         *map(_table, report.tables),
         *_unread(report, language),
@@ -93,7 +95,23 @@ def _card(finding: Finding, report: Report, language: Language) -> str:
     parts.append("</dl>")
     if finding.severity != "info":
         parts += _remedies(finding, report, language)
-    return f"<section class='card'>{head}{''.join(parts)}</section>"
+    curves = _links(finding, report, language)
+    return f"<section class='card' id='{finding.code}'>{head}{''.join(parts)}{curves}</section>"
+
+
+def _links(finding: Finding, report: Report, language: Language) -> str:
+    """Links to the curves that show a finding."""
+    drawn = _drawn(report)
+    links = [
+        f"<a href='#{_anchor(drawn.index(name))}'>{escape(name)}</a>"
+        for name in dict.fromkeys(r.metric for r in finding.readings)
+        if name in drawn
+    ]
+    return f"<p class='soft'>{label('curves', language)}: {', '.join(links)}</p>" if links else ""
+
+
+def _anchor(number_of_curve: int) -> str:
+    return f"curve-{number_of_curve}"
 
 
 def _texts(finding: Finding, language: Language) -> Iterator[str]:
@@ -105,7 +123,7 @@ def _texts(finding: Finding, language: Language) -> Iterator[str]:
             f"<tr><td>{escape(r.metric)}</td><td>{number(r.step)}</td><td>{number(r.value)}</td></tr>"
             for r in finding.readings
         )
-        yield f"<dt>{label('evidence', language)}</dt><dd><table>{rows}</table></dd>"
+        yield f"<dt>{label('evidence', language)}</dt><dd class='wide'><table>{rows}</table></dd>"
 
 
 def _remedies(finding: Finding, report: Report, language: Language) -> Iterator[str]:
@@ -120,21 +138,35 @@ def _remedies(finding: Finding, report: Report, language: Language) -> Iterator[
 def _table(table: Table) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in table.header)
     rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
-    return f"<section class='card'><h2>{escape(table.title)}</h2><table><tr>{head}</tr>{rows}</table></section>"
+    body = f"<div class='wide'><table><tr>{head}</tr>{rows}</table></div>"
+    return f"<section class='card'><h2>{escape(table.title)}</h2>{body}</section>"
 
 
-def _curves(report: Report) -> Iterator[str]:
-    """Curves of the usual signals and of those that the findings point at, their first bad steps marked."""
+def _drawn(report: Report) -> list[str]:
+    """Names of the curves: the usual signals, and those that the findings point at."""
     pointed = [r.metric for f in report.diagnosis.findings for r in f.readings]
-    for name in dict.fromkeys([*_ALWAYS, *pointed]):
+    return [name for name in dict.fromkeys([*_ALWAYS, *pointed]) if len(report.history.series(name)) >= 2]
+
+
+def _curves(report: Report, language: Language) -> Iterator[str]:
+    """Curves with the first bad steps of the findings that point at them marked."""
+    for i, name in enumerate(_drawn(report)):
         series = report.history.series(name)
-        if len(series) >= 2:
-            marks = [
-                (f.first_step, f.code)
-                for f in report.diagnosis.findings
-                if f.first_step is not None and f.severity != "info" and any(r.metric == name for r in f.readings)
-            ]
-            yield f"<figure><figcaption>{escape(name)}</figcaption>{_svg(series, marks)}</figure>"
+        marks = [
+            (f.first_step, f.code)
+            for f in report.diagnosis.findings
+            if f.first_step is not None and f.severity != "info" and any(r.metric == name for r in f.readings)
+        ]
+        scale = f" ({label('log-scale', language)})" if _logarithmic(series.values) else ""
+        first, last = series.steps[0], series.steps[-1]
+        key = [
+            f"<a href='#{code}'>{escape(code)}</a> {label('since', language)} {number(step)}"
+            for step, code in marks
+            if first <= step <= last
+        ]
+        dashed = f"<br><span class='critical'>{label('dashed', language)}: {', '.join(key)}</span>" if key else ""
+        caption = f"<figcaption>{escape(name)}{scale}{dashed}</figcaption>"
+        yield f"<figure id='{_anchor(i)}'>{caption}{_svg(series, marks)}</figure>"
 
 
 def _svg(series: Series, marks: Sequence[tuple[float, str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from levelhead.terminal import paint, safe
+from levelhead.terminal import paint, safe, width
 from levelhead.watch.catalogue.wording import clue, label
 from levelhead.watch.diagnosis import Diagnosis, Finding
 from levelhead.watch.doctor import Report, number
@@ -14,6 +14,7 @@ from levelhead.watch.notice import printable
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "info": "2"}
 _WIDTH = 100
+"""Columns of a paragraph, where the terminal has as many."""
 
 
 def text(report: Report, language: Language = "en", colour: bool = False) -> str:
@@ -62,7 +63,8 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
     span = f"{label('steps', language)} {_n(history.first_step)}-{_n(history.last_step)}"
     rows = f"{diagnosis.rows} {label('rows', language)}"
     yield f"{report.source}: {label('format', language)} {report.log.format}, {rows}, {span}"
-    yield headline(report, language), _COLOURS.get(diagnosis.verdict, "")
+    for line in _wrap(headline(report, language), indent=0):
+        yield line, _COLOURS.get(diagnosis.verdict, "")
     main = _main(diagnosis)
     for finding in main:
         yield ""
@@ -73,7 +75,7 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
         yield f"{label('also', language)}:"
         for finding in rest:
             title = CATALOGUE[finding.code].title.get(language)
-            yield f"  {finding.code}: {title} ({finding.confidence:.0%}){_since(finding, language)}"
+            yield from _wrap(f"{finding.code}: {title} ({finding.confidence:.0%}){_since(finding, language)}")
     yield from _events(report, language)
     for table in report.tables:
         yield ""
@@ -100,7 +102,8 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
     entry = CATALOGUE[finding.code]
     head = f"[{label(finding.severity, language)}] {finding.code}: {entry.title.get(language)}"
     head += f", {label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)}"
-    yield head, _COLOURS.get(finding.severity, "")
+    for line in _wrap(head, indent=0):
+        yield line, _COLOURS.get(finding.severity, "")
     yield from _wrap(entry.meaning.get(language))
     for sign, name in ((1, "for"), (-1, "against")):
         clues = sorted((c for c in finding.clues if c.weight * sign > 0), key=lambda c: -abs(c.weight))
@@ -155,15 +158,16 @@ def _n(value: float | None) -> str:
 
 def _wrap(words: str, indent: int = 2) -> Iterator[str]:
     """Break at spaces (or anywhere between Chinese characters) so that lines stay readable."""
-    pad, line, width = " " * indent, "", 0
+    most = min(width(), _WIDTH)
+    pad, line, filled = " " * indent, "", 0
     for piece in _pieces(words):
         size = sum(2 if ord(c) > 0x2E80 else 1 for c in piece)
-        if width + size > _WIDTH - indent and line:
+        if filled + size > most - len(pad) and line:
             yield pad + line.rstrip()
-            line, width, pad = "", 0, " " * (indent + 2)
+            line, filled, pad = "", 0, " " * (indent + 2)
             piece = piece.lstrip()
         line += piece
-        width += size
+        filled += size
     if line:
         yield pad + line.rstrip()
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from levelhead.installation import install_command
+
 PROGRAM = """
 import sys
 sys.modules[{missing!r}] = None
@@ -27,8 +29,8 @@ ENDPOINT = {"kind": "endpoint", "base_url": "http://localhost:1/v1", "model": "m
 @pytest.mark.parametrize(
     ("missing", "section", "said"),
     [
-        ("lark", {"kind": "workflow", "items": 30}, "pip install 'levelhead[workflow]'"),
-        ("httpx2", {"kind": "workflow", "items": 30, "executor": ENDPOINT}, "pip install 'levelhead[workflow]'"),
+        ("lark", {"kind": "workflow", "items": 30}, install_command("workflow")),
+        ("httpx2", {"kind": "workflow", "items": 30, "executor": ENDPOINT}, install_command("workflow")),
         ("httpx2", {"kind": "workflow", "items": 30}, "made"),
         ("torch", {"kind": "workflow", "items": 30}, "made"),
     ],

@@ -88,3 +88,18 @@ def test_a_per_cent_column_above_one_is_divided() -> None:
     assert target is not None
     assert target.apply(61) == pytest.approx(0.61)
     assert target.apply(0.61) == 0.61
+
+
+@pytest.mark.parametrize(
+    ("raw", "signal"),
+    [
+        ("eval_eval/accuracy", "eval/accuracy"),
+        ("eval/eval_reward", "eval/reward"),
+        ("eval/eval/rewards/right/mean", "eval/rewards/right/mean"),
+        ("eval_reward", "eval/reward"),
+    ],
+)
+def test_a_held_out_metric_is_named_eval_once(raw: str, signal: str) -> None:
+    target = KeyMap("trl").lookup(raw)
+    assert target is not None
+    assert target.name == signal

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from levelhead.errors import InputError
+from levelhead.installation import install_command
 
 DEFAULT_STEP_LIMIT = 10
 
@@ -52,7 +53,7 @@ def html_folder() -> Path:
     # The package's own import asks for selenium and gymnasium; only its files are needed.
     spec = importlib.util.find_spec("miniwob")
     if spec is None or not spec.submodule_search_locations:
-        raise InputError("the browser task needs the package miniwob: pip install 'levelhead[browser]'")
+        raise InputError(f"the browser task needs the package miniwob: {install_command('browser')}")
     return Path(spec.submodule_search_locations[0]) / "html" / "miniwob"
 
 

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.errors import InputError
+from levelhead.installation import install_command
 from levelhead.recipe.tasks import Browser
 from levelhead.records import Message, Prompt, Score
 from levelhead.tasks.base import Baseline
@@ -44,7 +45,7 @@ class BrowserTask(EnvironmentTask):
 
     def __init__(self, section: Browser) -> None:
         if find_spec("playwright") is None:
-            raise InputError("the browser task needs the package playwright: pip install 'levelhead[browser]'")
+            raise InputError(f"the browser task needs the package playwright: {install_command('browser')}")
         check_pages(section.weights)
         check_pages(section.step_limits, "tasks[].step_limits")
         super().__init__(section, SYSTEM_PROMPT)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
+from levelhead.installation import install_command
 from levelhead.recipe.tasks import OpenEnv
 from levelhead.records import Message, Prompt, Score
 from levelhead.tasks.base import EpisodeLostError, Step
@@ -34,7 +35,7 @@ class OpenEnvTask(EnvironmentTask):
 
     def __init__(self, section: OpenEnv) -> None:
         if find_spec("websockets") is None:
-            raise InputError("the openenv task needs the package websockets: pip install 'levelhead[browser]'")
+            raise InputError(f"the openenv task needs the package websockets: {install_command('browser')}")
         super().__init__(section, SYSTEM_PROMPT if section.system is None else section.system)
         self.section = section
         self.reached = False

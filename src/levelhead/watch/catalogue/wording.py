@@ -259,6 +259,9 @@ CLUES: dict[str, Text] = {
     "schedule-done": Text(
         "the learning rate has come to the end of its schedule: no more is to come", "学习率计划已走完：不会再有提升"
     ),
+    "reward-holds": Text(
+        "the reward stands high and has lost nothing ({value:.3g})", "奖励处于高位，没有下降（{value:.3g}）"
+    ),
     "reward-near-top": Text("the reward is near its maximum ({value:.3g})", "奖励接近最高值（{value:.3g}）"),
     "reward-not-finite": Text("the reward was not finite in {rows:.0f} rows", "{rows:.0f} 行奖励非有限"),
     "reward-not-logged": Text("no reward is logged that would show what it is for", "日志没有奖励可说明这是为了什么"),
@@ -301,6 +304,9 @@ LABELS: dict[str, Text] = {
     "rows": Text("rows", "行"),
     "format": Text("read as", "识别为"),
     "steps": Text("steps", "步"),
+    "curves": Text("curves", "曲线"),
+    "log-scale": Text("logarithmic scale", "对数刻度"),
+    "dashed": Text("dashed line", "虚线"),
     "confidence": Text("confidence", "置信度"),
     "since": Text("since step", "始于第"),
     "for": Text("for", "支持"),

@@ -16,6 +16,7 @@ PRIOR = -3.0
 """Log-odds of any one finding before a reading is looked at: one run in twenty."""
 
 _MAX_READINGS = 8
+_TREND = ("reward-flat", "reward-rises")
 _MOST_NATS = 14.0
 """Entropy of a uniform choice among a million tokens."""
 
@@ -59,7 +60,15 @@ class Suspicion:
     setup: bool = False
 
     def add(self, weight: float, key: str, **numbers: float | str) -> Suspicion:
-        """Add an argument; weights under 0.05 are no argument."""
+        """Add an argument; weights under 0.05 are no argument.
+
+        What the reward's trend says is one argument, of the sum of its weights: no text says both that the reward rises
+        and that it does not.
+        """
+        if key in _TREND:
+            weight += sum(clue.weight for clue in self.clues if clue.key in _TREND)
+            self.clues = [clue for clue in self.clues if clue.key not in _TREND]
+            key = "reward-flat" if weight > 0 else "reward-rises"
         if abs(weight) >= 0.05:
             self.clues.append(Clue(weight, key, numbers))
         return self

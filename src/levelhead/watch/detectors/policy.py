@@ -50,6 +50,10 @@ class EntropyCollapse:
             self._company(case, view)
         case.add(-4.2 * course.learned, "reward-rises")
         case.add(-1.5 * course.near_top, "reward-near-top", value=course.reward.late)
+        if course.holds > 0.5:
+            # What pays has been learnt: a policy that is sure of it need not explore.
+            case.severity = "warning"
+            case.add(-2.0 * course.holds * (1 - course.learned), "reward-holds", value=course.reward.late)
         self._cooled(case, view, fall)
         self._stalled(case, view, late)
         level = max(early / 3, late * 1.3) if fall > stats.ln(1.5) else math.inf
@@ -76,10 +80,10 @@ class EntropyCollapse:
                 stats.mean(dead.values[: len(dead) // 3 or 1]),
                 stats.mean(dead.values[-(len(dead) // 3 or 1) :]),
             )
-            if not course.near_top:
+            if not course.near_top and course.holds <= 0.5:
                 case.add(1.6 * stats.ramp(late - early, 0.1, 0.35), "dead-share-grows", early=early, late=late)
         case.add(1.5 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
-        if course.known and course.learned < 0.2 and course.near_top < 0.5:
+        if course.known and course.learned < 0.2 and max(course.near_top, course.holds) < 0.5:
             case.add(0.8, "reward-flat")
 
     def _cooled(self, case: Suspicion, view: View, fall: float) -> None:

@@ -277,6 +277,9 @@ class KeyMap:
         evaluation = _EVAL.match(key)
         if evaluation:
             rest = evaluation.group("rest")
+            # A metric that a user has called eval/... gets the trainer's own eval_ before it.
+            while again := _EVAL.match(rest):
+                rest = again.group("rest")
             return None if _EVAL_NOISE.search(rest) else Target(f"eval/{rest}")
         stripped = _without_prefix(key)
         if stripped != key and not _NOT_THE_POLICY.match(key):

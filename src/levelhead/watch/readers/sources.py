@@ -28,7 +28,7 @@ _MOST_STEPS = 10**15
 """Beyond which a number is no step."""
 _MAX_EVENTS = 1000
 _MAX_CANDIDATES = 200
-_LOG_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".log", ".txt", ".out", ".md", ".ipynb", ".gz")
+LOG_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".log", ".txt", ".out", ".md", ".ipynb", ".gz")
 
 
 @dataclass(slots=True)
@@ -161,7 +161,7 @@ def _read_folder(folder: Path, given: str | None, extra: Mapping[str, str] | Non
         if log.history.rows:
             log.events = read_events(folder / "events.jsonl")
             return log
-    candidates = [p for p in _walk(folder) if p.suffix in _LOG_SUFFIXES and not p.name.startswith("events")]
+    candidates = [p for p in _walk(folder) if p.suffix in LOG_SUFFIXES and not p.name.startswith("events")]
     if not candidates:
         raise InputError(f"{folder}: no log in this folder; give the path of the log file itself")
     best: Log | None = None

@@ -1,0 +1,46 @@
+"""Whether the files that a recipe names are there, asked before anything that takes seconds to import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from levelhead.errors import InputError
+from levelhead.recipe import Recipe
+from levelhead.recipe.tasks import Function
+from levelhead.tasks.files import missing_data
+
+_TABLES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".pq")
+_LOCAL = ("/", "./", "../", "~")
+
+
+def require_files(recipe: Recipe, checkpoint: str | Path | None = None, *, model: bool = True) -> None:
+    """Look for data, reward files, chat template, and a model or checkpoint that is named by its path.
+
+    Args:
+        recipe: Whose paths are looked at.
+        checkpoint: Folder of a checkpoint that is to be read too.
+        model: Whether the recipe's model and tokenizer are used.
+
+    Raises:
+        InputError: One of them is not there.
+    """
+    if checkpoint is not None and not Path(checkpoint).expanduser().is_dir():
+        raise InputError(f"{checkpoint}: no such folder; give the folder of a checkpoint")
+    for section in recipe.tasks:
+        given = getattr(section, "path", None)
+        for path in [given] if isinstance(given, str) else given or []:
+            table = Path(path).suffix.lower() in _TABLES
+            if (table or not isinstance(section, Function)) and not Path(path).expanduser().exists():
+                raise missing_data(path, "no such file" if table else "no such file or folder")
+        for reward in section.rewards if isinstance(section, Function) else []:
+            file = reward.rpartition(":")[0]
+            if file and not Path(file).expanduser().is_file():
+                raise InputError(f"{file}: no such file (tasks[].rewards, seen from {Path.cwd()})")
+    if not model:
+        return
+    template = recipe.model.chat_template
+    if template is not None and not Path(template).is_file():
+        raise InputError(f"model.chat_template: cannot read {template}: no such file (seen from {Path.cwd()})")
+    for key, named in (("name", recipe.model.name), ("tokenizer", recipe.model.tokenizer)):
+        if named is not None and named.startswith(_LOCAL) and not Path(named).expanduser().exists():
+            raise InputError(f"model.{key}: {named}: no such folder (seen from {Path.cwd()})")
