@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import levelhead.rollout.decode
 import pytest
 import torch
 
-import levelhead.rollout.decode
 from levelhead.lab.faults import FAULTS, inject
 from levelhead.policy.policy import Policy
 from levelhead.preflight import plain, preflight
