@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe, load, validate
+from levelhead.startup import uncollected
 from levelhead.terminal import say
 
 if TYPE_CHECKING:
@@ -82,13 +83,14 @@ def train(
         PreflightError: A check failed; nothing has been written but ``check.json``.
         RewardError: A reward function misbehaved.
     """
-    from levelhead.policy.load import wrap
-    from levelhead.training.checkpoint import offering_the_last_whole
-    from levelhead.training.prepare import prepare
-    from levelhead.training.ranks import Ranks
-    from levelhead.training.resume import plan_resumption
-    from levelhead.training.run import Run, seed_everything
-    from levelhead.training.rundir import RunDir
+    with uncollected():
+        from levelhead.policy.load import wrap
+        from levelhead.training.checkpoint import offering_the_last_whole
+        from levelhead.training.prepare import prepare
+        from levelhead.training.ranks import Ranks
+        from levelhead.training.resume import plan_resumption
+        from levelhead.training.run import Run, seed_everything
+        from levelhead.training.rundir import RunDir
 
     recipe = resolve(recipe)
     path = Path(out) if out is not None else Path("runs") / recipe.name
@@ -104,7 +106,8 @@ def train(
         policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
         tasks = function_tasks(recipe, data, rewards)
         seed_everything(recipe.seed)
-        setup = prepare(recipe, checkpoint=checkpoint, tasks=tasks, policy=policy)
+        with uncollected():
+            setup = prepare(recipe, checkpoint=checkpoint, tasks=tasks, policy=policy)
         if checkpoint is None and (recipe.check if check is None else check):
             _preflight(setup, folder)
         locked = _lock(ranks, path, held) if locked is None else locked
@@ -181,13 +184,15 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> Report:
     Raises:
         InputError: The recipe or its data do not fit.
     """
-    from levelhead.preflight import preflight
-    from levelhead.training.prepare import prepare
-    from levelhead.training.run import seed_everything
+    with uncollected():
+        from levelhead.preflight import preflight
+        from levelhead.training.prepare import prepare
+        from levelhead.training.run import seed_everything
 
-    recipe = resolve(recipe)
-    seed_everything(recipe.seed)
-    return preflight(prepare(recipe))
+        recipe = resolve(recipe)
+        seed_everything(recipe.seed)
+        setup = prepare(recipe)
+    return preflight(setup)
 
 
 def _preflight(setup: Setup, folder: RunDir) -> None:

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from levelhead import __version__
+from levelhead import __version__, startup
 from levelhead.cli.check import check
 from levelhead.cli.demo import demo
 from levelhead.cli.doctor import doctor
@@ -54,7 +54,8 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        code = app(args=arguments, standalone_mode=False)
+        with startup.one_command():
+            code = app(args=arguments, standalone_mode=False)
     except Exception as error:
         if debug:
             raise
