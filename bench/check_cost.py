@@ -50,7 +50,8 @@ def parts(recipe: Path, overrides: list[str]) -> dict[str, float]:
     from levelhead.recipe import load
     from levelhead.startup import uncollected
 
-    startup.one_command().__enter__()
+    command = startup.one_command()  # as long as it is referred to
+    command.__enter__()
     resolved = resolve(load(recipe, overrides))
     del cli
     clock.lap("recipe")
