@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe, load, validate
+from levelhead.startup import uncollected
 from levelhead.tasks.presence import require_files
 from levelhead.terminal import say
 
@@ -88,13 +89,14 @@ def train(
     recipe = resolve(recipe)
     _check_arguments(model, tokenizer, resume=resume, about_resuming=resume_from is not None or bool(accept_changes))
     require_files(recipe, model=model is None and not resume)
-    from levelhead.policy.load import wrap
-    from levelhead.training.checkpoint import offering_the_last_whole
-    from levelhead.training.prepare import prepare
-    from levelhead.training.ranks import Ranks
-    from levelhead.training.resume import plan_resumption
-    from levelhead.training.run import Run, seed_everything
-    from levelhead.training.rundir import RunDir
+    with uncollected():
+        from levelhead.policy.load import wrap
+        from levelhead.training.checkpoint import offering_the_last_whole
+        from levelhead.training.prepare import prepare
+        from levelhead.training.ranks import Ranks
+        from levelhead.training.resume import plan_resumption
+        from levelhead.training.run import Run, seed_everything
+        from levelhead.training.rundir import RunDir
 
     path = Path(out) if out is not None else default_folder(recipe)
     with contextlib.ExitStack() as held, offering_the_last_whole():
@@ -110,7 +112,8 @@ def train(
         policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
         tasks = function_tasks(recipe, data, rewards)
         seed_everything(recipe.seed)
-        setup = prepare(recipe, checkpoint=checkpoint, tasks=tasks, policy=policy)
+        with uncollected():
+            setup = prepare(recipe, checkpoint=checkpoint, tasks=tasks, policy=policy)
         if checkpoint is None and (recipe.check if check is None else check):
             _preflight(setup, folder)
         locked = _lock(ranks, path, held) if locked is None else locked
@@ -210,12 +213,14 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> Report:
     """
     recipe = resolve(recipe)
     require_files(recipe)
-    from levelhead.preflight import preflight
-    from levelhead.training.prepare import prepare
-    from levelhead.training.run import seed_everything
+    with uncollected():
+        from levelhead.preflight import preflight
+        from levelhead.training.prepare import prepare
+        from levelhead.training.run import seed_everything
 
-    seed_everything(recipe.seed)
-    return preflight(prepare(recipe))
+        seed_everything(recipe.seed)
+        setup = prepare(recipe)
+    return preflight(setup)
 
 
 def _preflight(setup: Setup, folder: RunDir) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from levelhead.preflight import preflight
+from levelhead.preflight.constant import is_read
 from levelhead.preflight.result import Check
 from levelhead.recipe import load, validate
 from levelhead.training.prepare import prepare
@@ -70,6 +71,20 @@ def test_the_demo_of_150_supervised_steps_is_warned_of_abstaining(name: str) -> 
     assert fairness.status == "warn"
     assert faithfulness.evidence["perfect"] == 1.0
     assert faithfulness.evidence["empty"] == -1.0
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_policy_that_reads_before_it_is_supervised_is_compared_itself(seed: int) -> None:
+    found = checks(load(RECIPES / "dual-tiny.yaml", [*FEW, f"seed={seed}"]))
+    assert [check.status for check in found] == ["pass", "pass"], found
+    assert all(check.evidence["policy_is_known"] for check in found)
+
+
+def test_answers_are_read_only_where_they_score_less_on_other_prompts() -> None:
+    right = [1.0, 1.0, -1.0, 1.0, 1.0, 0.5]
+    assert is_read(right, [-1.0, -1.0, 0.0, -1.0, -1.0, -1.0])
+    assert not is_read(right, right[1:] + right[:1])
+    assert not is_read([], [])
 
 
 def test_a_workflow_that_suits_every_problem_is_no_trap() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import levelhead.objective.surgery.merger as merging
+import levelhead.preflight.signs as trying
 from levelhead.objective.terms import Term
 from levelhead.preflight import preflight
 from levelhead.preflight.result import Check
@@ -71,3 +72,12 @@ def test_equal_answers_of_a_group_are_tried_once_and_half_of_one_where_all_are_e
     assert [r.turns[0].completion_ids for r in differing(alike)] == [(4, 5), (4, 5, 6, 7)]
     short = Group(prompt, (rollout(4),) * 2)
     assert differing(short) == list(short.rollouts)
+
+
+def test_a_step_that_is_too_long_to_say_what_a_slope_is_is_made_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = tuple(1e3 * size for size in trying._SIZES)
+    monkeypatch.setattr(trying, "_SIZES", far[:1])
+    setup = setup_of(*SMALL)
+    assert "signs/entropy" in [check.name for check in preflight(setup, families=["signs"]).failures]
+    monkeypatch.setattr(trying, "_SIZES", (*far, *trying._SIZES[-1:], 1e-4))
+    assert not preflight(setup, families=["signs"]).failures

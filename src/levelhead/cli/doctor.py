@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from levelhead.errors import InputError
 from levelhead.terminal import say, say_json
-from levelhead.watch.doctor import SEVERITIES, Report, examine
-from levelhead.watch.findings import Language
-from levelhead.watch.render import lines
-from levelhead.watch.survey import Survey, survey
+
+if TYPE_CHECKING:
+    from levelhead.watch.doctor import Report
+    from levelhead.watch.findings import Language
+    from levelhead.watch.survey import Survey
 
 
 def doctor(
@@ -30,6 +31,9 @@ def doctor(
     every: Annotated[float, typer.Option("--every", help="Seconds between looks while following.")] = 2.0,
 ) -> None:
     """Say what is the matter with a training run, since when, and what to change."""
+    from levelhead.watch.doctor import SEVERITIES, examine
+    from levelhead.watch.survey import survey
+
     language = _language(lang)
     keys = _keys(key or [])
     if fail_on is not None and fail_on not in SEVERITIES:
@@ -53,6 +57,8 @@ def doctor(
 
 
 def _language(given: str) -> Language:
+    from levelhead.watch.findings import Language
+
     if given == "zh":
         return "zh"
     if given == "en":
@@ -71,6 +77,8 @@ def _keys(pairs: list[str]) -> dict[str, str]:
 
 
 def _print(report: Report, language: Language, as_json: bool) -> None:
+    from levelhead.watch.render import lines
+
     if as_json:
         say_json(report.to_json(language))
         return

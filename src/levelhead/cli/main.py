@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from levelhead import __version__
+from levelhead import __version__, startup
 from levelhead.cli.check import check
 from levelhead.cli.demo import demo
 from levelhead.cli.doctor import doctor
@@ -55,7 +55,8 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        code = app(args=arguments, prog_name="levelhead", standalone_mode=False)
+        with startup.one_command():
+            code = app(args=arguments, prog_name="levelhead", standalone_mode=False)
     except Exception as error:
         if debug:
             raise

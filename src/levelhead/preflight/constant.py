@@ -12,7 +12,7 @@ from levelhead.preflight.result import Check
 from levelhead.preflight.scene import Scene
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
-from levelhead.tasks.base import SingleTurnTask, Task
+from levelhead.tasks.base import Answer, SingleTurnTask, Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
 from levelhead.training.evaluate import balanced_mean, main_stratum
 from levelhead.training.evaluator import ways_out
@@ -26,6 +26,9 @@ PAYS = 0.4
 """Share of that way that a constant answer must come to be worth settling on."""
 GIVEN_UP = 0.4
 """Share of that way below which a constant answer has given a stratum up."""
+
+MORE = 24
+"""Training prompts of a task that the policy answers besides those of all checks, where it seems to read."""
 
 _UNLESS = ": GRPO will find it unless SFT teaches reading"
 
@@ -59,7 +62,8 @@ def _of_task(scene: Scene, name: str, task: SingleTurnTask) -> Check:
     perfect, empty = scene.loop.run(search.bounds(prompts))
     blind = scene.loop.run(search.blind(prompts))
     score = Estimate.of(constant.scores)
-    gaps = [fmean(group.rewards) - its for group, its in zip(drawn, constant.scores, strict=False)]
+    mine, reads = _policy(scene, task, prompts, [fmean(group.rewards) for group in drawn], blind)
+    gaps = [own - its for own, its in zip(mine, constant.scores, strict=False)]
     over = Estimate.of(gaps) if len(gaps) > 1 else None
     evidence: dict[str, Any] = {
         "answer": constant.answer,
@@ -68,6 +72,7 @@ def _of_task(scene: Scene, name: str, task: SingleTurnTask) -> Check:
         "empty": empty,
         "blind": None if blind is None else blind.to_json(),
         "policy_over_constant": None if over is None else over.to_json(),
+        "policy_is_known": reads,
         "items": len(prompts),
     }
     shown = f"a policy that always answers {short(constant.answer)} scores {score.score:+.2f}"
@@ -77,18 +82,68 @@ def _of_task(scene: Scene, name: str, task: SingleTurnTask) -> Check:
     passed = Check(label, "pass", f"{shown}; {known}" if known else shown, evidence)
     if not leaves_much(_balanced(task, prompts, constant), perfect, empty):
         return passed
-    if scene.recipe.sft is None:
-        # The policy that was sampled is the one that GRPO starts from.
+    if reads:
         if over is None or over.score + 2 * over.se >= 0:
             return passed
-        mine = fmean(fmean(group.rewards) for group in drawn)
-        return Check(
-            label, "warn", f"{shown}, yours {mine:+.2f}: GRPO will find it", evidence, ways_out(scene.recipe, name)
-        )
+        found = f"{shown}, yours {fmean(mine):+.2f}: GRPO will find it"
+        return Check(label, "warn", found, evidence, ways_out(scene.recipe, name))
     why = _trap(task, prompts, constant, perfect, empty, blind)
     if not why:
         return passed
     return Check(label, "warn", f"{shown}, {why}; {known}", evidence, ways_out(scene.recipe, name))
+
+
+def _policy(
+    scene: Scene, task: SingleTurnTask, prompts: Sequence[Prompt], mine: list[float], blind: Estimate | None
+) -> tuple[list[float], bool]:
+    """Say what the policy scores on the first prompts, and whether it stands for the one that GRPO starts from.
+
+    Without supervised steps it is that one.  With them it stands for it where it reads already (:func:`is_read`), as a
+    pretrained one may: they make it no worse.  Only one that does better than blind answers is asked.
+
+    Args:
+        scene: Draws.
+        task: Scores.
+        prompts: The drawn ones first.
+        mine: Scores on these.
+        blind: What perfect answers to other prompts score.
+    """
+    if scene.recipe.sft is None:
+        return mine, True
+    if blind is None or not mine or fmean(mine) <= blind.score:
+        return mine, False
+    more, dealt = _answered(scene, task, prompts[len(mine) : len(mine) + MORE])
+    return mine + more, is_read(more, dealt)
+
+
+def _answered(scene: Scene, task: SingleTurnTask, prompts: Sequence[Prompt]) -> tuple[list[float], list[float]]:
+    """Let the policy answer some prompts once; return what its answers score, and what they score on the next prompt.
+
+    A judge is not asked.  Nothing where an answer cannot be scored.
+    """
+    rules = task.rules
+    if rules is None or len(prompts) < 2:
+        return [], []
+    ready = [scene.collector().render(prompt) for prompt in prompts]
+    drawn = scene.sampler.sample(ready, 1, scene.controls, derive(scene.seed, "constant", "own", task.name))
+    ids = [turns[0].completion_ids for turns in drawn]
+    texts = [scene.codec.decode(tokens) for tokens in ids]
+    own = [Answer(*row) for row in zip(prompts, texts, ids, strict=True)]
+    next_one = [Answer(*row) for row in zip([*prompts[1:], prompts[0]], texts, ids, strict=True)]
+    scores = scene.loop.run(rules.score_batch(own)), scene.loop.run(rules.score_batch(next_one))
+    mine, dealt = ([score.total for score in side if score is not None] for side in scores)
+    return (mine, dealt) if len(mine) == len(dealt) == len(prompts) else ([], [])
+
+
+def is_read(own: Sequence[float], dealt: Sequence[float]) -> bool:
+    """Whether answers depend on their prompts: on these they score more than on others, by two standard errors.
+
+    Args:
+        own: Score of each answer on its own prompt.
+        dealt: On another prompt.
+    """
+    gain = [mine - other for mine, other in zip(own, dealt, strict=True)]
+    return len(gain) > 1 and Estimate.of(gain).score > 2 * Estimate.of(gain).se
 
 
 def _trap(

@@ -30,7 +30,8 @@ from levelhead.training.prepare import make_objective
 from levelhead.training.signs import UNJUDGED, WRONG
 
 _FIX = "a term carries its natural value and a sense; only objective.terms turns senses into signs"
-_SIZE = 1e-3
+_SIZES = (1e-3, 1e-4, 1e-5)
+"""Shares of the weights' norm that a trial moves by: a smaller one where a larger one goes the wrong way."""
 _OTHER_AIMS = ("gtpo", "workflow_aware", "pass_at_k", "pkpo")
 """Estimators that do not aim at the mean reward alone; their sign is tried with ``grpo``'s."""
 
@@ -191,11 +192,16 @@ def _tried(
         return Check(name, "fail", message, {}, "look for a detached tensor, or a mask that is empty")
     with torch.no_grad():
         before = measure()
-        with stepped(scene.policy, along, _SIZE):
-            after = measure()
-    evidence = {"before": before, "after": after, "step": f"{_SIZE:g} of the weights' norm"}
+        size, after = _SIZES[0], _after(scene, along, _SIZES[0], measure)
+        right = (after > before) == rises
+        # A policy that is sure of nearly every token turns within a step that is too long to say what its slope is.
+        for smaller in () if right else _SIZES[1:]:
+            size, after = smaller, _after(scene, along, smaller, measure)
+            if right := after > before if rises else after < before:
+                break
+    evidence = {"before": before, "after": after, "step": f"{size:g} of the weights' norm"}
     wrong = None
-    if (after > before) != rises:
+    if not right:
         goes, should = ("falls", "rise") if rises else ("rises", "fall")
         wrong = f"along this term's own update the {what} {goes} from {before:.5g} to {after:.5g}, and should {should}"
     return judged(
@@ -206,6 +212,12 @@ def _tried(
         _FIX,
         severity=severity,
     )
+
+
+def _after(scene: Scene, along: Sequence[torch.Tensor | None], size: float, measure: Callable[[], float]) -> float:
+    """Measure a step away against a gradient."""
+    with stepped(scene.policy, along, size):
+        return measure()
 
 
 def _only(grpo: Grpo) -> Grpo:

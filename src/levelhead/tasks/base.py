@@ -157,6 +157,15 @@ class Baselined(Protocol):
 
 
 @runtime_checkable
+class Bounded(Protocol):
+    """A task that can say how long its perfect answers are at most without writing them."""
+
+    def oracle_bytes(self, prompt: Prompt) -> int:
+        """Return how many bytes of UTF-8 the perfect answer to a prompt has at most."""
+        ...
+
+
+@runtime_checkable
 class Wordy(Protocol):
     """A task that knows text beyond its prompts for a tokenizer to learn words from."""
 

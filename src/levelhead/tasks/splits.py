@@ -44,9 +44,10 @@ def split_by_group(
     Raises:
         InputError: There are fewer than two groups, so that one side would be empty.
     """
+    groups = [group(item) for item in items]
     strata: dict[str, set[str]] = {}
-    for item in items:
-        strata.setdefault(stratum(item), set()).add(group(item))
+    for item, key in zip(items, groups, strict=True):
+        strata.setdefault(stratum(item), set()).add(key)
     if len(set().union(*strata.values())) < 2:
         raise InputError(
             "the data hold fewer than two independent items, too few for a train and an eval side; give more data"
@@ -63,12 +64,12 @@ def split_by_group(
     if not held_out:  # every stratum is a single group, and none fell below the threshold
         held_out.add(min(set().union(*strata.values()), key=stable_hash))
     sides: dict[Split, list[T]] = {"train": [], "eval": []}
-    for item in items:
-        sides["eval" if group(item) in held_out else "train"].append(item)
+    for item, key in zip(items, groups, strict=True):
+        sides["eval" if key in held_out else "train"].append(item)
     if not sides["train"]:
         last = max(held_out, key=stable_hash)
-        sides["train"] = [item for item in items if group(item) == last]
-        sides["eval"] = [item for item in items if group(item) != last]
+        sides["train"] = [item for item, key in zip(items, groups, strict=True) if key == last]
+        sides["eval"] = [item for item, key in zip(items, groups, strict=True) if key != last]
     return sides
 
 

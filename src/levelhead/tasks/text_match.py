@@ -24,6 +24,17 @@ _FOLD = str.maketrans(
     {"\u2019": "'", "\u2018": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u00a0": " "}
 )
 
+
+class _NoPunctuation(dict[int, int | None]):
+    """For ``str.translate``: takes punctuation out; what a character is, is looked up once."""
+
+    def __missing__(self, code: int) -> int | None:
+        self[code] = None if unicodedata.category(chr(code)).startswith("P") else code
+        return self[code]
+
+
+_NO_PUNCTUATION = _NoPunctuation()
+
 _STOPWORDS = """
     a about after again all also although am an and any are aren't as at be because been before being both but by
     can can't cannot could couldn't did didn't do does doesn't doing don't down during each either else ever every
@@ -70,7 +81,7 @@ def normalize_answer(text: str) -> str:
     A text that is nothing but articles keeps them, so that the answer "A" is not an empty answer.
     """
     folded = text.translate(_FOLD).casefold()
-    bare = "".join(ch for ch in folded if not unicodedata.category(ch).startswith("P"))
+    bare = folded.translate(_NO_PUNCTUATION)
     short = _SPACE.sub(" ", _ARTICLE.sub(" ", bare)).strip()
     return short or _SPACE.sub(" ", bare).strip()
 

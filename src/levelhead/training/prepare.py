@@ -22,7 +22,7 @@ from levelhead.recipe.model import Model
 from levelhead.recipe.tasks import TaskSection
 from levelhead.recipe.training import Grpo
 from levelhead.records import Prompt
-from levelhead.tasks.base import Demonstrator, Environment, Split, Task, Wordy
+from levelhead.tasks.base import Bounded, Demonstrator, Environment, Split, Task, Wordy
 from levelhead.tasks.registry import make_task
 from levelhead.training.balance import balanced_tasks
 from levelhead.training.credit import Creditor, declared_rewards, make_shapers
@@ -216,6 +216,7 @@ def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) ->
     bound = _LengthBound(policy)
     for name, task in tasks.items():
         demonstrates = recipe.sft is not None and not isinstance(task, Demonstrator)
+        bounded = task if isinstance(task, Bounded) else None
         for split in SPLITS:
             for prompt in task.prompts(split, 0):
                 length = bound.of(prompt)
@@ -226,7 +227,9 @@ def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) ->
                         f"tasks: {name}: prompt {prompt.id!r} has {length} tokens; with max_new_tokens "
                         f"{max(budgets)} the model's context of {policy.context} leaves room for {room}: {_WAY_OUT}"
                     )
-                if demonstrates and split == "train":
+                if not demonstrates or split != "train":
+                    continue
+                if bounded is None or length + bounded.oracle_bytes(prompt) >= policy.context:
                     _check_demonstration(task, prompt, length, policy)
 
 

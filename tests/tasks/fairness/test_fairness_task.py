@@ -71,6 +71,12 @@ def test_variants_of_an_item_stay_on_one_side_and_every_category_is_on_both(buil
     assert_nothing_leaks(built_in)
 
 
+def test_no_perfect_answer_is_longer_than_its_bound(built_in):
+    for prompt in built_in.prompts("train", 0):
+        (answer,) = built_in.oracle(prompt)
+        assert len(answer.encode()) <= built_in.oracle_bytes(prompt) < 1000
+
+
 def test_the_same_seed_gives_the_same_prompts(built_in):
     assert list(task(items=1200).prompts("train", 5)) == list(built_in.prompts("train", 5))
     first, second = (list(built_in.prompts("train", seed)) for seed in (5, 6))

@@ -93,6 +93,12 @@ def test_the_recipe_says_how_many_questions_lose_their_answer(tmp_path):
     assert 10 <= withheld[0.5] <= 30
 
 
+def test_no_perfect_answer_is_longer_than_its_bound(built_in):
+    for prompt in built_in.prompts("train", 0):
+        (answer,) = built_in.oracle(prompt)
+        assert len(answer.encode()) <= built_in.oracle_bytes(prompt) < 1000
+
+
 def test_the_same_seed_gives_the_same_prompts(built_in):
     assert list(task(items=1200).prompts("train", 5)) == list(built_in.prompts("train", 5))
     first, second = (list(built_in.prompts("train", seed)) for seed in (5, 6))

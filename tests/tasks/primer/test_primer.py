@@ -23,6 +23,7 @@ from levelhead.tasks.primer.pages import page_items
 from levelhead.tasks.primer.phrases import make_alike_deeds
 from levelhead.tasks.primer.words import DEEDS, LEXICON, NAMES, invent
 from levelhead.tasks.registry import make_task
+from levelhead.training.identities.items import overlap
 
 ITEMS = [item for number in range(1500) for item in make_items(number, Lesson())]
 
@@ -281,3 +282,12 @@ def test_rare_words_are_the_same_in_every_process() -> None:
         for seed in ("1", "2")
     }
     assert len(texts) == 1
+
+
+def test_no_held_out_question_comes_again_in_training() -> None:
+    task = PrimerTask(
+        Primer(kind="primer", items=24000, eval_fraction=0.5, lessons=[Lesson(kinds={"page": 0.5, "numbers": 0.5})])
+    )
+    same, held, _, _ = overlap(task)
+    assert held > 10000
+    assert not same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,13 +90,16 @@ class FairnessItem:
 
     def to_facts(self) -> dict[str, Any]:
         """Return what the scorer needs, as plain values that JSON can hold."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _FIELDS}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> FairnessItem:
         """Rebuild an item from :meth:`to_facts`, also after a trip through JSON."""
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
         return cls(**values)
+
+
+_FIELDS = tuple(field.name for field in fields(FairnessItem))
 
 
 def read_items(path: str | Sequence[str]) -> list[FairnessItem]:

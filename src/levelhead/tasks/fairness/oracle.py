@@ -8,6 +8,9 @@ from levelhead.tasks.fairness.data import FairnessItem
 from levelhead.tasks.fairness.scoring import LETTERS, MAX_WORDS, justification_quality
 from levelhead.tasks.text_match import content_words, sentences
 
+FRAME = 100
+"""Bytes of an answer's two labels, its letter and the words around what its reason cites, at most."""
+
 
 def perfect_answer(item: FairnessItem) -> str:
     """Write the right letter and the best reason that the context offers."""
@@ -19,6 +22,11 @@ def perfect_answer(item: FairnessItem) -> str:
         if quality >= 1.0:
             break
     return f"Reason: {best}\nAnswer: {LETTERS[item.label]}"
+
+
+def longest_answer(item: FairnessItem) -> int:
+    """Return how many bytes of UTF-8 a perfect answer has at most: its frame, and all that a reason may cite."""
+    return FRAME + sum(len(text.encode()) for text in (item.context, item.evidence, *item.answers))
 
 
 def unread_answer(item: FairnessItem) -> str:

@@ -13,7 +13,7 @@ from levelhead.tasks.base import Baseline, SingleTurnTask, Split
 from levelhead.tasks.fairness.data import FairnessItem, read_items
 from levelhead.tasks.fairness.generator import generate_items
 from levelhead.tasks.fairness.metrics import Outcome, summarize_outcomes
-from levelhead.tasks.fairness.oracle import perfect_answer, unread_answer
+from levelhead.tasks.fairness.oracle import longest_answer, perfect_answer, unread_answer
 from levelhead.tasks.fairness.scoring import LETTERS, WRONG, parse_answer, score_answer
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 from levelhead.tasks.text_match import words
@@ -73,6 +73,10 @@ class FairnessTask(SingleTurnTask):
     def oracle(self, prompt: Prompt) -> list[str]:
         """Return the right letter with a reason that cites the context."""
         return [perfect_answer(FairnessItem.from_facts(prompt.facts))]
+
+    def oracle_bytes(self, prompt: Prompt) -> int:
+        """Return a bound on the length of the perfect answer: it quotes the context, or names the people."""
+        return longest_answer(FairnessItem.from_facts(prompt.facts))
 
     def canonical(self, prompt: Prompt, text: str) -> str:
         """Return what the chosen option says, ``unknown`` for the one that says nothing is known.

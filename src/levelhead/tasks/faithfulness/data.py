@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from levelhead.tasks.files import Row, find_files, read_rows
@@ -62,13 +62,16 @@ class FaithfulnessItem:
 
     def to_facts(self) -> dict[str, Any]:
         """Return what the scorer needs, as plain values that JSON can hold."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _FIELDS}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> FaithfulnessItem:
         """Rebuild an item from :meth:`to_facts`, also after a trip through JSON."""
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
         return cls(**values)
+
+
+_FIELDS = tuple(field.name for field in fields(FaithfulnessItem))
 
 
 def read_items(path: str | Sequence[str]) -> list[FaithfulnessItem]:

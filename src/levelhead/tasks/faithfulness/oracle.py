@@ -8,6 +8,9 @@ from levelhead.tasks.faithfulness.data import UNKNOWN, FaithfulnessItem
 from levelhead.tasks.faithfulness.scoring import MAX_WORDS, evidence_quality
 from levelhead.tasks.text_match import contains_quote, content_words, sentences
 
+FRAME = 40
+"""Bytes of an answer's two labels, and of what is written where there is no answer, at most."""
+
 
 def perfect_answer(item: FaithfulnessItem) -> str:
     """Write the right answer with the quote that supports it, or abstain where nothing does."""
@@ -21,6 +24,11 @@ def perfect_answer(item: FaithfulnessItem) -> str:
         if quality >= 1.0:
             break
     return f"Evidence: {best}\nAnswer: {item.right}"
+
+
+def longest_answer(item: FaithfulnessItem) -> int:
+    """Return how many bytes of UTF-8 a perfect answer has at most: its frame, a quote and the right answer."""
+    return FRAME + sum(len(text.encode()) for text in (item.text, item.right, *item.spans))
 
 
 def _quotes(item: FaithfulnessItem) -> Iterator[str]:

@@ -14,7 +14,7 @@ from levelhead.tasks.base import SingleTurnTask, Split
 from levelhead.tasks.faithfulness.data import UNKNOWN, FaithfulnessItem, Kind, read_items, withhold
 from levelhead.tasks.faithfulness.generator import generate_items
 from levelhead.tasks.faithfulness.metrics import summarize_outcomes
-from levelhead.tasks.faithfulness.oracle import perfect_answer
+from levelhead.tasks.faithfulness.oracle import longest_answer, perfect_answer
 from levelhead.tasks.faithfulness.scoring import MINIMUM, parse_answer, score_answer
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 from levelhead.tasks.text_match import normalize_answer
@@ -74,6 +74,10 @@ class FaithfulnessTask(SingleTurnTask):
     def oracle(self, prompt: Prompt) -> list[str]:
         """Return the right answer with a supporting quote, or an abstention where nothing supports one."""
         return [perfect_answer(FaithfulnessItem.from_facts(prompt.facts))]
+
+    def oracle_bytes(self, prompt: Prompt) -> int:
+        """Return a bound on the length of the perfect answer: it quotes the text."""
+        return longest_answer(FaithfulnessItem.from_facts(prompt.facts))
 
     def canonical(self, prompt: Prompt, text: str) -> str:
         """Return the answer without its evidence, normalised; all ways of abstaining are ``unknown``.

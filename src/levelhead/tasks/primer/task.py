@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
@@ -11,7 +12,7 @@ from statistics import fmean
 from levelhead.recipe.tasks import Lesson, Primer
 from levelhead.records import Message, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.tasks.primer.items import make_items
+from levelhead.tasks.primer.items import PrimerItem, make_items
 from levelhead.tasks.primer.phrases import ANSWERS
 from levelhead.tasks.primer.words import COMMON, ENDINGS, LEXICON, NAMES
 from levelhead.tasks.splits import in_seed_order, stable_hash
@@ -19,6 +20,9 @@ from levelhead.tasks.splits import in_seed_order, stable_hash
 _LEXICON_TEXTS = 3000
 _LEXICON_LINES = 4000
 _WORDS_A_LINE = 12
+_LEAST_ELEMENTS = 3
+"""Elements of a page that is held out, at least: smaller ones are so few that training asks the same by chance."""
+_ELEMENT = re.compile(r"\[\d+\] ")
 
 
 class PrimerTask(SingleTurnTask):
@@ -44,6 +48,8 @@ class PrimerTask(SingleTurnTask):
         lessons = self._in_turn() if split == "train" else itertools.repeat(self._lessons[-1])
         for number, lesson in zip(order, lessons, strict=False):
             for index, item in enumerate(make_items(number, lesson)):
+                if split == "eval" and _recurs(item):
+                    continue
                 system: tuple[Message, ...] = ({"role": "system", "content": item.system},) if item.system else ()
                 yield Prompt(
                     id=f"{self.name}/{number}/{index}",
@@ -101,3 +107,8 @@ class PrimerTask(SingleTurnTask):
             yield "The " + " ".join(
                 rng.choice(words) + (rng.choice(ENDINGS) if rng.random() < 0.2 else "") for _ in range(_WORDS_A_LINE)
             )
+
+
+def _recurs(item: PrimerItem) -> bool:
+    """Whether another text is likely to make the same question."""
+    return item.kind in ("page", "numbers") and len(_ELEMENT.findall(item.prompt)) < _LEAST_ELEMENTS
