@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-import levelhead.rollout.decode
 import pytest
 import torch
 
 from levelhead.lab.faults import FAULTS, inject
+from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.preflight import plain, preflight
 from levelhead.preflight.agreement import check_agreement
@@ -97,7 +97,7 @@ def _neighbours() -> Context:
 def positions_from(shift: int) -> Callable[[], Context]:
     """A sampler whose completions stand at later positions than they should."""
     return patch(
-        levelhead.rollout.decode.SharedDecoder,
+        SharedDecoder,
         "step",
         lambda real: lambda self, tokens: _moved(self, shift, real, tokens),
     )

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 
-import levelhead.policy.policy
 from levelhead.policy.policy import Policy
 from levelhead.records import Turn
 from levelhead.rollout.inprocess import InProcessSampler
@@ -30,7 +29,7 @@ def _packed(change: Callable[[Any], Any]) -> Callable[[], Context]:
     def make(real: Any) -> Any:
         return lambda *args, **options: [change(micro) for micro in real(*args, **options)]
 
-    return patch(levelhead.policy.policy, "pack", make)
+    return patch(Policy, "pack", make)
 
 
 def _counted_on(micro: Any) -> Any:

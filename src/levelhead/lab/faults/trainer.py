@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import levelhead.policy.policy
 from levelhead.lab.faults.registry import fault, replaced
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import Policy
@@ -17,13 +16,12 @@ def _packed(change: Callable[[MicroBatch, Sequence[TokenSequence], int], MicroBa
     """Change every micro-batch that the trainer packs."""
 
     def make(real: Any) -> Any:
-        def pack(sequences: Sequence[TokenSequence], *, pad_id: int = 0, **options: Any) -> Any:
-            packed = real(sequences, pad_id=pad_id, **options)
-            return [change(micro, sequences, pad_id) for micro in packed]
+        def pack(self: Policy, sequences: Sequence[TokenSequence], tokens: int) -> Any:
+            return [change(micro, sequences, self.codec.pad_id) for micro in real(self, sequences, tokens)]
 
         return pack
 
-    with replaced(levelhead.policy.policy, "pack", make):
+    with replaced(Policy, "pack", make):
         yield
 
 
