@@ -150,3 +150,20 @@ def test_the_json_of_a_folder_of_runs_has_a_document_a_run(runs: Path) -> None:
 def test_a_folder_with_one_run_is_reported_at_length_as_ever(runs: Path) -> None:
     assert json.loads(run(runs / "b", "--json").stdout)["verdict"] == "critical"
     assert json.loads(run(runs / "trl", "--json").stdout)["format"].startswith("trl")
+
+
+def test_a_run_that_has_lost_its_metrics_is_one_run_and_not_several(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("name: x\n")
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "rollouts").mkdir()
+    for name in ("one.csv", "two.csv"):
+        (tmp_path / "rollouts" / name).write_text("step,reward\n" + "".join(f"{i},0.{i}\n" for i in range(1, 9)))
+    assert "verdict" in json.loads(run(tmp_path, "--json").stdout)
+    assert "runs" not in json.loads(run(tmp_path, "--json").stdout)
+
+
+def test_a_page_for_several_runs_is_refused_before_anything_is_printed(runs: Path) -> None:
+    result = run(runs, "--html", runs / "page.html")
+    assert isinstance(result.exception, InputError)
+    assert not result.stdout
+    assert not (runs / "page.html").exists()

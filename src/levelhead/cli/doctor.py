@@ -39,9 +39,9 @@ def doctor(
     if fail_on is not None and fail_on not in SEVERITIES:
         raise InputError(f"--fail-on {fail_on}: give one of {', '.join(SEVERITIES)}")
     if not follow and (many := survey(path, format_, keys)) is not None:
-        _print_many(many, language, as_json)
         if html is not None:
             raise InputError(f"--html {html}: a page is about one run, and {path} holds {len(many.reports)}; name one")
+        _print_many(many, language, as_json)
         if fail_on is not None and many.fails(fail_on):
             raise typer.Exit(1)
         return

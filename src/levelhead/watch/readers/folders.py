@@ -13,6 +13,8 @@ _DEPTH = 4
 _PROCESSES = frozenset({"orchestrator", "trainer", "train", "rollout", "inference", "eval", "evaluator", "actor"})
 """Folders of the processes of one run, which belong together."""
 _RUN_FILES = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")
+_OURS = frozenset({"recipe.yaml", "environment.json", "inputs.json", "events.jsonl", "summary.json", "check.json"})
+"""What stands in a run folder of ours beside its metrics, which may be lost."""
 
 
 def runs_of(folder: Path) -> list[Path]:
@@ -44,6 +46,8 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
 def _is_run(folders: list[Path], files: list[Path]) -> bool:
     """Whether a folder with these entries is one run by the layouts that trainers write."""
     if any(f.name in _RUN_FILES or f.suffix == ".wandb" or "tfevents" in f.name for f in files):
+        return True
+    if len(_OURS & {f.name for f in files}) > 1:
         return True
     if any(f.name.startswith("checkpoint-") and (f / "trainer_state.json").is_file() for f in folders):
         return True
