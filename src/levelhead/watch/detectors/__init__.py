@@ -5,7 +5,13 @@ from levelhead.watch.detectors.base import Clue, Detector, Reading, Suspicion, V
 from levelhead.watch.detectors.ended import Ended
 from levelhead.watch.detectors.gradient import GradientSpike, NonFinite, ZeroGradient
 from levelhead.watch.detectors.length import Lengths
-from levelhead.watch.detectors.outcome import JudgeFailure, NoImprovement, RewardHacking, TaskBalance
+from levelhead.watch.detectors.outcome import (
+    JudgeFailure,
+    NoBetterThanConstant,
+    NoImprovement,
+    RewardHacking,
+    TaskBalance,
+)
 from levelhead.watch.detectors.policy import EntropyCollapse, EntropyExplosion, EntropySign, KlDivergence
 from levelhead.watch.detectors.reward import DeadGroups, Deadlock, RewardErrors
 from levelhead.watch.detectors.setup import GroupSize, LogprobMismatch, StalePolicy, TemplateMismatch
@@ -28,6 +34,7 @@ DETECTORS: tuple[Detector, ...] = (
     GroupSize(),
     RewardHacking(),
     NoImprovement(),
+    NoBetterThanConstant(),
     JudgeFailure(),
     RewardErrors(),
     ConstantAnswer(),

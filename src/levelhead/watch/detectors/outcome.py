@@ -15,6 +15,13 @@ from levelhead.watch.signals import SIGNALS
 
 _PERPLEXITY = re.compile(r"perplexity|(?:^|[/_ -])ppl(?:$|[/_ -])", re.IGNORECASE)
 
+ABOVE = 2.0
+"""Standard errors by which a policy has to be above the best constant answer, as for the verdict of a run."""
+RUN_LENGTH = (10.0, 30.0)
+"""Steps before which a run may still be below it, and from which on it may not."""
+NEARLY_PERFECT = (0.85, 0.95)
+"""Held-out scores, of at most 1, at which there is nothing left to be above."""
+
 
 class RewardHacking:
     """The reward rises while what it stands for falls."""
@@ -157,6 +164,30 @@ class NoImprovement:
         if arms:
             rise = stats.mean([trend(series).rise for series in arms])
             case.add(-1.5 - 2.0 * rise, "prompts-are-chosen", early=_level(arms, 0), late=_level(arms, -1))
+
+
+class NoBetterThanConstant:
+    """Held-out scores that the best constant answer gets as well, at the end of a run of some length."""
+
+    codes = ("no-improvement",)
+
+    def examine(self, view: View) -> Iterator[Suspicion]:
+        """Compare each task's last evaluation with what the best constant answer scored on its items."""
+        for gap in view.history.matching("eval/"):
+            task, _, measure = gap.name.removeprefix("eval/").rpartition("/")
+            errors, score = (view.history.series(f"eval/{task}/{name}") for name in ("se", "score"))
+            if measure != "over_constant" or not (len(gap) and len(errors) and len(score)) or gap.steps[-1] <= 0:
+                continue
+            above = gap.values[-1] / max(errors.values[-1], 1e-9)
+            case = Suspicion("no-improvement", first_step=gap.steps[0])
+            case.add(
+                4.0 * stats.ramp(above, ABOVE, 0.5 * ABOVE) * stats.ramp(gap.steps[-1], *RUN_LENGTH),
+                "not-above-constant", task=task, gap=gap.values[-1], error=errors.values[-1],
+            )  # fmt: skip
+            near_top = stats.ramp(score.values[-1], *NEARLY_PERFECT)
+            case.add(-4.0 * near_top, "reward-near-top", value=score.values[-1])
+            if case.clues:
+                yield case.show(gap, gap.steps[0], gap.steps[-1])
 
 
 class JudgeFailure:
