@@ -177,3 +177,55 @@ def _sequences() -> list:
     from levelhead.policy.packing import TokenSequence
 
     return [TokenSequence((5, 6, 7), (8, 9, 10, 11))]
+
+
+def best_step(checkpoints: Checkpoints) -> int:
+    return read_state(checkpoints.steps()[0].with_name("best")).step
+
+
+def names(checkpoints: Checkpoints) -> list[str]:
+    return sorted(path.name for path in checkpoints.steps()[0].parent.iterdir())
+
+
+@pytest.mark.parametrize("later", [(3,), (3, 4)])
+def test_a_best_policy_that_a_killed_run_comes_by_again_gives_way_to_the_one_before(
+    checkpoints: Checkpoints, later: tuple[int, ...]
+) -> None:
+    policy = tiny_policy()
+    checkpoints.save_best(policy, State("grpo", 2))
+    newest = checkpoints.save(policy, State("grpo", 2), {})
+    for step in later:
+        checkpoints.save_best(policy, State("grpo", step))
+    assert best_step(checkpoints) == later[-1]
+    assert checkpoints.set_aside(newest, asked=False) == []
+    assert best_step(checkpoints) == 2
+    assert names(checkpoints) == ["best", newest.name]
+
+
+def test_a_best_policy_is_not_lost_between_two_renames(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tiny_policy()
+    checkpoints.save_best(policy, State("grpo", 2))
+    newest = checkpoints.save(policy, State("grpo", 2), {})
+    rename = Path.replace
+
+    def killed(path: Path, target: Path) -> Path:
+        if target.name == "best":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save_best(policy, State("grpo", 3))
+    assert not checkpoints.has_best
+    checkpoints.set_aside(newest, asked=False)
+    assert best_step(checkpoints) == 2
+
+
+def test_a_best_policy_is_set_aside_where_an_earlier_checkpoint_is_asked_for(checkpoints: Checkpoints) -> None:
+    policy = tiny_policy()
+    newest = checkpoints.save(policy, State("grpo", 2), {})
+    checkpoints.save_best(policy, State("grpo", 3))
+    assert [path.name for path in checkpoints.set_aside(newest, asked=True)] == ["aside-best"]

@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,16 @@ from levelhead.errors import InputError
 from levelhead.policy import manifest
 from levelhead.policy.manifest import STATE, DamagedError, step_folders
 from levelhead.policy.policy import Policy
-from levelhead.training.rundir import RunDir, publish
+from levelhead.training.rundir import RunDir, publish, remove
 
 REFERENCE = "reference"
 BEST = "best"
+BEST_BEFORE = ".best.before"
+"""The best policy of the newest step checkpoint, while ``best`` holds one of later steps."""
 TRAINING = "training.pt"
 """Name of the optimizer's state in a checkpoint."""
+UNKNOWN = "step-unknown"
+"""A name beyond those of all checkpoints."""
 START = "start"
 """What stands for no checkpoint where one is named: the beginning of the run."""
 
@@ -94,6 +98,7 @@ class Checkpoints:
             InputError: The disk is full; the checkpoints before are untouched.
         """
         target = self._write(self._name(state), policy, state, optimizer)
+        shutil.rmtree(self._root / BEST_BEFORE, ignore_errors=True)
         self.prune()
         return target
 
@@ -103,8 +108,8 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
 
     def save_best(self, policy: Policy, state: State) -> None:
-        """Write the weights of the best policy so far."""
-        self._write(BEST, policy, state, None)
+        """Write the weights of the best policy so far; the one before it stays until the next step checkpoint."""
+        self._write(BEST, policy, state, None, keep=self._root / BEST_BEFORE)
 
     def begin_reference(self, policy: Policy, *, resumed: bool, trained: bool) -> None:
         """Freeze the reference of a stage that begins, or restore that of one that goes on.
@@ -176,11 +181,34 @@ class Checkpoints:
         """Whether a best policy is kept."""
         return (self._root / BEST).is_dir()
 
-    def set_aside(self, newest: Path | None) -> list[Path]:
-        """Rename the checkpoints, ``best`` among them, that are newer than one: the run does not go on from them."""
+    def set_aside(self, newest: Path | None, *, asked: bool) -> list[Path]:
+        """Rename the checkpoints, ``best`` among them, that are newer than one: the run does not go on from them.
+
+        Where a process ended between a new best policy and the next step checkpoint, the run comes by that policy
+        again: it is removed, and the one before it is the best.
+
+        Args:
+            newest: The checkpoint that the run goes on from; ``None`` for the start.
+            asked: Whether that checkpoint was asked for by name.
+
+        Returns:
+            The new names.
+        """
         newer = [path for path in self.steps() if newest is None or path.name > newest.name]
-        if self.has_best and (newest is None or self._best_name() > newest.name):
-            newer.append(self._root / BEST)
+        best, before = self._root / BEST, self._root / BEST_BEFORE
+        if self.has_best and (newest is None or self._best_name(best) > newest.name):
+            if asked or newer or self._best_name(best) == UNKNOWN:
+                newer.append(best)
+            else:
+                remove(best)
+        aside = self._renamed(newer)
+        if not self.has_best and before.is_dir() and newest is not None and self._best_name(before) <= newest.name:
+            before.replace(best)
+        for left in (before, self._root / f".{BEST}.old"):
+            shutil.rmtree(left, ignore_errors=True)
+        return aside
+
+    def _renamed(self, newer: Iterable[Path]) -> list[Path]:
         aside: list[Path] = []
         for path in newer:
             target = self._root / f"aside-{path.name}"
@@ -194,12 +222,12 @@ class Checkpoints:
     def _name(self, state: State) -> str:
         return f"step-{self._offset[state.stage] + state.step:06d}"
 
-    def _best_name(self) -> str:
-        """The name that ``best`` would have as a step checkpoint; one beyond all others where it cannot be told."""
+    def _best_name(self, best: Path) -> str:
+        """The name that a best policy would have as a step checkpoint; :data:`UNKNOWN` where it cannot be told."""
         try:
-            return self._name(read_state(self._root / BEST))
+            return self._name(read_state(best))
         except (InputError, LookupError):
-            return "step-unknown"
+            return UNKNOWN
 
     def find_best(self, policy: Policy, state: State) -> None:
         """Where the best policy was set aside, as one of later steps, save this one if it was the best before them.
@@ -219,7 +247,14 @@ class Checkpoints:
         else:
             state.best, state.identities["scores"] = None, []
 
-    def _write(self, name: str, policy: Policy, state: State, optimizer: Mapping[str, Any] | None) -> Path:
+    def _write(
+        self,
+        name: str,
+        policy: Policy,
+        state: State,
+        optimizer: Mapping[str, Any] | None,
+        keep: Path | None = None,
+    ) -> Path:
         draft = self._draft(name)
         with _full_disk(draft, f"checkpoint {name}"):
             policy.save(draft)
@@ -228,7 +263,7 @@ class Checkpoints:
                     torch.save(dict(optimizer), file)
             (draft / STATE).write_text(dump_json(asdict(state), indent=2), encoding="utf-8")
             manifest.write(draft)
-            publish(draft, self._root / name)
+            publish(draft, self._root / name, keep)
         return self._root / name
 
     def _draft(self, name: str) -> Path:

@@ -73,7 +73,7 @@ class Resumption:
 
     def set_aside(self, checkpoints: Checkpoints) -> None:
         """Put checkpoints that are newer than the one that the run goes on from out of the way."""
-        aside = [path.name for path in checkpoints.set_aside(self.checkpoint)]
+        aside = [path.name for path in checkpoints.set_aside(self.checkpoint, asked=self.went_back)]
         if not self.went_back and not aside:
             return
         text = f"goes on from {self.checkpoint.name if self.checkpoint else 'the start'}"

@@ -105,15 +105,33 @@ class RunDir:
         draft.replace(target)
 
 
-def publish(draft: Path, target: Path) -> None:
-    """Make a finished folder appear under its name, in place of what was there."""
+def publish(draft: Path, target: Path, keep: Path | None = None) -> None:
+    """Make a finished folder appear under its name, in place of what was there.
+
+    Args:
+        draft: The folder.
+        target: Its name.
+        keep: Where what was there is kept, unless something is kept there already; it is removed without it.
+    """
     _sync(draft)
-    old = target.with_name(f".{target.name}.old")
+    old = _out_of_the_way(target)
     if target.exists():
         shutil.rmtree(old, ignore_errors=True)
-        target.replace(old)
+        target.replace(old if keep is None or keep.exists() else keep)
     draft.replace(target)
     shutil.rmtree(old, ignore_errors=True)  # also one that a process left which was killed between the two
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder, whole or not at all as far as its name goes."""
+    old = _out_of_the_way(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    folder.replace(old)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _out_of_the_way(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old")
 
 
 def _sync(folder: Path) -> None:

@@ -132,8 +132,8 @@ ENTRIES: tuple[Entry, ...] = (
         severity="warning",
         title=Text("No improvement", "没有进步"),
         meaning=Text(
-            "After this many steps the reward stands where it began, or lower, or the policy scores no more on held-out "
-            "items than the best constant answer does; and nothing else explains it.",
+            "After this many steps the reward stands where it began, or lower, or the policy scores no more on held-out"
+            " items than the best constant answer does; and nothing else explains it.",
             "走了这么多步，奖励仍在原处或更低，或策略在留出题上的得分不高于最佳固定答案，而别无解释。",
         ),
         mechanism=Text(
