@@ -78,7 +78,8 @@ def _all() -> dict[str, tuple[str, tuple[str, ...], str, bool]]:
     )
     add("shaping group relative", "tasks.0.shaping.length={kind: group_relative, coef: 0.1}")
     add("shaping z-score", "tasks.0.shaping.zscore={}", "grpo.advantage.kind=dr_grpo")
-    add("sampling top-p, top-k, min-p", "grpo.sampling={max_new_tokens: 16, top_p: 0.95, top_k: 50, min_p: 0.01}")
+    truncated = "grpo.sampling={max_new_tokens: 16, top_p: 0.95, top_k: 50, min_p: 0.01}"
+    add("sampling top-p, top-k, min-p", truncated, "grpo.loss.importance=token_truncate")
     add("sampling at 0.8", "grpo.sampling.temperature=0.8")
     cooled = "{max_new_tokens: 16, temperature: 1.0, temperature_final: 0.7, temperature_schedule: linear}"
     add("sampling cooled", f"grpo.sampling={cooled}")

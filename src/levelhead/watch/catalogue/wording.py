@@ -257,8 +257,8 @@ CLUES: dict[str, Text] = {
         "{rows:.0f} 次评测之后 {metric} 为 {late:.3g}，起初为 {early:.3g}",
     ),
     "not-above-constant": Text(
-        "held-out items of {task}: the policy is {gap:+.3g} above the best constant answer, give or take {error:.2g}",
-        "在 {task} 的留出题上，策略比最佳固定答案高 {gap:+.3g}，误差 {error:.2g}",
+        "held-out {task}: the policy's score minus the best constant answer's is {gap:+.3g}, give or take {error:.2g}",
+        "留出集 {task}：策略得分减去最佳固定答案得分为 {gap:+.3g}，误差 {error:.2g}",
     ),
     "schedule-done": Text(
         "the learning rate has come to the end of its schedule: no more is to come", "学习率计划已走完：不会再有提升"

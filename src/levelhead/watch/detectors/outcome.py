@@ -179,7 +179,7 @@ class NoBetterThanConstant:
             if measure != "over_constant" or not (len(gap) and len(errors) and len(score)) or gap.steps[-1] <= 0:
                 continue
             above = gap.values[-1] / max(errors.values[-1], 1e-9)
-            case = Suspicion("no-improvement", first_step=gap.steps[0])
+            case = Suspicion("no-improvement")
             case.add(
                 4.0 * stats.ramp(above, ABOVE, 0.5 * ABOVE) * stats.ramp(gap.steps[-1], *RUN_LENGTH),
                 "not-above-constant", task=task, gap=gap.values[-1], error=errors.values[-1],
