@@ -69,7 +69,7 @@ WITH_DATA = {"dual-bbq-halueval": ("sft.steps=2", "tasks.0.path={}/bbq", "tasks.
 """Cases that need ``--data``."""
 PER_RUN = 4
 """Most kills of one run."""
-ABOUT_THE_KILL = {"lock-taken-over", "interrupted", "browser-started"}
+ABOUT_THE_KILL = {"lock-taken-over", "interrupted", "browser-started", "browser-leftover-ended"}
 """Codes of events that a run which nobody touched does not have."""
 
 
