@@ -1,11 +1,12 @@
-"""An exponential that stays finite."""
+"""An exponential that stays finite, and sums that lose no digit; no torch is imported before it is needed."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LIMIT = 20.0
 """Exponents above this are continued by the tangent; ``exp(20)`` is 4.9e8."""
@@ -27,7 +28,7 @@ def beyond(exponent: Tensor, limit: float = LIMIT) -> Tensor:
 
 def masked_mean(values_nt: Tensor, mask_nt: Tensor) -> Tensor:
     """Return the mean of ``values_nt`` over the true positions of ``mask_nt``, detached, a float32 scalar."""
-    return values_nt.detach()[mask_nt].to(torch.float32).mean()
+    return values_nt.detach()[mask_nt].float().mean()
 
 
 def dot(a: Tensor, b: Tensor, *, chunk: int = 1 << 26) -> float:
@@ -35,6 +36,8 @@ def dot(a: Tensor, b: Tensor, *, chunk: int = 1 << 26) -> float:
 
     Half-precision tensors are converted a chunk at a time, so no second copy of a large gradient is made.
     """
+    import torch
+
     dtype = torch.promote_types(a.dtype, torch.float32)
     pairs = zip(a.detach().reshape(-1).split(chunk), b.detach().reshape(-1).split(chunk), strict=True)
     products = [torch.dot(x.to(dtype), y.to(dtype)) for x, y in pairs]

@@ -139,7 +139,7 @@ def compare(rehearsal: Rehearsal, variant: Variant | None = None) -> list[Compar
 def needs_scores(settings: Settings) -> bool:
     """Whether tokens are scored by the trainer before the first update; those are the old log-probabilities then."""
     grpo = settings.grpo
-    uses_entropy = grpo.advantage.kind == "gtpo" or grpo.loss.top_entropy is not None
+    uses_entropy = "entropies_gkt" in grpo.advantage.make().needs or grpo.loss.top_entropy is not None
     return uses_entropy or grpo.loss.importance is not None or grpo.kl.where == "reward"
 
 

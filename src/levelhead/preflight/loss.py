@@ -70,8 +70,8 @@ def _grpo(scene: Scene) -> Check:
         for rollout, advantage in zip(group.rollouts, advantages, strict=True)
         for turn in rollout.turns
     ]
-    kept = grpo.loss.kind not in ("clip_cov", "kl_cov")
-    check = _places(scene, "loss/completion-only", expected, trial.listener, spared=0.0 if kept else 0.2)
+    spared = 0.2 if grpo.loss.make().selects_tokens else 0.0
+    check = _places(scene, "loss/completion-only", expected, trial.listener, spared=spared)
     clean(scene.policy)
     return check
 

@@ -20,7 +20,7 @@ from levelhead.preflight.scene import Scene
 from levelhead.preflight.textbook.estimators import WORKFLOW_FEATURES
 from levelhead.preflight.textbook.records import Floats
 from levelhead.preflight.textbook.surrogates import clip_range
-from levelhead.recipe.objective import Loss
+from levelhead.recipe.objective import LossSection
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout, Score, Turn
 from levelhead.rollout.draws import generator
@@ -84,9 +84,7 @@ class Row:
 
 def group_size(grpo: Grpo) -> int:
     """Return the rollouts of a made-up group: as many as the recipe's, few, and enough for its estimator."""
-    k = grpo.advantage.k or 4
-    least = {"pass_at_k": k + 1, "pkpo": k}.get(grpo.advantage.kind, 2)
-    return max(min(grpo.group_size, MOST_ROLLOUTS), least)
+    return max(min(grpo.group_size, MOST_ROLLOUTS), grpo.advantage.make().min_group_size)
 
 
 def make_rows(scene: Scene, grpo: Grpo) -> list[Row]:
@@ -120,7 +118,7 @@ def make_rows(scene: Scene, grpo: Grpo) -> list[Row]:
     return rows
 
 
-def _spread(row: Row, loss: Loss, draws: np.random.Generator) -> None:
+def _spread(row: Row, loss: LossSection, draws: np.random.Generator) -> None:
     """Give a completion its log-probabilities."""
     t = len(row.completion_ids)
     row.lift, row.doubt = draws.uniform(-3.0, -0.1, t), draws.uniform(0.0, 1.0, t)
@@ -132,14 +130,14 @@ def _spread(row: Row, loss: Loss, draws: np.random.Generator) -> None:
     row.moves[0][0] = np.zeros(t)  # the first update finds the weights that drew the batch
 
 
-def _gaps(loss: Loss, draws: np.random.Generator, t: int) -> Floats:
+def _gaps(loss: LossSection, draws: np.random.Generator, t: int) -> Floats:
     """Log-ratios of new to old policy: a third of them below the clip range, a third within it, a third above."""
     low, high = clip_range(loss)
     if loss.kind == "gmpo":
         bounds = -min(low, 1.5), min(high, 1.5)
     else:
         bounds = math.log(max(1 - low, 0.2)), math.log(1 + min(high, 5.0))
-    if loss.dual_clip is not None:
+    if getattr(loss, "dual_clip", None) is not None:
         bounds = bounds[0], math.log(min(max(1 + high, loss.dual_clip), 6.0))
     bounds = bounds[0] or -0.3, bounds[1] or 0.3
     if loss.kind in ("gspo", "gspo_token"):  # their ratio is the answer's
@@ -158,7 +156,7 @@ def _around(bounds: tuple[float, float], draws: np.random.Generator, n: int) -> 
     return np.where(which == 0, below, np.where(which == 1, within, above))
 
 
-def _corrections(loss: Loss, draws: np.random.Generator, t: int) -> Floats:
+def _corrections(loss: LossSection, draws: np.random.Generator, t: int) -> Floats:
     """Log-ratios of the policy to the distribution that was drawn from, about the bounds of the correction."""
     bounds = math.log(max(loss.importance_low, 0.3)), math.log(min(max(loss.importance_high, 0.35), 20.0))
     if loss.importance is not None and loss.importance.startswith("sequence"):

@@ -25,8 +25,6 @@ TURNS = 12
 """Turns that an episode of empty answers may take."""
 _MEND = "mend the reward function"
 GIBBERISH = "lorem ipsum 12 dolor"
-_DIVIDING = ("grpo", "gdpo", "gtpo", "workflow_aware")
-"""Estimators that divide by the deviation of a group."""
 
 
 def check_rewards(scene: Scene) -> Iterator[Check]:
@@ -227,7 +225,7 @@ def _contrast(scene: Scene) -> Iterator[Check]:
     grpo = scene.grpo
     if grpo is None:
         return
-    yield _group_size(grpo.group_size, divides=grpo.advantage.kind in _DIVIDING)
+    yield _group_size(grpo.group_size, divides=grpo.advantage.make().divides_by_std)
     for task in scene.setup.tasks:
         groups = [g for g in scene.drawn.groups if g.prompt.task == task and len(g.rollouts) > 1]
         name = f"rewards/contrast/{task}"

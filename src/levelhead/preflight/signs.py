@@ -32,8 +32,6 @@ from levelhead.training.signs import UNJUDGED, WRONG
 _FIX = "a term carries its natural value and a sense; only objective.terms turns senses into signs"
 _SIZES = (1e-3, 1e-4, 1e-5)
 """Shares of the weights' norm that a trial moves by: a smaller one where a larger one goes the wrong way."""
-_OTHER_AIMS = ("gtpo", "workflow_aware", "pass_at_k", "pkpo")
-"""Estimators that do not aim at the mean reward alone; their sign is tried with ``grpo``'s."""
 
 _Trial = Callable[[Scene, Grpo, Sequence[Group]], Check]
 
@@ -228,7 +226,7 @@ def _only(grpo: Grpo) -> Grpo:
         "loss": grpo.loss.model_copy(update={"top_entropy": None, "importance": None}),
         "mask_truncated": False,
     }
-    if grpo.advantage.kind in _OTHER_AIMS:
+    if not grpo.advantage.make().aims_at_mean:
         off["advantage"] = Advantage()
     return grpo.model_copy(update=off)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from levelhead.recipe.base import Section
+from levelhead.section import Section
 
 
 class ByWeight(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from levelhead.recipe.base import Section
+from levelhead.section import Section
 
 
 class Endpoint(Section):

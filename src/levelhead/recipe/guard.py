@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from levelhead.recipe.base import Section
+from levelhead.section import Section
 
 
 class Guard(Section):

@@ -15,8 +15,9 @@ from pydantic_core import ErrorDetails
 from levelhead.documents import DocumentError, read_text
 from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
-from levelhead.recipe.base import TRUTH
 from levelhead.recipe.recipe import Recipe
+from levelhead.recipe.variants import CUSTOM, REGISTERED
+from levelhead.section import TRUTH
 
 MOST_BYTES = 1 << 20
 """Bytes that a recipe may have."""
@@ -148,6 +149,9 @@ def _walk(location: Iterable[int | str]) -> list[tuple[str, frozenset[type[BaseM
     found: list[tuple[str, frozenset[type[BaseModel]]]] = []
     models: frozenset[type[BaseModel]] = frozenset({Recipe})
     for part in location:
+        if part == REGISTERED and len(models) > 1:
+            models = frozenset(model for model in models if CUSTOM not in _kinds(model))
+            continue
         chosen = frozenset(model for model in models if part in _kinds(model))
         if isinstance(part, str) and len(models) > 1 and chosen:
             models = chosen

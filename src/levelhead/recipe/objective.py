@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from levelhead.recipe.advantage import Advantage
-from levelhead.recipe.base import Section
+from levelhead.objective import losses
+from levelhead.objective.registry import build, owners
+from levelhead.recipe.advantage import Advantage, AnyAdvantage
 from levelhead.recipe.controllers import EntropyController, KeepCoef, KlBand, KlController
+from levelhead.recipe.variants import CUSTOM, REGISTERED, CustomVariant, VariantSection, choose, with_knobs
+from levelhead.section import Section
 
-__all__ = ["Advantage", "Audit", "Entropy", "Kl", "Loss", "Merge"]
+__all__ = ["Advantage", "AnyAdvantage", "AnyLoss", "Audit", "Entropy", "Kl", "Loss", "Merge"]
 
 
-class Loss(Section):
-    """The policy loss; names are those of ``objective.losses``."""
+class LossSection(VariantSection):
+    """What every policy loss shares in a recipe: how tokens are weighed and summed."""
 
-    kind: Literal["ppo_clip", "reinforce", "gspo", "gspo_token", "cispo", "gmpo", "sapo", "clip_cov", "kl_cov"] = (
-        "ppo_clip"
-    )
+    FIRST = ("kind", "path", "settings", "clip_low", "clip_high", "dual_clip", "aggregation", "fixed_length")
+    LAST = ("top_entropy", "importance", "importance_low", "importance_high")
+
+    kind: str = "ppo_clip"
     """Surrogate (see docs/objective.md)."""
-    clip_low: float | None = Field(None, ge=0, le=1e6)
-    """The ratio is clipped below ``1 - clip_low``; the method's own default unless given (0.2 for ``ppo_clip``)."""
-    clip_high: float | None = Field(None, ge=0, le=1e6)
-    """The ratio is clipped above ``1 + clip_high``; the method's own default unless given (0.2 for ``ppo_clip``)."""
-    dual_clip: float | None = Field(None, gt=1, le=1e6)
-    """Bound on the ratio where the advantage is negative (Ye et al. 2020)."""
     aggregation: Literal["token_mean", "sequence_mean", "fixed_length"] = "token_mean"
     """Mean over all tokens (DAPO), over sequences of token means (GRPO), or over a fixed length (Dr. GRPO)."""
     fixed_length: int | None = Field(None, ge=1)
     """Length of ``aggregation: fixed_length``; ``sampling.max_new_tokens`` unless given."""
-    tau_pos: float = Field(1.0, gt=0, le=1e3)
-    """SAPO's temperature where the advantage is positive."""
-    tau_neg: float = Field(1.05, gt=0, le=1e3)
-    """SAPO's temperature elsewhere."""
-    cov_fraction: float = Field(2e-4, gt=0, le=1)
-    """Share of the tokens that Clip-Cov detaches and KL-Cov penalises."""
-    cov_low: float = 1.0
-    """Clip-Cov draws among tokens whose covariance is above this."""
-    cov_high: float = 5.0
-    """Clip-Cov draws among tokens whose covariance is below this."""
-    cov_kl: float = Field(1.0, ge=0, le=1e3)
-    """KL-Cov's coefficient."""
     top_entropy: float | None = Field(None, gt=0, le=1)
     """Learn only from this share of the tokens, those of highest entropy (Wang et al. 2025, "80/20": 0.2)."""
     importance: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] | None = None
@@ -53,18 +39,54 @@ class Loss(Section):
 
     @model_validator(mode="after")
     def _options_apply(self) -> Self:
-        if self.dual_clip is not None and self.kind not in ("ppo_clip", "clip_cov"):
-            raise ValueError(f"loss.dual_clip applies to ppo_clip and clip_cov, not to {self.kind}: remove it")
         if self.fixed_length is not None and self.aggregation != "fixed_length":
             raise ValueError("loss.fixed_length needs loss.aggregation: fixed_length")
-        if not self.cov_low < self.cov_high:
-            raise ValueError(f"loss.cov_low ({self.cov_low}) must be below loss.cov_high ({self.cov_high})")
         if not self.importance_low < self.importance_high:
             raise ValueError(
                 f"loss.importance_low ({self.importance_low}) must be below loss.importance_high "
                 f"({self.importance_high})"
             )
         return self
+
+    def make(self) -> losses.Loss:
+        """Return the loss that is asked for, with its knobs."""
+        return losses.LOSSES[self.kind](**self.knobs(losses.LOSSES[self.kind]))
+
+
+@with_knobs(losses.LOSSES, "ppo_clip", null=False)
+class Loss(LossSection):
+    """The policy loss; names and knobs are those of ``objective.losses``.
+
+    A knob that another kind has and this one has not is left aside.
+    """
+
+    @model_validator(mode="after")
+    def _knobs_apply(self) -> Self:
+        """Refuse what would silently have no effect, and bounds out of order even where no loss reads them."""
+        for variant in losses.LOSSES.values():
+            for knob, field in variant.model_fields.items():
+                having = owners(losses.LOSSES, knob)
+                if field.default is None and getattr(self, knob) is not None and self.kind not in having:
+                    raise ValueError(f"loss.{knob} applies to {' and '.join(having)}, not to {self.kind}: remove it")
+            build(variant, self.knobs(variant), "")
+        return self
+
+
+class CustomLoss(CustomVariant, LossSection):
+    """A policy loss of your own: a class that derives from ``levelhead.objective.losses.Loss``."""
+
+    kind: Literal["custom"]
+    """``custom``."""
+
+    def make(self) -> losses.Loss:
+        """Return the user's loss with its settings; raises ``InputError`` where it is missing or they do not fit."""
+        return self.load(losses.Loss, "grpo.loss")
+
+
+AnyLoss = Annotated[
+    Annotated[Loss, Tag(REGISTERED)] | Annotated[CustomLoss, Tag(CUSTOM)],
+    Discriminator(choose),
+]
 
 
 class Kl(Section):

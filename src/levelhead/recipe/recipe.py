@@ -6,12 +6,12 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from levelhead.recipe.base import Section
 from levelhead.recipe.controllers import KlBand
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.model import Model
 from levelhead.recipe.tasks import TaskRecipe
 from levelhead.recipe.training import Checkpoint, Evaluation, Grpo, Logging, Sft
+from levelhead.section import Section
 
 
 class Recipe(Section):

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from levelhead.recipe.base import Section
+from levelhead.section import Section
 
 
 class Sampling(Section):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from levelhead.recipe.base import Section
+from levelhead.section import Section
 
 
 class ZScore(Section):

@@ -6,7 +6,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from levelhead.recipe.base import Section
 from levelhead.recipe.controllers import KlController
 from levelhead.recipe.judge import Judge
 from levelhead.recipe.shaping import Shaping
@@ -18,6 +17,7 @@ from levelhead.recipe.workflow import (
     WeightedReward,
     WorkflowLimits,
 )
+from levelhead.section import Section
 
 
 class TaskSection(Section):

@@ -6,10 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from levelhead.recipe.base import Section
 from levelhead.recipe.curriculum import ByWeight, Curriculum
-from levelhead.recipe.objective import Advantage, Audit, Entropy, Kl, Loss, Merge
+from levelhead.recipe.objective import Advantage, AnyAdvantage, AnyLoss, Audit, Entropy, Kl, Loss, Merge
 from levelhead.recipe.sampling import EvalSampling, TrainSampling
+from levelhead.recipe.variants import CUSTOM
+from levelhead.section import Section
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 """How much of a moment is kept at every step."""
@@ -73,9 +74,9 @@ class Grpo(Section):
     """Batches drawn ahead: with 1, the next batch is drawn by the weights before a step while that step trains."""
     sampling: TrainSampling = TrainSampling()
     """How rollouts are drawn."""
-    advantage: Advantage = Advantage()
+    advantage: AnyAdvantage = Advantage()
     """Rewards to advantages."""
-    loss: Loss = Loss()
+    loss: AnyLoss = Loss()
     """The surrogate."""
     kl: Kl = Kl()
     """The leash."""
@@ -114,27 +115,36 @@ class Grpo(Section):
         return self
 
     @model_validator(mode="after")
-    def _advantage_fits(self) -> Self:
-        advantage = self.advantage
-        k = advantage.k or 4
-        least = {"pass_at_k": k + 1, "pkpo": k}.get(advantage.kind, 2)
-        if self.group_size < least:
-            raise ValueError(
-                f"advantage.kind: {advantage.kind} with k={k} needs a group_size of at least {least}, "
-                f"got {self.group_size}; set advantage.k lower or group_size higher"
-            )
-        if advantage.kind == "gdpo" and self.kl.where == "reward":
-            raise ValueError("kl.where: reward charges the total reward, which advantage.kind: gdpo does not look at")
+    def _variants_fit(self) -> Self:
+        if CUSTOM not in (self.loss.kind, self.advantage.kind):
+            self.check_variants()
         return self
 
-    @model_validator(mode="after")
-    def _corrects_what_is_ahead(self) -> Self:
-        if self.ahead and self.loss.kind == "reinforce" and self.loss.importance is None:
+    def check_variants(self) -> None:
+        """Check that loss and estimator fit the rest of the section; a class of the user's own is loaded for it.
+
+        Raises:
+            InputError: There is no such class, or a setting does not fit it.
+            ValueError: They do not fit.
+        """
+        estimator, loss, kind = self.advantage.make(), self.loss.make(), self.advantage.kind
+        least = estimator.min_group_size
+        if self.group_size < least:
+            k = getattr(estimator, "k", None)
+            lower = "" if k is None else "set advantage.k lower or group_size higher"
             raise ValueError(
-                "async: 1 trains on rollouts of older weights, and loss.kind: reinforce has no ratio to correct for "
-                "it; set loss.importance (token_truncate), or another loss.kind"
+                f"advantage.kind: {kind}{'' if k is None else f' with k={k}'} needs a group_size of at least {least}, "
+                f"got {self.group_size}; {lower or 'set group_size higher'}"
             )
-        return self
+        if not estimator.reads_total and self.kl.where == "reward":
+            raise ValueError(
+                f"kl.where: reward charges the total reward, which advantage.kind: {kind} does not look at"
+            )
+        if self.ahead and not loss.has_ratio and self.loss.importance is None:
+            raise ValueError(
+                f"async: 1 trains on rollouts of older weights, and loss.kind: {self.loss.kind} has no ratio to "
+                "correct for it; set loss.importance (token_truncate), or another loss.kind"
+            )
 
 
 class Evaluation(Section):

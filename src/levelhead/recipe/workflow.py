@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from levelhead.recipe.base import Section
 from levelhead.recipe.endpoint import Endpoint
+from levelhead.section import Section
 
 
 class SimulatedExecutor(Section):

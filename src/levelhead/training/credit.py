@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from levelhead.errors import InputError
 from levelhead.objective import advantages, shaping
+from levelhead.objective.advantages import Estimator
 from levelhead.objective.terms import as_reward
-from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout
@@ -122,17 +122,13 @@ class Creditor:
     def _estimate(
         self, task: str, groups: Sequence[Group], scores: Scores | None, shaped_gk: Floats, rewards_gk: Floats
     ) -> list[Credit]:
-        recipe = self.recipe.advantage
-        if len(groups[0].rollouts) < _least(recipe):
+        estimator = self.recipe.advantage.make()
+        if len(groups[0].rollouts) < estimator.min_group_size:
             return [Credit([0.0] * len(row), False, row.tolist()) for row in shaped_gk]
-        result = advantages.compute(
-            recipe.kind,
-            rewards_gk,
-            ddof=recipe.ddof,
-            eps=recipe.eps,
-            clip=recipe.clip,
-            **self._extras(task, groups, scores),
-        )
+        if "parts" in estimator.arrays:
+            estimator = estimator.for_parts({name for g in groups for r in g.rollouts for name in _parts(r)})
+        arrays = self._arrays(estimator, task, groups, scores)
+        result = advantages.compute(estimator, rewards_gk, clip=self.recipe.advantage.clip, **arrays)
         tokens: list[list[list[float]] | None] = [None] * len(groups)
         if result.tokens_gkt is not None:
             tokens = [
@@ -144,33 +140,32 @@ class Creditor:
             for g in range(len(groups))
         ]
 
-    def _extras(self, task: str, groups: Sequence[Group], scores: Scores | None) -> dict[str, Any]:
+    def _arrays(
+        self, estimator: Estimator, task: str, groups: Sequence[Group], scores: Scores | None
+    ) -> dict[str, Any]:
         """The arrays that the estimator takes besides the rewards."""
-        recipe = self.recipe.advantage
-        extras = dict(recipe.options())
-        needed = advantages.inputs(recipe.kind)
-        if "lengths_gk" in needed or recipe.statistics == "tokens":
+        kind, needed = self.recipe.advantage.kind, estimator.arrays
+        extras: dict[str, Any] = {}
+        if "lengths_gk" in needed:
             extras["lengths_gk"] = _lengths(groups)
         if "parts" in needed:
             names = list(dict.fromkeys(n for g in groups for r in g.rollouts for n in _parts(r)))
-            extras["parts"] = _columns(recipe.kind, task, groups, names, _parts, gaps=True)
+            extras["parts"] = _columns(kind, task, groups, names, _parts, gaps=True)
+        if "parts" in needed and "applies" in estimator.takes:
             extras["applies"] = {
                 name: np.array([[name in _parts(r) for r in group.rollouts] for group in groups], dtype=np.float64)
                 for name in names
                 if any(name not in _parts(r) for group in groups for r in group.rollouts)
             }
-            if recipe.weights is not None:
-                extras["weights"] = {name: weight for name, weight in recipe.weights.items() if name in names}
         if "features" in needed:
-            names = list(recipe.feature_weights or advantages.STRUCTURE_WEIGHTS)
-            extras["features"] = _columns(recipe.kind, task, groups, names, _features)
+            extras["features"] = _columns(kind, task, groups, estimator.features(), _features)
         if "entropies_gkt" in needed and scores is not None:
             extras["entropies_gkt"], extras["mask_gkt"] = _entropies(scores)
         return extras
 
     def _check_weights(self, groups: Sequence[Group]) -> None:
         """A weight for a reward that no task names, or has in a batch, is a slip of the pen."""
-        weighted = self.recipe.advantage.weights or {}
+        weighted: Mapping[str, float] = getattr(self.recipe.advantage, "weights", None) or {}
         names = {name for g in groups for r in g.rollouts for name in _parts(r)}
         complete = {group.prompt.task for group in groups} >= self.shapers.keys()
         if names and complete and (unknown := sorted(weighted.keys() - names - self.declared)):
@@ -203,9 +198,10 @@ def make_shapers(sections: Mapping[str, Shaping], recipe: Grpo) -> dict[str, sha
     """
     shapers: dict[str, shaping.Shaper] = {}
     for task, section in sections.items():
-        if section != Shaping() and recipe.advantage.kind == "gdpo":
+        if section != Shaping() and not recipe.advantage.make().reads_total:
             raise InputError(
-                f"tasks: {task}: shaping changes the total reward, which grpo.advantage.kind: gdpo does not look at; "
+                f"tasks: {task}: shaping changes the total reward, which grpo.advantage.kind: {recipe.advantage.kind} "
+                "does not look at; "
                 "remove one of them"
             )
         try:
@@ -213,11 +209,6 @@ def make_shapers(sections: Mapping[str, Shaping], recipe: Grpo) -> dict[str, sha
         except ValueError as error:
             raise InputError(f"tasks: {task}: shaping: {error}") from None
     return shapers
-
-
-def _least(recipe: Advantage) -> int:
-    """Rollouts that a group must have kept for the estimator to compare them."""
-    return {"pass_at_k": (recipe.k or 4) + 1, "pkpo": recipe.k or 4}.get(recipe.kind, 2)
 
 
 def _lengths(groups: Sequence[Group]) -> Floats:

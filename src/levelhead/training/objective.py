@@ -86,6 +86,7 @@ class Objective:
         controllers: Mapping[str, KlController | None] | None = None,
     ) -> None:
         self.recipe = recipe
+        self.loss = recipe.loss.make()
         total = sum(weights.values())
         self._weights = {task: weight / total for task, weight in weights.items()}
         own = controllers or {}
@@ -259,23 +260,13 @@ class Objective:
         if not any(kept):
             return []
         mask_nt = mask_nt * torch.tensor(kept, device=logp_nt.device)[:, None]
-        clip_low, clip_high = losses.default_clip(recipe.kind, recipe.clip_low, recipe.clip_high)
         loss = losses.policy_loss(
-            recipe.kind,
+            self.loss.with_clip_scaled(self.knobs.clip),
             logp_nt,
             old_nt,
             _advantages(samples, logp_nt),
             mask_nt,
-            clip_low=clip_low * self.knobs.clip,
-            clip_high=clip_high * self.knobs.clip,
-            dual_clip=recipe.dual_clip,
             weight_nt=self._weights_of_tokens(samples, old_nt, mask_nt, weight_n1),
-            tau_pos=recipe.tau_pos,
-            tau_neg=recipe.tau_neg,
-            cov_fraction=recipe.cov_fraction,
-            cov_low=recipe.cov_low,
-            cov_high=recipe.cov_high,
-            cov_kl=recipe.cov_kl,
             generator=plan.generator,
         )
         value = losses.aggregate(

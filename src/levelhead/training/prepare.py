@@ -156,6 +156,7 @@ def check_objective(recipe: Recipe) -> None:
     """
     if recipe.grpo is not None:
         try:
+            recipe.grpo.check_variants()
             make_objective(recipe, recipe.grpo)
         except ValueError as error:
             raise InputError(f"grpo: {error}") from None

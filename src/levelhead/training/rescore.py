@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import torch
 
-from levelhead.objective import advantages
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Grpo
@@ -41,7 +40,7 @@ def wanted(recipe: Grpo) -> bool:
     """Whether a recipe needs tokens scored before its first update."""
     updates = recipe.updates_per_batch * recipe.epochs
     return (
-        "entropies_gkt" in advantages.inputs(recipe.advantage.kind)
+        "entropies_gkt" in recipe.advantage.make().needs
         or recipe.loss.top_entropy is not None
         or (recipe.loss.importance is not None and updates > 1)
         or recipe.kl.where == "reward"

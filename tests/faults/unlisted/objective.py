@@ -11,6 +11,7 @@ import torch
 import levelhead.objective.losses
 import levelhead.training.objective
 from faults.unlisted.registry import INSTRUCT, TRL, VERL, ZOO, swapped, unlisted
+from levelhead.objective.losses import Clipped
 from levelhead.objective.losses.inputs import Inputs
 from levelhead.policy.policy import Policy
 from levelhead.training.grpo import GrpoTrainer
@@ -190,9 +191,9 @@ def _correction_never_applied() -> Iterator[None]:
 )
 def _upper_bound_is_hard_coded() -> Iterator[None]:
     def make(real: Any) -> Any:
-        return lambda *args: (real(*args)[0], 0.2)
+        return lambda self, factor: real(self, factor).model_copy(update={"clip_high": 0.2})
 
-    with swapped(levelhead.objective.losses, "default_clip", make):
+    with swapped(Clipped, "with_clip_scaled", make):
         yield
 
 

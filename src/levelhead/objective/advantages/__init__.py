@@ -6,38 +6,46 @@ is of the kind that went in.  Equal rewards in a group never become an advantage
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from array_api_compat import array_namespace
 
 from levelhead.objective.advantages.base import Advantages, Array
-from levelhead.objective.advantages.batchwise import batch, gdpo, reinforce_pp, reinforce_pp_baseline
-from levelhead.objective.advantages.groupwise import STRUCTURE_WEIGHTS, dr_grpo, grpo, opo, rloo, workflow_aware
-from levelhead.objective.advantages.subsets import pass_at_k, pkpo
-from levelhead.objective.advantages.tokenwise import gtpo
+from levelhead.objective.advantages.estimator import Estimator, RewardBatch, Standardised
+from levelhead.objective.advantages.groupwise import STRUCTURE_WEIGHTS
+from levelhead.objective.registry import build, registry
 
-ADVANTAGES: Mapping[str, Callable[..., Advantages]] = MappingProxyType(
-    {
-        "grpo": grpo,
-        "dr_grpo": dr_grpo,
-        "rloo": rloo,
-        "batch": batch,
-        "reinforce_pp": reinforce_pp,
-        "reinforce_pp_baseline": reinforce_pp_baseline,
-        "gdpo": gdpo,
-        "opo": opo,
-        "gtpo": gtpo,
-        "workflow_aware": workflow_aware,
-        "pass_at_k": pass_at_k,
-        "pkpo": pkpo,
-    }
+ADVANTAGES = registry(
+    "levelhead.objective.advantages",
+    Estimator,
+    [
+        "groupwise:Grpo",
+        "groupwise:DrGrpo",
+        "groupwise:Rloo",
+        "batchwise:Batch",
+        "batchwise:ReinforcePp",
+        "batchwise:ReinforcePpBaseline",
+        "batchwise:Gdpo",
+        "groupwise:Opo",
+        "tokenwise:Gtpo",
+        "groupwise:WorkflowAware",
+        "subsets:PassAtK",
+        "subsets:Pkpo",
+    ],
 )
-"""Every estimator by name."""
+"""Every estimator by the name that it has in a recipe."""
 
-__all__ = ["ADVANTAGES", "STRUCTURE_WEIGHTS", "Advantages", "compute", "inputs", "names"]
+__all__ = [
+    "ADVANTAGES",
+    "STRUCTURE_WEIGHTS",
+    "Advantages",
+    "Estimator",
+    "RewardBatch",
+    "Standardised",
+    "compute",
+    "inputs",
+    "names",
+]
 
 
 def names() -> tuple[str, ...]:
@@ -51,50 +59,61 @@ def inputs(name: str) -> frozenset[str]:
     Raises:
         ValueError: No estimator has this name.
     """
-    parameters = inspect.signature(_find(name)).parameters.values()
-    required = (p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
-    return frozenset(required)
+    return _variant(name).needs
 
 
 def compute(
-    name: str, rewards_gk: Array, *, ddof: int = 1, eps: float = 1e-4, clip: float | None = None, **extras: Any
+    estimator: Estimator | str,
+    rewards_gk: Array,
+    *,
+    ddof: int = 1,
+    eps: float = 1e-4,
+    clip: float | None = None,
+    **extras: Any,
 ) -> Advantages:
-    """Turn rewards into advantages with the estimator called ``name``.
+    """Turn rewards into advantages with an estimator.
 
     The defaults of ``ddof`` and ``eps`` are TRL's (sample standard deviation, 1e-4).  Estimators that divide by no
     standard deviation leave both aside.
 
     Args:
-        name: One of :func:`names`.
+        estimator: The estimator, which brings its settings, or one of :func:`names`.
         rewards_gk: Rewards, shape (groups, K), K >= 2: numpy array, torch tensor or nested lists.
-        ddof: Degrees of freedom of every standard deviation: 1 sample, 0 population.
-        eps: Added to every standard deviation.
+        ddof: Degrees of freedom of every standard deviation of a named one: 1 sample, 0 population.
+        eps: Added to every standard deviation of a named one.
         clip: Bound on the absolute advantage, applied last; ``None`` leaves it unbounded.
-        **extras: What else the estimator takes; :func:`inputs` lists what it cannot do without.
+        **extras: Arrays of :class:`RewardBatch`, of which :func:`inputs` lists what it cannot do without, and settings
+            of a named one.
 
     Raises:
-        ValueError: Unknown name, a missing or unknown extra, K < 2, a reward that is not finite, mismatched shapes.
+        ValueError: Unknown name, a missing or unknown extra, a setting out of range, K < 2, a reward that is not
+            finite, mismatched shapes.
     """
-    estimator = _find(name)
     if ddof not in (0, 1):
         raise ValueError(f"ddof must be 0 (population) or 1 (sample), got {ddof!r}")
     if not eps >= 0:
         raise ValueError(f"eps must be 0 or more, got {eps!r}")
     if clip is not None and not clip > 0:
         raise ValueError(f"clip must be above 0, got {clip!r}; leave it out for no bound")
-    parameters = inspect.signature(estimator).parameters
-    shared = {key: value for key, value in (("ddof", ddof), ("eps", eps)) if key in parameters}
-    if missing := sorted(inputs(name) - extras.keys()):
-        raise ValueError(f"advantage estimator {name!r} needs {', '.join(missing)}")
-    if unknown := sorted(extras.keys() - parameters.keys()):
-        accepted = sorted(set(parameters) - {"rewards_gk", "ddof", "eps"})
-        raise ValueError(
-            f"advantage estimator {name!r} takes no {unknown[0]!r}; it takes {', '.join(accepted) or 'no extras'}"
-        )
-    return _clipped(estimator(rewards_gk, **shared, **extras), clip)
+    named = isinstance(estimator, str)
+    variant = _variant(estimator) if isinstance(estimator, str) else type(estimator)
+    label = variant.name or variant.__name__
+    settings = set(variant.model_fields) - {"ddof", "eps"} if named else set()
+    arrays = variant.needs | variant.takes
+    if missing := sorted(variant.needs - extras.keys()):
+        raise ValueError(f"advantage estimator {label!r} needs {', '.join(missing)}")
+    if unknown := sorted(extras.keys() - settings - arrays):
+        accepted = ", ".join(sorted(settings | arrays)) or "no extras"
+        raise ValueError(f"advantage estimator {label!r} takes no {unknown[0]!r}; it takes {accepted}")
+    if isinstance(estimator, str):
+        shared = {key: value for key, value in (("ddof", ddof), ("eps", eps)) if key in variant.model_fields}
+        own = {key: value for key, value in extras.items() if key in settings}
+        estimator = build(variant, shared | own, f"advantage estimator {label!r}")
+    batch = RewardBatch(rewards_gk, **{key: value for key, value in extras.items() if key in arrays})
+    return _clipped(estimator.estimate(batch), clip)
 
 
-def _find(name: str) -> Callable[..., Advantages]:
+def _variant(name: str) -> type[Estimator]:
     try:
         return ADVANTAGES[name]
     except KeyError:

@@ -7,8 +7,9 @@ token weights move away from 0 is used for the standard deviation and never subt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from types import ModuleType
+from typing import Literal, Self
 
 from levelhead.objective.advantages.base import (
     Advantages,
@@ -21,115 +22,126 @@ from levelhead.objective.advantages.base import (
     divide,
     standardise,
 )
+from levelhead.objective.advantages.estimator import RewardBatch, Standardised
 
 
-def batch(rewards_gk: Array, *, ddof: int = 1, eps: float = 1e-4) -> Advantages:
+class Batch(Standardised):
     """Group mean, batch deviation: ``(r - mean_group) / (std_batch + eps)`` (Liu et al. 2025, arXiv:2508.08221).
 
     The standard deviation is that of all rewards of the batch, as they are, not of the centred ones.
-
-    Args:
-        rewards_gk: Rewards, shape (groups, K), K >= 2.
-        ddof: 1 sample, 0 population standard deviation.
-        eps: Added to the standard deviation.
     """
-    xp, rewards_gk = check_rewards(rewards_gk)
-    centred_gk, live_g = centre(xp, rewards_gk)
-    _, std = batch_moments(xp, rewards_gk, ddof=ddof, weights_gk=None)
-    return Advantages(divide(xp, centred_gk, std, eps), live_g)
+
+    name = "batch"
+
+    def estimate(self, batch: RewardBatch) -> Advantages:
+        """Return centred rewards over the deviation of all."""
+        xp, rewards_gk = check_rewards(batch.rewards_gk)
+        centred_gk, live_g = centre(xp, rewards_gk)
+        _, std = batch_moments(xp, rewards_gk, ddof=self.ddof, weights_gk=None)
+        return Advantages(divide(xp, centred_gk, std, self.eps), live_g)
 
 
-def reinforce_pp(rewards_gk: Array, *, lengths_gk: Array | None = None, ddof: int = 1, eps: float = 1e-4) -> Advantages:
+class Batchwise(Standardised):
+    """An estimator whose batch statistics count rollouts, or tokens where lengths are given."""
+
+    takes = frozenset({"lengths_gk"})
+    statistics: Literal["rollouts", "tokens"] = "rollouts"
+    """Batch statistics over rollouts, or over tokens (verl)."""
+
+    @property
+    def arrays(self) -> frozenset[str]:
+        """What it needs, and lengths where tokens are counted."""
+        return self.needs | ({"lengths_gk"} if self.statistics == "tokens" else frozenset())
+
+
+class ReinforcePp(Batchwise):
     """Rewards whitened over the batch, ``(r - mean_batch) / (std_batch + eps)`` (Hu et al. 2025, arXiv:2501.03262).
 
     There is no group baseline: a group of equal rewards is live as long as it differs from the batch mean.
-
-    Args:
-        rewards_gk: Rewards, shape (groups, K), K >= 2.
-        lengths_gk: Completion tokens, shape (groups, K): mean and deviation over tokens; ``None`` over rollouts.
-        ddof: 1 sample, 0 population standard deviation.
-        eps: Added to the standard deviation.
     """
-    xp, rewards_gk = check_rewards(rewards_gk)
-    weights_gk = None if lengths_gk is None else check_lengths(lengths_gk, rewards_gk)
-    centred_gk, std = batch_moments(xp, rewards_gk, ddof=ddof, weights_gk=weights_gk)
-    values_gk = divide(xp, centred_gk, std, eps)
-    return Advantages(values_gk, xp.any(values_gk != 0, axis=1))
+
+    name = "reinforce_pp"
+
+    def estimate(self, batch: RewardBatch) -> Advantages:
+        """Return whitened rewards; mean and deviation are over tokens where lengths are given."""
+        xp, rewards_gk = check_rewards(batch.rewards_gk)
+        weights_gk = None if batch.lengths_gk is None else check_lengths(batch.lengths_gk, rewards_gk)
+        centred_gk, std = batch_moments(xp, rewards_gk, ddof=self.ddof, weights_gk=weights_gk)
+        values_gk = divide(xp, centred_gk, std, self.eps)
+        return Advantages(values_gk, xp.any(values_gk != 0, axis=1))
 
 
-def reinforce_pp_baseline(
-    rewards_gk: Array, *, lengths_gk: Array | None = None, ddof: int = 1, eps: float = 1e-4
-) -> Advantages:
+class ReinforcePpBaseline(Batchwise):
     """Group mean, then the batch deviation of the centred rewards (Hu et al. 2025, arXiv:2501.03262).
 
-    Unlike :func:`batch`, the deviation leaves out how much groups differ from one another.
-
-    Args:
-        rewards_gk: Rewards, shape (groups, K), K >= 2.
-        lengths_gk: Completion tokens, shape (groups, K): deviation over tokens; ``None`` over rollouts.
-        ddof: 1 sample, 0 population standard deviation.
-        eps: Added to the standard deviation.
+    Unlike :class:`Batch`, the deviation leaves out how much groups differ from one another.
     """
-    xp, rewards_gk = check_rewards(rewards_gk)
-    weights_gk = None if lengths_gk is None else check_lengths(lengths_gk, rewards_gk)
-    centred_gk, live_g = centre(xp, rewards_gk)
-    _, std = batch_moments(xp, centred_gk, ddof=ddof, weights_gk=weights_gk)
-    return Advantages(divide(xp, centred_gk, std, eps), live_g)
+
+    name = "reinforce_pp_baseline"
+
+    def estimate(self, batch: RewardBatch) -> Advantages:
+        """Return centred rewards over their deviation, which is over tokens where lengths are given."""
+        xp, rewards_gk = check_rewards(batch.rewards_gk)
+        weights_gk = None if batch.lengths_gk is None else check_lengths(batch.lengths_gk, rewards_gk)
+        centred_gk, live_g = centre(xp, rewards_gk)
+        _, std = batch_moments(xp, centred_gk, ddof=self.ddof, weights_gk=weights_gk)
+        return Advantages(divide(xp, centred_gk, std, self.eps), live_g)
 
 
-def gdpo(
-    rewards_gk: Array,
-    *,
-    parts: Mapping[str, Array],
-    weights: Mapping[str, float] | None = None,
-    applies: Mapping[str, Array] | None = None,
-    lengths_gk: Array | None = None,
-    batch_norm: bool = True,
-    ddof: int = 1,
-    eps: float = 1e-4,
-) -> Advantages:
+class Gdpo(Batchwise):
     """Each named reward standardised in its group, then weighted, summed, divided by the batch deviation (GDPO).
 
     ``A = sum_n w_n (r_n - mean_n) / (std_n + eps)`` within a group, then ``A / (std_batch(A) + eps)``
-    (Liu et al. 2026, arXiv:2601.05242).  Rewards of different scale or rarity keep their own resolution.
-
-    Args:
-        rewards_gk: Total rewards, shape (groups, K), K >= 2; they give the shape and nothing else.
-        parts: Named rewards, each of shape (groups, K).
-        weights: Weight of each part; 1 where none is named.
-        applies: Which rollouts a part applies to, boolean, shape (groups, K); all where none is named.  Mean and
-            deviation of the part are over these, and it adds 0 to the others.
-        lengths_gk: Completion tokens, shape (groups, K): batch deviation over tokens; ``None`` over rollouts.
-        batch_norm: Whether to divide by the batch deviation.
-        ddof: 1 sample, 0 population standard deviation, in both places.
-        eps: Added to the standard deviation, in both places.
+    (Liu et al. 2026, arXiv:2601.05242).  Rewards of different scale or rarity keep their own resolution.  The total
+    rewards give the shape and nothing else; where a part does not apply, it adds 0, and its mean and deviation are
+    over the others.
     """
-    xp, rewards_gk = check_rewards(rewards_gk)
-    weights = {} if weights is None else weights
-    if not parts:
-        raise ValueError("gdpo needs at least one named reward in parts")
-    if unknown := sorted(weights.keys() - parts.keys()):
-        raise ValueError(f"gdpo has a weight for {unknown[0]!r}, which is no named reward; known: {', '.join(parts)}")
-    total_gk = xp.zeros_like(rewards_gk)
-    size_gk = xp.zeros_like(rewards_gk)
-    for name, part_gk in parts.items():
-        part_gk = check_like(f"parts[{name!r}]", part_gk, rewards_gk)
-        if applies is not None and name in applies:
-            mask_gk = check_like(f"applies[{name!r}]", applies[name], rewards_gk) != 0
-            values_gk = _standardise_where(xp, part_gk, mask_gk, ddof=ddof, eps=eps)
-        else:
-            values_gk, _ = standardise(xp, part_gk, ddof=ddof, eps=eps)
-        total_gk = total_gk + weights.get(name, 1.0) * values_gk
-        size_gk = size_gk + abs(weights.get(name, 1.0)) * xp.abs(values_gk)
-    # Parts that cancel leave rounding errors behind, which a small batch deviation would blow up to full size.
-    range_g = xp.max(total_gk, axis=1) - xp.min(total_gk, axis=1)
-    live_g = range_g > 32 * xp.finfo(rewards_gk.dtype).eps * xp.max(size_gk, axis=1)
-    total_gk = xp.where(live_g[:, None], total_gk, xp.zeros_like(total_gk))
-    if batch_norm:
-        weights_gk = None if lengths_gk is None else check_lengths(lengths_gk, rewards_gk)
-        _, std = batch_moments(xp, total_gk, ddof=ddof, weights_gk=weights_gk)
-        total_gk = divide(xp, total_gk, std, eps)
-    return Advantages(total_gk, live_g)
+
+    name = "gdpo"
+    needs = frozenset({"parts"})
+    takes = frozenset({"applies", "lengths_gk"})
+    divides_by_std = True
+    reads_total = False
+    weights: dict[str, float] | None = None
+    """Weight of each named reward; 1 where none is named."""
+    batch_norm: bool = True
+    """Whether to divide by the batch deviation."""
+
+    def for_parts(self, names: Collection[str]) -> Self:
+        """Return the estimator with the weights of these rewards alone."""
+        if self.weights is None:
+            return self
+        return self.model_copy(update={"weights": {name: w for name, w in self.weights.items() if name in names}})
+
+    def estimate(self, batch: RewardBatch) -> Advantages:
+        """Return the weighted sum of the standardised parts, over its batch deviation."""
+        xp, rewards_gk = check_rewards(batch.rewards_gk)
+        weights, parts, applies = self.weights or {}, batch.parts or {}, batch.applies or {}
+        if not parts:
+            raise ValueError("gdpo needs at least one named reward in parts")
+        if unknown := sorted(weights.keys() - parts.keys()):
+            names = ", ".join(parts)
+            raise ValueError(f"gdpo has a weight for {unknown[0]!r}, which is no named reward; known: {names}")
+        total_gk = xp.zeros_like(rewards_gk)
+        size_gk = xp.zeros_like(rewards_gk)
+        for name, part_gk in parts.items():
+            part_gk = check_like(f"parts[{name!r}]", part_gk, rewards_gk)
+            if name in applies:
+                mask_gk = check_like(f"applies[{name!r}]", applies[name], rewards_gk) != 0
+                values_gk = _standardise_where(xp, part_gk, mask_gk, ddof=self.ddof, eps=self.eps)
+            else:
+                values_gk, _ = standardise(xp, part_gk, ddof=self.ddof, eps=self.eps)
+            total_gk = total_gk + weights.get(name, 1.0) * values_gk
+            size_gk = size_gk + abs(weights.get(name, 1.0)) * xp.abs(values_gk)
+        # Parts that cancel leave rounding errors behind, which a small batch deviation would blow up to full size.
+        range_g = xp.max(total_gk, axis=1) - xp.min(total_gk, axis=1)
+        live_g = range_g > 32 * xp.finfo(rewards_gk.dtype).eps * xp.max(size_gk, axis=1)
+        total_gk = xp.where(live_g[:, None], total_gk, xp.zeros_like(total_gk))
+        if self.batch_norm:
+            weights_gk = None if batch.lengths_gk is None else check_lengths(batch.lengths_gk, rewards_gk)
+            _, std = batch_moments(xp, total_gk, ddof=self.ddof, weights_gk=weights_gk)
+            total_gk = divide(xp, total_gk, std, self.eps)
+        return Advantages(total_gk, live_g)
 
 
 def _standardise_where(xp: ModuleType, part_gk: Array, mask_gk: Array, *, ddof: int, eps: float) -> Array:

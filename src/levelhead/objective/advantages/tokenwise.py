@@ -5,21 +5,13 @@ from __future__ import annotations
 from types import ModuleType
 
 from levelhead.objective.advantages.base import Advantages, Array, check_like, check_rewards, contrast
+from levelhead.objective.advantages.estimator import RewardBatch, Standardised
+
+ENTROPY_FLOOR = 1e-6
+"""Smaller entropies count as this, in nats, so that none is divided by."""
 
 
-def gtpo(
-    rewards_gk: Array,
-    *,
-    entropies_gkt: Array,
-    mask_gkt: Array,
-    outcome_weight: float = 1.0,
-    entropy_weight: float = 0.1,
-    threshold: float | None = None,
-    apart: bool = False,
-    entropy_floor: float = 1e-6,
-    ddof: int = 1,
-    eps: float = 1e-4,
-) -> Advantages:
+class Gtpo(Standardised):
     """Token credit shaped by entropy (Tan et al. 2025, GTPO and GRPO-S, arXiv:2508.04349, eq. 3, 5 and 6).
 
     At token position t, with ``d_t`` solved and ``h_t`` failed rollouts of the group still writing, a token scores::
@@ -32,39 +24,41 @@ def gtpo(
     paper standardises solved and failed tokens apart (``apart=True``), after which a solved rollout has no advantage
     over a failed one on average; the default keeps the contrast between them.  A group on one side of the threshold is
     not live: the paper shapes it too, which trains on entropy without any word from the reward.
-
-    Args:
-        rewards_gk: Rewards, shape (groups, K), K >= 2; only the side of the threshold counts.
-        entropies_gkt: Entropy of the policy at each token in nats, shape (groups, K, tokens).
-        mask_gkt: 1 for completion tokens, 0 for padding, shape (groups, K, tokens).
-        outcome_weight: The paper's alpha_1.
-        entropy_weight: The paper's alpha_2.
-        threshold: A rollout above it is solved; ``None`` takes each group's mean.
-        apart: Standardise solved and failed tokens apart, as the paper does.
-        entropy_floor: Smaller entropies count as this, in nats.
-        ddof: 1 sample, 0 population standard deviation.
-        eps: Added to the standard deviation.
-
-    Raises:
-        ValueError: Shapes differ, an entropy is negative, or a rollout has no token.
     """
-    xp, rewards_gk = check_rewards(rewards_gk)
-    entropies_gkt, mask_gkt = _tokens(xp, rewards_gk, entropies_gkt, mask_gkt)
-    solved_gk = _above_mean(xp, rewards_gk) if threshold is None else rewards_gk > threshold
-    live_g = xp.any(solved_gk, axis=1) & xp.any(~solved_gk, axis=1)
-    solved_gkt = xp.where(solved_gk[:, :, None], mask_gkt, xp.zeros_like(mask_gkt))
-    failed_gkt = mask_gkt - solved_gkt
-    entropies_gkt = xp.clip(entropies_gkt, entropy_floor, None)
-    score_gkt = solved_gkt * (outcome_weight + entropy_weight * _share(xp, entropies_gkt, solved_gkt))
-    score_gkt = score_gkt - failed_gkt * (outcome_weight + entropy_weight * _share(xp, 1 / entropies_gkt, failed_gkt))
-    if apart:
-        tokens_gkt = _standardise_tokens(xp, score_gkt, solved_gkt, ddof, eps)
-        tokens_gkt = tokens_gkt + _standardise_tokens(xp, score_gkt, failed_gkt, ddof, eps)
-    else:
-        tokens_gkt = _standardise_tokens(xp, score_gkt, mask_gkt, ddof, eps)
-    tokens_gkt = xp.where(live_g[:, None, None], tokens_gkt, xp.zeros_like(tokens_gkt))
-    values_gk = xp.sum(tokens_gkt, axis=2) / xp.sum(mask_gkt, axis=2)
-    return Advantages(values_gk, live_g, tokens_gkt)
+
+    name = "gtpo"
+    needs = frozenset({"entropies_gkt", "mask_gkt"})
+    divides_by_std = True
+    aims_at_mean = False
+    outcome_weight: float = 1.0
+    """Weight of a token's outcome, the paper's alpha_1."""
+    entropy_weight: float = 0.1
+    """Weight of a token's share of the entropy, the paper's alpha_2."""
+    threshold: float | None = None
+    """A reward above it is solved; each group's mean unless given."""
+    apart: bool = False
+    """Standardise solved and failed tokens apart, as the paper does."""
+
+    def estimate(self, batch: RewardBatch) -> Advantages:
+        """Return advantages of tokens; of the rewards only the side of the threshold counts."""
+        xp, rewards_gk = check_rewards(batch.rewards_gk)
+        entropies_gkt, mask_gkt = _tokens(xp, rewards_gk, batch.entropies_gkt, batch.mask_gkt)
+        solved_gk = _above_mean(xp, rewards_gk) if self.threshold is None else rewards_gk > self.threshold
+        live_g = xp.any(solved_gk, axis=1) & xp.any(~solved_gk, axis=1)
+        solved_gkt = xp.where(solved_gk[:, :, None], mask_gkt, xp.zeros_like(mask_gkt))
+        failed_gkt = mask_gkt - solved_gkt
+        entropies_gkt = xp.clip(entropies_gkt, ENTROPY_FLOOR, None)
+        outcome, entropy = self.outcome_weight, self.entropy_weight
+        score_gkt = solved_gkt * (outcome + entropy * _share(xp, entropies_gkt, solved_gkt))
+        score_gkt = score_gkt - failed_gkt * (outcome + entropy * _share(xp, 1 / entropies_gkt, failed_gkt))
+        if self.apart:
+            tokens_gkt = _standardise_tokens(xp, score_gkt, solved_gkt, self.ddof, self.eps)
+            tokens_gkt = tokens_gkt + _standardise_tokens(xp, score_gkt, failed_gkt, self.ddof, self.eps)
+        else:
+            tokens_gkt = _standardise_tokens(xp, score_gkt, mask_gkt, self.ddof, self.eps)
+        tokens_gkt = xp.where(live_g[:, None, None], tokens_gkt, xp.zeros_like(tokens_gkt))
+        values_gk = xp.sum(tokens_gkt, axis=2) / xp.sum(mask_gkt, axis=2)
+        return Advantages(values_gk, live_g, tokens_gkt)
 
 
 def _above_mean(xp: ModuleType, rewards_gk: Array) -> Array:

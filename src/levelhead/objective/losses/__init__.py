@@ -1,20 +1,50 @@
-"""Policy losses: surrogates by name, importance correction, and aggregation."""
+"""Policy losses by name, one class a loss; importance correction, and aggregation.
 
-from levelhead.objective.losses.aggregate import Aggregation, aggregate, count
-from levelhead.objective.losses.importance import Correction, ImportanceWeights, importance_weights
-from levelhead.objective.losses.options import DEFAULT_CLIP, default_clip
-from levelhead.objective.losses.policy import LOSSES, PolicyLoss, policy_loss
+What computes on tensors is imported on first use: a recipe's keys are read from the losses where there is no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from levelhead.objective.losses.base import Clipped, Loss, Surrogate
+from levelhead.objective.losses.registry import LOSSES, make_loss
+
+if TYPE_CHECKING:
+    from levelhead.objective.losses.aggregation import Aggregation, aggregate, count
+    from levelhead.objective.losses.importance import Correction, ImportanceWeights, importance_weights
+    from levelhead.objective.losses.inputs import Inputs
+    from levelhead.objective.losses.policy import PolicyLoss, policy_loss
 
 __all__ = [
-    "DEFAULT_CLIP",
     "LOSSES",
     "Aggregation",
+    "Clipped",
     "Correction",
     "ImportanceWeights",
+    "Inputs",
+    "Loss",
     "PolicyLoss",
+    "Surrogate",
     "aggregate",
     "count",
-    "default_clip",
     "importance_weights",
+    "make_loss",
     "policy_loss",
 ]
+
+_LAZY = {
+    "aggregation": ("Aggregation", "aggregate", "count"),
+    "importance": ("Correction", "ImportanceWeights", "importance_weights"),
+    "inputs": ("Inputs",),
+    "policy": ("PolicyLoss", "policy_loss"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch when it is asked for."""
+    for module, names in _LAZY.items():
+        if name in names:
+            return globals().setdefault(name, getattr(import_module(f"{__name__}.{module}"), name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

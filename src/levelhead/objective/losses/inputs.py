@@ -1,9 +1,8 @@
-"""What a surrogate reads and what it returns."""
+"""What a loss reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ class Inputs:
         advantages_nt: Advantages, broadcast over the tokens; 0 where masked.
         mask_nt: Boolean, true for tokens that count.
         by_sequence: Whether the advantages came one a sequence.
+        generator: Source of randomness, for losses that sample.
     """
 
     logp_nt: Tensor
@@ -28,6 +28,7 @@ class Inputs:
     advantages_nt: Tensor
     mask_nt: Tensor
     by_sequence: bool
+    generator: torch.Generator | None = None
 
     @property
     def ratio_nt(self) -> Tensor:
@@ -61,15 +62,13 @@ class Inputs:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Surrogate:
-    """What a surrogate function returns: its natural value a token, and its statistics."""
-
-    value_nt: Tensor
-    stats: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-def check(logp_nt: Tensor, old_logp_nt: Tensor, advantages: Tensor, mask_nt: Tensor) -> Inputs:
+def check(
+    logp_nt: Tensor,
+    old_logp_nt: Tensor,
+    advantages: Tensor,
+    mask_nt: Tensor,
+    generator: torch.Generator | None = None,
+) -> Inputs:
     """Check shapes and values, and clean the masked positions.
 
     Raises:
@@ -99,4 +98,4 @@ def check(logp_nt: Tensor, old_logp_nt: Tensor, advantages: Tensor, mask_nt: Ten
     log_ratio_nt = clean_nt - torch.where(mask, old_logp_nt.detach(), zeros)
     if not bool(torch.isfinite(log_ratio_nt).all()):
         raise ValueError("policy loss: a log-probability of an unmasked token is not finite")
-    return Inputs(clean_nt, log_ratio_nt, advantages_nt, mask, by_sequence)
+    return Inputs(clean_nt, log_ratio_nt, advantages_nt, mask, by_sequence, generator)

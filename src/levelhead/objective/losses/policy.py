@@ -1,32 +1,19 @@
-"""The policy loss by name."""
+"""The policy loss of a batch: inputs checked, the surrogate, weights of tokens, and the sign."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from levelhead.objective.losses.clipped import cispo, ppo_clip, reinforce, sapo
-from levelhead.objective.losses.covariance import clip_cov, kl_cov
-from levelhead.objective.losses.inputs import Inputs, Surrogate, check
-from levelhead.objective.losses.options import Options, default_clip
-from levelhead.objective.losses.sequence import gmpo, gspo, gspo_token
+from levelhead.objective.losses.base import Loss
+from levelhead.objective.losses.inputs import check
+from levelhead.objective.losses.registry import make_loss
+from levelhead.objective.registry import build
 from levelhead.objective.terms import as_loss
-
-LOSSES: Mapping[str, Callable[[Inputs, Options], Surrogate]] = {
-    "ppo_clip": ppo_clip,
-    "reinforce": reinforce,
-    "gspo": gspo,
-    "gspo_token": gspo_token,
-    "cispo": cispo,
-    "gmpo": gmpo,
-    "sapo": sapo,
-    "clip_cov": clip_cov,
-    "kl_cov": kl_cov,
-}
-"""Surrogates by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,57 +33,45 @@ class PolicyLoss:
 
 
 def policy_loss(
-    name: str,
+    loss: Loss | str,
     logp_nt: Tensor,
     old_logp_nt: Tensor,
     advantages: Tensor,
     mask_nt: Tensor,
     *,
-    clip_low: float | None = None,
-    clip_high: float | None = None,
-    dual_clip: float | None = None,
     weight_nt: Tensor | None = None,
-    tau_pos: float = 1.0,
-    tau_neg: float = 1.05,
-    cov_fraction: float = 2e-4,
-    cov_low: float = 1.0,
-    cov_high: float = 5.0,
-    cov_kl: float = 1.0,
     generator: torch.Generator | None = None,
+    **knobs: Any,
 ) -> PolicyLoss:
     """Return the policy loss of a batch of n sequences of t completion tokens, padded on the right.
 
     Args:
-        name: One of ``LOSSES``.
-        logp_nt: Log-probabilities of the drawn tokens under the policy, with gradient.
-        old_logp_nt: The same under the policy that drew them; no gradient flows into it.
+        loss: The loss, or the name of one in ``LOSSES``.
+        logp_nt: Log-probabilities of the sampled tokens under the policy, with gradient.
+        old_logp_nt: The same under the policy that sampled them; no gradient flows into it.
         advantages: One a sequence, shape (n,), or one a token, shape (n, t).
         mask_nt: 1 for tokens that count, 0 for padding and tokens left out.
-        clip_low: The ratio is clipped below ``1 - clip_low``; ``None`` is the method's own default.
-        clip_high: The ratio is clipped above ``1 + clip_high``; ``None`` is the method's own default.
-        dual_clip: Bound on the ratio where the advantage is negative, above 1; ``ppo_clip`` and ``clip_cov``.
         weight_nt: Detached factor of each token's surrogate: importance weights, a top-entropy mask, or both.
-        tau_pos: SAPO's temperature where the advantage is positive.
-        tau_neg: SAPO's temperature elsewhere.
-        cov_fraction: Share of the tokens that ``clip_cov`` detaches and ``kl_cov`` penalises; at least one token.
-        cov_low: ``clip_cov`` draws among tokens whose covariance is above this,
-        cov_high: and below this.
-        cov_kl: Coefficient of ``kl_cov``.
-        generator: Source of randomness of ``clip_cov``.
+        generator: Source of randomness, for a loss that samples.
+        **knobs: Of a loss that is given by name; of another they take the place of its own.
 
     Raises:
-        ValueError: If the name is unknown, shapes differ, an input is not finite, an option is out of range or does
-            not apply, or nothing is unmasked.
+        ValueError: If the name is unknown, shapes differ, an input is not finite, a knob is out of range or does not
+            apply, nothing is unmasked, or the loss needs what it is not given.
     """
-    if name not in LOSSES:
-        raise ValueError(f"unknown policy loss {name!r}; choose one of {', '.join(LOSSES)}")
-    low, high = default_clip(name, clip_low, clip_high)
-    options = Options(low, high, dual_clip, tau_pos, tau_neg, cov_fraction, cov_low, cov_high, cov_kl, generator)
-    if dual_clip is not None and name not in ("ppo_clip", "clip_cov"):
-        raise ValueError(f"dual_clip applies to ppo_clip and clip_cov, not to {name}")
-    inputs = check(logp_nt, old_logp_nt, advantages, mask_nt)
-    result = LOSSES[name](inputs, options)
-    value_nt = result.value_nt if weight_nt is None else result.value_nt * _checked_weight(weight_nt, logp_nt)
+    if isinstance(loss, str):
+        loss = make_loss(loss, **knobs)
+    elif knobs:
+        loss = build(type(loss), loss.model_dump() | knobs, f"policy loss {loss.name}")
+    label = loss.name or type(loss).__name__
+    inputs = check(logp_nt, old_logp_nt, advantages, mask_nt, generator)
+    if loss.by_sequence and not inputs.by_sequence:
+        raise ValueError(f"{label} takes one advantage a sequence; for one a token take another loss (gspo_token)")
+    result = loss.surrogate(inputs)
+    value_nt = result.value_nt
+    if value_nt.shape != logp_nt.shape:
+        raise ValueError(f"{label}: a surrogate needs shape {tuple(logp_nt.shape)}, got {tuple(value_nt.shape)}")
+    value_nt = value_nt if weight_nt is None else value_nt * _checked_weight(weight_nt, logp_nt)
     surrogate_nt = torch.where(inputs.mask_nt, value_nt, torch.zeros_like(value_nt))
     return PolicyLoss(surrogate_nt, as_loss(surrogate_nt, "maximize"), result.stats)
 

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from levelhead.preflight.textbook.records import Attempt, Floats, UnprovedError
-from levelhead.recipe.advantage import Advantage
+from levelhead.recipe.advantage import AdvantageSection
 
 Matrix = list[list[float]]
 """A number for each rollout of each group."""
@@ -37,7 +37,7 @@ class Credit:
     tokens: list[list[Floats]] | None = None
 
 
-def estimate(settings: Advantage, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Credit:
+def estimate(settings: AdvantageSection, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Credit:
     """Return the advantages of the groups of a task.
 
     Args:
@@ -88,17 +88,17 @@ def _centred(row: Sequence[float]) -> list[float]:
     return [0.0] * len(row) if _flat(row) else [x - mean(row) for x in row]
 
 
-def _grpo(settings: Advantage, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _grpo(settings: AdvantageSection, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
     """Shao et al. 2024, arXiv:2402.03300, section 4.1.2."""
     return [_standard(row, settings.ddof, settings.eps) for row in rewards]
 
 
-def _dr_grpo(_settings: Advantage, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _dr_grpo(_settings: AdvantageSection, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
     """Liu et al. 2025, arXiv:2503.20783: no division by the deviation."""
     return [_centred(row) for row in rewards]
 
 
-def _rloo(_settings: Advantage, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _rloo(_settings: AdvantageSection, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
     """Ahmadian et al. 2024, arXiv:2402.14740: less the mean of the others."""
     made = []
     for row in rewards:
@@ -107,7 +107,7 @@ def _rloo(_settings: Advantage, rewards: Matrix, _attempts: Sequence[Sequence[At
     return made
 
 
-def _opo(_settings: Advantage, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _opo(_settings: AdvantageSection, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Matrix:
     """Hao et al. 2025, arXiv:2505.23585: less the mean weighted by length."""
     made = []
     for row, group in zip(rewards, attempts, strict=True):
@@ -116,7 +116,7 @@ def _opo(_settings: Advantage, rewards: Matrix, attempts: Sequence[Sequence[Atte
     return made
 
 
-def _batch(settings: Advantage, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _batch(settings: AdvantageSection, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
     """Liu et al. 2025, arXiv:2508.08221: mean of the group, deviation of all rewards."""
     spread = deviation([x for row in rewards for x in row], settings.ddof)
     return _divided([_centred(row) for row in rewards], spread, settings.eps)
@@ -126,7 +126,9 @@ def _divided(values: Matrix, spread: float, eps: float) -> Matrix:
     return [[x / (spread + eps) if spread > 0 else x for x in row] for row in values]
 
 
-def _batch_moments(settings: Advantage, values: Matrix, attempts: Sequence[Sequence[Attempt]]) -> tuple[float, float]:
+def _batch_moments(
+    settings: AdvantageSection, values: Matrix, attempts: Sequence[Sequence[Attempt]]
+) -> tuple[float, float]:
     """Mean and deviation over all rollouts, or over all tokens where ``statistics: tokens``."""
     many = settings.statistics == "tokens"
     flat = [
@@ -138,19 +140,21 @@ def _batch_moments(settings: Advantage, values: Matrix, attempts: Sequence[Seque
     return mean(flat), deviation(flat, settings.ddof)
 
 
-def _reinforce_pp(settings: Advantage, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _reinforce_pp(settings: AdvantageSection, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Matrix:
     """Hu et al. 2025, arXiv:2501.03262: whitened over the batch."""
     middle, spread = _batch_moments(settings, rewards, attempts)
     return _divided([[x - middle for x in row] for row in rewards], spread, settings.eps)
 
 
-def _reinforce_pp_baseline(settings: Advantage, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _reinforce_pp_baseline(
+    settings: AdvantageSection, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]
+) -> Matrix:
     """Hu et al. 2025, arXiv:2501.03262: mean of the group, then the deviation of what is left over the batch."""
     centred = [_centred(row) for row in rewards]
     return _divided(centred, _batch_moments(settings, centred, attempts)[1], settings.eps)
 
 
-def _gdpo(settings: Advantage, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _gdpo(settings: AdvantageSection, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Matrix:
     """Liu et al. 2026, arXiv:2601.05242: each named reward standardised by itself, then weighted, summed, divided."""
     names = sorted({name for group in attempts for a in group for name in a.parts})
     total = [[0.0] * len(row) for row in rewards]
@@ -169,7 +173,7 @@ def _gdpo(settings: Advantage, rewards: Matrix, attempts: Sequence[Sequence[Atte
     return _divided(total, _batch_moments(settings, total, attempts)[1], settings.eps)
 
 
-def _workflow_aware(settings: Advantage, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _workflow_aware(settings: AdvantageSection, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Matrix:
     """GRPO; in groups of equal rewards ``mix`` times GRPO on the weighted structural features."""
     weights = WORKFLOW_FEATURES if settings.feature_weights is None else settings.feature_weights
     mix = 0.12 if settings.mix is None else settings.mix
@@ -181,7 +185,7 @@ def _workflow_aware(settings: Advantage, rewards: Matrix, attempts: Sequence[Seq
     return made
 
 
-def _pass_at_k(settings: Advantage, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _pass_at_k(settings: AdvantageSection, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
     """Chen et al. 2025, arXiv:2508.10751: every k-subset scores its best reward; a rollout gets its subsets' mean."""
     size = settings.k or 4
     made = []
@@ -194,7 +198,7 @@ def _pass_at_k(settings: Advantage, rewards: Matrix, _attempts: Sequence[Sequenc
     return made
 
 
-def _pkpo(settings: Advantage, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
+def _pkpo(settings: AdvantageSection, rewards: Matrix, _attempts: Sequence[Sequence[Attempt]]) -> Matrix:
     """Walder and Karkhanis 2025, arXiv:2505.15201, eq. 33: what a rollout adds to the best of k - 1 others."""
     size = settings.k or 4
     made = []
@@ -207,7 +211,7 @@ def _pkpo(settings: Advantage, rewards: Matrix, _attempts: Sequence[Sequence[Att
     return made
 
 
-ESTIMATORS: Mapping[str, Callable[[Advantage, Matrix, Sequence[Sequence[Attempt]]], Matrix]] = {
+ESTIMATORS: Mapping[str, Callable[[AdvantageSection, Matrix, Sequence[Sequence[Attempt]]], Matrix]] = {
     "grpo": _grpo,
     "dr_grpo": _dr_grpo,
     "rloo": _rloo,
@@ -223,7 +227,7 @@ ESTIMATORS: Mapping[str, Callable[[Advantage, Matrix, Sequence[Sequence[Attempt]
 """Estimators with one advantage a rollout."""
 
 
-def _gtpo(settings: Advantage, row: Sequence[float], group: Sequence[Attempt]) -> list[Floats]:
+def _gtpo(settings: AdvantageSection, row: Sequence[float], group: Sequence[Attempt]) -> list[Floats]:
     """Tan et al. 2025, arXiv:2508.04349, eq. 3, 5 and 6, with solved and failed tokens standardised together."""
     base = 1.0 if settings.outcome_weight is None else settings.outcome_weight
     extra = 0.1 if settings.entropy_weight is None else settings.entropy_weight

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.preflight.textbook.records import Answer, Floats, UnprovedError
-from levelhead.recipe.objective import Loss
+from levelhead.recipe.objective import LossSection
 
 CLIPS = {
     "ppo_clip": (0.2, 0.2),
@@ -45,13 +45,15 @@ class Rise:
     special: int = 0
 
 
-def clip_range(loss: Loss) -> tuple[float, float]:
+def clip_range(loss: LossSection) -> tuple[float, float]:
     """Return how far the ratio may fall below 1 and rise above it."""
+    if loss.kind == "custom":
+        return 0.0, 0.0
     low, high = CLIPS.get(loss.kind, (0.0, 0.0))
     return low if loss.clip_low is None else loss.clip_low, high if loss.clip_high is None else loss.clip_high
 
 
-def importance(loss: Loss, answer: Answer) -> Floats:
+def importance(loss: LossSection, answer: Answer) -> Floats:
     """Return ``old / behaviour`` of each token, or of the whole answer, cut as the recipe says, shape (t,).
 
     Truncated (Yao et al. 2025) it stays at the bound, masked (IcePop 2025) it is 0 outside.
@@ -71,7 +73,7 @@ def importance(loss: Loss, answer: Answer) -> Floats:
     return np.where((weight < low) | (weight > high), 0.0, weight)
 
 
-def rises(loss: Loss, answers: Sequence[Answer], shares: Sequence[Floats]) -> list[Rise]:
+def rises(loss: LossSection, answers: Sequence[Answer], shares: Sequence[Floats]) -> list[Rise]:
     """Return the slope of the surrogate of the answers of one micro-batch.
 
     Args:
@@ -101,12 +103,12 @@ def _sides(ratio: Floats, advantage: Floats, low: float, high: float) -> Floats:
     return above * 1.0 - below * 1.0
 
 
-def _reinforce(_loss: Loss, answer: Answer, share: Floats) -> Rise:
+def _reinforce(_loss: LossSection, answer: Answer, share: Floats) -> Rise:
     """Williams 1992: ``A logp``."""
     return _rise(share * answer.advantage)
 
 
-def _ppo(loss: Loss, answer: Answer, share: Floats) -> Rise:
+def _ppo(loss: LossSection, answer: Answer, share: Floats) -> Rise:
     """Schulman et al. 2017, eq. 7; with ``dual_clip`` Ye et al. 2020, eq. 5."""
     ratio = np.exp(answer.new - answer.old)
     side = _sides(ratio, answer.advantage, *clip_range(loss))
@@ -115,7 +117,7 @@ def _ppo(loss: Loss, answer: Answer, share: Floats) -> Rise:
     return _rise(np.where(side == 0, share * ratio * answer.advantage, 0.0), side)
 
 
-def _cispo(loss: Loss, answer: Answer, share: Floats) -> Rise:
+def _cispo(loss: LossSection, answer: Answer, share: Floats) -> Rise:
     """MiniMax-M1 2025, arXiv:2506.13585: ``sg[clip(r)] A logp``."""
     low, high = clip_range(loss)
     ratio = np.exp(answer.new - answer.old)
@@ -124,7 +126,7 @@ def _cispo(loss: Loss, answer: Answer, share: Floats) -> Rise:
     return _rise(share * bounded * answer.advantage, side)
 
 
-def _sapo(loss: Loss, answer: Answer, share: Floats) -> Rise:
+def _sapo(loss: LossSection, answer: Answer, share: Floats) -> Rise:
     """Gao et al. 2025, arXiv:2511.20347: ``4 / tau sigmoid(tau (r - 1)) A``."""
     ratio = np.exp(answer.new - answer.old)
     tau = np.where(answer.advantage > 0, loss.tau_pos, loss.tau_neg)
@@ -132,7 +134,7 @@ def _sapo(loss: Loss, answer: Answer, share: Floats) -> Rise:
     return _rise(share * 4 * gate * (1 - gate) * ratio * answer.advantage)
 
 
-def _gspo(loss: Loss, answer: Answer, share: Floats) -> Rise:
+def _gspo(loss: LossSection, answer: Answer, share: Floats) -> Rise:
     """Zheng et al. 2025, arXiv:2507.18071, eq. 5: every token has the geometric mean of the ratios."""
     ratio = np.full(answer.length, np.exp((answer.new - answer.old).mean()))
     side = _sides(ratio, answer.advantage, *clip_range(loss))
@@ -140,14 +142,14 @@ def _gspo(loss: Loss, answer: Answer, share: Floats) -> Rise:
     return _rise(value * share.sum() / answer.length, side)
 
 
-def _gspo_token(loss: Loss, answer: Answer, share: Floats) -> Rise:
+def _gspo_token(loss: LossSection, answer: Answer, share: Floats) -> Rise:
     """Zheng et al. 2025, arXiv:2507.18071, eq. 13: the sequence's ratio, each token's own gradient."""
     ratio = np.full(answer.length, np.exp((answer.new - answer.old).mean()))
     side = _sides(ratio, answer.advantage, *clip_range(loss))
     return _rise(np.where(side == 0, share * ratio * answer.advantage, 0.0), side)
 
 
-def _gmpo(loss: Loss, answer: Answer, share: Floats) -> Rise:
+def _gmpo(loss: LossSection, answer: Answer, share: Floats) -> Rise:
     """Zhao et al. 2025, arXiv:2507.20673: the geometric mean of token ratios, each clipped in its logarithm."""
     low, high = clip_range(loss)
     gap, sign = answer.new - answer.old, np.sign(answer.advantage)
@@ -157,7 +159,7 @@ def _gmpo(loss: Loss, answer: Answer, share: Floats) -> Rise:
     return _rise(np.where(side == 0, value * share.sum() / answer.length, 0.0), side)
 
 
-_ALONE: Mapping[str, Callable[[Loss, Answer, Floats], Rise]] = {
+_ALONE: Mapping[str, Callable[[LossSection, Answer, Floats], Rise]] = {
     "reinforce": _reinforce,
     "ppo_clip": _ppo,
     "cispo": _cispo,
@@ -169,7 +171,7 @@ _ALONE: Mapping[str, Callable[[Loss, Answer, Floats], Rise]] = {
 """Losses that look at one answer at a time."""
 
 
-def _by_covariance(loss: Loss, answers: Sequence[Answer], shares: Sequence[Floats]) -> list[Rise]:
+def _by_covariance(loss: LossSection, answers: Sequence[Answer], shares: Sequence[Floats]) -> list[Rise]:
     """Cui et al. 2025, arXiv:2505.22617: tokens by ``(A - mean A)(logp - mean logp)`` within the micro-batch.
 
     Clip-Cov leaves ``cov_fraction`` of the tokens out, drawn among those between two bounds; KL-Cov takes
@@ -204,7 +206,7 @@ def _by_covariance(loss: Loss, answers: Sequence[Answer], shares: Sequence[Float
     return made
 
 
-def _kl_cov(loss: Loss, answer: Answer, share: Floats) -> Rise:
+def _kl_cov(loss: LossSection, answer: Answer, share: Floats) -> Rise:
     """``r A``, and what it is for a token that is penalised."""
     gap = answer.new - answer.old
     rise = _rise(share * np.exp(gap) * answer.advantage)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import inspect
 import math
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -15,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from levelhead.errors import InputError
+from levelhead.usercode import load_object
 
 RewardFunction = Callable[..., Any]
 """TRL's signature: ``f(prompts, completions, completion_ids, **columns) -> list[float | None]``, sync or async."""
@@ -95,40 +94,7 @@ def load_rewards(
 
 
 def _from_file(entry: str, modules: dict[Path, ModuleType]) -> Any:
-    file, _, name = entry.rpartition(":")
-    if not file.endswith(".py") or not name:
-        raise InputError(f"tasks[].rewards: {entry!r} must read file.py:name")
-    path = Path(file).expanduser().resolve()
-    if not path.is_file():
-        raise InputError(f"{file}: no such file (tasks[].rewards, seen from {Path.cwd()})")
-    module = modules.get(path) or modules.setdefault(path, _import(path, file))
-    function = getattr(module, name, None)
-    if function is None:
-        defined = [key for key, value in vars(module).items() if _defined_in(value, module)]
-        raise InputError(f"{file}: there is no function {name!r}; it defines: {', '.join(defined) or 'none'}")
-    return function
-
-
-def _defined_in(value: Any, module: ModuleType) -> bool:
-    return inspect.isfunction(value) and value.__module__ == module.__name__
-
-
-def _import(path: Path, shown: str) -> ModuleType:
-    name = f"levelhead_rewards_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{shown}: cannot be imported as a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    # Last, so that the user's helper modules are found and none of them hides an installed package.
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        sys.modules.pop(name, None)
-        raise InputError(f"{shown}: importing it raised {type(error).__name__}: {error}") from error
-    return module
+    return load_object(entry, "tasks[].rewards", "function", inspect.isfunction, modules)
 
 
 def _name_of(function: RewardFunction) -> str:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from levelhead.objective.losses import default_clip
 from levelhead.policy.rounding import Tolerance
 from levelhead.recipe import Recipe
 from levelhead.recipe.controllers import KeepCoef
@@ -135,14 +134,15 @@ def _times(seen: float, wanted: float) -> str:
 
 def clip_shares(numbers: Numbers) -> Iterator[Violation]:
     """Shares of clipped tokens fit the ratios that are logged beside them, and on policy nothing is clipped."""
-    values, loss = numbers.values, numbers.grpo.loss
+    values = numbers.values
     if "ratio/max" not in values:
         return
+    loss = numbers.grpo.loss.make()
     mean, most = values["ratio/mean"], values["ratio/max"]
     shown = {name: v for name, v in values.items() if name.startswith(("ratio/", "clip_ratio/"))}
     low, high = (values.get(f"clip_ratio/{side}_mean", 0.0) for side in ("low", "high"))
     region = values.get("clip_ratio/region_mean", low + high)
-    clip_low, clip_high = default_clip(loss.kind, loss.clip_low, loss.clip_high)
+    clip_low, clip_high = loss.clip_range
     floor, ceiling = 1 - clip_low * numbers.knobs.clip, 1 + clip_high * numbers.knobs.clip
     wrong = None
     if not all(math.isfinite(v) for v in shown.values()):
@@ -157,15 +157,12 @@ def clip_shares(numbers: Numbers) -> Iterator[Violation]:
         wrong = f"tokens count as clipped above {ceiling:.4g}, and no ratio is that large"
     elif high * ceiling > mean * (1 + SLACK) + SLACK:
         wrong = f"{high:.1%} of the tokens cannot lie above {ceiling:.4g} with this mean"
-    elif loss.kind in _BY_TOKEN and mean > low * floor + (1 - low) * most + SLACK * max(most, 1):
+    elif loss.clips_tokens and mean > low * floor + (1 - low) * most + SLACK * max(most, 1):
         wrong = f"{low:.1%} of the tokens cannot lie below {floor:.4g} with this mean"
     if wrong is not None:
         seen = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
         yield Violation("clip-share", f"{wrong}; logged: {seen}", shown)
 
-
-_BY_TOKEN = ("ppo_clip", "clip_cov", "cispo")
-"""Losses that clip the ratio of a token."""
 
 UPDATE: tuple[Callable[[Numbers], Iterator[Violation]], ...] = (kl_at_start, coefficients, audited, clip_shares)
 """Identities between the numbers of one update."""

@@ -1,4 +1,4 @@
-"""The base of every recipe section: frozen, strict about unknown keys, and with bounds on every number."""
+"""Validated, frozen groups of settings: the base of every recipe section, loss, estimator, shaper and controller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST = 1e9
 
 
 class Section(BaseModel):
-    """A group of recipe keys.
+    """A group of settings: keys of a recipe, or the knobs of one loss, estimator, shaper or controller.
 
     Unknown keys are errors, values are fixed once loaded, no number is infinite, NaN or a truth value, and none is
     larger than :data:`LARGEST` unless its key says so.
