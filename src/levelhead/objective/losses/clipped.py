@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from levelhead import metrics as metric
 from levelhead.objective.losses.inputs import Inputs, Surrogate
 from levelhead.objective.losses.options import Options
 
@@ -27,7 +28,7 @@ def ppo_clip(inputs: Inputs, options: Options) -> Surrogate:
     if options.dual_clip is not None:
         floor_nt = options.dual_clip * advantages_nt
         bound_nt = (advantages_nt < 0) & (value_nt < floor_nt)
-        stats["clip_ratio/dual_mean"] = inputs.mean(bound_nt)
+        stats[metric.CLIP_DUAL] = inputs.mean(bound_nt)
         value_nt = torch.where(bound_nt, floor_nt, value_nt)
     return Surrogate(value_nt, stats | inputs.ratio_stats())
 
@@ -39,7 +40,7 @@ def cispo(inputs: Inputs, options: Options) -> Surrogate:
     """
     ratio_nt = inputs.ratio_nt.detach()
     weight_nt = ratio_nt.clamp(max(1 - options.clip_low, 0.0), 1 + options.clip_high)
-    stats = {"cispo_clip_ratio": inputs.mean((ratio_nt > 1 + options.clip_high) & (inputs.advantages_nt > 0))}
+    stats = {metric.CISPO_CLIP_RATIO: inputs.mean((ratio_nt > 1 + options.clip_high) & (inputs.advantages_nt > 0))}
     low_nt, high_nt = ratio_nt < 1 - options.clip_low, ratio_nt > 1 + options.clip_high
     stats |= inputs.clip_stats(low_nt, high_nt)
     return Surrogate(weight_nt * inputs.advantages_nt * inputs.logp_nt, stats | inputs.ratio_stats())

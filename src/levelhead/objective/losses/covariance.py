@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from levelhead import metrics as metric
 from levelhead.objective.losses.clipped import ppo_clip
 from levelhead.objective.losses.inputs import Inputs, Surrogate
 from levelhead.objective.losses.options import Options
@@ -46,7 +47,7 @@ def clip_cov(inputs: Inputs, options: Options) -> Surrogate:
     chosen = candidates[order[: _share(inputs, options)].to(candidates.device)]
     held_nt = torch.zeros_like(inputs.mask_nt).flatten().index_fill(0, chosen, True).view_as(inputs.mask_nt)
     value_nt = torch.where(held_nt, torch.zeros_like(base.value_nt), base.value_nt)
-    return Surrogate(value_nt, {**base.stats, "clip_ratio/covariance_mean": inputs.mean(held_nt)})
+    return Surrogate(value_nt, {**base.stats, metric.CLIP_COVARIANCE: inputs.mean(held_nt)})
 
 
 def kl_cov(inputs: Inputs, options: Options) -> Surrogate:
@@ -58,7 +59,7 @@ def kl_cov(inputs: Inputs, options: Options) -> Surrogate:
     chosen = token_covariance(inputs).flatten().topk(_share(inputs, options)).indices
     held_nt = torch.zeros_like(inputs.mask_nt).flatten().index_fill(0, chosen, True).view_as(inputs.mask_nt)
     penalised_nt = value_nt + options.cov_kl * as_reward(inputs.log_ratio_nt.abs(), "minimize")
-    stats = {"ratio/covariance_mean": inputs.mean(held_nt), **inputs.ratio_stats()}
+    stats = {metric.RATIO_COVARIANCE: inputs.mean(held_nt), **inputs.ratio_stats()}
     return Surrogate(torch.where(held_nt, penalised_nt, value_nt), stats)
 
 
