@@ -29,6 +29,7 @@ lint: .venv/.dev
 
 docs: .venv/.dev
 	$(BIN)/python -m levelhead.recipe > docs/recipe.schema.json
+	$(BIN)/python -m levelhead.metrics > docs/metrics.md
 
 # For a night: what reads files of unknown origin, on a hundred thousand hostile ones.
 fuzz: .venv/.dev

@@ -1,4 +1,4 @@
-"""A browser for the tests that need one.
+"""A browser for the tests that need one, and a look at the metrics of every run.
 
 Without a Chromium they are skipped, unless LEVELHEAD_REQUIRE_BROWSER=1 makes that a failure.
 """
@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
 from levelhead.errors import InputError
+from levelhead.metrics.catalogue import find
+from levelhead.records import Event, StepRecord
+from levelhead.tasks.metering import RewardTally
+from levelhead.training.rundir import RunDir
 
 if TYPE_CHECKING:
     from levelhead.tasks.browser import BrowserTask
@@ -49,3 +53,29 @@ async def task() -> AsyncIterator[BrowserTask]:
 @pytest.fixture(scope="session")
 def require_browser(task: BrowserTask) -> None:
     """Skip the test, or fail it, where no browser can be started."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def declared_metrics() -> Iterator[None]:
+    """Fail whatever run writes a metric that :mod:`levelhead.metrics` does not declare."""
+    logged: set[str] = set()
+    log, append = RewardTally.log, RunDir.append
+
+    def note(tally: RewardTally, name: str, value: float, count: int = 1) -> None:
+        logged.add(name)
+        log(tally, name, value, count)
+
+    def is_logged(name: str) -> bool:
+        return name in logged or name.rpartition("/")[0] in logged  # <name> or <name>/<task>
+
+    def check(folder: RunDir, name: str, records: Iterable[StepRecord | Event]) -> None:
+        records = list(records)
+        names = {key for one in records if isinstance(one, StepRecord) for key in (*one.values, *one.timings)}
+        unknown = sorted(key for key in names if find(key) is None and not is_logged(key))
+        assert not unknown, f"metrics without a declaration in levelhead.metrics: {', '.join(unknown)}"
+        append(folder, name, records)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RewardTally, "log", note)
+        patch.setattr(RunDir, "append", check)
+        yield

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from levelhead import metrics as metric
 from levelhead.objective.numerics import dot
 from levelhead.objective.surgery.buffers import Buffer, combine, gramian, inner, lent
 from levelhead.objective.terms import Sense, Term, as_loss
@@ -167,16 +168,16 @@ class Auditor:
             self._reduce_all(list(terms.values()), self._reduce)
         gradient = [_thin(param.grad, self._stride) for param in self.params]
         fitted = _fit([t for t in terms.values() if t.weight > 0], gradient, self._unit)
-        metrics, errors, unjudged = {"audit/unexplained": fitted.unexplained}, [], []
+        metrics, errors, unjudged = {metric.AUDIT_UNEXPLAINED: fitted.unexplained}, [], []
         along = self._slopes(list(terms.values()), fitted, optimizer) if slopes else []
         for label, shares in zip(terms, along, strict=slopes):
-            metrics[f"audit/{label}/slope"] = math.fsum(shares.values())
-            metrics |= {f"audit/{label}/from_{name}": share for name, share in shares.items()}
+            metrics[metric.AUDIT_SLOPE.of(label)] = math.fsum(shares.values())
+            metrics |= {metric.AUDIT_FROM.of(label, name): share for name, share in shares.items()}
         judged = zip((label for label, t in terms.items() if t.weight > 0), fitted.terms, strict=True)
         for index, (label, term) in enumerate(judged):
             coef, error = fitted.effective(index), fitted.errors[index]
             if math.isfinite(error):
-                metrics |= {f"audit/{label}/coef": coef, f"audit/{label}/coef_error": error}
+                metrics |= {metric.AUDIT_COEF.of(label): coef, metric.AUDIT_COEF_ERROR.of(label): error}
             if abs(coef) <= CERTAIN * error and error > 0:
                 unjudged.append(label)
             elif coef < 0 and fitted.shares[index] > VISIBLE:
@@ -188,7 +189,7 @@ class Auditor:
                 errors.append(f"term {label!r} comes with the sense to {term.sense} it; it is there to {wish} it")
             if term.name == "entropy" and term.value < 0:
                 errors.append(f"term {label!r} has value {term.value:.3g}: an entropy is never negative")
-        metrics["audit/unjudged"] = float(len(unjudged))
+        metrics[metric.AUDIT_UNJUDGED] = float(len(unjudged))
         return AuditReport(metrics, tuple(errors), tuple(unjudged), strengths)
 
     def _slopes(self, targets: Sequence[_Audited], fitted: _Fit, optimizer: Optimizer | None) -> list[dict[str, float]]:

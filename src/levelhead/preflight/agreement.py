@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from levelhead import metrics as metric
 from levelhead.policy.nudge import nudged
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import REFERENCE_ADAPTER
@@ -133,8 +134,8 @@ def _trainer(scene: Scene) -> Check:
     trial = grpo_trial(scene, bare, groups)
     scene.train_seconds = trial.seconds
     found = trial.result.record.values
-    mean = found.get("sampling/sampling_logp_difference/mean", 0.0)
-    most = found.get("sampling/sampling_logp_difference/max", 0.0)
+    mean = found.get(metric.LOGP_DIFFERENCE_MEAN, 0.0)
+    most = found.get(metric.LOGP_DIFFERENCE_MAX, 0.0)
     allowed = tolerance(scene.policy)
     behaviour = [
         abs(a - b) for turn in scene.turns for a, b in zip(turn.logprobs, turn.behaviour_logprobs, strict=True)

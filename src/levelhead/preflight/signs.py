@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from levelhead import metrics as metric
 from levelhead.policy.nudge import nudged
 from levelhead.policy.policy import REFERENCE_ADAPTER
 from levelhead.policy.rounding import coarsest
@@ -83,7 +84,9 @@ def _audit(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
     values = result.record.values
     errors = [event.message for event in result.events if event.code == WRONG]
     evidence = {
-        k: v for k, v in values.items() if k.startswith("audit/") and k.endswith(("coef", "slope", "unexplained"))
+        k: v
+        for k, v in values.items()
+        if k.startswith(metric.AUDIT_COEF.prefix) and k.endswith(("coef", "slope", "unexplained"))
     }
     names = sorted(k.split("/", 1)[1].removesuffix("/coef") for k in evidence if k.endswith("/coef"))
     right = f"every term enters the update with its sense ({', '.join(names) or 'none could be told apart'})"
@@ -99,7 +102,7 @@ def _precision(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
     if kind == "float32":
         return Check(name, "pass", "the run computes in float32, where signs/audit has audited it", {"dtype": kind})
     result = _audited(scene, grpo, groups)
-    evidence: dict[str, Any] = {"dtype": kind, "unexplained": result.record.values.get("audit/unexplained", 0.0)}
+    evidence: dict[str, Any] = {"dtype": kind, "unexplained": result.record.values.get(metric.AUDIT_UNEXPLAINED, 0.0)}
     wrong = [event.message for event in result.events if event.code == WRONG]
     if wrong:
         ends = "the run would end" if audit.on_error == "stop" else "the run would be warned"

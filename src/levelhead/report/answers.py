@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from levelhead import metrics as metric
 from levelhead.report.charts import Chart, key, line_trace, task_colour
 from levelhead.report.panels import by_task
 from levelhead.report.reading import Run
 from levelhead.report.series import series, smooth, thin
 
-NAMES = ("answers/top_share/", "answers/distinct/", "answers/information/", "answers/perfect_share/")
+NAMES = tuple(family.prefix for family in (metric.TOP_SHARE, metric.DISTINCT, metric.INFORMATION, metric.PERFECT_SHARE))
 """Metrics that are drawn here."""
 
 
@@ -19,11 +20,11 @@ def charts(run: Run) -> list[Chart]:
 def _top_share(run: Run) -> Chart | None:
     """One answer to everything, beside how alike perfect answers to the same prompts are."""
     hint = "Share of prompts whose most common answer is the batch's. Near 1, one answer is given to everything."
-    chart = by_task(run, "answers/top_share", "One answer to all prompts", hint, axis={"tickformat": ".0%"})
+    chart = by_task(run, metric.TOP_SHARE, "One answer to all prompts", hint, axis={"tickformat": ".0%"})
     if chart is None:
         return None
     rows = run.lines("grpo")
-    perfect = [(f"{task}, perfect answers", task_colour(i), f"answers/perfect_share/{task}") for i, task in _tasks(run)]
+    perfect = [(f"{task}, perfect answers", task_colour(i), metric.PERFECT_SHARE.of(task)) for i, task in _tasks(run)]
     for label, colour, name in perfect:
         curve = thin(smooth(series(rows, name)))
         if curve:
@@ -34,12 +35,12 @@ def _top_share(run: Run) -> Chart | None:
 
 def _information(run: Run) -> Chart | None:
     hint = "Information that answers hold of their prompts, in nats. At 0 they do not depend on what was asked."
-    return by_task(run, "answers/information", "What answers tell of prompts", hint)
+    return by_task(run, metric.INFORMATION, "What answers tell of prompts", hint)
 
 
 def _distinct(run: Run) -> Chart | None:
     hint = "Different answers of the batch for each of its prompts, told apart as the task tells them."
-    return by_task(run, "answers/distinct", "Different answers", hint)
+    return by_task(run, metric.DISTINCT, "Different answers", hint)
 
 
 def _tasks(run: Run) -> list[tuple[int, str]]:

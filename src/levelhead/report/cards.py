@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.report.charts import Chart, key, plain, task_colour
 from levelhead.report.markup import duration, esc, pill, signed, tag
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
@@ -120,7 +121,7 @@ def facts(run: Run) -> str:
         entries.append(("rollouts", f"{steps['grpo'] * grpo['batch_size']:,}"))
     seconds = number(run.summary.get("seconds"))
     if seconds is None and run.metrics:
-        seconds = sum(sum(series(run.lines(s), "step_time").finite) for s in steps)
+        seconds = sum(sum(series(run.lines(s), metric.STEP_TIME).finite) for s in steps)
     if seconds:
         entries.append(("time", duration(seconds)))
     counts = [sum(event.get("severity") == s for event in run.events) for s in ("critical", "warning")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from levelhead import metrics as metric
+from levelhead.metrics import held_out
 from levelhead.report.cards import STAGE_NAMES
 from levelhead.report.charts import Chart, area_traces, bar_traces, curve_traces, key, line_trace, plain, task_colour
 from levelhead.report.markup import esc, tag
@@ -10,7 +12,7 @@ from levelhead.report.reading import EVAL_STAGES, Run
 from levelhead.report.series import Series, names_under, number, on_steps, series
 
 _SHARE = {"tickformat": ".0%", "range": [0, 1]}
-_SUCCESS = "/success"
+_SUCCESS = held_out.PAGE_SUCCESS.suffix
 _MOST_CURVES = 12
 """Kinds drawn as curves; the table holds all of them."""
 
@@ -29,7 +31,7 @@ def table(run: Run) -> str:
         for name in names:
             kind = name.removesuffix(_SUCCESS)
             shown = [_percent(number(metrics.get(stage, {}).get(name))) for stage in stages]
-            turns = number(metrics[list(metrics)[-1]].get(f"{kind}/steps"))
+            turns = number(metrics[list(metrics)[-1]].get(held_out.PAGE_STEPS.of(kind)))
             cells = [f"{task}/{kind}", *shown, "" if turns is None else f"{turns:.1f}"]
             rows.append(tag("tr", *[tag("td", esc(cell)) for cell in cells]))
     if not rows:
@@ -50,10 +52,10 @@ def _held_out(run: Run) -> Chart | None:
     names = [
         name
         for task in run.tasks
-        for name in names_under(points, f"eval/{task}/", _SUCCESS)
-        if name.removesuffix(_SUCCESS) != f"eval/{task}"
+        for name in names_under(points, f"{held_out.NUMBER.prefix}{task}/", _SUCCESS)
+        if name.removesuffix(_SUCCESS) != f"{held_out.NUMBER.prefix}{task}"
     ][:_MOST_CURVES]
-    labels = [plain(name.removeprefix("eval/").removesuffix(_SUCCESS)) for name in names]
+    labels = [plain(name.removeprefix(held_out.NUMBER.prefix).removesuffix(_SUCCESS)) for name in names]
     if not names:
         return None
     data = [
@@ -67,7 +69,7 @@ def _held_out(run: Run) -> Chart | None:
 
 def _known(run: Run) -> Chart | None:
     """What the curriculum takes each kind's success to be."""
-    curves = _curves(run, "curriculum/success/")
+    curves = _curves(run, metric.CURRICULUM_SUCCESS.prefix)
     data = [trace for label, curve, colour in curves for trace in curve_traces(curve, label, colour)]
     legend = [key(label, colour) for label, _, colour in curves]
     hint = "Recent success of each kind as the curriculum knows it before the step; a kind it has not tried has 50%."
@@ -80,7 +82,7 @@ def _known(run: Run) -> Chart | None:
 
 def _drawn(run: Run) -> Chart | None:
     """The share of each kind in the draws, stacked."""
-    curves = _curves(run, "curriculum/share/")
+    curves = _curves(run, metric.CURRICULUM_SHARE.prefix)
     if not curves:
         return None
     steps = sorted({step for _, curve, _ in curves for step in curve.steps})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from levelhead import metrics as metric
 from levelhead.report import answers
 from levelhead.report.markup import esc, figure, fold, pairs, pill, tag
 from levelhead.report.reading import Row, Run, step_of
@@ -15,19 +16,21 @@ _RANK = {"critical": 0, "warning": 1, "info": 2}
 _ORDER = {"fail": 0, "warn": 1, "pass": 2}
 _DRAWN = {
     "step",
-    "reward",
-    "frac_reward_zero_std",
-    "grad_norm",
-    "learning_rate",
-    "step_time",
-    "entropy",
-    "kl",
-    "validity",
+    metric.REWARD,
+    metric.ZERO_STD,
+    metric.GRAD_NORM,
+    metric.LEARNING_RATE,
+    metric.STEP_TIME,
+    metric.ENTROPY,
+    metric.KL,
+    metric.VALIDITY,
 }
 _DRAWN_UNDER = (
-    "reward/", "rewards/", "validity/", "entropy/", "kl/", "dead_groups/", "merge/cosine/", "time/",
-    "completions/mean_length", "completions/min_length", "completions/max_length", "completions/clipped_ratio",
-    "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "curriculum/",
+    metric.REWARD_BY_TASK.prefix, metric.PART_MEAN.prefix, metric.VALIDITY_BY_TASK.prefix,
+    metric.ENTROPY_BY_TASK.prefix, metric.KL_BY_TASK.prefix, "dead_groups/", metric.MERGE_COSINE.prefix, metric.TIME,
+    metric.MEAN_LENGTH, metric.MIN_LENGTH, metric.MAX_LENGTH, metric.CLIPPED_RATIO,
+    metric.CLIP_LOW, metric.CLIP_HIGH, metric.CLIP_REGION,
+    metric.CURRICULUM_SUCCESS.prefix, metric.CURRICULUM_SHARE.prefix,
     *answers.NAMES,
 )  # fmt: skip
 """Metrics that have a chart of their own."""
@@ -74,8 +77,10 @@ def further_metrics(run: Run) -> str:
         rows = run.lines(stage)
         trained_last = stage == "grpo" or not run.lines("grpo")
         for name in names_under(rows, ""):
-            drawn = name in _DRAWN or name.startswith(_DRAWN_UNDER) if trained_last else name in ("step", "step_time")
-            if drawn or (stage == "sft" and name == "loss"):
+            drawn = (
+                name in _DRAWN or name.startswith(_DRAWN_UNDER) if trained_last else name in ("step", metric.STEP_TIME)
+            )
+            if drawn or (stage == "sft" and name == metric.LOSS):
                 continue
             curve = series(rows, name)
             if len(curve.finite) > 1:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.report import answers, cards, kinds, notes, samples, strata, workflows
 from levelhead.report.charts import Chart, Key
@@ -249,9 +250,15 @@ def _legend(chart: str, entry: Key) -> str:
 def _time_shares(run: Run) -> str:
     """Where the whole run's time went, as one bar."""
     rows = [row for row in run.metrics if row.get("stage") in ("sft", "grpo")]
-    names = (("sample", "task-0"), ("score", "task-3"), ("env", "task-4"), ("train", "task-1"), ("eval", "task-2"))
-    seconds = [(name, colour, sum(series(rows, f"time/{name}").finite)) for name, colour in names]
-    whole = sum(series(rows, "step_time").finite)
+    names = (
+        (metric.TIME_SAMPLE, "task-0"),
+        (metric.TIME_SCORE, "task-3"),
+        (metric.TIME_ENV, "task-4"),
+        (metric.TIME_TRAIN, "task-1"),
+        (metric.TIME_EVAL, "task-2"),
+    )
+    seconds = [(name.removeprefix(metric.TIME), colour, sum(series(rows, name).finite)) for name, colour in names]
+    whole = sum(series(rows, metric.STEP_TIME).finite)
     rest = whole - sum(part for _, _, part in seconds)
     if rest > 0.01 * whole:
         seconds.append(("other", "muted", rest))

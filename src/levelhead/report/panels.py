@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from levelhead import metrics as metric
+from levelhead.metrics.base import Family
+from levelhead.metrics.held_out import EVAL_STAGE, NUMBER, SCORE, SE
 from levelhead.report.charts import (
     Chart,
     area_traces,
@@ -31,7 +34,7 @@ def held_out(run: Run) -> Chart | None:
     legend = []
     for index, task in enumerate(run.tasks):
         colour = task_colour(index)
-        curve = series(points, f"eval/{task}/score")
+        curve = series(points, NUMBER.of(task, SCORE))
         if not curve:
             continue
         data.append(line_trace(curve, task, colour, markers=True))
@@ -57,9 +60,9 @@ def held_out(run: Run) -> Chart | None:
 def reward_by_task(run: Run) -> Chart | None:
     """Mean reward of every task's rollouts."""
     rows = run.lines("grpo")
-    curves = [(series(rows, f"reward/{task}"), task, task_colour(i)) for i, task in enumerate(run.tasks)]
+    curves = [(series(rows, metric.REWARD_BY_TASK.of(task)), task, task_colour(i)) for i, task in enumerate(run.tasks)]
     curves = [entry for entry in curves if entry[0]]
-    total = series(rows, "reward")
+    total = series(rows, metric.REWARD)
     if len(curves) != 1 and total:
         curves.append((total, "all tasks" if curves else "reward", "$muted"))
     hint = "Mean reward of the batch. Faint: every step; bold: moving mean."
@@ -69,14 +72,18 @@ def reward_by_task(run: Run) -> Chart | None:
 def reward_parts(run: Run) -> list[Chart]:
     """Mean of every named part of the reward, one chart a task where the parts are kept by task."""
     rows = run.lines("grpo")
-    names = names_under(rows, "rewards/", "/mean")
+    names = names_under(rows, metric.PART_MEAN.prefix, metric.PART_MEAN.suffix)
     charts = []
     for task in [*run.tasks, ""]:
-        prefix = f"rewards/{task}/" if task else "rewards/"
+        prefix = f"{metric.PART_MEAN.prefix}{task}/" if task else metric.PART_MEAN.prefix
         own = [name for name in names if name.startswith(prefix)]
         names = [name for name in names if name not in own]
         curves = [
-            (series(rows, name), name.removeprefix(prefix).removesuffix("/mean"), task_colour(i + len(run.tasks)))
+            (
+                series(rows, name),
+                name.removeprefix(prefix).removesuffix(metric.PART_MEAN.suffix),
+                task_colour(i + len(run.tasks)),
+            )
             for i, name in enumerate(own)
         ]
         title = f"{task}: parts of the reward" if task else "Parts of the reward"
@@ -87,30 +94,30 @@ def reward_parts(run: Run) -> list[Chart]:
 
 def sft_loss(run: Run) -> Chart | None:
     """Loss of the supervised stage."""
-    curves = [(series(run.lines("sft"), "loss"), "loss", "$sft")]
+    curves = [(series(run.lines("sft"), metric.LOSS), "loss", "$sft")]
     return _curves("sft-loss", "Supervised loss", "Cross-entropy of the demonstrations, in nats a token.", curves)
 
 
 def entropy(run: Run) -> Chart | None:
     """Token entropy of the policy, by task."""
     hint = "Nats a token. A slide to zero is a policy that stops exploring; a climb is one that falls apart."
-    return by_task(run, "entropy", "Entropy", hint)
+    return by_task(run, metric.ENTROPY_BY_TASK, "Entropy", hint)
 
 
 def kl(run: Run) -> Chart | None:
     """Divergence from the reference, by task."""
-    return by_task(run, "kl", "KL to the reference", "How far the policy has moved, in nats a token.")
+    return by_task(run, metric.KL_BY_TASK, "KL to the reference", "How far the policy has moved, in nats a token.")
 
 
 def dead_groups(run: Run) -> Chart | None:
     """Groups without contrast, by side."""
     rows = run.lines("grpo")
-    failed = series(rows, "dead_groups/all_failed") or series(rows, "dead_groups/failed")
-    solved = series(rows, "dead_groups/all_solved") or series(rows, "dead_groups/solved")
+    failed = series(rows, metric.ALL_FAILED) or series(rows, "dead_groups/failed")
+    solved = series(rows, metric.ALL_SOLVED) or series(rows, "dead_groups/solved")
     hint = "Groups whose rollouts all score alike teach nothing. Below: too hard; above: too easy. Moving mean."
     if failed or solved:
         layers = [(failed, "all failed", "$bad"), (solved, "all solved", "$good")]
-        known = on_steps(series(rows, "frac_reward_zero_std"), sorted({*failed.steps, *solved.steps}), 0.0)
+        known = on_steps(series(rows, metric.ZERO_STD), sorted({*failed.steps, *solved.steps}), 0.0)
         sides = [on_steps(side, known.steps, 0.0).finite for side in (failed, solved)]
         rest = [all_ - a - b for all_, a, b in zip(known.finite, *sides, strict=True)]
         if max(rest, default=0.0) > 1e-3:
@@ -118,7 +125,7 @@ def dead_groups(run: Run) -> Chart | None:
             layers.insert(1, (other, "otherwise alike", "$muted"))
         top = max(a + b for a, b in zip(*sides, strict=True))
     else:
-        alike = series(rows, "frac_reward_zero_std")
+        alike = series(rows, metric.ZERO_STD)
         if not alike:
             return None
         layers, top = [(alike, "all alike", "$muted")], max(alike.finite)
@@ -131,30 +138,35 @@ def dead_groups(run: Run) -> Chart | None:
 def lengths(run: Run) -> Chart | None:
     """Completion lengths."""
     rows = run.lines("grpo")
-    known = {"mean": "$accent", "min": "$muted", "max": "$muted"}
-    curves = [(series(rows, f"completions/{n}_length"), n, colour) for n, colour in known.items()]
+    curves = [
+        (series(rows, metric.MEAN_LENGTH), "mean", "$accent"),
+        (series(rows, metric.MIN_LENGTH), "min", "$muted"),
+        (series(rows, metric.MAX_LENGTH), "max", "$muted"),
+    ]
     return _curves("lengths", "Completion length", "Tokens, the stop token included.", curves, zero=True)
 
 
 def truncation(run: Run) -> Chart | None:
     """Completions that ran out of budget."""
-    curves = [(series(run.lines("grpo"), "completions/clipped_ratio"), "ran out of budget", "$warn")]
+    curves = [(series(run.lines("grpo"), metric.CLIPPED_RATIO), "ran out of budget", "$warn")]
     return _curves("truncation", "Truncation", "Share of completions cut off by the token budget.", curves, axis=SHARE)
 
 
 def validity(run: Run) -> Chart | None:
     """Completions that parsed, by task."""
     hint = "Share of completions that the task could read."
-    return by_task(run, "validity", "Valid answers", hint, axis={"tickformat": ".0%", "rangemode": "nonnegative"})
+    return by_task(
+        run, metric.VALIDITY_BY_TASK, "Valid answers", hint, axis={"tickformat": ".0%", "rangemode": "nonnegative"}
+    )
 
 
 def clipping(run: Run) -> Chart | None:
     """Tokens whose ratio was clipped."""
     rows = run.lines("grpo")
     curves = [
-        (series(rows, "clip_ratio/region_mean"), "either side", "$muted"),
-        (series(rows, "clip_ratio/low_mean"), "below", "$task-0"),
-        (series(rows, "clip_ratio/high_mean"), "above", "$task-1"),
+        (series(rows, metric.CLIP_REGION), "either side", "$muted"),
+        (series(rows, metric.CLIP_LOW), "below", "$task-0"),
+        (series(rows, metric.CLIP_HIGH), "above", "$task-1"),
     ]
     hint = "Share of tokens whose probability ratio left the trust region. Zero with one update a batch."
     return _curves("clipping", "Clipped tokens", hint, curves, axis={"tickformat": ".1~%", "rangemode": "tozero"})
@@ -163,7 +175,7 @@ def clipping(run: Run) -> Chart | None:
 def gradient(run: Run) -> Chart | None:
     """Norm of the gradient before clipping."""
     rows = run.lines("grpo") or run.lines("sft")
-    curve = series(rows, "grad_norm")
+    curve = series(rows, metric.GRAD_NORM)
     bound = _setting(run, "grpo" if run.lines("grpo") else "sft", "optimizer", "max_grad_norm")
     log = bool(curve.finite) and min(curve.finite) > 0 and max(curve.finite) > 30 * min(curve.finite)
     axis = {"type": "log", "dtick": 1, "tickformat": "~g"} if log else {"rangemode": "tozero"}
@@ -178,7 +190,7 @@ def gradient(run: Run) -> Chart | None:
 def learning_rate(run: Run) -> Chart | None:
     """The schedule as it was."""
     rows = run.lines("grpo") or run.lines("sft")
-    curve = thin(series(rows, "learning_rate"))
+    curve = thin(series(rows, metric.LEARNING_RATE))
     if not curve:
         return None
     layout = {"yaxis": {"rangemode": "tozero", "exponentformat": "power", "tickformat": "~g"}}
@@ -189,9 +201,9 @@ def learning_rate(run: Run) -> Chart | None:
 def cosines(run: Run) -> Chart | None:
     """Cosine between the gradients of the objectives."""
     rows = run.lines("grpo")
-    names = names_under(rows, "merge/cosine/")
+    names = names_under(rows, metric.MERGE_COSINE.prefix)
     curves = [
-        (series(rows, name), name.removeprefix("merge/cosine/").replace("/", " and "), task_colour(i))
+        (series(rows, name), name.removeprefix(metric.MERGE_COSINE.prefix).replace("/", " and "), task_colour(i))
         for i, name in enumerate(names)
     ]
     chart = _curves(
@@ -210,20 +222,20 @@ def timing(run: Run) -> Chart | None:
     """Seconds of a step by what they went into."""
     rows = run.lines("grpo") or run.lines("sft")
     layers = [
-        (series(rows, f"time/{name}"), name, colour)
+        (series(rows, name), name.removeprefix(metric.TIME), colour)
         for name, colour in (
-            ("sample", "$task-0"),
-            ("score", "$task-3"),
-            ("env", "$task-4"),
-            ("train", "$task-1"),
-            ("eval", "$task-2"),
+            (metric.TIME_SAMPLE, "$task-0"),
+            (metric.TIME_SCORE, "$task-3"),
+            (metric.TIME_ENV, "$task-4"),
+            (metric.TIME_TRAIN, "$task-1"),
+            (metric.TIME_EVAL, "$task-2"),
         )
     ]
     layers = [entry for entry in layers if entry[0]]
     if not layers:
-        curve = series(rows, "step_time")
+        curve = series(rows, metric.STEP_TIME)
         return _curves("timing", "Seconds a step", "Wall clock.", [(curve, "step", "$accent")], zero=True)
-    rest = _unaccounted(series(rows, "step_time"), [curve for curve, _, _ in layers])
+    rest = _unaccounted(series(rows, metric.STEP_TIME), [curve for curve, _, _ in layers])
     if rest:
         layers.append((rest, "other", "$muted"))
     legend = [key(label, colour) for _, label, colour in layers]
@@ -303,10 +315,10 @@ def _curves(
     return Chart(name, title, hint, data, layout, legend, warning=warning)
 
 
-def by_task(run: Run, name: str, title: str, hint: str, *, axis: dict[str, Any] | None = None) -> Chart | None:
+def by_task(run: Run, family: Family, title: str, hint: str, *, axis: dict[str, Any] | None = None) -> Chart | None:
     """Draw ``name/<task>`` for every task, or ``name`` where it is not kept by task."""
-    rows = run.lines("grpo")
-    curves = [(series(rows, f"{name}/{task}"), task, task_colour(i)) for i, task in enumerate(run.tasks)]
+    rows, name = run.lines("grpo"), family.prefix.removesuffix("/")
+    curves = [(series(rows, family.of(task)), task, task_colour(i)) for i, task in enumerate(run.tasks)]
     curves = [entry for entry in curves if entry[0]] or [(series(rows, name), name, "$accent")]
     return _curves(name.replace("/", "-"), title, hint, curves, zero=axis is None, axis=axis)
 
@@ -320,7 +332,7 @@ def evaluations(run: Run, stage: str) -> list[Row]:
         if row.get("stage") != "eval":
             current = str(row.get("stage"))
             continue
-        mark = row.get("eval_stage")
+        mark = row.get(EVAL_STAGE)
         if mark == stage or (mark is None and current == stage):
             points[step_of(row)] = row
         elif mark == before or (mark == "start" and not points):
@@ -330,8 +342,8 @@ def evaluations(run: Run, stage: str) -> list[Row]:
 
 def _standard_error(run: Run, task: str, point: Row) -> float | None:
     """Standard error of a held-out score: on the line itself, else from the summary of that stage."""
-    own = number(point.get(f"eval/{task}/se"))
-    stage = run.summary_tasks.get(task, {}).get(str(point.get("eval_stage")))
+    own = number(point.get(NUMBER.of(task, SE)))
+    stage = run.summary_tasks.get(task, {}).get(str(point.get(EVAL_STAGE)))
     return own if own is not None else number(stage.get("se")) if isinstance(stage, dict) else None
 
 

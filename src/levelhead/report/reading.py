@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.documents import DocumentError, load_json, read_lines, read_text
 from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
+from levelhead.metrics import held_out
 from levelhead.recipe.history import RECIPE, History
 
 MARKS_OF_A_RUN = ("metrics.jsonl", "summary.json", "recipe.yaml", "events.jsonl")
@@ -73,7 +75,8 @@ class Run:
         names = [name for name in names if name] + list(self.summary_tasks)
         if not names:
             keys = dict.fromkeys(key for row in self.metrics for key in row)
-            names = [key.split("/")[1][:_LONGEST_NAME] for key in keys if key.startswith(("reward/", "eval/"))]
+            beginnings = (metric.REWARD_BY_TASK.prefix, held_out.NUMBER.prefix)
+            names = [key.split("/")[1][:_LONGEST_NAME] for key in keys if key.startswith(beginnings)]
         return list(dict.fromkeys(names))[:_MOST_TASKS]
 
     @property
@@ -144,7 +147,7 @@ def _latest(rows: list[Row]) -> list[Row]:
     for row in rows:
         # An evaluation carries the step of the stage that it interrupts.
         trained = trained if row.get("stage") == "eval" else row.get("stage")
-        last[str(trained), str(row.get("stage")), step_of(row), str(row.get("eval_stage"))] = row
+        last[str(trained), str(row.get("stage")), step_of(row), str(row.get(held_out.EVAL_STAGE))] = row
     return list(last.values())
 
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from levelhead.metrics import held_out
 from levelhead.report.reading import EVAL_STAGES
 from levelhead.report.series import number
 
-TELLING = ("accuracy", "exact_match", "quoted", "abstained", "success")
+TELLING = (held_out.ACCURACY, held_out.EXACT_MATCH, held_out.QUOTED, held_out.ABSTAINED, held_out.SUCCESS)
 """Metrics of a stratum that say how its score came about, in the order in which they are shown."""
 
 CLEAR = 2.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from levelhead import metrics as metric
+from levelhead.metrics import held_out
 from levelhead.report.charts import Chart, area_traces, bar_traces, key, line_trace, plain
 from levelhead.report.markup import esc, tag
 from levelhead.report.reading import EVAL_STAGES, Run
@@ -51,7 +53,7 @@ def _structures(analysis: Analysis) -> Chart:
         values: list[float | None] = [c.structures[name] * (1.0 - c.fallback) for c in analysis.batches.values()]
         layers.append((Series(name, steps, values), name, f"$task-{place}"))
     fallback: list[float | None] = [found.fallback for found in analysis.batches.values()]
-    layers.append((Series("fallback", steps, fallback), "fallback", "$bad"))
+    layers.append((Series(held_out.FALLBACK, steps, fallback), "fallback", "$bad"))
     hint = "Share of answers by the most elaborate structure they show; a fallback holds no workflow."
     legend = [key(label, colour) for _, label, colour in layers]
     draw = area_traces if len(steps) > 1 else bar_traces
@@ -61,7 +63,7 @@ def _structures(analysis: Analysis) -> Chart:
 def _validity(analysis: Analysis) -> Chart:
     """Validity of each batch, the updates after which more than half of it was lost marked."""
     steps = list(analysis.validity)
-    curve = Series("validity", steps, list(analysis.validity.values()))
+    curve = Series(metric.VALIDITY, steps, list(analysis.validity.values()))
     collapse = analysis.collapse
     said = "no update to judge" if collapse.rate is None else f"{collapse.collapsed} of {collapse.updates} updates"
     hint = f"Dotted: an update whose next answers lost more than half of their validity ({said})."
@@ -73,7 +75,7 @@ def _validity(analysis: Analysis) -> Chart:
 def _variety(analysis: Analysis) -> Chart:
     """Entropy of the workflows of each batch that has any."""
     known = {step: found.entropy for step, found in analysis.batches.items() if found.valid}
-    curve = Series("workflow_entropy", list(known), list(known.values()))
+    curve = Series(held_out.WORKFLOW_ENTROPY, list(known), list(known.values()))
     hint = "Shannon entropy over different workflows, in nats; 0 where all are the same."
     traces = [line_trace(curve, "entropy", "$accent", markers=len(known) < 60)]
     return Chart("workflow-variety", "Variety of workflows", hint, traces, {"yaxis": {"rangemode": "tozero"}})

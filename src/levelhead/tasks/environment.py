@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import ClassVar
 
+from levelhead.metrics import held_out
 from levelhead.recipe.tasks import EnvironmentSection
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
 from levelhead.tasks.base import Episode, Split, TaskDefaults
@@ -104,14 +105,14 @@ class EnvironmentTask(TaskDefaults, ABC):
                 scores[str(prompt.facts["task"])].append(rollout.score)
         summary: dict[str, float] = {}
         for name, of_task in sorted(scores.items()):
-            prefix = f"{name}/" if name else ""
             for part in of_task[0].parts:
-                summary[f"{prefix}{part}"] = fmean(score.parts[part] for score in of_task)
-            summary[f"{prefix}steps"] = fmean(float(score.info["steps"]) for score in of_task)
+                summary[held_out.PAGE_PART.of(name, part) if name else part] = fmean(s.parts[part] for s in of_task)
+            steps = held_out.PAGE_STEPS.of(name) if name else held_out.STEPS
+            summary[steps] = fmean(float(score.info["steps"]) for score in of_task)
         everything = [score for of_task in scores.values() for score in of_task]
         if everything:
-            summary["success"] = fmean(score.parts["success"] for score in everything)
-            summary["valid"] = fmean(float(score.valid) for score in everything)
+            summary[held_out.SUCCESS] = fmean(score.parts["success"] for score in everything)
+            summary[held_out.VALID] = fmean(float(score.valid) for score in everything)
         return summary
 
     def drain_events(self, step: int) -> list[Event]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import httpx2
 
+from levelhead.metrics import held_out
 from levelhead.recipe.judge import Judge
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
 from levelhead.rollout.draws import generator
@@ -150,9 +151,9 @@ class JudgedTask(Judged):
         grades = [grade for grade in notes if grade is not None]
         summary = dict(self.task.summarize(results))
         if notes:
-            summary["judge_error_rate"] = 1 - len(grades) / len(notes)
+            summary[held_out.JUDGE_ERROR_RATE] = 1 - len(grades) / len(notes)
         if grades:
-            summary["judge"] = math.fsum(grades) / len(grades)
+            summary[held_out.GRADE] = math.fsum(grades) / len(grades)
         return summary
 
     def canonical(self, prompt: Prompt, text: str) -> str:

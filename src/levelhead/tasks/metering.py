@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, runtime_checkable
 
+from levelhead import metrics as metric
+
 NEWS = 16
 """Lines of news that are kept until somebody takes them; of more, only how many."""
 
@@ -51,6 +53,15 @@ class Calls:
 
 COUNTS = tuple(one.name for one in fields(Calls) if one.name != "latencies")
 """Names of the numbers of :class:`Calls`."""
+
+_COUNT_NAMES = {
+    "calls": metric.JUDGE_CALLS,
+    "cached": metric.JUDGE_CACHED,
+    "retries": metric.JUDGE_RETRIES,
+    "prompt_tokens": metric.JUDGE_PROMPT_TOKENS,
+    "completion_tokens": metric.JUDGE_COMPLETION_TOKENS,
+    "estimated": metric.JUDGE_ESTIMATED,
+}
 
 
 @dataclass(slots=True)
@@ -182,8 +193,8 @@ def error_metrics(tallies: Mapping[str, RewardTally]) -> dict[str, float]:
     if not rated:
         return {}
     whole = sum(rated.values(), RewardTally())
-    shares = {f"/{task}": tally for task, tally in rated.items() if len(rated) > 1}
-    return {f"frac_reward_errors{end}": tally.dropped / tally.answers for end, tally in {"": whole, **shares}.items()}
+    shares = {metric.REWARD_ERRORS_BY_TASK.of(task): tally for task, tally in rated.items() if len(rated) > 1}
+    return {name: tally.dropped / tally.answers for name, tally in {metric.REWARD_ERRORS: whole, **shares}.items()}
 
 
 def logged_metrics(tallies: Mapping[str, RewardTally], taken: Collection[str] = ()) -> dict[str, float]:
@@ -200,7 +211,7 @@ def logged_metrics(tallies: Mapping[str, RewardTally], taken: Collection[str] = 
         theirs = {task: means[name] for task, tally in tallies.items() if name in (means := tally.means())}
         if len(theirs) > 1:
             whole |= {f"{name}/{task}": mean for task, mean in theirs.items()}
-    return {f"logged/{name}" if name in taken else name: mean for name, mean in whole.items()}
+    return {metric.LOGGED.of(name) if name in taken else name: mean for name, mean in whole.items()}
 
 
 def merge(one: Mapping[str, JudgeUse], other: Mapping[str, JudgeUse]) -> dict[str, JudgeUse]:
@@ -222,17 +233,24 @@ def use_metrics(uses: Mapping[str, JudgeUse]) -> tuple[dict[str, float], dict[st
     if not uses:
         return values, timings
     total = sum(uses.values(), JudgeUse())
-    for suffix, use in [("", total), *((f"/{task}", use) for task, use in uses.items() if len(uses) > 1)]:
-        values |= {f"judge/{name}{suffix}": float(getattr(use, name)) for name in ("verdicts", "failures")}
+    for task, use in [(None, total), *((task, use) for task, use in uses.items() if len(uses) > 1)]:
+        fixed = {metric.JUDGE_VERDICTS: float(use.verdicts), metric.JUDGE_FAILURES: float(use.failures)}
         if use.verdicts:
-            values[f"judge/failure_rate{suffix}"] = use.failures / use.verdicts
-        timings |= {f"judge/{name}{suffix}": float(value) for name, value in use.counts().items()}
+            fixed[metric.JUDGE_FAILURE_RATE] = use.failures / use.verdicts
+        paid = {_COUNT_NAMES[name]: float(value) for name, value in use.counts().items()}
         if use.cost is not None:
-            timings[f"judge/cost{suffix}"] = use.cost
+            paid[metric.JUDGE_COST] = use.cost
         if use.latencies:
-            timings[f"judge/latency_median{suffix}"] = statistics.median(use.latencies)
-            timings[f"judge/latency_p95{suffix}"] = quantile(use.latencies, 0.95)
+            paid[metric.JUDGE_LATENCY_MEDIAN] = statistics.median(use.latencies)
+            paid[metric.JUDGE_LATENCY_P95] = quantile(use.latencies, 0.95)
+        values |= {_of_task(name, task): value for name, value in fixed.items()}
+        timings |= {_of_task(name, task): value for name, value in paid.items()}
     return values, timings
+
+
+def _of_task(name: str, task: str | None) -> str:
+    """A judge metric's name, or that of the same number of one task."""
+    return name if task is None else metric.JUDGE_BY_TASK.of(name.removeprefix(metric.JUDGE_BY_TASK.prefix), task)
 
 
 def quantile(values: list[float], share: float) -> float:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from levelhead import metrics as metric
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
@@ -203,7 +204,7 @@ class Ahead(Drawer):
             raise error or CancelledError
         found = batch.found
         found.behind = self._updater.done - batch.version
-        found.values["off_policy/mean"] = float(found.behind)
+        found.values[metric.OFF_POLICY] = float(found.behind)
         if self._keeps and found.behind:
             found.drew = [weight.to("cpu", copy=True) for weight in self._twin.copied(self._policy)]
         self._events += super().events(batch.step)

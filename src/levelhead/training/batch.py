@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from levelhead import metrics as metric
 from levelhead.objective.masks import entropy_threshold
 from levelhead.policy.packing import TokenSequence
 from levelhead.records import Group, Rollout
@@ -139,7 +140,7 @@ def _agreement(groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
     """Cosine of advantages and merits over a batch: 1 where each advantage is its reward above the group's mean."""
     pairs = [(sample.advantage, sample.merit) for group in groups for sample in group if sample.live]
     size = math.sqrt(math.fsum(a * a for a, _ in pairs) * math.fsum(m * m for _, m in pairs))
-    return {"advantages/agreement": math.fsum(a * m for a, m in pairs) / size} if 0 < size < math.inf else {}
+    return {metric.AGREEMENT: math.fsum(a * m for a, m in pairs) / size} if 0 < size < math.inf else {}
 
 
 def _threshold(scores: Scores, fraction: float) -> float | None:
@@ -159,11 +160,11 @@ def _metrics(groups: Sequence[Group], credited: Sequence[Credit]) -> dict[str, f
     if not rollouts:
         return {}
     values = {
-        "reward": statistics.fmean(r.reward for r in rollouts),
-        "reward_std": statistics.fmean(statistics.pstdev(g.rewards) for g in groups if g.rollouts),
-        "validity": _validity(rollouts),
-        "live_groups": statistics.fmean(credit.live for credit in credited),
-        "sampling/entropy": _surprise(rollouts),
+        metric.REWARD: statistics.fmean(r.reward for r in rollouts),
+        metric.REWARD_STD: statistics.fmean(statistics.pstdev(g.rewards) for g in groups if g.rollouts),
+        metric.VALIDITY: _validity(rollouts),
+        metric.LIVE_GROUPS: statistics.fmean(credit.live for credit in credited),
+        metric.SAMPLED_ENTROPY: _surprise(rollouts),
     }
     values |= _without_contrast(groups, credited)
     by_task: dict[str, list[Rollout]] = {}
@@ -171,12 +172,12 @@ def _metrics(groups: Sequence[Group], credited: Sequence[Credit]) -> dict[str, f
         by_task.setdefault(group.prompt.task, []).extend(group.rollouts)
     for task, members in by_task.items():
         if members:
-            values[f"reward/{task}"] = statistics.fmean(r.reward for r in members)
-            values[f"validity/{task}"] = _validity(members)
-            values |= _parts(members, f"rewards/{task}/" if len(by_task) > 1 else "rewards/")
+            values[metric.REWARD_BY_TASK.of(task)] = statistics.fmean(r.reward for r in members)
+            values[metric.VALIDITY_BY_TASK.of(task)] = _validity(members)
+            values |= _parts(members, task if len(by_task) > 1 else None)
             shaped = [x for g, c in zip(groups, credited, strict=True) if g.prompt.task == task for x in c.shaped]
             if shaped != [r.reward for r in members]:
-                values[f"reward_shaped/{task}"] = statistics.fmean(shaped)
+                values[metric.REWARD_SHAPED.of(task)] = statistics.fmean(shaped)
     return values | _lengths(rollouts)
 
 
@@ -187,9 +188,9 @@ def _without_contrast(groups: Sequence[Group], credited: Sequence[Credit]) -> di
     solved = sum(bool(group.rollouts) and statistics.fmean(group.rewards) >= SOLVED_AT for group in flat)
     failed = sum(bool(group.rollouts) for group in flat) - solved
     return {
-        "frac_reward_zero_std": len(flat) / len(groups),
-        "dead_groups/all_solved": solved / len(groups),
-        "dead_groups/all_failed": failed / len(groups),
+        metric.ZERO_STD: len(flat) / len(groups),
+        metric.ALL_SOLVED: solved / len(groups),
+        metric.ALL_FAILED: failed / len(groups),
     }
 
 
@@ -203,25 +204,30 @@ def _surprise(rollouts: Sequence[Rollout]) -> float:
     return -statistics.fmean(logprobs) if logprobs else 0.0
 
 
-def _parts(rollouts: Sequence[Rollout], prefix: str) -> Mapping[str, float]:
+def _parts(rollouts: Sequence[Rollout], task: str | None) -> Mapping[str, float]:
+    """Mean and standard deviation of each named reward, under the task's name where one is given."""
     columns: dict[str, list[float]] = {}
     for rollout in rollouts:
         for name, value in (rollout.score.parts if rollout.score else {}).items():
             columns.setdefault(name, []).append(value)
-    means = {f"{prefix}{name}/mean": statistics.fmean(column) for name, column in columns.items()}
-    return means | {f"{prefix}{name}/std": statistics.pstdev(column) for name, column in columns.items()}
+    mean_of, std_of = (
+        (metric.PART_MEAN, metric.PART_STD) if task is None else (metric.TASK_PART_MEAN, metric.TASK_PART_STD)
+    )
+    where = () if task is None else (task,)
+    means = {mean_of.of(*where, name): statistics.fmean(column) for name, column in columns.items()}
+    return means | {std_of.of(*where, name): statistics.pstdev(column) for name, column in columns.items()}
 
 
 def _lengths(rollouts: Sequence[Rollout]) -> dict[str, float]:
     lengths = [rollout.length for rollout in rollouts]
     ended = [rollout.length for rollout in rollouts if not rollout.truncated]
     values = {
-        "completions/mean_length": statistics.fmean(lengths),
-        "completions/min_length": float(min(lengths)),
-        "completions/max_length": float(max(lengths)),
-        "completions/clipped_ratio": 1 - len(ended) / len(lengths),
-        "num_turns": statistics.fmean(len(rollout.turns) for rollout in rollouts),
+        metric.MEAN_LENGTH: statistics.fmean(lengths),
+        metric.MIN_LENGTH: float(min(lengths)),
+        metric.MAX_LENGTH: float(max(lengths)),
+        metric.CLIPPED_RATIO: 1 - len(ended) / len(lengths),
+        metric.NUM_TURNS: statistics.fmean(len(rollout.turns) for rollout in rollouts),
     }
     if ended:
-        values["completions/mean_terminated_length"] = statistics.fmean(ended)
+        values[metric.MEAN_TERMINATED_LENGTH] = statistics.fmean(ended)
     return values

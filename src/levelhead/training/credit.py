@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.objective import advantages, shaping
 from levelhead.objective.advantages import Estimator
@@ -96,8 +97,8 @@ class Creditor:
                 charged_gk = rewards_gk + _charge(known, kl_coefs[task], drift.setdefault(task, []))
             credited = self._estimate(task, chosen, known, rewards_gk, charged_gk)
             found.update(zip(members, credited, strict=True))
-        means = {f"kl/{task}": math.fsum(gaps) / len(gaps) for task, gaps in drift.items() if gaps}
-        values = means | ({"kl": math.fsum(means.values()) / len(means)} if means else {})
+        means = {metric.KL_BY_TASK.of(task): math.fsum(gaps) / len(gaps) for task, gaps in drift.items() if gaps}
+        values = means | ({metric.KL: math.fsum(means.values()) / len(means)} if means else {})
         for name, balanced in self.balanced.items():
             values |= _balance(name, balanced, groups, found)
         return [found[i] for i in range(len(groups))], values
@@ -180,7 +181,7 @@ def _balance(name: str, task: Task, groups: Sequence[Group], credited: dict[int,
     weights = group_weights(strata)
     for i, weight in zip(members, weights, strict=True):
         credited[i] = replace(credited[i], weight=weight)
-    return {f"balance/{name}/{stratum}": weight for stratum, weight in zip(strata, weights, strict=True)}
+    return {metric.BALANCE.of(name, stratum): weight for stratum, weight in zip(strata, weights, strict=True)}
 
 
 def declared_rewards(tasks: Collection[Task]) -> frozenset[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.recipe.curriculum import Learnability
 from levelhead.records import Group, Prompt, Rollout
@@ -144,8 +145,8 @@ class LearnabilityStream:
         success, shares = self._success(), self._shares()
         values: dict[str, float] = {}
         for arm, name in enumerate(self._names):
-            values[f"curriculum/success/{name}"] = float(success[arm])
-            values[f"curriculum/share/{name}"] = float(shares[arm])
+            values[metric.CURRICULUM_SUCCESS.of(name)] = float(success[arm])
+            values[metric.CURRICULUM_SHARE.of(name)] = float(shares[arm])
         return values
 
     def state(self) -> dict[str, Any]:

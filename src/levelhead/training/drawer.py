@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from levelhead import metrics as metric
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group, Prompt
@@ -50,10 +51,10 @@ class Drawer:
             values |= self._fill(result, drawn, step, wanted, controls, rounds)
         # Of all that was drawn: groups without contrast, which give way to others, are those whose answers are alike.
         values |= self._collector.answers(drawn) | repeat_metrics(drawn)
-        counts = {"num_rollouts": float(result.episodes), "dropped_rollouts": float(result.dropped)}
+        counts = {metric.NUM_ROLLOUTS: float(result.episodes), metric.DROPPED_ROLLOUTS: float(result.dropped)}
         judged, result.timings = use_metrics(result.judges)
         result.values = values | counts | judged | error_metrics(result.tallies)
-        result.values["sampling/temperature"] = result.temperature = controls.temperature
+        result.values[metric.TEMPERATURE] = result.temperature = controls.temperature
         result.prompts = [group.prompt for group in drawn]
         return result
 
@@ -111,10 +112,10 @@ class Drawer:
         flat = [group for group in drawn if not has_contrast(group)]
         result.groups = [*live, *flat][:wanted]
         return {
-            "dynamic_sampling/rounds": float(rounds),
-            "dynamic_sampling/redrawn": float(len(drawn) - wanted),
-            "dynamic_sampling/contrast": len(live) / len(drawn),
-            "dynamic_sampling/reward": _reward(drawn),
+            metric.REDRAW_ROUNDS: float(rounds),
+            metric.REDRAWN_GROUPS: float(len(drawn) - wanted),
+            metric.REDRAW_CONTRAST: len(live) / len(drawn),
+            metric.REDRAW_REWARD: _reward(drawn),
         }
 
     def _collect(self, step: int, turn: int, n: int, controls: Sampling) -> Collected:

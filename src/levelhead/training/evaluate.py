@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from levelhead.metrics import held_out
 from levelhead.recipe.training import Evaluation
 from levelhead.records import Group, Prompt, Rollout
 from levelhead.rollout.draws import derive
@@ -19,7 +20,7 @@ from levelhead.tasks.metering import JudgeUse, RewardTally, logged_metrics, merg
 from levelhead.training.collect import Collector
 from levelhead.training.loop import Awaits
 
-MEANINGFUL = ("accuracy", "exact_match", "quoted", "abstained", "success")
+MEANINGFUL = (held_out.ACCURACY, held_out.EXACT_MATCH, held_out.QUOTED, held_out.ABSTAINED, held_out.SUCCESS)
 """Metrics of a task that mean something on one stratum."""
 BOUNDED = 64
 """Prompts whose perfect answers are scored."""
@@ -135,11 +136,17 @@ class TaskResult:
 
     def to_values(self) -> dict[str, float]:
         """Numbers for ``metrics.jsonl``, by the end of their names."""
-        values = {"score": self.score, "se": self.se, "validity": self.validity, "length": self.length}
-        values |= {"balanced": self.balanced.score}
+        values = {
+            held_out.SCORE: self.score,
+            held_out.SE: self.se,
+            held_out.VALIDITY: self.validity,
+            held_out.LENGTH: self.length,
+            held_out.BALANCED: self.balanced.score,
+        }
         if self.over_constant is not None:
-            values["over_constant"] = self.over_constant.all.score
-        values |= {f"{name}/score": stratum.result.score for name, stratum in self.strata.items()}
+            values[held_out.OVER_CONSTANT] = self.over_constant.all.score
+        for name, stratum in self.strata.items():
+            values[held_out.STRATUM_SCORE.of(*name.split("=", 1))] = stratum.result.score
         return {**values, **self.metrics}
 
 
@@ -231,7 +238,7 @@ def evaluate(
         answered = [group for group in groups if group.rollouts]
         chosen = [group for group in groups[:common] if group.rollouts]
         result, tally = _result(task, answered, chosen, baselines), tallies.get(name, RewardTally())
-        logged = logged_metrics({name: tally}, {*result.to_values(), "over_constant"})
+        logged = logged_metrics({name: tally}, {*result.to_values(), held_out.OVER_CONSTANT})
         results[name] = replace(result, metrics={**result.metrics, **logged}, judge=judges.get(name), tally=tally)
     if baselines is not None:
         baselines.remember(results)
@@ -315,7 +322,7 @@ def _stratum(
     scores = [rollout.reward for _, rollout in pairs]
     metrics: dict[str, float] = {}
     for name, value in task.summarize(pairs).items():
-        metrics.setdefault(name.partition("/")[0] if name.startswith("abstained/") else name, value)
+        metrics.setdefault(held_out.ABSTAINED if name.startswith(f"{held_out.ABSTAINED}/") else name, value)
     metrics = {name: value for name, value in metrics.items() if name in MEANINGFUL}
     if constant is None:
         return Stratum(Estimate.of(scores), len(rows), metrics)

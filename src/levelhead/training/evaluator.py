@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from levelhead import metrics as metric
+from levelhead.metrics import held_out
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import Faithfulness, Function, Workflow
 from levelhead.records import Event, StepRecord
@@ -49,9 +51,9 @@ class Evaluator:
         self._collector.at_step(*at_the_end(recipe))
         before = self._baselines.seconds if self._baselines else 0.0
         results = evaluate(self._setup.tasks, self._collector, recipe.eval, recipe.seed, items, self._baselines)
-        self._timings = {"time/eval": time.perf_counter() - start}
+        self._timings = {metric.TIME_EVAL: time.perf_counter() - start}
         if self._baselines:
-            self._timings["time/constant"] = self._baselines.seconds - before
+            self._timings[metric.TIME_CONSTANT] = self._baselines.seconds - before
         return results
 
     def write(
@@ -66,14 +68,18 @@ class Evaluator:
             sinks: Shown the numbers as well.
             offset: Steps of the stages before.
         """
-        numbers = {f"eval/{name}/{key}": v for name, result in results.items() for key, v in result.to_values().items()}
+        numbers = {
+            held_out.NUMBER.of(name, key): value
+            for name, result in results.items()
+            for key, value in result.to_values().items()
+        }
         timings = dict(self._timings)
         for name, result in results.items():
             if result.judge is not None:
                 asked, paid = use_metrics({name: result.judge})
-                numbers |= {f"eval/{name}/{key}": v for key, v in asked.items()}
-                timings |= {f"eval/{name}/{key}": v for key, v in paid.items()}
-        extra: dict[str, Any] = {} if stage is None else {"eval_stage": stage}
+                numbers |= {held_out.NUMBER.of(name, key): v for key, v in asked.items()}
+                timings |= {held_out.NUMBER.of(name, key): v for key, v in paid.items()}
+        extra: dict[str, Any] = {} if stage is None else {held_out.EVAL_STAGE: stage}
         self._folder.append("metrics.jsonl", [StepRecord(step, "eval", extra | numbers, timings)])
         for sink in sinks:
             sink.write(StepRecord(step, "eval", numbers), offset)

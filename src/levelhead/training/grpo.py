@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from levelhead import metrics as metric
 from levelhead.objective.audit import Auditor
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
@@ -236,7 +237,11 @@ class GrpoTrainer:
         seed = derive(self.seed, "update", step, index)
         temperature, behind = rollouts.temperature, rollouts.behind > 0
         plan = self.objective.plan(samples, temperature=temperature, on_policy=on_policy, seed=seed, behind=behind)
-        values: dict[str, float] = {"loss": 0.0, "grad_norm": 0.0, "learning_rate": self.updater.learning_rate}
+        values: dict[str, float] = {
+            metric.LOSS: 0.0,
+            metric.GRAD_NORM: 0.0,
+            metric.LEARNING_RATE: self.updater.learning_rate,
+        }
         update = _Update(values)
         if not plan.samples:
             self.updater.clear()
@@ -250,9 +255,9 @@ class GrpoTrainer:
         values |= self.objective.values(plan.shares) | dict(merged.metrics)
         update.events += switch_events(step, merged, self.recipe.merge)
         self.watch.gradient(merged)
-        values["grad_norm"] = math.nan if broken else self.updater.clip()
-        self.watch.clipped(values["grad_norm"])
-        if not math.isfinite(values["grad_norm"]):
+        values[metric.GRAD_NORM] = math.nan if broken else self.updater.clip()
+        self.watch.clipped(values[metric.GRAD_NORM])
+        if not math.isfinite(values[metric.GRAD_NORM]):
             update.events.append(lost_gradient(step, values))
             update.skipped = True
         elif audit is not None:
@@ -328,7 +333,11 @@ def _over(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _timings(rollouts: Collected, collected: float, total: float, *, ahead: bool) -> dict[str, float]:
-    spent = {"time/sample": rollouts.sample_s, "time/score": rollouts.score_s, "time/env": rollouts.env_s}
+    spent = {
+        metric.TIME_SAMPLE: rollouts.sample_s,
+        metric.TIME_SCORE: rollouts.score_s,
+        metric.TIME_ENV: rollouts.env_s,
+    }
     known = {part: seconds for part, seconds in spent.items() if seconds}
-    known |= rollouts.timings | ({"time/wait": collected} if ahead else {})
-    return {**known, "time/train": total - collected, "step_time": total}
+    known |= rollouts.timings | ({metric.TIME_WAIT: collected} if ahead else {})
+    return {**known, metric.TIME_TRAIN: total - collected, metric.STEP_TIME: total}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from levelhead import metrics as metric
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
 from levelhead.records import Change, Event, Guard, Observer
@@ -94,10 +95,14 @@ class Keeper:
             self.spent |= bool(decision.params.get("spent"))
             if not scale:
                 break
-        self.values = {"guard/kl": trials[0].kl, "guard/scale": trials[-1].scale, "guard/drift": trials[-1].drift[1]}
+        self.values = {
+            metric.GUARD_KL: trials[0].kl,
+            metric.GUARD_SCALE: trials[-1].scale,
+            metric.GUARD_DRIFT: trials[-1].drift[1],
+        }
         follows = alignment(probe, [sample.merit for sample in chosen], whole.logp - before.logp)
         if follows is not None:
-            self.values["guard/alignment"] = follows
+            self.values[metric.GUARD_ALIGNMENT] = follows
         left = {"kl_after": trials[-1].kl, "drift_after": trials[-1].drift[1]}
         return [replace(e, evidence={**e.evidence, **left}) for e in events]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from levelhead import metrics as metric
 from levelhead.objective.audit import Auditor
 from levelhead.objective.surgery import ConflictMonitor, GradientMerger, MergeReport
 from levelhead.policy.policy import Policy
@@ -74,7 +75,7 @@ def switch_events(step: int, report: MergeReport, merge: Merge) -> list[Event]:
     """
     if not report.switched:
         return []
-    prefix = "merge/cosine/"
+    prefix = metric.MERGE_COSINE.prefix
     cosines = {name.removeprefix(prefix): value for name, value in report.metrics.items() if name.startswith(prefix)}
     pair, cosine = min(cosines.items(), key=lambda item: item[1])
     message = (

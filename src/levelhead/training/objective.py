@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from levelhead import metrics as metric
 from levelhead.objective import kl as kl_estimators
 from levelhead.objective import losses
 from levelhead.objective.controllers import Controller, ControllerState, make
@@ -121,8 +122,8 @@ class Objective:
 
     def coefficients(self) -> dict[str, float]:
         """The coefficients in force, as metrics."""
-        values = {f"kl_coef/{task}": coef for task, coef in self.kl_coefs.items() if self.needs_reference}
-        return values | {"entropy_coef": self.entropy_coef}
+        values = {metric.KL_COEF.of(task): coef for task, coef in self.kl_coefs.items() if self.needs_reference}
+        return values | {metric.ENTROPY_COEF: self.entropy_coef}
 
     def state(self) -> dict[str, dict[str, float]]:
         """State of the controllers, as JSON."""
@@ -138,10 +139,10 @@ class Objective:
         """Let the controllers see what was measured; what is not finite tells them nothing."""
         seen = {name: value for name, value in values.items() if math.isfinite(value)}
         for task, controller in self._kl.items():
-            if f"kl/{task}" in seen:
-                self._kl_states[task] = controller.step(self._kl_states[task], seen[f"kl/{task}"])
-        if "entropy" in seen:
-            self._entropy_state = self._entropy.step(self._entropy_state, seen["entropy"])
+            if (name := metric.KL_BY_TASK.of(task)) in seen:
+                self._kl_states[task] = controller.step(self._kl_states[task], seen[name])
+        if metric.ENTROPY in seen:
+            self._entropy_state = self._entropy.step(self._entropy_state, seen[metric.ENTROPY])
 
     def computes(self, sample: Sample) -> bool:
         """Whether a sample is worth a forward pass: its group has contrast, or a leash or bonus needs its tokens."""
@@ -215,9 +216,9 @@ class Objective:
             reference_nt = micro.pad(self._reference(policy, micro, members, plan.temperature))
             terms.append(self._kl_term(logp_nt, reference_nt, old_nt, mean_nt, share, task))
         entropy = (entropy_nt * mean_nt).sum()
-        self._add(f"entropy/{task}", float(entropy.detach()))
+        self._add(metric.ENTROPY_BY_TASK.of(task), float(entropy.detach()))
         terms.append(Term("entropy", entropy, "maximize", self.entropy_coef * share.weight, task))
-        self._add("loss", float(scalar_loss(terms).detach()))
+        self._add(metric.LOSS, float(scalar_loss(terms).detach()))
         return terms
 
     @contextlib.contextmanager
@@ -316,7 +317,7 @@ class Objective:
             old_logp_nt=old_nt if recipe.gradient == "importance" else None,
         )
         value = (kl_nt * mean_nt).sum()
-        self._add(f"kl/{task}", float(value.detach()))
+        self._add(metric.KL_BY_TASK.of(task), float(value.detach()))
         self._add(f"reference/{task}", float(((logp_nt.detach() - reference_nt).abs() * mean_nt).sum()))
         return Term("kl", value, "minimize", self.kl_coefs[task] * share.weight, task)
 
@@ -324,20 +325,20 @@ class Objective:
         """Metrics of the update whose terms have been built."""
         found = self.sums
         values: dict[str, float] = {}
-        for kind in ("entropy", "kl"):
-            parts = {task: found[f"{kind}/{task}"] for task in shares if f"{kind}/{task}" in found}
+        for whole, by_task in ((metric.ENTROPY, metric.ENTROPY_BY_TASK), (metric.KL, metric.KL_BY_TASK)):
+            parts = {task: found[by_task.of(task)] for task in shares if by_task.of(task) in found}
             if parts:
                 total = sum(shares[task].weight for task in parts)
-                values[kind] = sum(shares[task].weight * value for task, value in parts.items()) / total
-                values |= {f"{kind}/{task}": value for task, value in parts.items()}
+                values[whole] = sum(shares[task].weight * value for task, value in parts.items()) / total
+                values |= {by_task.of(task): value for task, value in parts.items()}
         for name in [key.removesuffix("|sum") for key in found if key.endswith("|sum")]:
             values[name] = found[f"{name}|sum"] / max(found[f"{name}|count"], 1.0)
         for end in ("|max", "|min"):
             values |= {key.removesuffix(end): value for key, value in found.items() if key.endswith(end)}
         if "rounding" in values:
-            beyond = values["sampling/sampling_logp_difference/mean"] - values.pop("rounding")
-            values["sampling/logp_difference_beyond_rounding"] = max(beyond, 0.0)
-        values["loss"] = found.get("loss", 0.0)
+            beyond = values[metric.LOGP_DIFFERENCE_MEAN] - values.pop("rounding")
+            values[metric.BEYOND_ROUNDING] = max(beyond, 0.0)
+        values[metric.LOSS] = found.get(metric.LOSS, 0.0)
         return values
 
     def _note(self, stats: Mapping[str, Tensor], mask_nt: Tensor) -> None:
@@ -355,9 +356,9 @@ class Objective:
 
     def _note_mismatch(self, logp_nt: Tensor, drawn_nt: Tensor, mask_nt: Tensor) -> None:
         gap_nt = (logp_nt.detach() - drawn_nt).abs() * mask_nt
-        self._add("sampling/sampling_logp_difference/mean|sum", float(gap_nt.sum()))
-        self._add("sampling/sampling_logp_difference/mean|count", float(mask_nt.sum()))
-        self._most("sampling/sampling_logp_difference/max", float(gap_nt.max()))
+        self._add(f"{metric.LOGP_DIFFERENCE_MEAN}|sum", float(gap_nt.sum()))
+        self._add(f"{metric.LOGP_DIFFERENCE_MEAN}|count", float(mask_nt.sum()))
+        self._most(metric.LOGP_DIFFERENCE_MAX, float(gap_nt.max()))
 
     def _most(self, name: str, value: float) -> None:
         self.sums[f"{name}|max"] = max(self.sums.get(f"{name}|max", -math.inf), value)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.recipe.training import Optimizer
 from levelhead.records import Event
@@ -169,7 +170,7 @@ def _make_optimizer(
 
 def lost_gradient(step: int, values: Mapping[str, float]) -> Event:
     """The event of an update that was skipped because its gradient is not finite."""
-    evidence = {name: str(values[name]) for name in ("grad_norm", "loss") if name in values}
+    evidence = {name: str(values[name]) for name in (metric.GRAD_NORM, metric.LOSS) if name in values}
     return Event(step, NONFINITE, "warning", "the gradient is not finite; the update was skipped", "skip", evidence)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from levelhead import metrics as metric
 from levelhead.records import Group, Rollout, Turn
 
 _MORE = tuple(2.0**k for k in range(1, 61))
@@ -103,7 +104,7 @@ def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:
         last[key] = group
     evidence = mean_of_logs([count_log_e(count, expected), count_log_e(again, chance)])
     return {
-        "sampling/repeats": count / draws,
-        "sampling/repeats_expected": expected / draws,
-        "sampling/repeats_evidence": evidence,
+        metric.REPEATS: count / draws,
+        metric.REPEATS_EXPECTED: expected / draws,
+        metric.REPEATS_EVIDENCE: evidence,
     }

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.documents import dump_json
 from levelhead.errors import InputError
 from levelhead.records import Event, Group, StepRecord
@@ -79,7 +80,9 @@ class RunDir:
         for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
             row = json.loads(line)
             if row["stage"] == stage:
-                names = [n for n in row if n not in ("step", "stage", "step_time") and not n.startswith("time/")]
+                names = [
+                    n for n in row if n not in ("step", "stage", metric.STEP_TIME) and not n.startswith(metric.TIME)
+                ]
                 yield StepRecord(int(row["step"]), row["stage"], {name: float(row[name]) for name in names})
 
     def rewind(self, sizes: Mapping[str, int]) -> None:

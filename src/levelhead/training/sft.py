@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.objective.terms import Term, scalar_loss
 from levelhead.policy.packing import TokenSequence
@@ -79,12 +80,12 @@ class SftTrainer:
         norm = self.updater.clip()
         self.watch.clipped(norm)
         values = {
-            "loss": total,
-            "entropy": entropy,
-            "grad_norm": norm,
-            "learning_rate": rate,
-            "num_tokens": float(tokens),
-            "completions/mean_length": tokens / len(sequences),
+            metric.LOSS: total,
+            metric.ENTROPY: entropy,
+            metric.GRAD_NORM: norm,
+            metric.LEARNING_RATE: rate,
+            metric.NUM_TOKENS: float(tokens),
+            metric.MEAN_LENGTH: tokens / len(sequences),
         }
         events: list[Event] = []
         if math.isfinite(norm):
@@ -94,7 +95,7 @@ class SftTrainer:
             events.append(lost_gradient(step, values))
         self.watch.updated(values, skipped=not math.isfinite(norm))
         events += self.watch.events(step)
-        return StepRecord(step, "sft", values, {"step_time": time.perf_counter() - start}), events
+        return StepRecord(step, "sft", values, {metric.STEP_TIME: time.perf_counter() - start}), events
 
     def upcoming(self) -> list[Prompt]:
         """The prompts of the next step."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch.optim import Optimizer
 
+from levelhead import metrics as metric
 from levelhead.objective.audit import Auditor, AuditReport
 from levelhead.objective.surgery import GradientMerger
 from levelhead.objective.terms import WISHES
@@ -142,17 +143,18 @@ class SignAudits:
 
     def _unjudged(self, step: int, report: AuditReport, why: str) -> Event:
         kind = str(coarsest(self.policy)).removeprefix("torch.")
-        share = report.metrics["audit/unexplained"]
+        share = report.metrics[metric.AUDIT_UNEXPLAINED]
         message = (
             f"the signs of {', '.join(report.unjudged)} cannot be judged at this precision: in {kind} rounding makes "
             f"up {share:.1%} of the gradient, and a pass in float32 is not to be had ({why})"
         )
         evidence = {name: report.metrics[name] for label in report.unjudged for name in _numbers(label, report)}
-        return Event(step, UNJUDGED, "info", message, None, {"audit/unexplained": share, **evidence})
+        return Event(step, UNJUDGED, "info", message, None, {metric.AUDIT_UNEXPLAINED: share, **evidence})
 
 
 def _numbers(label: str, report: AuditReport) -> list[str]:
-    return [name for end in ("coef", "coef_error") if (name := f"audit/{label}/{end}") in report.metrics]
+    names = (metric.AUDIT_COEF.of(label), metric.AUDIT_COEF_ERROR.of(label))
+    return [name for name in names if name in report.metrics]
 
 
 def _few(plan: Plan) -> list[Sample]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe, plain
 from levelhead.records import StepRecord
@@ -104,11 +105,11 @@ class ProgressSink:
 
 
 _SHOWN: Sequence[tuple[str, str, Callable[[float], str]]] = (
-    ("reward", "reward", "{:+.3f}".format),
-    ("entropy", "entropy", "{:.3f}".format),
-    ("frac_reward_zero_std", "dead", "{:.0%}".format),
-    ("loss", "loss", "{:.4f}".format),
-    ("step_time", "s/step", "{:.2f}".format),
+    (metric.REWARD, "reward", "{:+.3f}".format),
+    (metric.ENTROPY, "entropy", "{:.3f}".format),
+    (metric.ZERO_STD, "dead", "{:.0%}".format),
+    (metric.LOSS, "loss", "{:.4f}".format),
+    (metric.STEP_TIME, "s/step", "{:.2f}".format),
 )
 
 

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from levelhead import metrics as metric
+
 Groups = Sequence[Sequence[str]]
 
 
@@ -172,12 +174,12 @@ def metrics(task: str, answers: Likeness | None, perfect: Likeness | None) -> Ma
     if answers is None:
         return {}
     values = {
-        f"answers/top_share/{task}": answers.top_share,
-        f"answers/distinct/{task}": answers.distinct,
-        f"answers/entropy/{task}": answers.entropy,
+        metric.TOP_SHARE.of(task): answers.top_share,
+        metric.DISTINCT.of(task): answers.distinct,
+        metric.ANSWER_ENTROPY.of(task): answers.entropy,
     }
     if answers.information is not None:
-        values[f"answers/information/{task}"] = answers.information
+        values[metric.INFORMATION.of(task)] = answers.information
     if perfect is not None:
-        values[f"answers/perfect_share/{task}"] = perfect.top_share
+        values[metric.PERFECT_SHARE.of(task)] = perfect.top_share
     return values

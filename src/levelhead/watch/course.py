@@ -12,11 +12,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from levelhead import metrics as metric
+from levelhead.metrics import held_out
 from levelhead.watch import stats
 from levelhead.watch.history import History, Series
 from levelhead.watch.signals import REWARD_PART, part_kind
 
-ALL_DRAWN = "dynamic_sampling/reward"
+ALL_DRAWN = metric.REDRAW_REWARD
 """Mean reward of all that was drawn, where groups without contrast then give way: what is kept stays in the middle."""
 AT_TOP = 0.85
 """Share of the known maximum from which a reward stands near it."""
@@ -175,28 +177,30 @@ class Course:
         self._history = history
         self.source = self._pick()
         series = history.series(self.source)
-        stds = history.series("reward_std").values
+        stds = history.series(metric.REWARD_STD).values
         positive = [v for v in stds if v > 0]
-        scale = stats.median(positive) if self.source in ("reward", ALL_DRAWN) and positive else None
+        scale = stats.median(positive) if self.source in (metric.REWARD, ALL_DRAWN) and positive else None
         self.reward = trend(series, scale)
         self.held_out = {s.name: trend(s) for s in self._held_out()}
 
     def _pick(self) -> str:
-        rewards = self._history.series("reward")
+        rewards = self._history.series(metric.REWARD)
         if len(self._history.series(ALL_DRAWN)) > 0.9 * max(len(rewards), 1):
             return ALL_DRAWN
         if len(rewards):
-            return "reward"
+            return metric.REWARD
         best = self._parts("outcome") or self._parts()
-        return max(best, key=len).name if best else "reward"
+        return max(best, key=len).name if best else metric.REWARD
 
     def _parts(self, kind: str | None = None) -> list[Series]:
         """Named rewards, all or those of one kind."""
-        parts = [s for s in self._history.matching("rewards/") if REWARD_PART.match(s.name) and len(s)]
+        parts = [s for s in self._history.matching(metric.PART_MEAN.prefix) if REWARD_PART.match(s.name) and len(s)]
         return [s for s in parts if kind is None or part_kind(_part_name(s.name)) == kind]
 
     def _held_out(self) -> list[Series]:
-        found = [s for s in self._history.matching("eval/") if len(s) >= 2 and _EVAL_SCORE.search(s.name)]
+        found = [
+            s for s in self._history.matching(held_out.NUMBER.prefix) if len(s) >= 2 and _EVAL_SCORE.search(s.name)
+        ]
         # A task's score sums up its other metrics.
         return [s for s in found if s.name.endswith("/score")] or found[:20]
 
@@ -276,8 +280,8 @@ class Course:
 
     def _top_of_parts(self) -> float | None:
         """The number of named rewards, where each lies in [0, 1] and the total is their sum."""
-        reward = self._history.series("reward")
-        parts = [s for s in self._history.matching("rewards/") if REWARD_PART.match(s.name)]
+        reward = self._history.series(metric.REWARD)
+        parts = [s for s in self._history.matching(metric.PART_MEAN.prefix) if REWARD_PART.match(s.name)]
         if len(parts) < 2 or not len(reward) or any(len(s) != len(reward) for s in parts):
             return None
         if any(min(s.values) < -1e-6 or max(s.values) > 1.0001 for s in parts):

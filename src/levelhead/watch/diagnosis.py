@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.records import Severity
 from levelhead.watch import stats
 from levelhead.watch.detectors import DETECTORS, Detector, Suspicion, View
@@ -97,7 +98,7 @@ def confidence_of(log_odds: float) -> float:
 def too_fast(suspicions: Iterable[Suspicion], view: View) -> list[Suspicion]:
     """``lr-too-high`` from what it does: several instabilities at once, early, with growing gradients."""
     shaky = [s for s in suspicions if s.code in _INSTABILITY and s.log_odds > -1.2 and s.severity != "info"]
-    rate, gradient = view.series("learning_rate"), view.series("grad_norm")
+    rate, gradient = view.series(metric.LEARNING_RATE), view.series(metric.GRAD_NORM)
     peak = max(rate.values, default=0.0)
     case = Suspicion("lr-too-high")
     onsets = [s.first_step for s in shaky if s.first_step is not None]
@@ -195,7 +196,7 @@ def _healthy(view: View, others: Sequence[Finding]) -> Finding:
     """``healthy``, as sure as nothing else is: an undisturbed run of many rows that learns is surer than one row."""
     worst = 0.6 * max((f.confidence for f in others), default=0.0)
     known = 0.55 + 0.2 * stats.ramp(view.rows, 1, 30) + 0.2 * view.course.learned
-    series = view.series("reward", view.course.source)
+    series = view.series(metric.REWARD, view.course.source)
     readings = tuple(
         Reading(series.name, series.steps[i], series.values[i]) for i in sorted({0, len(series) - 1}) if len(series)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from levelhead import metrics as metric
 from levelhead.watch import stats
 from levelhead.watch.catalogue.wording import clue, label
 from levelhead.watch.diagnosis import Finding
@@ -16,17 +17,17 @@ from levelhead.watch.workflows import Table
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 170, 58, 22, 10
 _POINTS = 400
 _ALWAYS = (
-    "reward",
-    "reward_std",
-    "frac_reward_zero_std",
-    "entropy",
-    "kl",
-    "grad_norm",
-    "completions/mean_length",
-    "completions/clipped_ratio",
-    "validity",
-    "step_time",
-    "learning_rate",
+    metric.REWARD,
+    metric.REWARD_STD,
+    metric.ZERO_STD,
+    metric.ENTROPY,
+    metric.KL,
+    metric.GRAD_NORM,
+    metric.MEAN_LENGTH,
+    metric.CLIPPED_RATIO,
+    metric.VALIDITY,
+    metric.STEP_TIME,
+    metric.LEARNING_RATE,
 )
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--line:#d8dde4;--card:#fff;--back:#f5f6f8;--curve:#2563ab;

@@ -6,14 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from levelhead import metrics as metric
 from levelhead.watch import stats
 
-PREFIX = "answers/top_share/"
+PREFIX = metric.TOP_SHARE.prefix
 """Metrics of this prefix name the tasks whose answers are measured."""
-GAUGES = ("top_share", "entropy", "information", "perfect_share")
-"""What is measured of answers and read here, as ``answers/<gauge>/<task>`` (:mod:`levelhead.watch.answers`)."""
-BESIDE = ("validity", "reward")
-"""What is read beside, as ``<name>/<task>``."""
+GAUGES = {
+    "top_share": metric.TOP_SHARE,
+    "entropy": metric.ANSWER_ENTROPY,
+    "information": metric.INFORMATION,
+    "perfect_share": metric.PERFECT_SHARE,
+    "validity": metric.VALIDITY_BY_TASK,
+    "reward": metric.REWARD_BY_TASK,
+}
+"""What is read of a task: of its answers (:mod:`levelhead.watch.answers`), and beside them."""
 
 FEW_STEPS, MANY_STEPS = 1, 4
 """Steps that can say something, up to which nothing is said and from which everything is."""
@@ -44,7 +50,7 @@ class Sameness:
 
 def names(task: str) -> dict[str, str]:
     """Metric name of each gauge of a task."""
-    return {gauge: f"answers/{gauge}/{task}" for gauge in GAUGES} | {name: f"{name}/{task}" for name in BESIDE}
+    return {gauge: family.of(task) for gauge, family in GAUGES.items()}
 
 
 def judge(task: str, readings: Mapping[str, Sequence[float]]) -> Sameness | None:

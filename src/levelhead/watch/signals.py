@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from levelhead import metrics as metric
+from levelhead.metrics.catalogue import find
+
 Merge = Literal["mean", "max", "min", "last"]
 
 
@@ -29,55 +32,60 @@ class Signal:
     merge: Merge = "mean"
 
 
-_ALL = (
-    Signal("loss", "total training loss"),
+def _meaning(name: str, note: str) -> str:
+    """What a metric of our own means, and how other sources differ."""
+    declared = find(name)
+    meaning = declared.meaning if declared is not None else ""
+    return f"{meaning} ({note})" if note else meaning
+
+
+_OWN: tuple[tuple[str, Merge, str], ...] = (
+    (metric.LOSS, "mean", ""),
+    (metric.REWARD, "mean", ""),
+    (metric.REWARD_STD, "mean", "of the whole batch where the source says so"),
+    (metric.ZERO_STD, "mean", ""),
+    (metric.ALL_FAILED, "mean", ""),
+    (metric.ALL_SOLVED, "mean", ""),
+    (metric.ENTROPY, "mean", ""),
+    (metric.ENTROPY_COEF, "last", ""),
+    (metric.KL, "mean", ""),
+    (metric.GRAD_NORM, "max", "TRL logs the last step of the window"),
+    (metric.LEARNING_RATE, "last", ""),
+    (metric.CLIP_REGION, "mean", ""),
+    (metric.MEAN_LENGTH, "mean", ""),
+    (metric.MIN_LENGTH, "min", ""),
+    (metric.MAX_LENGTH, "max", ""),
+    (metric.MEAN_TERMINATED_LENGTH, "mean", ""),
+    (metric.CLIPPED_RATIO, "mean", ""),
+    (metric.VALIDITY, "mean", ""),
+    (metric.STEP_TIME, "mean", ""),
+    (metric.NUM_TOKENS, "last", "other trainers count the tokens seen so far"),
+    (metric.LOGP_DIFFERENCE_MEAN, "mean", ""),
+    (metric.LOGP_DIFFERENCE_MAX, "max", ""),
+    (metric.BEYOND_ROUNDING, "max", ""),
+    (metric.IMPORTANCE_MEAN, "mean", ""),
+    (metric.IMPORTANCE_MIN, "min", ""),
+    (metric.IMPORTANCE_MAX, "max", ""),
+    (metric.OFF_POLICY, "mean", ""),
+    (metric.TEMPERATURE, "mean", ""),
+)
+"""What Levelhead's own runs write too: name, merge, and how other sources differ."""
+
+_OTHERS = (
     Signal("policy_loss", "policy part of the loss"),
-    Signal("reward", "mean reward over the rollouts of the step"),
-    Signal("reward_std", "standard deviation of the reward; within groups unless the source says whole batch"),
     Signal("reward/max", "largest reward of the batch", "max"),
     Signal("reward/min", "smallest reward of the batch", "min"),
-    Signal("frac_reward_zero_std", "share of groups whose rewards are all equal: they teach nothing"),
-    Signal("dead_groups/all_failed", "share of groups in which every rollout failed"),
-    Signal("dead_groups/all_solved", "share of groups in which every rollout succeeded"),
     Signal("advantages/mean", "mean advantage"),
     Signal("advantages/max", "largest advantage of the batch", "max"),
     Signal("advantages/min", "smallest advantage of the batch", "min"),
-    Signal("entropy", "mean entropy of the policy per completion token, nats"),
-    Signal("entropy_coef", "coefficient of the entropy bonus", "last"),
-    Signal("kl", "KL of the policy to the reference per completion token, nats; absent where no reference is kept"),
     Signal("kl_coef", "coefficient of the KL penalty", "last"),
     Signal("ppo_kl", "KL of the policy to the one that drew the rollouts, as the trainer computes it"),
-    Signal("grad_norm", "gradient norm before clipping; TRL logs the last step of the window", "max"),
-    Signal("learning_rate", "learning rate", "last"),
-    Signal("clip_ratio/region_mean", "share of completion tokens whose importance ratio is clipped"),
-    Signal("completions/mean_length", "mean completion length, tokens"),
-    Signal("completions/min_length", "shortest completion, tokens", "min"),
-    Signal("completions/max_length", "longest completion, tokens", "max"),
-    Signal("completions/mean_terminated_length", "mean length of the completions that ended by themselves"),
-    Signal("completions/clipped_ratio", "share of completions cut at the length limit"),
-    Signal("validity", "share of completions that parsed"),
-    Signal("step_time", "seconds a step"),
-    Signal("num_tokens", "tokens seen so far", "last"),
     Signal("epoch", "passes over the data", "last"),
-    Signal(
-        "sampling/sampling_logp_difference/mean", "mean |log-prob in the trainer - log-prob in the sampler| per token"
-    ),
-    Signal("sampling/sampling_logp_difference/max", "largest such difference", "max"),
-    Signal(
-        "sampling/logp_difference_beyond_rounding",
-        "what of the mean difference rounding does not explain, where trainer and sampler hold the same weights",
-        "max",
-    ),
-    Signal("sampling/importance_sampling_ratio/mean", "mean ratio of trainer to sampler probability, after truncation"),
-    Signal("sampling/importance_sampling_ratio/min", "smallest such ratio", "min"),
-    Signal("sampling/importance_sampling_ratio/max", "largest such ratio", "max"),
     Signal("mismatch/kl", "KL between trainer and sampler per token, nats"),
     Signal("mismatch/prob_diff_mean", "mean |probability in the trainer - probability in the sampler|"),
     Signal("mismatch/prob_diff_max", "largest such difference", "max"),
     Signal("mismatch/correlation", "Pearson correlation of trainer and sampler probabilities", "min"),
     Signal("mismatch/mult_prob_error", "mean exp|log-prob difference| of trainer and sampler; 1 is agreement", "max"),
-    Signal("off_policy/mean", "policy updates between drawing a rollout and training on it"),
-    Signal("sampling/temperature", "temperature at which the rollouts were drawn"),
     Signal("updates", "optimizer updates so far", "last"),
     Signal("group_size", "rollouts of one prompt", "last"),
     Signal("reward/errors", "share of rollouts whose reward function failed", "max"),
@@ -85,10 +93,15 @@ _ALL = (
     Signal("value_loss", "loss of the value function, where there is one"),
     Signal("eval/score", "held-out score"),
 )
+"""What only other trainers log."""
 
-SIGNALS: dict[str, Signal] = {signal.name: signal for signal in _ALL}
+SIGNALS: dict[str, Signal] = {
+    **{name: Signal(name, _meaning(name, note), merge) for name, merge, note in _OWN},
+    **{signal.name: signal for signal in _OTHERS},
+}
+"""Canonical signals by name."""
 
-REWARD_PART = re.compile(r"^rewards/(?P<name>.+)/mean$")
+REWARD_PART = re.compile(f"^{metric.PART_MEAN.prefix}(?P<name>.+){metric.PART_MEAN.suffix}$")
 """Canonical name of one named reward."""
 
 _STRONG_OUTCOME = re.compile(r"accura|(?:^|[_/ -])acc(?:$|[_/ -])|correct|solve|success|pass", re.IGNORECASE)

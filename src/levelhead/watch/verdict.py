@@ -13,13 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from levelhead.metrics import held_out
+
 STAGES = ("start", "sft", "grpo")
 """Stages in the order of a run."""
 ERRORS = 2.0
 """Standard errors of a difference that count."""
 LEAST = 8
 """Items of the smallest task, and of the smallest stratum, that is spoken of."""
-RATES = ("success", "accuracy", "exact_match")
+RATES = (held_out.SUCCESS, held_out.ACCURACY, held_out.EXACT_MATCH)
 """Rates of right answers; the first that a stratum has is its rate."""
 MOVED = 0.1
 """Change of a symptom's share that is worth a word."""
@@ -35,10 +37,10 @@ _STRATA = {
     "verdict=no": "responses without a hallucination",
 }
 _SYMPTOMS = (
-    ("abstained/answerable", 1, "abstaining on answerable questions rose"),
-    ("quoted", -1, "real quotes fell"),
-    ("recall/yes", -1, "hallucinations found fell"),
-    ("accuracy/disambig", -1, "right answers to disambiguated questions fell"),
+    (held_out.ABSTAINED_ANSWERABLE, 1, "abstaining on answerable questions rose"),
+    (held_out.QUOTED, -1, "real quotes fell"),
+    (held_out.RECALL_YES, -1, "hallucinations found fell"),
+    (held_out.ACCURACY_OF.of("disambig"), -1, "right answers to disambiguated questions fell"),
 )
 """Metrics of the embedded tasks, which way is bad, and how that is said."""
 

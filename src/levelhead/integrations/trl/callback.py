@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.watch.doctor import Report
 from levelhead.watch.findings import Language
@@ -69,7 +70,7 @@ class LevelheadCallback(TrainerCallback):
     ) -> None:
         """Begin anew; what a resumed run logged before is read again."""
         # Each process measures its own seconds: a stop that hung on them could come to some processes alone.
-        self.live = Live("trl", leave_out=("step_time",) if args.world_size > 1 else ())
+        self.live = Live("trl", leave_out=(metric.STEP_TIME,) if args.world_size > 1 else ())
         self.stopped_at = None
         for row in state.log_history:
             self.live.see(row, float(row.get("step", 0)))

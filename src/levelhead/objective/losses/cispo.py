@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from levelhead import metrics as metric
 from levelhead.objective.losses.base import Clipped, Surrogate
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Cispo(Clipped):
         """Return the clipped ratio, without gradient, times ``A logp``."""
         ratio_nt = inputs.ratio_nt.detach()
         weight_nt = ratio_nt.clamp(max(1 - self.clip_low, 0.0), 1 + self.clip_high)
-        stats = {"cispo_clip_ratio": inputs.mean((ratio_nt > 1 + self.clip_high) & (inputs.advantages_nt > 0))}
+        stats = {metric.CISPO_CLIP_RATIO: inputs.mean((ratio_nt > 1 + self.clip_high) & (inputs.advantages_nt > 0))}
         low_nt, high_nt = ratio_nt < 1 - self.clip_low, ratio_nt > 1 + self.clip_high
         stats |= inputs.clip_stats(low_nt, high_nt)
         return Surrogate(weight_nt * inputs.advantages_nt * inputs.logp_nt, stats | inputs.ratio_stats())

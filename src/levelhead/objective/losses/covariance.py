@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
+from levelhead import metrics as metric
 from levelhead.objective.losses.base import Loss, Surrogate
 from levelhead.objective.losses.ppo import PpoClip
 
@@ -61,7 +62,7 @@ class ClipCov(PpoClip):
         share = _share(inputs, self.cov_fraction)
         held_nt = _at(inputs, candidates[order[:share].to(candidates.device)])
         value_nt = base.value_nt.new_zeros(()).where(held_nt, base.value_nt)
-        return Surrogate(value_nt, {**base.stats, "clip_ratio/covariance_mean": inputs.mean(held_nt)})
+        return Surrogate(value_nt, {**base.stats, metric.CLIP_COVARIANCE: inputs.mean(held_nt)})
 
 
 class KlCov(Loss):
@@ -84,7 +85,7 @@ class KlCov(Loss):
         value_nt = inputs.ratio_nt * inputs.advantages_nt
         held_nt = _at(inputs, token_covariance(inputs).flatten().topk(_share(inputs, self.cov_fraction)).indices)
         penalised_nt = value_nt + self.cov_kl * as_reward(inputs.log_ratio_nt.abs(), "minimize")
-        stats = {"ratio/covariance_mean": inputs.mean(held_nt), **inputs.ratio_stats()}
+        stats = {metric.RATIO_COVARIANCE: inputs.mean(held_nt), **inputs.ratio_stats()}
         return Surrogate(penalised_nt.where(held_nt, value_nt), stats)
 
 

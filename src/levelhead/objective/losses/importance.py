@@ -14,6 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from levelhead import metrics as metric
 from levelhead.objective.numerics import bounded_exp, masked_mean
 
 Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
@@ -78,9 +79,9 @@ def importance_weights(
     cut_nt = ratio_nt.clamp(low, high) if mode.endswith("truncate") else ratio_nt.masked_fill(outside_nt, 0.0)
     kept = cut_nt[mask].to(torch.float32)
     stats = {
-        "sampling/importance_sampling_ratio/min": kept.min(),
-        "sampling/importance_sampling_ratio/mean": kept.mean(),
-        "sampling/importance_sampling_ratio/max": kept.max(),
-        "sampling/importance_sampling_ratio/cut_mean": masked_mean(outside_nt, mask),
+        metric.IMPORTANCE_MIN: kept.min(),
+        metric.IMPORTANCE_MEAN: kept.mean(),
+        metric.IMPORTANCE_MAX: kept.max(),
+        metric.IMPORTANCE_CUT: masked_mean(outside_nt, mask),
     }
     return ImportanceWeights(torch.where(mask, cut_nt, torch.zeros_like(cut_nt)), stats)

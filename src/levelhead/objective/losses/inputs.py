@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from levelhead import metrics as metric
 from levelhead.objective.numerics import beyond, bounded_exp, masked_mean
 
 
@@ -47,18 +48,18 @@ class Inputs:
     def clip_stats(self, low_nt: Tensor, high_nt: Tensor) -> dict[str, Tensor]:
         """Shares of tokens clipped below, above, and either."""
         return {
-            "clip_ratio/low_mean": self.mean(low_nt),
-            "clip_ratio/high_mean": self.mean(high_nt),
-            "clip_ratio/region_mean": self.mean(low_nt | high_nt),
+            metric.CLIP_LOW: self.mean(low_nt),
+            metric.CLIP_HIGH: self.mean(high_nt),
+            metric.CLIP_REGION: self.mean(low_nt | high_nt),
         }
 
     def ratio_stats(self) -> dict[str, Tensor]:
         """Mean and largest ratio, and the share of tokens whose ratio was bounded."""
         ratios = self.ratio_nt.detach()[self.mask_nt].to(torch.float32)
         return {
-            "ratio/mean": ratios.mean(),
-            "ratio/max": ratios.max(),
-            "ratio/bounded_mean": self.mean(beyond(self.log_ratio_nt)),
+            metric.RATIO_MEAN: ratios.mean(),
+            metric.RATIO_MAX: ratios.max(),
+            metric.RATIO_BOUNDED: self.mean(beyond(self.log_ratio_nt)),
         }
 
 

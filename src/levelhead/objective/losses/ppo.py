@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from levelhead import metrics as metric
 from levelhead.objective.losses.base import Clipped, Surrogate
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class PpoClip(Clipped):
         if self.dual_clip is not None:
             floor_nt = self.dual_clip * inputs.advantages_nt
             bound_nt = (inputs.advantages_nt < 0) & (value_nt < floor_nt)
-            stats["clip_ratio/dual_mean"] = inputs.mean(bound_nt)
+            stats[metric.CLIP_DUAL] = inputs.mean(bound_nt)
             value_nt = floor_nt.where(bound_nt, value_nt)
         return Surrogate(value_nt, stats)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from levelhead import metrics as metric
 from levelhead.objective.surgery.buffers import Buffer, combine, gramian, lent, read, write
 from levelhead.objective.surgery.monitor import ConflictMonitor
 from levelhead.objective.surgery.weights import AGGREGATORS, weights
@@ -195,13 +196,13 @@ class GradientMerger:
                 self.witness.see(parts, rest, param.grad, found)
         norms = {name: float(products_mm[i, i].sqrt()) for i, name in enumerate(names)}
         cosines = {
-            f"merge/cosine/{a}/{b}": float(products_mm[i, j]) / (norms[a] * norms[b])
+            metric.MERGE_COSINE.of(a, b): float(products_mm[i, j]) / (norms[a] * norms[b])
             for (i, a), (j, b) in combinations(enumerate(names), 2)
             if 0 < norms[a] < math.inf and 0 < norms[b] < math.inf
         }
         by_task = dict(zip(names, found, strict=True))
-        metrics = {f"merge/weight/{name}": weight for name, weight in by_task.items()}
-        metrics |= {f"merge/norm/{name}": norm for name, norm in norms.items() if math.isfinite(norm)}
+        metrics = {metric.MERGE_WEIGHT.of(name): weight for name, weight in by_task.items()}
+        metrics |= {metric.MERGE_NORM.of(name): norm for name, norm in norms.items() if math.isfinite(norm)}
         return MergeReport(self.kind, by_task, metrics | cosines | self._monitor.seen(cosines))
 
     def _weights(self, products_mm: Tensor) -> list[float]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from levelhead import metrics as metric
+
 
 @dataclass(slots=True)
 class ConflictMonitor:
@@ -45,7 +47,7 @@ class ConflictMonitor:
             return {}
         conflict = min(cosines.values()) < self.below
         self.streak = self.streak + 1 if conflict else 0
-        return {"merge/conflict": float(conflict), "merge/conflict_streak": float(self.streak)}
+        return {metric.MERGE_CONFLICT: float(conflict), metric.MERGE_CONFLICT_STREAK: float(self.streak)}
 
     @property
     def wants_switch(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from levelhead.metrics import held_out
 from levelhead.tasks.fairness.data import FairnessItem
 
 
@@ -77,13 +78,14 @@ def summarize_outcomes(outcomes: Sequence[Outcome]) -> Mapping[str, float]:
     """
     found: dict[str, float | None] = {}
     categories = sorted({outcome.item.category for outcome in outcomes})
-    for suffix, rows in (
-        ("", list(outcomes)),
-        *((f"/{name}", [row for row in outcomes if row.item.category == name]) for name in categories),
+    for name, rows in (
+        (None, list(outcomes)),
+        *((name, [row for row in outcomes if row.item.category == name]) for name in categories),
     ):
-        found[f"accuracy{suffix}"] = accuracy(rows)
+        found[held_out.ACCURACY if name is None else held_out.ACCURACY_OF.of(name)] = accuracy(rows)
         for condition in ("ambig", "disambig"):
-            found[f"accuracy{suffix}/{condition}"] = accuracy(r for r in rows if r.item.condition == condition)
-        found[f"s_dis{suffix}"] = bias_disambiguated(rows)
-        found[f"s_amb{suffix}"] = bias_ambiguous(rows)
+            group = condition if name is None else f"{name}/{condition}"
+            found[held_out.ACCURACY_OF.of(group)] = accuracy(r for r in rows if r.item.condition == condition)
+        found[held_out.S_DIS if name is None else held_out.S_DIS_OF.of(name)] = bias_disambiguated(rows)
+        found[held_out.S_AMB if name is None else held_out.S_AMB_OF.of(name)] = bias_ambiguous(rows)
     return {key: value for key, value in found.items() if value is not None}

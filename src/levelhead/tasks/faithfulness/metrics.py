@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from levelhead.metrics import held_out
 from levelhead.records import Score
 from levelhead.tasks.faithfulness.data import FaithfulnessItem
 
@@ -21,23 +22,29 @@ def summarize_outcomes(outcomes: Sequence[Outcome]) -> Mapping[str, float]:
     """
     found: dict[str, float | None] = {}
     kinds = sorted({item.kind for item, _ in outcomes})
-    for suffix, rows in (
-        ("", list(outcomes)),
-        *((f"/{kind}", [row for row in outcomes if row[0].kind == kind]) for kind in kinds),
-    ):
-        found[f"exact_match{suffix}"] = _mean(rows, "exact")
-        found[f"f1{suffix}"] = _mean(rows, "f1")
-        found[f"quoted{suffix}"] = _mean([row for row in rows if row[0].answerable], "quoted")
-        found[f"hallucinated{suffix}"] = _mean(rows, "hallucinated")
+    found |= _shares(list(outcomes), held_out.EXACT_MATCH, held_out.F1, held_out.QUOTED, held_out.HALLUCINATED)
+    for kind in kinds:
+        names = (held_out.EXACT_MATCH_OF, held_out.F1_OF, held_out.QUOTED_OF, held_out.HALLUCINATED_OF)
+        found |= _shares([row for row in outcomes if row[0].kind == kind], *(name.of(kind) for name in names))
     open_ended = [row for row in outcomes if row[0].kind != "general"]
-    for answerable, name in ((True, "answerable"), (False, "unanswerable")):
-        found[f"abstained/{name}"] = _mean([row for row in open_ended if row[0].answerable == answerable], "abstained")
+    for answerable, name in ((True, held_out.ABSTAINED_ANSWERABLE), (False, held_out.ABSTAINED_UNANSWERABLE)):
+        found[name] = _mean([row for row in open_ended if row[0].answerable == answerable], "abstained")
     verdicts = [row for row in outcomes if row[0].kind == "general"]
     recalls = [_mean([row for row in verdicts if row[0].right == label], "exact") for label in ("yes", "no")]
-    found["recall/yes"], found["recall/no"] = recalls
+    found[held_out.RECALL_YES], found[held_out.RECALL_NO] = recalls
     if recalls[0] is not None and recalls[1] is not None:
-        found["balanced_accuracy"] = (recalls[0] + recalls[1]) / 2
+        found[held_out.BALANCED_ACCURACY] = (recalls[0] + recalls[1]) / 2
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _shares(rows: Sequence[Outcome], exact: str, f1: str, quoted: str, hallucinated: str) -> dict[str, float | None]:
+    """The four shares of some outcomes, under the names that are given."""
+    return {
+        exact: _mean(rows, "exact"),
+        f1: _mean(rows, "f1"),
+        quoted: _mean([row for row in rows if row[0].answerable], "quoted"),
+        hallucinated: _mean(rows, "hallucinated"),
+    }
 
 
 def _mean(rows: Sequence[Outcome], key: str) -> float | None:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from levelhead.errors import InputError, RewardError
+from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Function
 from levelhead.records import LARGEST_REWARD, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
@@ -156,7 +157,7 @@ class FunctionTask(SingleTurnTask):
         if not scores:
             return {}
         columns = {r.name: [score.parts[r.name] for score in scores if r.name in score.parts] for r in self._rewards}
-        return {f"rewards/{name}": sum(column) / len(column) for name, column in columns.items() if column}
+        return {held_out.MEAN_PART.of(name): sum(column) / len(column) for name, column in columns.items() if column}
 
     def _combined(self, answers: Sequence[Answer], rated: Sequence[Rated]) -> list[Score | None]:
         """The score of every answer, the tally kept."""

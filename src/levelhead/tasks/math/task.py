@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Math
 from levelhead.records import Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
@@ -107,8 +108,8 @@ class MathTask(SingleTurnTask):
         if not scores:
             return {}
         return {
-            "accuracy": sum(score.parts["correct"] for score in scores) / len(scores),
-            "format": sum(score.parts["format"] for score in scores) / len(scores),
+            held_out.ACCURACY: sum(score.parts["correct"] for score in scores) / len(scores),
+            held_out.FORMAT: sum(score.parts["format"] for score in scores) / len(scores),
         }
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
+from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Lesson, Primer
 from levelhead.records import Message, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
@@ -86,12 +87,14 @@ class PrimerTask(SingleTurnTask):
         for prompt, rollout in results:
             if rollout.score is not None:
                 scores[""].append(rollout.score)
-                scores[f"/{prompt.facts['kind']}"].append(rollout.score)
-        return {
-            f"{name}{suffix}": fmean(score.parts[part] for score in members)
-            for suffix, members in sorted(scores.items())
-            for name, part in (("exact_match", "exact"), ("accuracy", "answer"))
-        }
+                scores[str(prompt.facts["kind"])].append(rollout.score)
+        values: dict[str, float] = {}
+        for kind, members in sorted(scores.items()):
+            exact = held_out.EXACT_MATCH_OF.of(kind) if kind else held_out.EXACT_MATCH
+            right = held_out.ACCURACY_OF.of(kind) if kind else held_out.ACCURACY
+            values[exact] = fmean(score.parts["exact"] for score in members)
+            values[right] = fmean(score.parts["answer"] for score in members)
+        return values
 
     def lexicon(self) -> Iterator[str]:
         """Yield texts of all kinds with their questions and answers, then lines of words with and without endings.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from levelhead.metrics import held_out
 from levelhead.records import Score
 from levelhead.tasks.workflow.problems.base import DOMAINS
 from levelhead.watch.workflows import Choice, Written, census
@@ -21,23 +22,25 @@ def summarize(scores: Sequence[Score]) -> Mapping[str, float]:
     """
     if not scores:
         return {}
-    values = {"accuracy": fmean(map(_right, scores))}
+    values = {held_out.ACCURACY: fmean(map(_right, scores))}
     for domain in DOMAINS:
         here = [_right(score) for score in scores if score.info["domain"] == domain]
         if here:
-            values[f"accuracy/{domain}"] = fmean(here)
+            values[held_out.ACCURACY_OF.of(domain)] = fmean(here)
     found = census(score.info["workflow"] for score in scores)
     valid = [score for score in scores if score.valid]
-    values["fallback"] = found.fallback
-    values["normalised"] = fmean(bool(score.info.get("repairs")) for score in scores)
+    values[held_out.FALLBACK] = found.fallback
+    values[held_out.NORMALISED] = fmean(bool(score.info.get("repairs")) for score in scores)
     if all("expected" in score.info for score in valid):
-        values["expected_reward"] = fmean(score.info["expected"] if score.valid else score.total for score in scores)
+        values[held_out.EXPECTED_REWARD] = fmean(
+            score.info["expected"] if score.valid else score.total for score in scores
+        )
     if valid:
-        values["tokens"] = fmean(score.info["tokens"] for score in valid)
-        values["calls"] = fmean(score.info["calls"] for score in valid)
-        values["unique"] = found.unique / found.valid
-        values["workflow_entropy"] = found.entropy
-        values |= {f"structure/{name}": share for name, share in found.structures.items()}
+        values[held_out.TOKENS] = fmean(score.info["tokens"] for score in valid)
+        values[held_out.CALLS] = fmean(score.info["calls"] for score in valid)
+        values[held_out.UNIQUE] = found.unique / found.valid
+        values[held_out.WORKFLOW_ENTROPY] = found.entropy
+        values |= {held_out.STRUCTURE.of(name): share for name, share in found.structures.items()}
     return values
 
 

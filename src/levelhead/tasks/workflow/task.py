@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 
+from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import EndpointExecutor, ThreeLevelReward
 from levelhead.records import Event, Message, Prompt, Rollout, Score
@@ -185,10 +186,10 @@ class WorkflowTask(SingleTurnTask):
         """
         scores = [rollout.score for _, rollout in results if rollout.score is not None]
         values = {**summarize(scores), **self._executor.metrics()}
-        if "expected_reward" in values:
+        if held_out.EXPECTED_REWARD in values:
             problems = [self._problems[prompt.id] for prompt, _ in results]
             fixed, by_class = bars(problems, self._section.reward, self.limits)
-            values |= {"expected_reward/best_fixed": fixed, "expected_reward/best_by_class": by_class}
+            values |= {held_out.EXPECTED_BEST_FIXED: fixed, held_out.EXPECTED_BEST_BY_CLASS: by_class}
         return values
 
     def drain_events(self, step: int) -> list[Event]:

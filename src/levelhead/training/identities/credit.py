@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TypeAlias
 
+from levelhead import metrics as metric
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group
@@ -75,7 +76,7 @@ def advantages(step: Credited) -> Iterator[Violation]:
             f"{_few(credit.shaped)}: {_cause(credit.values, wanted[index])}"
         )
         yield Violation("advantage", text, {"seen": seen, "expected": right, "rewards": list(credit.shaped)[:16]})
-    logged = step.batch.values.get("advantages/agreement")
+    logged = step.batch.values.get(metric.AGREEMENT)
     merits = {i: _centred(step.credits[i].shaped) for i in wanted}
     unknown = any(credit.live for i, credit in enumerate(step.credits) if i not in wanted)
     if logged is None or unknown or wrong is not None:
@@ -91,7 +92,7 @@ def advantages(step: Credited) -> Iterator[Violation]:
     right = math.fsum(n * a * m for a, m, n in triples) / size if size else math.nan
     if size and not close(logged, right, 1e-5, 1e-5):
         text = (
-            f"advantages/agreement is {logged:.5f}, and these rewards make it {right:.5f} with {kind}: samples carry "
+            f"{metric.AGREEMENT} is {logged:.5f}, and these rewards make it {right:.5f} with {kind}: samples carry "
             "other advantages or rewards than their rollouts"
         )
         yield Violation("advantage-agreement", text, {"seen": logged, "expected": right})

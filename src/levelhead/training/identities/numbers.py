@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from levelhead import metrics as metric
 from levelhead.policy.rounding import Tolerance
 from levelhead.recipe import Recipe
 from levelhead.recipe.controllers import KeepCoef
@@ -64,7 +65,7 @@ def kl_at_start(numbers: Numbers) -> Iterator[Violation]:
     """Before the first update the policy is its reference: their KL is 0, at the temperature of the samples."""
     if not numbers.first:
         return
-    drift = {name: value for name, value in numbers.values.items() if name.startswith("kl/")}
+    drift = {name: value for name, value in numbers.values.items() if name.startswith(metric.KL_BY_TASK.prefix)}
     drift |= {f"|policy - reference|/{task}": gap for task, gap in numbers.gaps.items()}
     most = numbers.tolerance.mean
     name, value = max(drift.items(), key=lambda item: abs(item[1]), default=("", 0.0))
@@ -79,9 +80,9 @@ def kl_at_start(numbers: Numbers) -> Iterator[Violation]:
 def coefficients(numbers: Numbers) -> Iterator[Violation]:
     """Coefficients in force are the recipe's, as far as its controllers leave them, times what the guard has turned."""
     grpo, knobs, values = numbers.grpo, numbers.knobs, numbers.values
-    seen, wanted = values.get("entropy_coef"), grpo.entropy.coef * knobs.entropy + knobs.entropy_bonus
+    seen, wanted = values.get(metric.ENTROPY_COEF), grpo.entropy.coef * knobs.entropy + knobs.entropy_bonus
     if isinstance(grpo.entropy.controller, KeepCoef) and seen is not None and not close(seen, wanted, EXACT):
-        yield _coefficient("entropy_coef", seen, wanted)
+        yield _coefficient(metric.ENTROPY_COEF, seen, wanted)
     for section in numbers.recipe.tasks:
         task = name_of(section)
         seen = numbers.kl_coefs.get(task)
@@ -90,9 +91,9 @@ def coefficients(numbers: Numbers) -> Iterator[Violation]:
             continue
         if settings["kind"] == "fixed":
             if not close(seen, settings["coef"] * knobs.kl, EXACT):
-                yield _coefficient(f"kl_coef/{task}", seen, settings["coef"] * knobs.kl)
+                yield _coefficient(metric.KL_COEF.of(task), seen, settings["coef"] * knobs.kl)
         elif not settings["coef_min"] * knobs.kl * (1 - EXACT) <= seen <= settings["coef_max"] * knobs.kl * (1 + EXACT):
-            text = f"kl_coef/{task} is {seen:.6g}, outside of its controller's bounds"
+            text = f"{metric.KL_COEF.of(task)} is {seen:.6g}, outside of its controller's bounds"
             bounds = {"coef_min": settings["coef_min"], "coef_max": settings["coef_max"]}
             yield Violation("coefficient", text, {"seen": seen, **bounds})
 
@@ -106,10 +107,10 @@ def audited(numbers: Numbers) -> Iterator[Violation]:
     """A term enters the gradient with the recipe's coefficient, the task's share, and the factors of merge and clip."""
     whole = sum(section.weight for section in numbers.recipe.tasks if name_of(section) in numbers.present)
     shares = {name_of(section): section.weight / whole for section in numbers.recipe.tasks} if whole else {}
-    entropy = numbers.values.get("entropy_coef", 0.0)
+    entropy = numbers.values.get(metric.ENTROPY_COEF, 0.0)
     for label, strength in numbers.strengths.items():
         name, _, task = label.partition("/")
-        seen, error = (numbers.values.get(f"audit/{label}/{end}") for end in ("coef", "coef_error"))
+        seen, error = (numbers.values.get(name.of(label)) for name in (metric.AUDIT_COEF, metric.AUDIT_COEF_ERROR))
         if seen is None or error is None or task not in shares:
             continue
         coef = {"policy": 1.0, "entropy": entropy, "kl": numbers.kl_coefs.get(task, 0.0)}.get(name)
@@ -134,14 +135,13 @@ def _times(seen: float, wanted: float) -> str:
 
 def clip_shares(numbers: Numbers) -> Iterator[Violation]:
     """Shares of clipped tokens fit the ratios that are logged beside them, and on policy nothing is clipped."""
-    values = numbers.values
-    if "ratio/max" not in values:
+    values, loss = numbers.values, numbers.grpo.loss.make()
+    if metric.RATIO_MAX not in values:
         return
-    loss = numbers.grpo.loss.make()
-    mean, most = values["ratio/mean"], values["ratio/max"]
+    mean, most = values[metric.RATIO_MEAN], values[metric.RATIO_MAX]
     shown = {name: v for name, v in values.items() if name.startswith(("ratio/", "clip_ratio/"))}
-    low, high = (values.get(f"clip_ratio/{side}_mean", 0.0) for side in ("low", "high"))
-    region = values.get("clip_ratio/region_mean", low + high)
+    low, high = (values.get(name, 0.0) for name in (metric.CLIP_LOW, metric.CLIP_HIGH))
+    region = values.get(metric.CLIP_REGION, low + high)
     clip_low, clip_high = loss.clip_range
     floor, ceiling = 1 - clip_low * numbers.knobs.clip, 1 + clip_high * numbers.knobs.clip
     wrong = None

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from levelhead import metrics as metric
 from levelhead.objective.surgery import MergeReport
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import tolerance
@@ -194,12 +195,12 @@ class Identities(Unwatched):
         self, values: Mapping[str, float], objective: Objective, plan: Plan, strengths: Mapping[str, float]
     ) -> None:
         assert self._grpo is not None  # noqa: S101 - only that stage has an objective
-        norm, bound = values.get("grad_norm", 0.0), self._section.optimizer.max_grad_norm
+        norm, bound = values.get(metric.GRAD_NORM, 0.0), self._section.optimizer.max_grad_norm
         gaps = {task: objective.sums[key] for task in plan.shares if (key := f"reference/{task}") in objective.sums}
         numbers = Numbers(
             recipe=self._recipe,
             grpo=self._grpo,
-            values={**self._measured, **values, "entropy_coef": objective.entropy_coef},
+            values={**self._measured, **values, metric.ENTROPY_COEF: objective.entropy_coef},
             knobs=self._knobs,
             first=self._stepping.update == 0,
             on_policy=plan.on_policy,
@@ -218,7 +219,7 @@ class Identities(Unwatched):
         if not self._sees:
             self._stepping.passed()
             return
-        self._step_by(self._stepping.finish(values["learning_rate"], self._knobs.learning_rate, skipped=skipped))
+        self._step_by(self._stepping.finish(values[metric.LEARNING_RATE], self._knobs.learning_rate, skipped=skipped))
         self._step_by(self._stepping.frozen())
 
     def passed(self, updates: int = 1) -> None:  # noqa: D102

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from levelhead import metrics as metric
 from levelhead.watch import stats
 from levelhead.watch.detectors.base import Suspicion, View
 from levelhead.watch.history import Series
@@ -70,7 +71,7 @@ class ConstantAnswer:
         that was earned.
         """
         length = _fixed_length(view)
-        dead, reward = view.dead, view.series("reward", view.course.source)
+        dead, reward = view.dead, view.series(metric.REWARD, view.course.source)
         if length is None or len(dead) < 4 or len(reward) < 4:
             return None
         begin = max(length.steps[0], _since(dead, [value >= 0.95 for value in dead.values]))
@@ -86,7 +87,7 @@ class ConstantAnswer:
         if len(entropy):
             late = stats.mean(entropy.values[-min(rows, len(entropy)) :])
             case.add(1.6 * stats.ramp(late, 0.03, 0.005) - 3.0 * stats.ramp(late, 0.05, 0.2), "entropy-low", late=late)
-        cut = view.series("completions/clipped_ratio")
+        cut = view.series(metric.CLIPPED_RATIO)
         if len(cut):
             share = stats.mean(cut.values[-min(rows, len(cut)) :])
             case.add(-5.0 * stats.ramp(share, 0.3, 0.8), "cut-share", share=share)
@@ -109,7 +110,7 @@ def _between(series: Mapping[str, Series], first: float, end: float = math.inf) 
 
 def _fixed_length(view: View) -> Series | None:
     """Rows at the end in which the shortest and the longest answer have one length, the same throughout."""
-    low, high = view.series("completions/min_length"), view.series("completions/max_length")
+    low, high = view.series(metric.MIN_LENGTH), view.series(metric.MAX_LENGTH)
     if not len(low) or low.steps != high.steps:
         return None
     same = [a == b == low.values[-1] for a, b in zip(low.values, high.values, strict=True)]

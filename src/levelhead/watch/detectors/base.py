@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from levelhead import metrics as metric
 from levelhead.records import Severity
 from levelhead.watch import stats
 from levelhead.watch.course import Course, trend
@@ -153,8 +154,8 @@ class View:
 
         A policy loss lies about 0 on either side, and a KL penalty in it grows.
         """
-        loss = self.history.series("loss")
-        if self.course.reward.n or self.course.held_out or "policy_loss" in self.history or "kl" in self.history:
+        loss = self.history.series(metric.LOSS)
+        if self.course.reward.n or self.course.held_out or "policy_loss" in self.history or metric.KL in self.history:
             return False
         if len(loss) < 4 or min(loss.values) <= 0:
             return False
@@ -164,12 +165,12 @@ class View:
     @property
     def entropy(self) -> Series:
         """The entropy a token, where the column holds it: a negative one is a loss term, a constant 0 a placeholder."""
-        column = self.series("entropy")
+        column = self.series(metric.ENTROPY)
         if len(column) and (min(column.values) < -1e-6 or max(column.values) <= 0):
-            return Series("entropy")
+            return Series(metric.ENTROPY)
         if len(column) and stats.median(column.values) > _MOST_NATS:
             # More than the logarithm of any vocabulary: a sum over tokens.
-            return Series("entropy")
+            return Series(metric.ENTROPY)
         return column
 
     @property
@@ -180,16 +181,16 @@ class View:
         return self._dead
 
     def _dead_share(self) -> Series:
-        measured = self.history.series("frac_reward_zero_std")
+        measured = self.history.series(metric.ZERO_STD)
         if len(measured):
             return measured
-        failed, solved = self.history.series("dead_groups/all_failed"), self.history.series("dead_groups/all_solved")
+        failed, solved = self.history.series(metric.ALL_FAILED), self.history.series(metric.ALL_SOLVED)
         if len(failed) and len(failed) == len(solved):
             values = [a + b for a, b in zip(failed.values, solved.values, strict=True)]
-            return Series("frac_reward_zero_std", failed.steps, values)
-        std = self.history.series("reward_std")
+            return Series(metric.ZERO_STD, failed.steps, values)
+        std = self.history.series(metric.REWARD_STD)
         if len(std):
-            return Series("reward_std", std.steps, [float(v <= 1e-7) for v in std.values])
+            return Series(metric.REWARD_STD, std.steps, [float(v <= 1e-7) for v in std.values])
         # Rewards of a whole batch differ between groups too; advantages only where some group has contrast.
         for name in ("advantages", "reward"):
             high, low = self.history.series(f"{name}/max"), self.history.series(f"{name}/min")
@@ -200,20 +201,20 @@ class View:
 
     def _dead_by_stillness(self) -> Series:
         """Where nothing tells contrast: rows in which loss and gradient are exactly 0 had none to learn from."""
-        gradient, loss = self.history.series("grad_norm"), self.history.series("loss")
+        gradient, loss = self.history.series(metric.GRAD_NORM), self.history.series(metric.LOSS)
         if not len(loss):
             loss = self.history.series("policy_loss")
         if not len(gradient) and _stands_out(loss.values):
-            return Series("loss", loss.steps, [float(value == 0) for value in loss.values])
+            return Series(metric.LOSS, loss.steps, [float(value == 0) for value in loss.values])
         if len(gradient) != len(loss) or gradient.steps != loss.steps:
-            return Series("frac_reward_zero_std")
+            return Series(metric.ZERO_STD)
         pairs = zip(gradient.values, loss.values, strict=True)
-        return Series("grad_norm", gradient.steps, [float(g == 0 and value == 0) for g, value in pairs])
+        return Series(metric.GRAD_NORM, gradient.steps, [float(g == 0 and value == 0) for g, value in pairs])
 
     def parts(self, kind: str | None = None) -> list[Series]:
         """Named rewards, all or those that judge ``outcome`` or ``form``."""
         found = []
-        for column in self.history.matching("rewards/"):
+        for column in self.history.matching(metric.PART_MEAN.prefix):
             match = REWARD_PART.match(column.name)
             if match and len(column) and (kind is None or part_kind(match.group("name")) == kind):
                 found.append(column)
@@ -282,7 +283,7 @@ def shift_at(series: Series, step: float, width: int = 8) -> tuple[float, float]
 
 def unmoved(view: View, step: float) -> bool:
     """Whether answers are as long and as uncertain after ``step`` as before: a broken policy's would not be."""
-    shifts = [shift_at(view.series(name), step) for name in ("entropy", "completions/mean_length")]
+    shifts = [shift_at(view.series(name), step) for name in (metric.ENTROPY, metric.MEAN_LENGTH)]
     known = [shift for shift in shifts if shift]
     return bool(known) and all(stats.ratio(max(s), min(s), 1e-6) < 1.4 for s in known)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from levelhead import metrics as metric
 from levelhead.watch import stats
 from levelhead.watch.detectors.base import Suspicion, View
 from levelhead.watch.detectors.policy import aftermath
 from levelhead.watch.history import Series
 
 _WEIGHTS = {
-    "loss": 8.0, "grad_norm": 8.0, "policy_loss": 8.0, "value_loss": 7.0, "kl": 6.0, "ppo_kl": 4.5, "entropy": 5.0,
-    "reward": 5.0,
+    metric.LOSS: 8.0, metric.GRAD_NORM: 8.0, "policy_loss": 8.0, "value_loss": 7.0, metric.KL: 6.0, "ppo_kl": 4.5,
+    metric.ENTROPY: 5.0, metric.REWARD: 5.0,
 }  # fmt: skip
 _SPIKE = 10.0
 _STILL = 1e-8
@@ -56,7 +57,7 @@ class NonFinite:
         if bad.trailing >= max(2, 0.03 * seen):
             return full - 1, "not-finite-to-the-end"
         share = bad.count / seen
-        if name == "grad_norm" and bad.leading == bad.count:
+        if name == metric.GRAD_NORM and bad.leading == bad.count:
             # fp16 loss scaling starts too high on purpose and overflows until it has come down.
             return 1.0 + 3 * stats.ramp(share, 0.1, 0.5), "not-finite-at-first"
         return 1.0 + 4.0 * stats.ramp(share, 0.02, 0.3) + stats.ramp(bad.trailing, 0, 1), "not-finite-at-times"
@@ -69,7 +70,7 @@ class GradientSpike:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Weigh the size, the number, and what came after."""
-        gradient = view.series("grad_norm")
+        gradient = view.series(metric.GRAD_NORM)
         n = len(gradient)
         if not n:
             yield from self._from_loss(view)
@@ -108,7 +109,7 @@ class GradientSpike:
 
     def _from_loss(self, view: View) -> Iterator[Suspicion]:
         """Without gradients in the log: a loss that leaves its own range by orders of magnitude."""
-        loss = view.series("loss", "policy_loss")
+        loss = view.series(metric.LOSS, "policy_loss")
         if len(loss) < 4:
             return
         size = [abs(v) for v in loss.values]
@@ -148,11 +149,11 @@ class ZeroGradient:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Compare gradient and contrast row by row."""
-        gradient, dead, std = view.series("grad_norm"), view.dead, view.series("reward_std")
+        gradient, dead, std = view.series(metric.GRAD_NORM), view.dead, view.series(metric.REWARD_STD)
         if not len(gradient):
             return
         # Differences over a whole batch say nothing of differences within its groups.
-        within = dead.name in ("frac_reward_zero_std", "reward_std")
+        within = dead.name in (metric.ZERO_STD, metric.REWARD_STD)
         contrast = {step: v < 0.5 for step, v in zip(dead.steps, dead.values, strict=True) if within}
         spread = {step: v > 1e-6 for step, v in zip(std.steps, std.values, strict=True)}
         if not contrast and not spread:
@@ -173,7 +174,7 @@ class ZeroGradient:
         case.add(5.5 * certainty * stats.ramp(share, 0.7, 0.95), "gradient-zero", rows=len(zero), of=n)
         if share < 0.7:
             case.add(3.2 * certainty * stats.ramp(len(tiny) / n, 0.8, 0.95), "gradient-tiny", rows=len(tiny), of=n)
-        if not len(view.history.series("frac_reward_zero_std")):
+        if not len(view.history.series(metric.ZERO_STD)):
             case.add(-0.8 if case.clues else 0.0, "contrast-not-measured")
         case.add(-3.0 * view.course.learned if case.clues else 0.0, "reward-rises")
         hits = zero or tiny

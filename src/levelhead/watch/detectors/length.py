@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from levelhead import metrics as metric
 from levelhead.watch import stats
 from levelhead.watch.detectors.base import Suspicion, View, crossing
 from levelhead.watch.history import Series
@@ -17,7 +18,7 @@ class Lengths:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Look at the share of cut completions, and at the mean length's own history."""
-        mean, cut = view.series("completions/mean_length"), self._cut(view)
+        mean, cut = view.series(metric.MEAN_LENGTH), self._cut(view)
         if len(cut):
             yield self._truncation(view, cut)
             yield self._never_ends(view, cut, mean)
@@ -29,13 +30,13 @@ class Lengths:
 
     def _cut(self, view: View) -> Series:
         """Share of completions that hit the limit: logged, or 1 where even the shortest stands at a fixed maximum."""
-        logged = view.series("completions/clipped_ratio")
+        logged = view.series(metric.CLIPPED_RATIO)
         if len(logged):
             return logged
         # Where the shortest answer (or the mean of all) stands at the very maximum in every row, all are cut.
-        for name, least in (("completions/min_length", 1), ("completions/mean_length", 3)):
+        for name, least in ((metric.MIN_LENGTH, 1), (metric.MEAN_LENGTH, 3)):
             series = view.series(name)
-            highest = max(view.series("completions/max_length").values or series.values, default=0.0)
+            highest = max(view.series(metric.MAX_LENGTH).values or series.values, default=0.0)
             if highest != round(highest):
                 # A mean that is no whole number is of answers that differ.
                 continue
@@ -63,7 +64,7 @@ class Lengths:
         case.setup = early > 0.5
         case.first_step = cut.steps[0] if case.setup else crossing(cut, max(0.15, 0.4 * level))
         case.show(cut, cut.steps[0], *((case.first_step,) if case.first_step is not None else ()), cut.steps[-1])
-        return case.show(view.series("completions/mean_length"), cut.steps[-1])
+        return case.show(view.series(metric.MEAN_LENGTH), cut.steps[-1])
 
     def _outcome(self, case: Suspicion, view: View, strength: float) -> None:
         course = view.course
@@ -80,7 +81,7 @@ class Lengths:
         if case.clues and len(mean):
             cap = max(mean.values)
             case.add(0.6 if cap >= 512 else (-1.6 if cap <= 128 else 0.0), "cap", cap=cap)
-        ended = view.series("completions/mean_terminated_length")
+        ended = view.series(metric.MEAN_TERMINATED_LENGTH)
         if case.clues and len(ended) and max(ended.values) > 0:
             case.add(-1.0, "some-end", length=max(ended.values))
         case.add(-3.2 * view.course.learned if case.clues else 0.0, "reward-rises")
@@ -147,7 +148,7 @@ class Lengths:
         )
 
     def _fixed(self, view: View, mean: Series) -> Suspicion | None:
-        low, high = view.series("completions/min_length"), view.series("completions/max_length")
+        low, high = view.series(metric.MIN_LENGTH), view.series(metric.MAX_LENGTH)
         case = Suspicion("length-fixed")
         if len(low) and len(low) == len(high):
             same = [a == b for a, b in zip(low.values, high.values, strict=True)]
@@ -167,7 +168,7 @@ class Lengths:
             "length-same",
             length=mean.values[-1],
         )
-        cut = view.series("completions/clipped_ratio").values
+        cut = view.series(metric.CLIPPED_RATIO).values
         ended = 1 - stats.mean(cut[-stats.edge(len(cut)) :])
         case.add(-2.6 * ended * stats.ramp(mean.values[-1], 32, 12), "answers-are-short", length=mean.values[-1])
         case.add(-3.0 * view.course.learned, "reward-rises")

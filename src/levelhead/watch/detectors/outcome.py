@@ -7,6 +7,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from levelhead import metrics as metric
+from levelhead.metrics import held_out
 from levelhead.watch import stats
 from levelhead.watch.course import Trend, proven_flat, trend
 from levelhead.watch.detectors.base import Suspicion, View, ends, index_at, shift_at
@@ -32,7 +34,7 @@ class RewardHacking:
         """Compare the total and the form rewards with outcome, held-out score, validity and length."""
         case = Suspicion("reward-hacking")
         gain, winner = self._gain(view)
-        for series in [*view.parts("outcome"), view.series("validity")]:
+        for series in [*view.parts("outcome"), view.series(metric.VALIDITY)]:
             if len(series) >= 3 and series.name != (winner.name if winner else ""):
                 self._loser(case, series, gain, winner)
         self._held_out(case, view)
@@ -44,7 +46,7 @@ class RewardHacking:
     def _gain(self, view: View) -> tuple[float, Series | None]:
         """The surest rise among the total reward and the form rewards."""
         best: tuple[float, Series | None] = (0.0, None)
-        for series in [view.series("reward"), *view.parts("form"), *view.parts("other")]:
+        for series in [view.series(metric.REWARD), *view.parts("form"), *view.parts("other")]:
             if len(series) >= 3:
                 strength = _one_way(series, up=True)
                 if strength > best[0]:
@@ -78,7 +80,7 @@ class RewardHacking:
     def _fluency(self, case: Suspicion, view: View) -> None:
         """The text itself gets worse: its perplexity under a model that is not trained multiplies."""
         gain = max(view.course.reward.rise, view.course.near_top, view.course.learned)
-        for series in view.history.matching("eval/"):
+        for series in view.history.matching(held_out.NUMBER.prefix):
             if not _PERPLEXITY.search(series.name) or len(series) < 3 or min(series.values) <= 0:
                 continue
             early, late = ends(series)
@@ -91,7 +93,7 @@ class RewardHacking:
 
     def _jump(self, case: Suspicion, view: View) -> None:
         """A leap to the maximum within a few rows while answers shrink to nothing is a trick, not an insight."""
-        reward, length = view.series("reward"), view.series("completions/mean_length")
+        reward, length = view.series(metric.REWARD), view.series(metric.MEAN_LENGTH)
         top = view.course.top
         if len(reward) < 8 or len(length) < 8 or not top:
             return
@@ -113,13 +115,13 @@ class NoImprovement:
         """Weigh length and flatness of the record against room to improve."""
         course = view.course
         reward = course.reward
-        series = view.series("reward", course.source)
+        series = view.series(metric.REWARD, course.source)
         if reward.n < 4:
             return
         case = Suspicion("no-improvement", first_step=series.steps[0])
         steps = max(reward.n * series.stride, series.steps[-1] - series.steps[0])
         # A demonstration of two dozen steps comes to its end as well.
-        finished = _schedule_done(view.series("learning_rate")) * stats.ramp(steps, 20, 36)
+        finished = _schedule_done(view.series(metric.LEARNING_RATE)) * stats.ramp(steps, 20, 36)
         reached = max(stats.ramp(steps, 40, 160), finished)
         held_out = max((s for name in course.held_out if len(s := view.series(name)) >= 5), key=len, default=None)
         proven = max(proven_flat(series, course.top), proven_flat(held_out, 1.0) if held_out else 0.0)
@@ -142,7 +144,7 @@ class NoImprovement:
         if reward.fall > 0.3:
             lost = abs(reward.early - reward.late) / max(abs(reward.early), reward.scale, 1e-9)
             case.add(2.5 * reward.fall * stats.ramp(lost, 0.15, 0.6), "reward-falls", value=reward.late)
-        kl, rate = view.series("kl"), view.series("learning_rate")
+        kl, rate = view.series(metric.KL), view.series(metric.LEARNING_RATE)
         if len(kl) >= 20 and flat > 0.5 and max(kl.values) < 2e-4:
             case.add(0.8, "policy-has-not-moved", kl=max(kl.values))
         if len(rate) and flat > 0.5 and 0 < max(rate.values) <= 1e-7:
@@ -160,7 +162,7 @@ class NoImprovement:
 
     def _chosen(self, case: Suspicion, view: View) -> None:
         """A curriculum that serves what is half solved holds the reward there, however much the policy learns."""
-        arms = [series for series in view.history.matching("curriculum/success/") if len(series) >= 6]
+        arms = [series for series in view.history.matching(metric.CURRICULUM_SUCCESS.prefix) if len(series) >= 6]
         if arms:
             rise = stats.mean([trend(series).rise for series in arms])
             case.add(-1.5 - 2.0 * rise, "prompts-are-chosen", early=_level(arms, 0), late=_level(arms, -1))
@@ -204,7 +206,7 @@ class JudgeFailure:
             case.add(4.5 * stats.ramp(worst, 0.05, 0.4), "judge-errors", share=worst)
             case.first_step = next((s for s, v in zip(errors.steps, errors.values, strict=True) if v > 0.05), None)
             case.show(errors, *((case.first_step,) if case.first_step is not None else ()))
-        reward = view.history.series("reward")
+        reward = view.history.series(metric.REWARD)
         if reward.bad.count and len(reward):
             case.add(2.5, "reward-not-finite", rows=reward.bad.count)
         self._verdicts(case, view)
@@ -214,7 +216,7 @@ class JudgeFailure:
 
     def _verdicts(self, case: Suspicion, view: View) -> None:
         """Steps in which more than half of a judge's verdicts held no grade, by the metrics and by the events."""
-        failures, verdicts = view.history.series("judge/failures"), view.history.series("judge/verdicts")
+        failures, verdicts = view.history.series(metric.JUDGE_FAILURES), view.history.series(metric.JUDGE_VERDICTS)
         asked = dict(zip(verdicts.steps, verdicts.values, strict=True))
         counts = [(step, asked.get(step, 0.0), n) for step, n in zip(failures.steps, failures.values, strict=True)]
         metered = {step for step, _, _ in counts}
@@ -272,7 +274,7 @@ class JudgeFailure:
 
     def _steady(self, view: View, begin: float, end: float) -> bool:
         """Whether lengths and entropy stay in their usual range during the stretch."""
-        for name in ("completions/mean_length", "entropy"):
+        for name in (metric.MEAN_LENGTH, metric.ENTROPY):
             series = view.series(name)
             a, b = index_at(series, begin), index_at(series, end)
             if a is None or b is None or a < 3:
@@ -292,12 +294,14 @@ class TaskBalance:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Compare the tasks' own rewards, and the cosine of their gradients where it is logged."""
-        tasks = [s for s in view.history.matching("reward/") if s.name not in SIGNALS and len(s) >= 8]
+        tasks = [
+            s for s in view.history.matching(metric.REWARD_BY_TASK.prefix) if s.name not in SIGNALS and len(s) >= 8
+        ]
         if len(tasks) >= 2:
             yield self._imbalance(tasks)
         cosines = [
             s
-            for s in [*view.history.matching("gradients/cosine"), *view.history.matching("merge/cosine/")]
+            for s in [*view.history.matching("gradients/cosine"), *view.history.matching(metric.MERGE_COSINE.prefix)]
             if len(s) >= 4
         ]
         for cosine in cosines[:1]:

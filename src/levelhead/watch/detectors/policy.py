@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from levelhead import metrics as metric
 from levelhead.watch import stats
 from levelhead.watch.detectors.base import Suspicion, View, crossing, ends, shift_at
 from levelhead.watch.history import Series
@@ -92,7 +93,7 @@ class EntropyCollapse:
         Logits at temperature T are those of a policy 1 / T times as sharp: ln H falls about as fast as ln T, and the
         faster the narrower the policy is, twice as fast where most tokens are nearly certain.
         """
-        warmth = view.series("sampling/temperature")
+        warmth = view.series(metric.TEMPERATURE)
         if len(warmth) < 2 or fall <= 0:
             return
         early, late = ends(warmth)
@@ -103,7 +104,7 @@ class EntropyCollapse:
 
     def _stalled(self, case: Suspicion, view: View, late: float) -> None:
         """A reward that rose, then stopped far from the top once entropy and contrast were spent."""
-        reward, dead = view.series("reward", view.course.source), view.dead
+        reward, dead = view.series(metric.REWARD, view.course.source), view.dead
         n = len(reward)
         if n < 30 or late > 0.1 or view.course.near_top > 0.3 or len(dead) < 8 or view.course.top is None:
             return
@@ -162,7 +163,7 @@ class EntropySign:
             case = Suspicion("entropy-sign", first_step=audited.steps[0], setup=True)
             yield case.add(7.0, "audit-coefficient", value=value).show(audited, audited.steps[0])
             return
-        entropy, coef = view.entropy, view.series("entropy_coef")
+        entropy, coef = view.entropy, view.series(metric.ENTROPY_COEF)
         if len(entropy) < 12 or len(coef) < 12:
             return
         n = min(len(entropy), len(coef))
@@ -193,14 +194,14 @@ def _audited(view: View) -> Series:
 
     Coefficients within four standard errors of 0 may be rounding, and count for nothing.
     """
-    audited = {s.name: s for s in view.history.matching("audit/entropy/") if len(s)}
+    audited = {s.name: s for s in view.history.matching(f"{metric.AUDIT_COEF.prefix}entropy/") if len(s)}
 
     def certain(series: Series) -> bool:
         error = audited.get(f"{series.name}_error")
         return error is None or abs(stats.median(series.values)) > 4 * stats.median(error.values)
 
-    found = [series for name, series in audited.items() if name.endswith("/coef") and certain(series)]
-    return min(found, key=lambda s: stats.median(s.values), default=Series("audit/entropy/coef"))
+    found = [series for name, series in audited.items() if name.endswith(metric.AUDIT_COEF.suffix) and certain(series)]
+    return min(found, key=lambda s: stats.median(s.values), default=Series(metric.AUDIT_COEF.of("entropy")))
 
 
 class KlDivergence:
@@ -210,7 +211,7 @@ class KlDivergence:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Judge the level against nats that a policy can afford, and the growth against its own beginning."""
-        kl = view.series("kl")
+        kl = view.series(metric.KL)
         if len(kl) < 2:
             if len(kl) and kl.values[0] > 1:
                 case = Suspicion("kl-blowup", first_step=kl.steps[0], setup=True).show(kl, kl.steps[0])
@@ -237,7 +238,7 @@ class KlDivergence:
         if len(jumps) >= 2 and len(jumps) > 0.05 * len(kl):
             case.add(3.0 * (1 - course.learned), "kl-jumps", count=len(jumps), value=max(kl.values))
             case.show(kl, *(kl.steps[i] for i in jumps[:3]))
-        gradient = view.series("grad_norm")
+        gradient = view.series(metric.GRAD_NORM)
         if len(gradient) >= 8 and late > 0.3:
             tail = stats.quantile(gradient.values, 0.97) / max(stats.median(gradient.values), 1e-12)
             case.add(0.8 * stats.ramp(tail, 5, 12), "gradients-heavy-tailed", factor=tail)
@@ -269,14 +270,14 @@ class KlDivergence:
 def aftermath(view: View, step: float) -> float:
     """0 to 1: how much harm the run shows after ``step`` (reward down, entropy, KL or length elsewhere for good)."""
     harm = 0.0
-    reward = view.series("reward", view.course.source)
+    reward = view.series(metric.REWARD, view.course.source)
     moved = shift_at(reward, step)
     if moved:
         before, after = moved
         noise = max(stats.noise(reward.values), view.course.reward.scale * 0.3, 1e-12)
         if before - after > 3 * noise and before - after > 0.2 * max(abs(before), 1e-9):
             harm += 0.8
-    for name, factor in (("entropy", 2.0), ("kl", 4.0), ("completions/mean_length", 1.8)):
+    for name, factor in ((metric.ENTROPY, 2.0), (metric.KL, 4.0), (metric.MEAN_LENGTH, 1.8)):
         moved = shift_at(view.series(name), step)
         if moved and min(abs(moved[0]), abs(moved[1])) >= 0:
             low, high = sorted((max(abs(moved[0]), _FLOOR), max(abs(moved[1]), _FLOOR)))

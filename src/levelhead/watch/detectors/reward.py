@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from levelhead import metrics as metric
 from levelhead.watch import stats
 from levelhead.watch.course import proven_flat
 from levelhead.watch.detectors.base import Suspicion, View, constant, ends, index_at, shift_at, unmoved
@@ -21,7 +22,7 @@ class DeadGroups:
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Judge the share of dead groups, and which side they are on."""
         dead = view.dead
-        reward = view.series("reward", view.course.source)
+        reward = view.series(metric.REWARD, view.course.source)
         failing = self._all_failed(view, dead, reward)
         solved = self._all_solved(view, dead, reward)
         yield from (s for s in (failing, solved) if s)
@@ -47,7 +48,7 @@ class DeadGroups:
         elif is_floor and low >= 0 and n >= 10 and stats.mean(reward.values) < 0.02 and alive is not None:
             case.add(4.0 * stats.ramp(1 - alive, 0.8, 0.95), "reward-almost-always", value=stats.mean(reward.values))
             case.add(-4.0 * view.course.learned, "reward-rises")
-        failed = view.series("dead_groups/all_failed")
+        failed = view.series(metric.ALL_FAILED)
         if len(failed):
             late = stats.mean(failed.values[-stats.edge(len(failed)) :])
             case.add(3.5 * stats.ramp(late, 0.8, 0.97), "groups-failed", share=late)
@@ -91,7 +92,7 @@ class DeadGroups:
         m = max(1, n // 2)
         share, late = stats.mean(dead.values), stats.mean(dead.values[-m:])
         scale = 4.4 if n >= 3 else 4.0
-        if dead.name == "grad_norm":
+        if dead.name == metric.GRAD_NORM:
             # What stands still may be the gradient's own fault.
             scale *= 0.8
         case.add(scale * stats.ramp(0.5 * (share + late), 0.6, 0.97), "dead-share", share=late)
@@ -101,7 +102,7 @@ class DeadGroups:
         self._fading(case, view)
         course = view.course
         if share > 0.6 and course.reward.n >= 6 and course.learned < 0.2 and course.near_top < 0.5:
-            case.add(1.2 * proven_flat(view.series("reward", course.source), course.top), "reward-flat")
+            case.add(1.2 * proven_flat(view.series(metric.REWARD, course.source), course.top), "reward-flat")
         case.add(-4.0 * view.course.learned, "reward-rises")
         case.add(-1.5 * view.course.near_top, "reward-near-top", value=view.course.reward.late)
         if view.course.learned > 0.5 and share > 0.6:
@@ -113,13 +114,13 @@ class DeadGroups:
         case.setup = begin == 0
         if case.first_step is not None:
             case.show(dead, case.first_step, dead.steps[-1])
-            case.show(view.series("grad_norm"), dead.steps[-1])
+            case.show(view.series(metric.GRAD_NORM), dead.steps[-1])
         return case
 
     def _fading(self, case: Suspicion, view: View) -> None:
         """Continuous rewards hardly ever tie: their contrast fades without a group being dead."""
-        std = view.history.series("reward_std")
-        if len(std) < 6 or len(view.history.series("frac_reward_zero_std")) or view.course.near_top > 0.5:
+        std = view.history.series(metric.REWARD_STD)
+        if len(std) < 6 or len(view.history.series(metric.ZERO_STD)) or view.course.near_top > 0.5:
             return
         early, late = ends(std)
         if 0 < late < early:
@@ -139,19 +140,19 @@ class Deadlock:
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Find the step from which everything stands still to the end, after a time when something moved."""
         dead = view.dead
-        still = [view.series(name) for name in ("grad_norm", "loss", "policy_loss")]
+        still = [view.series(name) for name in (metric.GRAD_NORM, metric.LOSS, "policy_loss")]
         still = [s for s in still if len(s)]
         if len(dead) < 4 or not still:
             return
         # A KL or entropy term may keep a loss from being zero; the gradient is what counts where it is logged.
-        still = [s for s in still if s.name == "grad_norm" or abs(s.values[-1]) <= _STILL]
+        still = [s for s in still if s.name == metric.GRAD_NORM or abs(s.values[-1]) <= _STILL]
         if not still:
             return
         starts = [dead.steps[_tail_start(dead, lambda v: v >= _DEAD)]]
         starts += [series.steps[_tail_start(series, lambda v: abs(v) <= _STILL)] for series in still]
         begin = max(starts)
         frozen = sum(step >= begin for step in dead.steps)
-        gradient = view.series("grad_norm")
+        gradient = view.series(metric.GRAD_NORM)
         moved = any(v < _DEAD for v in dead.values) or any(v > _STILL for v in gradient.values)
         if dead.values[-1] < _DEAD or (len(gradient) and gradient.values[-1] > _STILL) or not moved:
             return
@@ -167,19 +168,19 @@ class Deadlock:
         if course.near_top and alive >= 20 and open_minded:
             case.add(-4.0, "reward-rose-slowly-to-top", rows=alive)
             case.severity = "warning"
-        shift = shift_at(view.series("reward", course.source), begin)
+        shift = shift_at(view.series(metric.REWARD, course.source), begin)
         if shift and shift[1] < shift[0] and unmoved(view, begin):
             case.add(-5.0, "policy-unmoved")
         arrived = self._arrived(view, begin)
         if arrived > 0:
             case.add(-6.0 * arrived, "reward-near-top", value=course.reward.late)
             case.severity = "warning"
-        if len(entropy) >= 4 and not constant(view.series("reward", course.source).values[-frozen:]):
+        if len(entropy) >= 4 and not constant(view.series(metric.REWARD, course.source).values[-frozen:]):
             early = stats.median(entropy.values[: max(2, len(entropy) // 3)])
             kept = stats.ratio(entropy.values[-1], early)
             case.add(-3.0 * stats.ramp(kept, 0.2, 0.6), "entropy-kept", late=entropy.values[-1])
         case.first_step = begin
-        for name in ("reward", "entropy", "grad_norm", "loss"):
+        for name in (metric.REWARD, metric.ENTROPY, metric.GRAD_NORM, metric.LOSS):
             series = view.series(name)
             before = index_at(series, begin)
             if before:
@@ -189,7 +190,7 @@ class Deadlock:
 
     def _arrived(self, view: View, begin: float) -> float:
         """0 to 1: how near its maximum the reward stood before all stood still: a run that had arrived, not a leap."""
-        reward, top = view.series("reward", view.course.source), view.course.top
+        reward, top = view.series(metric.REWARD, view.course.source), view.course.top
         if view.course.began_at_top:
             return stats.ramp(reward.values[-1] / view.course.top, 0.85, 0.95) if view.course.top else 0.0
         before = [v for step, v in zip(reward.steps, reward.values, strict=True) if step < begin][-5:]
@@ -204,7 +205,7 @@ class Deadlock:
         """
         before = [v >= _DEAD for step, v in zip(dead.steps, dead.values, strict=True) if step < begin]
         first = before.index(False) if False in before else len(before)
-        if not constant(view.series("reward", view.course.source).values[:first]):
+        if not constant(view.series(metric.REWARD, view.course.source).values[:first]):
             first = 0
         usual = (sum(before[first:]) + 0.5) / (len(before) - first + 1)
         return stats.ramp(-frozen * stats.ln(min(usual, 0.999)), 8, 3)
@@ -218,7 +219,7 @@ class RewardErrors:
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Look at the share of dropped answers in the metrics, and at events where these have none."""
         worst: dict[float, float] = {}
-        for series in view.history.matching("frac_reward_errors"):
+        for series in view.history.matching(metric.REWARD_ERRORS):
             for step, share in zip(series.steps, series.values, strict=True):
                 worst[step] = max(worst.get(step, 0.0), share)
         for event in view.events:
@@ -233,7 +234,7 @@ class RewardErrors:
             return
         case = Suspicion("reward-errors", first_step=bad[0])
         case.add(5.2, "answers-dropped", steps=len(bad), share=max(worst.values()))
-        yield case.show(view.history.series("frac_reward_errors"), bad[0], bad[-1])
+        yield case.show(view.history.series(metric.REWARD_ERRORS), bad[0], bad[-1])
 
 
 def _tail_start(series: Series, holds: Callable[[float], bool]) -> int:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from levelhead import metrics as metric
 from levelhead.watch import stats
 from levelhead.watch.detectors.base import Suspicion, View, constant, crossing, ends
 from levelhead.watch.history import Series
@@ -29,12 +30,12 @@ class _Gauge:
         return stats.ramp(stats.ln(max(value, 1e-12)), stats.ln(self.low), stats.ln(self.high)) + beyond
 
 
-_CLIPPED = "clip_ratio/region_mean"
+_CLIPPED = metric.CLIP_REGION
 
 # Healthy bf16 runs with a separate inference engine show about 0.005 to 0.03 nats per token, probability differences
 # of 0.002 to 0.02 and a mean multiplicative error under 1.05 (NeMo-RL's own warning level).
 _GAUGES = (
-    _Gauge("sampling/sampling_logp_difference/mean", 0.05, 0.3, 3.6),
+    _Gauge(metric.LOGP_DIFFERENCE_MEAN, 0.05, 0.3, 3.6),
     _Gauge("mismatch/kl", 0.03, 0.4, 3.6, log=True),
     _Gauge("mismatch/prob_diff_mean", 0.02, 0.1, 3.6),
     _Gauge("mismatch/mult_prob_error", 1.05, 1.3, 3.6),
@@ -49,7 +50,7 @@ class LogprobMismatch:
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Read the gauges of both engines, then what a first row of KL, ratio and clipping says."""
         case = Suspicion("logprob-mismatch")
-        kl = view.history.series("kl")
+        kl = view.history.series(metric.KL)
         found = [hit for gauge in _GAUGES if (hit := self._gauge(view, gauge))]
         for series, gauge, strength, level in sorted(found, key=lambda hit: -hit[1].weight * hit[2])[:1]:
             case.add(gauge.weight * strength, "engines-differ", metric=series.name, value=level)
@@ -59,7 +60,7 @@ class LogprobMismatch:
             case.show(series, series.steps[0], series.steps[-1])
             clipped = self._moved(view)
             case.add(-3.0 * clipped, "clipped-much", share=stats.median(view.series(_CLIPPED).values))
-            lag = view.series("off_policy/mean")
+            lag = view.series(metric.OFF_POLICY)
             if len(lag) and lag.values[0] < 1 and gauge.strength(series.values[0]) == 0:
                 # They agreed on rollouts of their own weights; what came later is the policy's own movement.
                 level = stats.median(lag.values)
@@ -92,7 +93,7 @@ class LogprobMismatch:
 
     def _beyond_rounding(self, case: Suspicion, view: View) -> None:
         """Our own trainer knows what the rounding of its precision explains: one row beyond it is a bug."""
-        beyond = view.history.series("sampling/logp_difference_beyond_rounding")
+        beyond = view.history.series(metric.BEYOND_ROUNDING)
         rows = [step for step, value in zip(beyond.steps, beyond.values, strict=True) if value > 0]
         if rows:
             share = len(rows) / len(beyond)
@@ -102,7 +103,7 @@ class LogprobMismatch:
             case.show(beyond, rows[0], rows[-1])
 
     def _ratio(self, case: Suspicion, view: View) -> None:
-        ratio = view.history.series("sampling/importance_sampling_ratio/mean")
+        ratio = view.history.series(metric.IMPORTANCE_MEAN)
         if not len(ratio):
             return
         late = stats.median(ratio.values)
@@ -139,7 +140,7 @@ class LogprobMismatch:
 
     def _first_row(self, case: Suspicion, view: View) -> None:
         """Before the first update policy, sampler and reference are one: KL 0, ratio 1, nothing clipped."""
-        kl = view.history.series("kl")
+        kl = view.history.series(metric.KL)
         if not view.from_start:
             return
         if 1 <= len(kl) < 3 and kl.values[0] >= 0.6 * max(kl.values):
@@ -183,7 +184,7 @@ class StalePolicy:
         """Judge the logged lag, and a mismatch that was absent at first and grows with training."""
         case = Suspicion("stale-policy")
         level = recent = 0.0
-        lag = view.series("off_policy/mean")
+        lag = view.series(metric.OFF_POLICY)
         if len(lag):
             level = stats.median(lag.values[-stats.edge(len(lag), 0.3) :])
             case.add(3.6 * stats.ramp(level, 3, 16), "policy-lag", updates=level)
@@ -225,7 +226,7 @@ class TemplateMismatch:
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Look for a form reward or validity at zero throughout while outcomes are right or lengths look normal."""
         case = Suspicion("template-mismatch", setup=True)
-        valid = view.series("validity")
+        valid = view.series(metric.VALIDITY)
         if len(valid) >= 2 and max(valid.values) <= 0.15:
             hardly = stats.ramp(max(valid.values), 0.15, 0.05)
             case.add(
@@ -240,7 +241,7 @@ class TemplateMismatch:
                 case.first_step = part.steps[0]
                 case.show(part, part.steps[0], part.steps[-1])
                 break
-        cut, reward = view.series("completions/clipped_ratio"), view.series("reward", view.course.source)
+        cut, reward = view.series(metric.CLIPPED_RATIO), view.series(metric.REWARD, view.course.source)
         if len(cut) >= 3 and len(reward) >= 3 and cut.values[0] >= 0.95 and max(reward.values) <= 0.02:
             case.add(1.2, "never-ends-and-never-right")
             case.first_step = cut.steps[0]
@@ -293,7 +294,7 @@ class GroupSize:
     def _without_baseline(self, view: View) -> bool:
         """Whether advantages are the rewards themselves: a mean over a group of one takes nothing away."""
         for name in ("max", "min"):
-            reward, advantage = view.series(f"reward/{name}"), view.series(f"advantages/{name}")
+            reward, advantage = view.series(metric.REWARD_BY_TASK.of(name)), view.series(f"advantages/{name}")
             if len(reward) < 3 or reward.steps != advantage.steps or constant(reward.values):
                 return False
             if any(abs(a - b) > 0.002 for a, b in zip(advantage.values, reward.values, strict=True)):

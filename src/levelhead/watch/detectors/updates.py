@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from levelhead import metrics as metric
 from levelhead.watch import stats
 from levelhead.watch.detectors.base import Suspicion, View, index_at, shift_at, unmoved
 from levelhead.watch.history import Series
 
-_COMPANIONS = (("entropy", 1.8), ("kl", 4.0), ("completions/mean_length", 1.7), ("grad_norm", 4.0))
+_COMPANIONS = ((metric.ENTROPY, 1.8), (metric.KL, 4.0), (metric.MEAN_LENGTH, 1.7), (metric.GRAD_NORM, 4.0))
 
 
 class CatastrophicUpdate:
@@ -20,7 +21,7 @@ class CatastrophicUpdate:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Find the steepest lasting fall, and what moved with it."""
-        reward = view.series("reward", view.course.source)
+        reward = view.series(metric.REWARD, view.course.source)
         n = len(reward)
         if n < 6:
             return
@@ -65,7 +66,7 @@ class CatastrophicUpdate:
     def _companion(self, case: Suspicion, series: Series, step: float, factor: float) -> None:
         moved = shift_at(series, step)
         at = index_at(series, step)
-        if at is not None and series.name == "grad_norm" and at >= 3:
+        if at is not None and series.name == metric.GRAD_NORM and at >= 3:
             usual = stats.median(series.values[max(0, at - 20) : max(1, at - 2)])
             peak = max(series.values[max(0, at - 2) : at + 1])
             if usual > 0 and peak / usual >= 8:
@@ -84,7 +85,7 @@ class UpdateCollapse:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Count updates whose next rollouts lost more than half of the validity that they had."""
-        valid = view.series("validity")
+        valid = view.series(metric.VALIDITY)
         n = len(valid)
         if n < 2:
             return
@@ -197,7 +198,7 @@ class StepTime:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Compare the end with the run's own ordinary steps."""
-        seconds = view.series("step_time")
+        seconds = view.series(metric.STEP_TIME)
         n = len(seconds)
         if n < 6:
             return

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import ActionKind, Change, Decision, Event, Knobs, Severity, StepRecord
 from levelhead.watch import stats
@@ -97,11 +98,11 @@ class LiveGuard:
 
     def before_update(self, record: StepRecord) -> Sequence[Decision]:
         """Skip an update whose gradient is absurd beside the run's own; tell of one that no term explains."""
-        norm = record.values.get("grad_norm", 0.0)
+        norm = record.values.get(metric.GRAD_NORM, 0.0)
         usual = stats.median(self._norms)
         if len(self._norms) >= FIRST_LOOK and usual > 0 and norm > self.bounds.max_spike * usual:
             text = f"the gradient's norm is {norm:.3g}, {norm / usual:.0f} times the usual; the update was skipped"
-            evidence = {"grad_norm": norm, "median": usual}
+            evidence = {metric.GRAD_NORM: norm, "median": usual}
             return [self._decide(record.step, "gradient-spike", "skip", "warning", text, evidence)]
         if 0 < norm < float("inf"):
             self._norms = [*self._norms, norm][-NORMS:]
@@ -115,12 +116,12 @@ class LiveGuard:
 
     def _unexplained(self, record: StepRecord) -> list[Decision]:
         """Tell, once, of a gradient that holds more than the objective's terms."""
-        share = record.values.get("audit/unexplained", 0.0)
+        share = record.values.get(metric.AUDIT_UNEXPLAINED, 0.0)
         if share <= UNEXPLAINED or STRANGE in self._told:
             return []
         self._told.append(STRANGE)
         text = f"{share:.0%} of the gradient comes from no term of the objective: left over from another step, or added"
-        return [self._decide(record.step, STRANGE, "warn", "critical", text, {"audit/unexplained": share})]
+        return [self._decide(record.step, STRANGE, "warn", "critical", text, {metric.AUDIT_UNEXPLAINED: share})]
 
     def judge(self, step: int, trials: Sequence[Change]) -> Decision | None:
         """Look at a step that has been taken, whole at first; ask for a shorter one where it went too far."""
@@ -151,7 +152,9 @@ class LiveGuard:
         if self._acts and self._pulse.sound(self._good) and self._reading.sound:
             self._keep, self._good = True, self._pulse.climate(record.step)
         elif self._good.entropy is None:
-            self._good = replace(self._good, entropy=self._pulse.newest("entropy"), kl=self._pulse.newest("kl"))
+            self._good = replace(
+                self._good, entropy=self._pulse.newest(metric.ENTROPY), kl=self._pulse.newest(metric.KL)
+            )
         return decisions
 
     def _fallen(self, step: int) -> list[Decision]:
@@ -169,7 +172,7 @@ class LiveGuard:
                 return [self._stop(step, code, text, evidence)]
         elif self._pulse.locked(self._good) and not self._solved():
             code, text = "deadlock", f"no group has had contrast for {self._pulse.dead} steps and the entropy is gone"
-            evidence = {"entropy": self._pulse.newest("entropy"), "entropy_before": self._good.entropy}
+            evidence = {"entropy": self._pulse.newest(metric.ENTROPY), "entropy_before": self._good.entropy}
         elif self._pulse.still >= self.bounds.patience and not self._solved():
             self._pulse.still = 0
             text = f"no gradient for {self.bounds.patience} steps"
@@ -265,10 +268,10 @@ class LiveGuard:
             knobs, text = remedy.more_entropy(knobs, self.bounds), f"{text}: the entropy bonus is raised"
         elif code == "entropy-explosion":
             knobs, text = remedy.less_entropy(knobs), f"{text}: the entropy bonus is lowered"
-        elif code == "kl-blowup" and (self._pulse.newest("kl") or 0) > 0:
+        elif code == "kl-blowup" and (self._pulse.newest(metric.KL) or 0) > 0:
             knobs, text = remedy.shorter_leash(knobs, self.bounds), f"{text}: the KL coefficient is raised"
         elif code in DEAD and not self._solved():
-            share = {"frac_reward_zero_std": self._pulse.newest("frac_reward_zero_std")}
+            share = {metric.ZERO_STD: self._pulse.newest(metric.ZERO_STD)}
             more, text = remedy.more_draws(knobs, self.bounds), f"{text}: groups are redrawn"
             asked = self._turn(step, code, "warning", text, more, share, "resample")
             if self._pulse.dead >= self.bounds.window:

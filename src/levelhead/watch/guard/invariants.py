@@ -12,17 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.watch.stats import mean
 
-BEYOND = "sampling/logp_difference_beyond_rounding"
+BEYOND = metric.BEYOND_ROUNDING
 MOVED = 1e-6
 """KL, in nats a token over all updates, from which float32 tells a policy from its reference: below it, the k3 estimate
 is lost in rounding."""
 AGREEMENTS = {
-    "advantages/agreement": "over {n} steps advantages ran against the rewards they are made of (cosine {mean:.2f}): a "
+    metric.AGREEMENT: "over {n} steps advantages ran against the rewards they are made of (cosine {mean:.2f}): a "
     "sign is lost, or they belong to other rollouts",
-    "guard/alignment": "over {n} updates the better-rewarded answers became less likely (cosine {mean:.2f}): the sign "
-    "of advantages, ratio or optimizer is wrong, or advantages belong to other rollouts",
+    metric.GUARD_ALIGNMENT: "over {n} updates the better-rewarded answers became less likely (cosine {mean:.2f}): the "
+    "sign of advantages, ratio or optimizer is wrong, or advantages belong to other rollouts",
 }
 """Cosines that are above 0 in expectation, and what it means where they are below, the cause before its effect."""
 READINGS = 8
@@ -63,8 +64,8 @@ class Invariants:
 
     def after(self, values: Mapping[str, float]) -> list[Breach]:
         """Judge what the updates of a step have done to the policy."""
-        if values.get("guard/scale", 0.0) > 0:
-            self._moved += values.get("guard/kl", 0.0)
+        if values.get(metric.GUARD_SCALE, 0.0) > 0:
+            self._moved += values.get(metric.GUARD_KL, 0.0)
         for name, cosines in self._cosines.items():
             if name in values:
                 cosines.append(values[name])
@@ -86,7 +87,7 @@ class Invariants:
         self._cosines = {name: [float(v) for v in state["cosines"][name]] for name in AGREEMENTS}
 
     def _reference(self, values: Mapping[str, float]) -> Breach | None:
-        if values.get("kl") != 0 or self._moved < MOVED:
+        if values.get(metric.KL) != 0 or self._moved < MOVED:
             return None
         text = "the policy has moved, and its KL to the reference is exactly 0: the reference moves along"
         return Breach("reference-not-frozen", text, {"kl": 0.0, "moved": self._moved})
@@ -107,15 +108,15 @@ def _against(name: str, cosines: Sequence[float]) -> Breach | None:
 
 def _repeats(values: Mapping[str, float]) -> Breach | None:
     """Whether rollouts repeat each other more often, or less, than their probabilities allow."""
-    evidence = values.get("sampling/repeats_evidence", 0.0)
+    evidence = values.get(metric.REPEATS_EVIDENCE, 0.0)
     if evidence < NO_CHANCE:
         return None
-    share, expected = values.get("sampling/repeats", 0.0), values.get("sampling/repeats_expected", 0.0)
+    share, expected = values.get(metric.REPEATS, 0.0), values.get(metric.REPEATS_EXPECTED, 0.0)
     text = (
         f"{share:.1%} of the rollouts repeat another of their prompt and chance makes {expected:.1%}: they are not "
         f"drawn one by one (a chance of 1 in 10^{evidence / math.log(10):.0f})"
     )
-    numbers = {"sampling/repeats": share, "sampling/repeats_expected": expected, "evidence": evidence}
+    numbers = {metric.REPEATS: share, metric.REPEATS_EXPECTED: expected, "evidence": evidence}
     return Breach("repeated-rollouts", text, numbers)
 
 

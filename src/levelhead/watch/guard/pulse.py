@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.watch.guard.level import Fall, Level
 from levelhead.watch.guard.remedy import Climate
@@ -29,28 +30,28 @@ class Pulse:
         self._bounds = bounds
         self.reward = Level(bounds.window, bounds.drop)
         self.validity = Level(bounds.window, bounds.drop)
-        self._columns: dict[str, list[float]] = {"entropy": [], "kl": [], "frac_reward_zero_std": []}
+        self._columns: dict[str, list[float]] = {metric.ENTROPY: [], metric.KL: [], metric.ZERO_STD: []}
         self.dead = 0
         self.still = 0
 
     def add(self, values: Mapping[str, float]) -> None:
         """Take in one step's numbers."""
-        if "dynamic_sampling/reward" in values:
+        if metric.REDRAW_REWARD in values:
             # The batch's own reward is that of the groups that were kept.
-            values = {**values, "reward": values["dynamic_sampling/reward"]}
-        if "sampling/entropy" in values:
+            values = {**values, metric.REWARD: values[metric.REDRAW_REWARD]}
+        if metric.SAMPLED_ENTROPY in values:
             # A step in which nothing has contrast makes no forward pass; its draws still tell of the entropy.
-            values = {"entropy": values["sampling/entropy"], **values}
-        for level, name in ((self.reward, "reward"), (self.validity, "validity")):
+            values = {metric.ENTROPY: values[metric.SAMPLED_ENTROPY], **values}
+        for level, name in ((self.reward, metric.REWARD), (self.validity, metric.VALIDITY)):
             if name in values and abs(values[name]) < float("inf"):
                 level.add(values[name])
         for name, column in self._columns.items():
             if name in values and abs(values[name]) < float("inf"):
                 column.append(values[name])
                 del column[: -self._bounds.window]
-        dead = values.get("frac_reward_zero_std", 0.0) >= DEAD
+        dead = values.get(metric.ZERO_STD, 0.0) >= DEAD
         self.dead = self.dead + 1 if dead else 0
-        self.still = self.still + 1 if dead and values.get("grad_norm", 0.0) <= STILL else 0
+        self.still = self.still + 1 if dead and values.get(metric.GRAD_NORM, 0.0) <= STILL else 0
 
     def newest(self, name: str, n: int = 3) -> float | None:
         """Mean of the newest n readings of entropy, KL or dead groups."""
@@ -59,7 +60,7 @@ class Pulse:
 
     def climate(self, step: int) -> Climate:
         """What the policy is like now."""
-        return Climate(step, self.reward.now, self.newest("entropy"), self.newest("kl"))
+        return Climate(step, self.reward.now, self.newest(metric.ENTROPY), self.newest(metric.KL))
 
     def collapse(self) -> tuple[str, Fall] | None:
         """The finding and the fall behind it, if validity or reward has collapsed."""
@@ -71,7 +72,7 @@ class Pulse:
 
     def locked(self, good: Climate) -> bool:
         """Whether no group has had contrast for a window, and the entropy that could bring it back is gone."""
-        entropy = self.newest("entropy")
+        entropy = self.newest(metric.ENTROPY)
         lost = entropy is not None and good.entropy is not None and entropy < LOST_ENTROPY * good.entropy
         return self.dead >= self._bounds.window and lost
 
@@ -85,7 +86,7 @@ class Pulse:
             return False
         if good.reward is None or now > good.reward + error:
             return now >= best - error
-        entropy = self.newest("entropy")
+        entropy = self.newest(metric.ENTROPY)
         kept = entropy is None or good.entropy is None or entropy >= 0.8 * good.entropy
         return now >= best - error and kept
 

@@ -33,9 +33,9 @@ class Reading:
 
     def add(self, values: Mapping[str, float]) -> None:
         """Take in one step's numbers."""
-        for metric in values:
-            if metric.startswith(PREFIX):
-                self._add(metric.removeprefix(PREFIX), values)
+        for name in values:
+            if name.startswith(PREFIX):
+                self._add(name.removeprefix(PREFIX), values)
         alike = any((case := self._judge(task, self._window // 2)) and case.strength >= SURE for task in self._tasks)
         self.constant = self.constant + 1 if alike else 0
 

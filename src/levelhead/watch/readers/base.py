@@ -7,52 +7,45 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from levelhead import metrics as metric
 from levelhead.watch.readers.keys import KeyMap
 from levelhead.watch.readers.values import NotANumberError, number_of, parse_pair
 
 CORE = frozenset(
     {
-        "loss",
+        metric.LOSS,
         "policy_loss",
-        "reward",
-        "reward_std",
-        "frac_reward_zero_std",
-        "entropy",
-        "kl",
+        metric.REWARD,
+        metric.REWARD_STD,
+        metric.ZERO_STD,
+        metric.ENTROPY,
+        metric.KL,
         "ppo_kl",
-        "grad_norm",
-        "clip_ratio/region_mean",
-        "completions/mean_length",
-        "completions/clipped_ratio",
-        "validity",
+        metric.GRAD_NORM,
+        metric.CLIP_REGION,
+        metric.MEAN_LENGTH,
+        metric.CLIPPED_RATIO,
+        metric.VALIDITY,
         "mismatch/kl",
         "mismatch/prob_diff_mean",
         "mismatch/mult_prob_error",
-        "sampling/sampling_logp_difference/mean",
-        "sampling/importance_sampling_ratio/mean",
+        metric.LOGP_DIFFERENCE_MEAN,
+        metric.IMPORTANCE_MEAN,
     }
 )
 """Signals that make a row of training metrics a row."""
 
 
-_WEAK = frozenset({"clip_ratio/region_mean", "completions/mean_length"})
+_WEAK = frozenset({metric.CLIP_REGION, metric.MEAN_LENGTH})
 """Core signals whose keys stand in configurations too, and make no row alone."""
 
 SAMPLE = frozenset({"prompt", "completion", "response", "question", "answer", "text", "messages", "output"})
 """Keys of a printed sample: its rewards are one rollout's and not a step's."""
 
 _SUMMARY = frozenset({"train_runtime", "train_samples_per_second", "total_flos", "train_steps_per_second"})
-_FRACTIONS = frozenset(
-    {
-        "frac_reward_zero_std",
-        "dead_groups/all_failed",
-        "dead_groups/all_solved",
-        "completions/clipped_ratio",
-        "validity",
-    }
-)
+_FRACTIONS = frozenset({metric.ZERO_STD, metric.ALL_FAILED, metric.ALL_SOLVED, metric.CLIPPED_RATIO, metric.VALIDITY})
 _EVALUATION = ("eval", "is_eval", "validation")
-_NULL_IS_NAN = frozenset({"loss", "policy_loss", "grad_norm", "kl", "ppo_kl", "entropy"})
+_NULL_IS_NAN = frozenset({metric.LOSS, "policy_loss", metric.GRAD_NORM, metric.KL, "ppo_kl", metric.ENTROPY})
 """Where these are null, sources that cannot write NaN (verl's JSON lines) or drop it (TRL's windows) mean NaN."""
 _MAX_UNREAD = 20
 _UNIX_TIME = 1e8
@@ -186,8 +179,8 @@ def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -
         step = None
     if epoch is not None and not abs(epoch) <= _MOST_STEPS:
         epoch = None
-    if abs(values.get("step_time", 0.0)) > _UNIX_TIME:
-        del values["step_time"]
+    if abs(values.get(metric.STEP_TIME, 0.0)) > _UNIX_TIME:
+        del values[metric.STEP_TIME]
     _shares(values)
     for name in _FRACTIONS & values.keys():
         if not -1e-6 <= values[name] <= 1.0 + 1e-6 and math.isfinite(values[name]):
@@ -203,8 +196,8 @@ def _shares(values: dict[str, float]) -> None:
     mixed, total = values.pop("groups/mixed", None), values.pop("groups/count", None)
     dead = values.pop("dead_groups/count", None)
     if dead is not None and total and 0 <= dead <= total:
-        values.setdefault("frac_reward_zero_std", dead / total)
-    sides = [name for name in ("dead_groups/all_failed", "dead_groups/all_solved") if name in values]
+        values.setdefault(metric.ZERO_STD, dead / total)
+    sides = [name for name in (metric.ALL_FAILED, metric.ALL_SOLVED) if name in values]
     if mixed is not None and len(sides) == 2:
         total = mixed + sum(values[name] for name in sides)
     counts = [values[name] for name in sides]

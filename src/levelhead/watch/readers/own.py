@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from levelhead.documents import DocumentError, load_json
+from levelhead.metrics import held_out
 from levelhead.watch.history import DEFAULT_CAPACITY
 from levelhead.watch.readers.base import Row, Unread
 from levelhead.watch.readers.lines import Lines
@@ -58,7 +59,7 @@ class OwnRunReader:
             self.unread.add(self._number, "not a step record", line)
         elif record.get("stage") == "sft":
             self._supervised.append(row)
-        elif record.get("stage") == "eval" and record.get("eval_stage") in _BEFORE_GRPO:
+        elif record.get("stage") == "eval" and record.get(held_out.EVAL_STAGE) in _BEFORE_GRPO:
             self._before = row
         else:
             if self._before is not None:
@@ -76,5 +77,5 @@ class OwnRunReader:
         step = values.pop("step", None)
         if step is None or not abs(step) <= _MOST_STEPS or not values:
             return None
-        early = record.get("stage") == "eval" and record.get("eval_stage") in _BEFORE_GRPO
+        early = record.get("stage") == "eval" and record.get(held_out.EVAL_STAGE) in _BEFORE_GRPO
         return Row(0.0 if early else step, values, None, self._number)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.documents import DocumentError, load_json, read_lines, read_text
 from levelhead.errors import InputError
 from levelhead.watch.readers.values import number_of
@@ -101,9 +102,11 @@ def _updates(tasks: set[str], metrics: Iterable[Row]) -> Iterator[tuple[int, flo
         step = row.get("step")
         if row.get("stage") != "grpo" or not isinstance(step, int) or abs(step) > _MOST_STEPS:
             continue
-        shares = [share for task in tasks if (share := number_of(row.get(f"validity/{task}"))) is not None]
+        shares = [
+            share for task in tasks if (share := number_of(row.get(metric.VALIDITY_BY_TASK.of(task)))) is not None
+        ]
         shares = [share for share in shares if 0 <= share <= 1]
-        norm = number_of(row.get("grad_norm", 1.0))
+        norm = number_of(row.get(metric.GRAD_NORM, 1.0))
         if shares:
             # A step whose gradient was lost, or that had nothing to learn from, left the policy as it was.
             updated = norm is not None and math.isfinite(norm) and norm > 0

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import httpx2
 
+from levelhead.metrics import held_out
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.tasks.endpoint import ChatClient, ReplyCache, all_of
 from levelhead.tasks.metering import Usage
@@ -63,8 +64,8 @@ class EndpointRunner:
         """Return the usage of the run so far: calls, replies from the cache, retries, tokens."""
         usage = self.usage
         cost = self._section.cost(usage.prompt_tokens, usage.completion_tokens)
-        costs = {} if cost is None else {"endpoint/cost": cost}
-        return costs | {f"endpoint/{name}": float(value) for name, value in usage.counts().items()}
+        costs = {} if cost is None else {held_out.ENDPOINT.of("cost"): cost}
+        return costs | {held_out.ENDPOINT.of(name): float(value) for name, value in usage.counts().items()}
 
     def drain_news(self) -> list[str]:
         """Return what happened to the endpoint since the last call: it fell silent, it answers again."""
