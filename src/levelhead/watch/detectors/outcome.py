@@ -19,7 +19,7 @@ _PERPLEXITY = re.compile(r"perplexity|(?:^|[/_ -])ppl(?:$|[/_ -])", re.IGNORECAS
 
 ABOVE = 2.0
 """Standard errors by which a policy has to be above the best constant answer, as for the verdict of a run."""
-RUN_LENGTH = (10.0, 30.0)
+RUN_LENGTH = (20.0, 40.0)
 """Steps before which a run may still be below it, and from which on it may not."""
 NEARLY_PERFECT = (0.85, 0.95)
 """Held-out scores, of at most 1, at which there is nothing left to be above."""
