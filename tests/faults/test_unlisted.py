@@ -23,7 +23,7 @@ import levelhead.training.run
 from faults.probes import ECHO, Probe, closeness, difference, trained
 from faults.unlisted import KINDS, UNLISTED, Unlisted
 from levelhead.lab.faults import FAULTS
-from levelhead.objective.losses.inputs import Inputs
+from levelhead.objective.losses import Clipped, Inputs
 from levelhead.objective.shaping import Shaper
 from levelhead.objective.surgery import GradientMerger
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
@@ -58,7 +58,7 @@ OWNERS: tuple[Any, ...] = (
     levelhead.objective.advantages, levelhead.objective.losses, levelhead.training.batch, levelhead.training.credit,
     levelhead.training.drawer, levelhead.training.objective, levelhead.training.run, Inputs, Shaper, GradientMerger,
     Policy, SharedDecoder, InProcessSampler, LogitsPipeline, FunctionTask, Ahead, Collector, Creditor, Evaluator,
-    GrpoTrainer, Objective, Updater, PromptStream,
+    GrpoTrainer, Objective, Updater, PromptStream, Clipped,
 )  # fmt: skip
 
 

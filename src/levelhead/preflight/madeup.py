@@ -217,13 +217,13 @@ def make_score(grpo: Grpo, number: int, attempt: int, flat: bool) -> Score:
     """Return a fractional score with a level and spread of its group; ``flat`` ones are all alike in a group."""
     level, spread = _LEVELS[number % len(_LEVELS)], 0.0 if flat else _SPREADS[number % len(_SPREADS)]
     total = level + spread * (_SHAPE[attempt % len(_SHAPE)] + 0.01 * (attempt // len(_SHAPE)))
-    names = list(dict.fromkeys([*(grpo.advantage.weights or {}), "right", "form"]))
+    names = list(dict.fromkeys([*(getattr(grpo.advantage, "weights", None) or {}), "right", "form"]))
     parts = {
         name: level / (i + 1) + spread * (i + 1) * math.sin(1.7 * attempt + i + number)
         for i, name in enumerate(names)
         if not (i and attempt % 3 == 1)
     }
-    wanted = grpo.advantage.feature_weights or WORKFLOW_FEATURES
+    wanted = getattr(grpo.advantage, "feature_weights", None) or WORKFLOW_FEATURES
     # A group of one reward is told apart by structure.
     features = {name: round(0.5 + 0.4 * math.cos(2.3 * attempt + i + number), 3) for i, name in enumerate(wanted)}
     return Score(round(total, 4), parts, info={"features": features})

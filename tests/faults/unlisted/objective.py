@@ -11,8 +11,7 @@ import torch
 import levelhead.objective.losses
 import levelhead.training.objective
 from faults.unlisted.registry import INSTRUCT, TRL, VERL, ZOO, swapped, unlisted
-from levelhead.objective.losses import Clipped
-from levelhead.objective.losses.inputs import Inputs
+from levelhead.objective.losses import Clipped, Inputs
 from levelhead.policy.policy import Policy
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective, Share

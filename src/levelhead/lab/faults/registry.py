@@ -74,7 +74,7 @@ def misconfigured(name: str, story: str, *settings: str) -> None:
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     """Put ``make(original)`` in the place of an attribute."""
-    original = owner.__dict__[name]
+    original = owner.__dict__[name] if name in vars(owner) else getattr(owner, name)  # imported on first use
     setattr(owner, name, make(original))
     try:
         yield

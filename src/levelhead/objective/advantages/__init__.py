@@ -66,49 +66,51 @@ def compute(
     estimator: Estimator | str,
     rewards_gk: Array,
     *,
-    ddof: int = 1,
-    eps: float = 1e-4,
+    ddof: int | None = None,
+    eps: float | None = None,
     clip: float | None = None,
     **extras: Any,
 ) -> Advantages:
     """Turn rewards into advantages with an estimator.
 
-    The defaults of ``ddof`` and ``eps`` are TRL's (sample standard deviation, 1e-4).  Estimators that divide by no
-    standard deviation leave both aside.
+    Estimators that divide by no standard deviation leave ``ddof`` and ``eps`` aside.
 
     Args:
         estimator: The estimator, which brings its settings, or one of :func:`names`.
         rewards_gk: Rewards, shape (groups, K), K >= 2: numpy array, torch tensor or nested lists.
-        ddof: Degrees of freedom of every standard deviation of a named one: 1 sample, 0 population.
-        eps: Added to every standard deviation of a named one.
+        ddof: Degrees of freedom of every standard deviation: 1 sample, 0 population; ``None`` leaves it as it is, which
+            for a named one is 1, as in TRL.
+        eps: Added to every standard deviation; ``None`` leaves it as it is, which for a named one is 1e-4, as in TRL.
         clip: Bound on the absolute advantage, applied last; ``None`` leaves it unbounded.
         **extras: Arrays of :class:`RewardBatch`, of which :func:`inputs` lists what it cannot do without, and settings
-            of a named one.
+            that take the place of its own.
 
     Raises:
         ValueError: Unknown name, a missing or unknown extra, a setting out of range, K < 2, a reward that is not
             finite, mismatched shapes.
     """
-    if ddof not in (0, 1):
+    if ddof not in (None, 0, 1):
         raise ValueError(f"ddof must be 0 (population) or 1 (sample), got {ddof!r}")
-    if not eps >= 0:
+    if eps is not None and not eps >= 0:
         raise ValueError(f"eps must be 0 or more, got {eps!r}")
     if clip is not None and not clip > 0:
         raise ValueError(f"clip must be above 0, got {clip!r}; leave it out for no bound")
-    named = isinstance(estimator, str)
     variant = _variant(estimator) if isinstance(estimator, str) else type(estimator)
     label = variant.name or variant.__name__
-    settings = set(variant.model_fields) - {"ddof", "eps"} if named else set()
+    settings = set(variant.model_fields) - {"ddof", "eps"}
     arrays = variant.needs | variant.takes
     if missing := sorted(variant.needs - extras.keys()):
         raise ValueError(f"advantage estimator {label!r} needs {', '.join(missing)}")
     if unknown := sorted(extras.keys() - settings - arrays):
         accepted = ", ".join(sorted(settings | arrays)) or "no extras"
         raise ValueError(f"advantage estimator {label!r} takes no {unknown[0]!r}; it takes {accepted}")
+    given = {key: value for key, value in extras.items() if key in settings}
+    shared = (("ddof", ddof), ("eps", eps))
+    given |= {key: value for key, value in shared if key in variant.model_fields and value is not None}
     if isinstance(estimator, str):
-        shared = {key: value for key, value in (("ddof", ddof), ("eps", eps)) if key in variant.model_fields}
-        own = {key: value for key, value in extras.items() if key in settings}
-        estimator = build(variant, shared | own, f"advantage estimator {label!r}")
+        estimator = build(variant, given, f"advantage estimator {label!r}")
+    elif given:
+        estimator = build(variant, estimator.model_dump() | given, f"advantage estimator {label!r}")
     batch = RewardBatch(rewards_gk, **{key: value for key, value in extras.items() if key in arrays})
     return _clipped(estimator.estimate(batch), clip)
 

@@ -1,6 +1,7 @@
 """Policy losses by name, one class a loss; importance correction, and aggregation.
 
-What computes on tensors is imported on first use: a recipe's keys are read from the losses where there is no torch.
+What computes on tensors is imported on first use, all of it at once: a recipe's keys are read from the losses where
+there is no torch.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs torch when it is asked for."""
+    """Import what needs torch when a name of it is asked for."""
+    if not any(name in names for names in _LAZY.values()):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for module, names in _LAZY.items():
-        if name in names:
-            return globals().setdefault(name, getattr(import_module(f"{__name__}.{module}"), name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        loaded = import_module(f"{__name__}.{module}")
+        globals().update({own: getattr(loaded, own) for own in names})
+    return globals()[name]
