@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
 
-import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
 
 Array: TypeAlias = Any
@@ -45,6 +44,8 @@ def as_floats(name: str, array: Array) -> tuple[ModuleType, Array]:
         ValueError: An entry is NaN, infinite, or so large that a difference of two would overflow.
     """
     if not is_array_api_obj(array):
+        import numpy as np  # recipes are read, and files looked for, before it is imported
+
         array = np.asarray(array, dtype=np.float64)
     xp = array_namespace(array)
     if not xp.isdtype(array.dtype, "real floating"):

@@ -175,10 +175,11 @@ class NoBetterThanConstant:
 
     def examine(self, view: View) -> Iterator[Suspicion]:
         """Compare each task's last evaluation with what the best constant answer scored on its items."""
-        for gap in view.history.matching("eval/"):
-            task, _, measure = gap.name.removeprefix("eval/").rpartition("/")
-            errors, score = (view.history.series(f"eval/{task}/{name}") for name in ("se", "score"))
-            if measure != "over_constant" or not (len(gap) and len(errors) and len(score)) or gap.steps[-1] <= 0:
+        for gap in view.history.matching(held_out.NUMBER.prefix):
+            task, _, measure = gap.name.removeprefix(held_out.NUMBER.prefix).rpartition("/")
+            names = (held_out.NUMBER.of(task, name) for name in (held_out.SE, held_out.SCORE))
+            errors, score = map(view.history.series, names)
+            if measure != held_out.OVER_CONSTANT or not (len(gap) and len(errors) and len(score)) or gap.steps[-1] <= 0:
                 continue
             above = gap.values[-1] / max(errors.values[-1], 1e-9)
             case = Suspicion("no-improvement")
