@@ -272,7 +272,7 @@ def _gdpo_sees_the_sum_alone() -> Iterator[None]:
 )
 def _weights_by_alphabet() -> Iterator[None]:
     def change(real: Any, name: str, rewards_gk: Any, **options: Any) -> Advantages:
-        weights = options.get("weights")
+        weights = options.get("weights", getattr(name, "weights", None))
         if weights:
             options["weights"] = dict(zip(sorted(weights), weights.values(), strict=True))
         return real(name, rewards_gk, **options)  # type: ignore[no-any-return]
