@@ -160,11 +160,11 @@ class _Told(Collector):
     """Gives every prompt that it is asked for the outcome that was thought up for it."""
 
     def __init__(self, scene: Scene, lively: Sequence[bool]) -> None:
-        super().__init__(scene.setup.tasks, scene.codec, scene.sampler, scene.loop)
+        super().__init__(scene.setup.tasks, scene.codec, scene.generator, scene.loop)
         self._lively = list(lively)
         self.groups: list[Group] = []
 
-    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
+    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
         """Return groups with contrast or without, as planned."""
         found = []
         for prompt in prompts:
@@ -192,7 +192,8 @@ def _redraws(scene: Scene) -> Check:
     for share in (0.1, 0.4, 0.8):
         told = _Told(scene, (rng.random(64) < share).tolist())
         most = max(small.dynamic_sampling, 1)  # a guard may ask for redraws that the recipe does without
-        batch = Drawer(_stream(scene), told, small, scene.seed).draw(1, scene.controls, redraws=1).groups
+        drawer = Drawer(_stream(scene), told, small, scene.seed)
+        batch = scene.loop.run(drawer.draw(1, scene.controls, redraws=1)).groups
         kept = Counter(map(id, batch))
         flat = sum(len(set(group.rewards)) == 1 for group in batch)
         lost = sum(len(set(group.rewards)) > 1 and id(group) not in kept for group in told.groups)
