@@ -179,9 +179,9 @@ def items_all_alike(patch: Patch) -> None:
 def flat_groups_first(patch: Patch) -> None:
     real = Drawer._fill
 
-    def fill(self: Drawer, result: Collected, drawn: list[Group], *args: Any) -> dict[str, float]:
+    async def fill(self: Drawer, result: Collected, drawn: list[Group], *args: Any) -> dict[str, float]:
         wanted = len(result.groups)
-        values = real(self, result, drawn, *args)
+        values = await real(self, result, drawn, *args)
         result.groups = sorted(drawn, key=lambda group: len(set(group.rewards)))[:wanted]
         return values
 
@@ -193,15 +193,18 @@ def contrast_upside_down(patch: Patch) -> None:
 
 
 def no_redraws(patch: Patch) -> None:
-    patch.setattr(Drawer, "_fill", lambda *_: {})
+    async def fill(*_: Any) -> dict[str, float]:
+        return {}
+
+    patch.setattr(Drawer, "_fill", fill)
 
 
 def redrawn_groups_forgotten(patch: Patch) -> None:
     real = Drawer._fill
 
-    def fill(self: Drawer, result: Collected, *args: Any) -> dict[str, float]:
+    async def fill(self: Drawer, result: Collected, *args: Any) -> dict[str, float]:
         first = list(result.groups)
-        values = real(self, result, *args)
+        values = await real(self, result, *args)
         result.groups = first
         return values
 

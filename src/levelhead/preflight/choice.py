@@ -14,7 +14,7 @@ from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.recipe.curriculum import Learnability
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Group, Prompt, Rollout, Score
+from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.rollout.draws import derive, generator
 from levelhead.tasks.base import Mixture, Task
 from levelhead.training.collect import Collected, Collector
@@ -42,9 +42,16 @@ def check_choice(scene: Scene) -> Iterator[Check]:
 
 
 def made_up(prompt: Prompt, rewards: Sequence[float]) -> Group:
-    """Return a group without tokens, whose rollouts have these rewards, and as their success whether they are 1."""
-    scores = [Score(reward, {"success": float(reward >= 1)}) for reward in rewards]
-    return Group(prompt, tuple(Rollout(prompt.id, (), score) for score in scores))
+    """Return a group whose rollouts have these rewards, and as their success whether they are 1.
+
+    Their tokens mean nothing, and no two rollouts are of one length: as in a run, length is no contrast.
+    """
+    rollouts = []
+    for i, reward in enumerate(rewards):
+        ids, zeros = (0,) * (i + 1), (0.0,) * (i + 1)
+        score = Score(reward, {"success": float(reward >= 1)})
+        rollouts.append(Rollout(prompt.id, (Turn((), ids, zeros, zeros, "stop"),), score))
+    return Group(prompt, tuple(rollouts))
 
 
 def _stream(scene: Scene) -> Any:

@@ -66,6 +66,7 @@ class Batches:
         seed: Of every draw.
         policy: What is trained.
         controls: Returns the sampling controls of a step, as the knobs stand.
+        synced: Shown the copy that draws ahead, and the policy, whenever the copy has taken over its weights.
         keeps: Whether to hand out, with a batch drawn ahead, the weights that drew it.
     """
 
@@ -78,10 +79,11 @@ class Batches:
         *,
         policy: Policy,
         controls: Callable[[int], Sampling],
+        synced: Callable[[Policy, Policy], None],
         keeps: bool = False,
     ) -> None:
         self._stream, self._loop, self._recipe = stream, collector.loop, recipe
-        self._policy, self._controls, self._keeps = policy, controls, keeps
+        self._policy, self._controls, self._synced, self._keeps = policy, controls, synced, keeps
         self._twin, self._generator = None, None
         if recipe.ahead:
             self._twin = policy.twin()
@@ -177,6 +179,7 @@ class Batches:
         """Begin a batch with the newest weights."""
         if self._twin is not None:
             self._twin.follow(self._policy)
+            self._synced(self._twin, self._policy)
         self._next = self._batch(step, controls, redraws, self._policy.version)
         self._start(self._next)
 

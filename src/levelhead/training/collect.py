@@ -38,6 +38,7 @@ class Collected:
         env_s: Seconds spent in environments: episodes of several turns.
         dropped: Rollouts without a score, left out.
         episodes: Rollouts that were scored.
+        unscored: Rollouts that their task, judge or environment left without a score.
         judges: What the judges of the tasks have done and cost, by task.
         tallies: What the reward functions of the tasks have logged and could not rate, by task.
         values: Metrics of the drawing itself.
@@ -54,6 +55,7 @@ class Collected:
     env_s: float = 0.0
     dropped: int = 0
     episodes: int = 0
+    unscored: int = 0
     judges: dict[str, JudgeUse] = field(default_factory=dict)
     tallies: dict[str, RewardTally] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Collected:
         self.env_s += other.env_s
         self.dropped += other.dropped
         self.episodes += other.episodes
+        self.unscored += other.unscored
         self.judges = merge(self.judges, other.judges)
         self.tallies = merge_tallies(self.tallies, other.tallies)
 
@@ -181,6 +184,7 @@ class Collector:
             with self._loop.giving_up():
                 scores.update(zip(where, await task.score_batch(answers), strict=True))
         result.score_s += time.perf_counter() - drawn
+        result.unscored += sum(score is None for score in scores.values())
         return [
             Group(
                 prompt,
@@ -230,6 +234,7 @@ class Collector:
             self._generator.expect(0)
         result.sample_s += clock.seconds
         result.env_s += time.perf_counter() - start - clock.seconds
+        result.unscored += sum(rolling.score is None for members in episodes for rolling in members)
         return [
             Group(
                 prompt,

@@ -111,7 +111,16 @@ class GrpoTrainer:
         guard = find_guard(observers)
         self.keeper = Keeper(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
         keeps = self.keeper is not None and self.keeper.guard.corrects
-        self.batches = Batches(stream, collector, recipe, seed, policy=policy, controls=self._controls, keeps=keeps)
+        self.batches = Batches(
+            stream,
+            collector,
+            recipe,
+            seed,
+            policy=policy,
+            controls=self._controls,
+            synced=self.watch.synced,
+            keeps=keeps,
+        )
         self.unrated = UnratedWatch()
 
     def step(self, step: int) -> StepResult:
@@ -123,6 +132,7 @@ class GrpoTrainer:
         rollouts = self.batches.draw(step, self._controls(step), self.objective.knobs.redraws)
         collected = time.perf_counter()
         self.watch.drawn(rollouts.prompts)
+        self.watch.collected(rollouts)
         # The old policy is the one at hand, unless others drew and no correction leads from them to it.
         own = not rollouts.behind or self.recipe.loss.importance is not None
         scores = self._rescore(rollouts.groups, rollouts.temperature or 1.0)

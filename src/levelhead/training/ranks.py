@@ -158,6 +158,7 @@ class SharedCollector(Collector):
         for part in parts:
             whole.dropped += part.dropped
             whole.episodes += part.episodes
+            whole.unscored += part.unscored
             whole.judges = merge(whole.judges, part.judges)
             whole.tallies = merge_tallies(whole.tallies, part.tallies)
         for name in ("sample_s", "score_s", "env_s"):
