@@ -5,7 +5,7 @@
 Each recipe is taken as it ships: its tasks, stages, precision and adapter.  Exchanged are the weights (a random model
 of the same architecture, two layers of 64), the tokenizer (the family's template and stop tokens, over a small
 vocabulary), the paths of the data (``DATA`` holds bbq, halueval and gsm8k) and the endpoint, which a server on this
-machine plays: a judge that tells right from wrong, and an operator that answers something.
+machine plays: a judge that tells right from wrong, and an operator that knows most answers.
 
 A line a recipe and seed.  Random weights earn three warnings that trained ones would not: they do not end their
 answers, they solve nothing, and a constant answer beats them.  The exit code is 1 if a check fails, or warns of
@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,6 +46,7 @@ from transformers import (  # noqa: E402
 from judged_preflight import sound  # noqa: E402
 from levelhead.preflight import preflight  # noqa: E402
 from levelhead.recipe import load  # noqa: E402
+from levelhead.tasks.workflow.problems import generate  # noqa: E402
 from levelhead.training.prepare import prepare  # noqa: E402
 
 RECIPES = {
@@ -55,16 +57,21 @@ RECIPES = {
 }
 OF_RANDOM_WEIGHTS = ("sampling/max-length", "rewards/contrast/", "rewards/constant/")
 """Warnings that say something true of weights that nobody has trained."""
+PROBLEMS = 600
+"""Problems of the workflow recipe, whose answers the operator knows."""
 SHAPE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "intermediate_size": 128, "max_position_embeddings": 8192}  # fmt: skip
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """A judge that grades perfect answers 9, others 2 and empty ones 0, and an operator with one reply."""
+    """A judge that grades perfect answers 9, others 2 and empty ones 0, and an operator that knows the answers."""
+
+    answers: ClassVar[dict[str, str]] = {}
+    """By question."""
 
     def do_POST(self) -> None:
         text = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
-        reply = "VERDICT: CORRECT\n#### 7"
+        reply = next((f"VERDICT: CORRECT\n#### {a}" for q, a in self.answers.items() if q in text), "VERDICT: CORRECT")
         if "for comparison:\n" in text:
             perfect = text.split("for comparison:\n")[1].split("\n\n[answer")[0]
             answer = text.split("[answer ")[1].split("]\n", 1)[1].rsplit("\n[end of answer", 1)[0]
@@ -123,6 +130,8 @@ def changes(name: str, model: Path, data: Path, url: str, seed: int, folder: Pat
         given += [f"tasks.0.path={data / 'gsm8k' / 'train.jsonl'}", f"tasks.0.rewards={json.dumps(rewards)}"]
     if name == "workflow-qwen2.5-7b":
         given += [f"tasks.0.executor.base_url={url}", f"tasks.0.executor.cache={folder / 'replies.sqlite'}"]
+        given += [f"tasks.0.items={PROBLEMS}"]
+        Endpoint.answers = {problem.question: problem.answers[0] for problem in generate(PROBLEMS) if problem.answers}
     return given
 
 
