@@ -219,13 +219,13 @@ def test_an_answer_that_beats_the_perfect_one_always_is_a_finding_unless_that_on
 
     def upside(prompts: Any, completions: Any, answer: Sequence[str], **_: Any) -> list[float]:
         texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
-        return [0.5 if t == a else 0.0 if not t else 0.6 for t, a in zip(texts, answer, strict=True)]
+        return [0.5 if t == a else 0.6 * t.startswith("It is") for t, a in zip(texts, answer, strict=True)]
 
     def order() -> Check:
         report = preflight(setup_of(reward=upside, rows=rows), families=["rewards"])
         return next(check for check in report.checks if check.name == "rewards/order/echo")
 
-    assert order().status != "pass"
+    assert order().status == "warn"
     # A workflow that an endpoint runs has no perfect answer that anybody knows: the oracle's is the simulator's guess.
     monkeypatch.setattr(FunctionTask, "guesses", property(lambda _: True))
     assert order().status == "pass"
