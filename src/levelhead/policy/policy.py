@@ -60,6 +60,8 @@ class Policy:
         self._backend: Backend | None = None
         self._head = _Head.of(self.base)
         self._reference: nn.Module | str | None = None
+        self.version = 0
+        """Optimizer updates of the present stage that the weights have seen."""
         self.merge_bytes = 4 << 30
         """What copies of weights, with an adapter merged or laid out anew, may take while sampling."""
 
@@ -177,6 +179,7 @@ class Policy:
         twin = Policy(model.requires_grad_(False).eval(), self.codec, self.compute_dtype)
         twin.run_like(self)
         twin.merge_bytes = self.merge_bytes
+        twin.version = self.version
         return twin
 
     def copied(self, other: Policy) -> list[Tensor]:
@@ -190,6 +193,7 @@ class Policy:
         for mine, theirs in zip(self.model.parameters(), other.model.parameters(), strict=True):
             if mine is not theirs:
                 mine.copy_(theirs)
+        self.version = other.version
 
     def save(self, folder: Path) -> None:
         """Write model (or adapter) and tokenizer in Hugging Face format; whole models stop where this policy stops."""

@@ -223,7 +223,7 @@ def _stop_once(scene: Scene) -> Check:
     codec = scene.codec
     pairs = [p for prompts in scene.prompts.values() for p in demonstrations(scene, prompts[:2])]
     shown = [("demonstration", p.completion_ids) for p in pairs]
-    cut = [t[0] for t in scene.sampler.sample(scene.contexts, 1, scene.greedy(temperature=1.0, max_new_tokens=4), 1)]
+    cut = [t[0] for t in scene.generator.sample(scene.contexts, 1, scene.greedy(temperature=1.0, max_new_tokens=4), 1)]
     wrong = None
     drawn = [(t, scene.controls.max_new_tokens) for t in scene.turns] + [(t, 4) for t in cut]
     for turn, budget in drawn:
