@@ -57,6 +57,8 @@ class Policy:
             join_adapters(self.base)
         self.shares_prefixes = _can_branch(self.base)
         """Whether a tree-shaped attention mask reproduces the model."""
+        self.runs_on = "auto"
+        """Name of the backend to run on, or ``auto`` for the fastest that supports the model."""
         self._backend: Backend | None = None
         self._head = _Head.of(self.base)
         self._reference: nn.Module | str | None = None

@@ -28,6 +28,7 @@ class PolicyLike(Protocol):
         lora: Whether the model has adapters.
         shares_prefixes: Whether a tree-shaped attention mask reproduces the model.
         merge_bytes: What copies of weights may take while sampling.
+        runs_on: Name of the backend that is asked for, or ``auto``.
     """
 
     base: PreTrainedModel
@@ -37,6 +38,7 @@ class PolicyLike(Protocol):
     lora: bool
     shares_prefixes: bool
     merge_bytes: int
+    runs_on: str
 
     @property
     def drops_attention(self) -> bool:
