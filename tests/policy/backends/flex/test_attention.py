@@ -54,6 +54,15 @@ def test_values_and_gradients_equal_attention_under_a_mask(
         assert float((a.detach().double() - b.detach()).norm() / b.detach().norm()) < most
 
 
+def test_sums_are_float32_though_autocast_is_on() -> None:
+    _, depths, _, nodes = trie(SHARED)
+    given = heads(len(depths), torch.bfloat16, grad=False)
+    masks = Masks(nodes, torch.tensor(depths), [None])
+    plain = Trees(masks).attend(0, *given, 0.3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(Trees(masks).attend(0, *given, 0.3), plain)
+
+
 @pytest.mark.parametrize("window", [None, 3])
 def test_torch_s_kernel_takes_the_same_mask_and_gives_the_same(
     window: int | None, monkeypatch: pytest.MonkeyPatch

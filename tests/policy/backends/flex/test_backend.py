@@ -150,6 +150,8 @@ def test_a_bundle_is_one_row_though_its_layers_have_windows() -> None:
     policy = on_flex(family(*MODELS["mixed"]))
     (batch,) = policy.pack([TokenSequence((3,) * 20, (4, i)) for i in range(5, 9)], 1000)
     assert batch.computed_tokens == 21
+    assert policy.packs_trees
+    assert not on_reference(policy).packs_trees
 
 
 def test_policy_and_reference_share_the_mask_of_a_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:

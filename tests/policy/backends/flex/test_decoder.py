@@ -16,6 +16,7 @@ from levelhead.policy.backends.flex import cache
 from levelhead.policy.backends.flex.backend import Flex, layer_windows
 from levelhead.policy.backends.flex.decoder import StaticDecoder
 from levelhead.policy.backends.flex.graph import Graphs, Step, captured
+from levelhead.policy.backends.flex.weights import Converted
 from levelhead.policy.backends.sdpa import PaddedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
@@ -98,14 +99,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "ROOM", 2)
 
 
-def played(decoder: Decoder, rows: int, vocab: int) -> list[Tensor]:
+def played(decoder: Decoder, rows: int, vocab: int, device: str = "cpu") -> list[Tensor]:
     """All logits of a decoding in which rows leave: prompts are left with unequal numbers, and with none."""
-    live = torch.arange(rows)
+    live = torch.arange(rows, device=device)
     found = [decoder.start()]
     for position in range(7):
         tokens = (live * 7 + position * 3) % vocab
         if position in (1, 2, 4):
-            keep = torch.tensor([i for i in range(len(live)) if (i + position) % 3 and not 3 <= int(live[i]) < 6])
+            stay = [i for i, row in enumerate(live.tolist()) if (i + position) % 3 and not 3 <= row < 6]
+            keep = torch.tensor(stay, device=device)
             decoder.keep(keep)
             live, tokens = live[keep], tokens[keep]
         found.append(decoder.step(tokens))
@@ -113,7 +115,7 @@ def played(decoder: Decoder, rows: int, vocab: int) -> list[Tensor]:
 
 
 def static(policy: Policy, k: int, graphs: Graphs) -> StaticDecoder:
-    return StaticDecoder(policy, layer_windows(policy.base.config), graphs, prompts(), k, 8)
+    return StaticDecoder(policy, policy.base, layer_windows(policy.base.config), graphs, prompts(), k, 8)
 
 
 @pytest.mark.usefixtures("small")
@@ -218,6 +220,25 @@ def test_two_parts_are_attention_over_both_though_one_is_hidden(hidden: int) -> 
     torch.testing.assert_close(torch.lerp(out, other, torch.sigmoid(other_log - log)), want, rtol=1e-5, atol=1e-6)
 
 
+def test_a_cache_sums_in_float32_though_autocast_is_on() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).bfloat16()
+
+    flat, token = (
+        (drawn(1, 2, 40, 16), drawn(1, 2, 40, 16)),
+        (drawn(8, 4, 1, 16), drawn(8, 2, 1, 16), drawn(8, 2, 1, 16)),
+    )
+    found: list[Tensor] = []
+    for rounded in (False, True):
+        made = cache.SharedCache(([flat[0]], [flat[1]]), [torch.arange(40)], [0] * 8, [None], 4)
+        made.begin()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=rounded):
+            found.append(made.attend(0, *token, 0.25))
+    assert torch.equal(*found)
+
+
 def test_a_step_that_cannot_be_captured_is_run_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,6 +254,27 @@ def test_a_step_that_cannot_be_captured_is_run_as_it_is(
     assert graphs.refused == "operation not permitted when stream is capturing"
 
 
+@pytest.mark.parametrize("lora", [None, {"r": 4}], ids=["full", "lora"])
+@pytest.mark.parametrize("room", [0, 9000, 1 << 30])
+def test_copies_in_the_compute_type_give_the_logits_of_autocast_to_the_bit(lora: Any, room: int) -> None:
+    policy = tiny_policy(lora=lora)
+    for name, parameter in policy.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(1))
+    policy.compute_dtype, policy.merge_bytes = torch.bfloat16, room
+    converted = Converted(policy)
+    assert (converted.copied > 0) == (room > 0)
+    assert converted.copied <= room
+    ids = torch.tensor([codec_ids()[:9]])
+    with torch.no_grad():
+        assert torch.equal(
+            policy.forward(converted, input_ids=ids).logits, policy.forward(policy.base, input_ids=ids).logits
+        )
+    policy.compute_dtype = torch.float32
+    assert Converted(policy).copied == 0
+    assert not list(converted.parameters())
+
+
 @pytest.mark.gpu
 @gpu
 @pytest.mark.parametrize("model", sorted(MODELS))
@@ -240,10 +282,10 @@ def test_a_captured_step_gives_the_logits_of_the_usual_cache_on_a_gpu(model: str
     policy = family(model, hidden_size=64)
     policy = Policy(policy.base.cuda(), policy.codec)
     graphs = Graphs()
-    with torch.inference_mode(), torch.device("cuda"):
-        assert policy.backend.name == "flex"
+    assert policy.backend.name == "flex"
+    with torch.inference_mode():
         decoder, plain = static(policy, 3, graphs), PaddedDecoder(policy, prompts(), 3, 8)
-        found, want = (played(one, 15, policy.codec.vocab_size) for one in (decoder, plain))
+        found, want = (played(one, 15, policy.codec.vocab_size, "cuda") for one in (decoder, plain))
     assert graphs.refused is None
     for a, b in zip(found, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)

@@ -61,6 +61,10 @@ class Cpu:
             return self._padded.pack(policy, sequences, tokens)
         return pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, flat=True)
 
+    def shares(self, _policy: PolicyLike) -> bool:
+        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        return True
+
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
         """See :class:`~levelhead.policy.backends.base.Backend`.
 

@@ -51,8 +51,10 @@ class Trees:
             self.keys.append(key)
             self.values.append(value)
         behind = (0, 0, 0, self._masks.padding)
-        padded = (functional.pad(x, behind) for x in (query, key, value))
-        return kernel(query.device)(*padded, self._masks.of(layer), scale)[:, :, : query.shape[2]]
+        # Of one layout, whatever the padding: another would be compiled anew.
+        queries, keys, values = (functional.pad(x, behind).contiguous() for x in (query, key, value))
+        with torch.autocast(query.device.type, enabled=False):  # the kernel's own sums are float32
+            return kernel(query.device)(queries, keys, values, self._masks.of(layer), scale)[:, :, : query.shape[2]]
 
 
 def kernel(device: torch.device) -> Kernel:

@@ -73,6 +73,10 @@ class Flex:
             return self._padded.pack(policy, sequences, tokens)
         return pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, flat=True)
 
+    def shares(self, policy: PolicyLike) -> bool:
+        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        return self._padded.shares(policy) if policy.drops_attention else True
+
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
         """See :class:`~levelhead.policy.backends.base.Backend`.
 
@@ -89,6 +93,7 @@ class Flex:
         """See :class:`~levelhead.policy.backends.base.Backend`; the first time, both ways to decode are compared."""
         from levelhead.policy.backends.flex.decoder import StaticDecoder
         from levelhead.policy.backends.flex.graph import Graphs
+        from levelhead.policy.backends.flex.weights import Converted
 
         if self._graphs is None:
             self._graphs = Graphs()
@@ -99,7 +104,8 @@ class Flex:
                 )
         if self.decodes is not None:
             return self._padded.decoders(policy)
-        return functools.partial(StaticDecoder, policy, layer_windows(policy.base.config), self._graphs)
+        windows = layer_windows(policy.base.config)
+        return functools.partial(StaticDecoder, policy, Converted(policy), windows, self._graphs)
 
     def _masks_of(self, model: Any, batch: MicroBatch) -> Masks:
         """The masks of a micro-batch, which its passes through policy and reference share."""
@@ -122,7 +128,8 @@ def layer_windows(config: Any) -> tuple[int | None, ...]:
         ValueError: A layer is of a kind that cannot read a packed tree, such as a convolution or a recurrence, whose
             state goes from each token to its neighbour in the row.
     """
-    layers, window = config.num_hidden_layers, getattr(config, "sliding_window", None)
+    layers: int = config.num_hidden_layers
+    window: int | None = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     if kinds is None:
         return (window if getattr(config, "use_sliding_window", True) else None,) * layers
@@ -184,12 +191,13 @@ def kernel_gap(one: Kernel, other: Kernel, policy: PolicyLike, window: int | Non
 def decoder_fault(policy: PolicyLike, graphs: Graphs) -> str | None:
     """Why the decoder of static shapes does not give the logits of transformers' cache; ``None`` where it does."""
     from levelhead.policy.backends.flex.decoder import StaticDecoder
+    from levelhead.policy.backends.flex.weights import Converted
 
     prompts = [Prompt(str(i), "", (), ids) for i, ids in enumerate([(0, 1, 2), (2, 1), (0, 1, *[1, 2, 0] * 10)])]
     windows = layer_windows(policy.base.config)
-    decoders = (StaticDecoder(policy, windows, graphs, prompts, 2, 3), PaddedDecoder(policy, prompts, 2, 3))
+    static = StaticDecoder(policy, Converted(policy), windows, graphs, prompts, 2, 3)
     try:
-        ours, own = (_played(decoder, policy.device) for decoder in decoders)
+        ours, own = (_played(decoder, policy.device) for decoder in (static, PaddedDecoder(policy, prompts, 2, 3)))
         gap = float((ours - own).norm() / own.norm())
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
         return str(error).strip().partition("\n")[0]

@@ -154,9 +154,10 @@ class SharedCache:
         own_keys.index_copy_(1, self._at, key.flatten(0, 1))
         own_values.index_copy_(1, self._at, value.flatten(0, 1))
         of_prompts, of_rows = self._seen(self.windows[layer])
-        queries = query.view(self._slots, self._heads, -1, query.shape[3])
-        own = part(queries.flatten(0, 1), own_keys, own_values, scale, of_rows)
-        shared = part(self._grouped(queries), keys, values, scale, of_prompts)
+        queries = query.reshape(self._slots, self._heads, -1, query.shape[3])
+        with torch.autocast(query.device.type, enabled=False):  # it would round the products
+            own = part(queries.flatten(0, 1), own_keys, own_values, scale, of_rows)
+            shared = part(self._grouped(queries), keys, values, scale, of_prompts)
         out, log = (x.view(self._slots, self._heads, -1, x.shape[-1]) for x in own)
         other, other_log = (self._ungrouped(x) for x in shared)
         whole = torch.lerp(other, out, torch.sigmoid(log - other_log))

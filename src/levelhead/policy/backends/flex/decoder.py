@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from levelhead.policy.backends.base import PolicyLike
 from levelhead.policy.backends.flex.attention import Trees
@@ -26,6 +26,7 @@ class StaticDecoder:
 
     Args:
         policy: Whose model draws.
+        model: It, or what computes the same.
         windows: Tokens that each layer looks back, ``None`` for all.
         graphs: Capture the steps.
         prompts: Rendered.
@@ -36,13 +37,15 @@ class StaticDecoder:
     def __init__(
         self,
         policy: PolicyLike,
+        model: nn.Module,
         windows: Sequence[int | None],
         graphs: Graphs,
         prompts: Sequence[Prompt],
         k: int,
         budget: int,
     ) -> None:
-        self._policy, self._windows, self._graphs, self._budget = policy, windows, graphs, budget
+        self._policy, self._model = policy, model
+        self._windows, self._graphs, self._budget = windows, graphs, budget
         self._prompts, self._prompt_of = distinct(prompts, k)
         self._cache: SharedCache | None = None
         self._step: Step | None = None
@@ -90,7 +93,7 @@ class StaticDecoder:
     def _logits(self, ids: Tensor, positions: Tensor, branches: Branches, needed: Tensor | None = None) -> Tensor:
         """(n, v) float32 logits of some positions of one row, or of the only one of each row."""
         output = self._policy.forward(
-            self._policy.base,
+            self._model,
             input_ids=ids,
             attention_mask=unused_mask(ids.device),
             position_ids=positions,

@@ -65,10 +65,14 @@ def looks_at(end: Tensor, depth: Tensor, window: int | None) -> MaskMod:
     def all_ancestors(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (key <= query) & (query < end[key])
 
-    def near_ancestors(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (key <= query) & (query < end[key]) & (depth[query] - depth[key] < window)
+    if window is None:
+        return all_ancestors
+    width = window
 
-    return all_ancestors if window is None else near_ancestors
+    def near_ancestors(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & (query < end[key]) & (depth[query] - depth[key] < width)
+
+    return near_ancestors
 
 
 def tree_mask(end: Tensor, depth: Tensor, window: int | None = None, block: int = BLOCK) -> BlockMask:
