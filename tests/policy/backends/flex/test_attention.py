@@ -44,7 +44,7 @@ def test_values_and_gradients_equal_attention_under_a_mask(
 ) -> None:
     _, depths, _, nodes = trie(SHARED)
     given = heads(len(depths), dtype)
-    found = Trees(Masks(nodes, torch.tensor(depths), [window], block)).attend(0, *given, 0.3)
+    found = Trees(Masks(nodes, torch.tensor(depths), [window], block), by_blocks).attend(0, *given, 0.3)
     assert found.dtype == dtype
     want = dense(*(x.double() for x in given), ancestors(window), 0.3)
     pull = torch.randn(want.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -58,9 +58,9 @@ def test_sums_are_float32_though_autocast_is_on() -> None:
     _, depths, _, nodes = trie(SHARED)
     given = heads(len(depths), torch.bfloat16, grad=False)
     masks = Masks(nodes, torch.tensor(depths), [None])
-    plain = Trees(masks).attend(0, *given, 0.3)
+    plain = Trees(masks, by_blocks).attend(0, *given, 0.3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(Trees(masks).attend(0, *given, 0.3), plain)
+        assert torch.equal(Trees(masks, by_blocks).attend(0, *given, 0.3), plain)
 
 
 @pytest.mark.parametrize("window", [None, 3])
@@ -103,6 +103,6 @@ def test_memory_on_a_gpu_grows_with_the_tokens_and_not_with_their_square() -> No
         given = [x.detach().cuda().requires_grad_() for x in heads(length, torch.bfloat16)]
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        Trees(Masks(nodes, torch.tensor(depths).cuda(), [None])).attend(0, *given, 0.3).sum().backward()
+        Trees(Masks(nodes, torch.tensor(depths).cuda(), [None]), compiled()).attend(0, *given, 0.3).sum().backward()
         peaks.append(torch.cuda.max_memory_allocated() - before)
     assert peaks[1] < 5 * peaks[0]

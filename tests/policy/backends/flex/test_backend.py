@@ -10,19 +10,20 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from levelhead.errors import InputError
 from levelhead.policy.backends.choose import choose_backend
 from levelhead.policy.backends.flex import attention as flex_attention
 from levelhead.policy.backends.flex import mask
-from levelhead.policy.backends.flex.backend import Flex, layer_windows
+from levelhead.policy.backends.flex.attention import by_blocks
+from levelhead.policy.backends.flex.backend import Flex, kernel_gap, layer_windows
 from levelhead.policy.backends.sdpa import Sdpa
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.text.codec import Codec
 from levelhead.text.tiny import train_tokenizer
 from small_run import TEXTS, spread_out, tiny_policy
+from waiting import Waits
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5, "use_sliding_window": True}
@@ -172,40 +173,51 @@ def test_policy_and_reference_share_the_mask_of_a_micro_batch(monkeypatch: pytes
     policy.score(second).logp.sum().backward()
 
 
-class Waits(TorchDispatchMode):
-    """Notes every operator whose result the host has to wait for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(func)
-        masks = [
-            x for x in (args[1] if "index" in name and isinstance(args[1], (list, tuple)) else ()) if x is not None
-        ]
-        if any(one in name for one in WAITING) or any(x.dtype == torch.bool for x in masks):
-            self.names.add(name)
-        return func(*args, **(kwargs or {}))
-
-
-WAITING = ("nonzero", "_local_scalar_dense", "unique", "masked_select", "equal.default", "repeat_interleave.Tensor")
-
-
 @pytest.mark.parametrize("model", ["qwen2", "mixed"])
 def test_nothing_inside_a_micro_batch_waits_for_the_gpu(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = on_flex(family(*MODELS[model]))
+    backend: Any = policy.backend
     (batch,) = policy.pack(random_trees(0), 10_000)
-    trees = flex_attention.Masks
-    made = trees(batch.nodes, batch.position_ids[0], layer_windows(policy.base.config))  # from lists, on the host
-    monkeypatch.setattr(trees, "__init__", lambda self, *args: vars(self).update(vars(made)))
-    monkeypatch.setattr(
-        flex_attention, "by_blocks", lambda query, key, value, mask, scale: query * key.mean() * value.mean()
-    )
+    masks = backend._masks_of(policy.base, batch)  # from lists, on the host
+    monkeypatch.setattr(backend, "_masks_of", lambda *_: masks)
+    monkeypatch.setattr(backend, "kernel", lambda _: lambda query, key, value, *_: query * key.mean() * value.mean())
     with Waits() as waits:
         stats = policy.score(batch)
         (stats.logp.sum() + stats.entropy.sum()).backward()
     assert not waits.names
+
+
+def test_a_kernel_is_tried_with_its_gradients_though_nobody_else_wants_them() -> None:
+    policy = family(*MODELS["mixed"])
+
+    def unlike(query: Any, key: Any, value: Any, mask: Any, scale: float) -> torch.Tensor:
+        return by_blocks(query, key, value.detach() + 0 * value, mask, scale)
+
+    with torch.inference_mode():
+        assert kernel_gap(by_blocks, by_blocks, policy, 5) == 0.0
+        assert kernel_gap(unlike, by_blocks, policy, 5) == pytest.approx(1.0)
+
+
+def test_a_copy_without_rounding_runs_block_by_block_where_the_kernel_cannot(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(policy: Any, windows: Any) -> str | None:
+        return "out of shared memory" if policy.compute_dtype == torch.float32 else None
+
+    monkeypatch.setattr("levelhead.policy.backends.flex.backend.kernel_fault", fault)
+    monkeypatch.setattr(flex_attention, "compiled", lambda: "compiled")
+    config = SimpleNamespace(num_hidden_layers=1)
+    backend, found = Flex(), []
+    for dtype in (torch.bfloat16, torch.float32, torch.float32):
+        fake: Any = SimpleNamespace(
+            device=torch.device("cuda"), compute_dtype=dtype, base=SimpleNamespace(config=config)
+        )
+        with caplog.at_level("WARNING"):
+            found.append(backend.kernel(fake))
+    assert found == ["compiled", by_blocks, by_blocks]
+    assert [r.getMessage() for r in caplog.records] == [
+        "attention in float32 runs block by block, slowly: out of shared memory"
+    ]
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -25,6 +25,7 @@ from levelhead.rollout.inprocess import InProcessSampler
 from levelhead.text.codec import Codec
 from levelhead.text.tiny import train_tokenizer
 from small_run import TEXTS, codec_ids, tiny_policy
+from waiting import Waits
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5, "use_sliding_window": True}
@@ -81,7 +82,9 @@ class Recordings(Graphs):
 
     def capture(self, step: Step, device: torch.device) -> Step:
         self.count += 1
-        step()
+        with Waits() as waits:
+            step()
+        assert not waits.names  # a capture cannot wait
         with Recorded() as recorded:
             result = step()
 
@@ -115,7 +118,8 @@ def played(decoder: Decoder, rows: int, vocab: int, device: str = "cpu") -> list
 
 
 def static(policy: Policy, k: int, graphs: Graphs) -> StaticDecoder:
-    return StaticDecoder(policy, policy.base, layer_windows(policy.base.config), graphs, prompts(), k, 8)
+    kernel = Flex().kernel(policy)
+    return StaticDecoder(policy, policy.base, layer_windows(policy.base.config), kernel, graphs, prompts(), k, 8)
 
 
 @pytest.mark.usefixtures("small")

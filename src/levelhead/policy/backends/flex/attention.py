@@ -30,15 +30,16 @@ class Trees:
 
     Args:
         masks: Of the row.
+        kernel: Computes a layer.
         keep: Whether to keep keys and values, layer by layer, in :attr:`keys` and :attr:`values`.
     """
 
-    def __init__(self, masks: Masks, *, keep: bool = False) -> None:
+    def __init__(self, masks: Masks, kernel: Kernel, *, keep: bool = False) -> None:
         self.windows = masks.windows
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self.seen = 0
-        self._masks = masks
+        self._masks, self._kernel = masks, kernel
         self._keep = keep
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
@@ -54,12 +55,7 @@ class Trees:
         # Of one layout, whatever the padding: another would be compiled anew.
         queries, keys, values = (functional.pad(x, behind).contiguous() for x in (query, key, value))
         with torch.autocast(query.device.type, enabled=False):  # the kernel's own sums are float32
-            return kernel(query.device)(queries, keys, values, self._masks.of(layer), scale)[:, :, : query.shape[2]]
-
-
-def kernel(device: torch.device) -> Kernel:
-    """Return what computes attention on a device."""
-    return compiled() if device.type == "cuda" else by_blocks
+            return self._kernel(queries, keys, values, self._masks.of(layer), scale)[:, :, : query.shape[2]]
 
 
 def fused(attention: Any, query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float) -> Tensor:

@@ -46,6 +46,7 @@ class Flex:
         """Why rollouts are drawn with transformers' own cache; ``None`` where they are not, and before a trial."""
         self._padded = Sdpa()
         self._graphs: Graphs | None = None
+        self._kernels: dict[torch.dtype, Kernel] = {}
         self._masks: tuple[tuple[Node, ...], tuple[Any, ...], Masks] | None = None
 
     @classmethod
@@ -87,7 +88,7 @@ class Flex:
 
         if not batch.nodes:
             return self._padded.hidden(policy, model, batch)
-        return tree_states(policy, model, batch, Trees(self._masks_of(model, batch)))
+        return tree_states(policy, model, batch, Trees(self._masks_of(model, batch), self.kernel(policy)))
 
     def decoders(self, policy: PolicyLike) -> MakeDecoder:
         """See :class:`~levelhead.policy.backends.base.Backend`; the first time, both ways to decode are compared."""
@@ -97,7 +98,7 @@ class Flex:
 
         if self._graphs is None:
             self._graphs = Graphs()
-            self.decodes = decoder_fault(policy, self._graphs)
+            self.decodes = decoder_fault(policy, self.kernel(policy), self._graphs)
             if self.decodes is not None:
                 _log.warning(
                     "%s is sampled with transformers' own cache (%s)", type(policy.base).__name__, self.decodes
@@ -105,7 +106,27 @@ class Flex:
         if self.decodes is not None:
             return self._padded.decoders(policy)
         windows = layer_windows(policy.base.config)
-        return functools.partial(StaticDecoder, policy, Converted(policy), windows, self._graphs)
+        return functools.partial(StaticDecoder, policy, Converted(policy), windows, self.kernel(policy), self._graphs)
+
+    def kernel(self, policy: PolicyLike) -> Kernel:
+        """What computes attention in the policy's compute type; the first time, the compiled kernel is tried in it.
+
+        A policy may have a copy that computes without rounding, in float32, for which a GPU that runs the kernel in
+        bf16 may have no room.
+        """
+        from levelhead.policy.backends.flex.attention import by_blocks, compiled
+
+        if policy.device.type != "cuda":
+            return by_blocks
+        dtype = policy.compute_dtype
+        if dtype not in self._kernels:
+            fault = kernel_fault(policy, layer_windows(policy.base.config))
+            if fault is not None:
+                _log.warning(
+                    "attention in %s runs block by block, slowly: %s", str(dtype).removeprefix("torch."), fault
+                )
+            self._kernels[dtype] = compiled() if fault is None else by_blocks
+        return self._kernels[dtype]
 
     def _masks_of(self, model: Any, batch: MicroBatch) -> Masks:
         """The masks of a micro-batch, which its passes through policy and reference share."""
@@ -165,6 +186,7 @@ def kernel_fault(policy: PolicyLike, windows: Sequence[int | None]) -> str | Non
     return None
 
 
+@torch.inference_mode(False)
 @torch.enable_grad()
 def kernel_gap(one: Kernel, other: Kernel, policy: PolicyLike, window: int | None) -> float:
     """Largest relative distance of two kernels, in outputs and gradients, on a small tree at a model's shapes."""
@@ -188,14 +210,14 @@ def kernel_gap(one: Kernel, other: Kernel, policy: PolicyLike, window: int | Non
 
 
 @torch.inference_mode()
-def decoder_fault(policy: PolicyLike, graphs: Graphs) -> str | None:
+def decoder_fault(policy: PolicyLike, kernel: Kernel, graphs: Graphs) -> str | None:
     """Why the decoder of static shapes does not give the logits of transformers' cache; ``None`` where it does."""
     from levelhead.policy.backends.flex.decoder import StaticDecoder
     from levelhead.policy.backends.flex.weights import Converted
 
     prompts = [Prompt(str(i), "", (), ids) for i, ids in enumerate([(0, 1, 2), (2, 1), (0, 1, *[1, 2, 0] * 10)])]
     windows = layer_windows(policy.base.config)
-    static = StaticDecoder(policy, Converted(policy), windows, graphs, prompts, 2, 3)
+    static = StaticDecoder(policy, Converted(policy), windows, kernel, graphs, prompts, 2, 3)
     try:
         ours, own = (_played(decoder, policy.device) for decoder in (static, PaddedDecoder(policy, prompts, 2, 3)))
         gap = float((ours - own).norm() / own.norm())

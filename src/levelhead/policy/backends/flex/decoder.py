@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.policy.backends.base import PolicyLike
-from levelhead.policy.backends.flex.attention import Trees
+from levelhead.policy.backends.flex.attention import Kernel, Trees
 from levelhead.policy.backends.flex.cache import SharedCache
 from levelhead.policy.backends.flex.graph import Graphs, Step
 from levelhead.policy.backends.flex.mask import Masks
@@ -28,6 +28,7 @@ class StaticDecoder:
         policy: Whose model draws.
         model: It, or what computes the same.
         windows: Tokens that each layer looks back, ``None`` for all.
+        kernel: Computes attention over the prompts.
         graphs: Capture the steps.
         prompts: Rendered.
         k: Rows a prompt.
@@ -39,13 +40,14 @@ class StaticDecoder:
         policy: PolicyLike,
         model: nn.Module,
         windows: Sequence[int | None],
+        kernel: Kernel,
         graphs: Graphs,
         prompts: Sequence[Prompt],
         k: int,
         budget: int,
     ) -> None:
         self._policy, self._model = policy, model
-        self._windows, self._graphs, self._budget = windows, graphs, budget
+        self._windows, self._kernel, self._graphs, self._budget = windows, kernel, graphs, budget
         self._prompts, self._prompt_of = distinct(prompts, k)
         self._cache: SharedCache | None = None
         self._step: Step | None = None
@@ -58,7 +60,7 @@ class StaticDecoder:
         tokens, depths, paths, nodes = trie(self._prompts)
         last, order = torch.stack([path[-1] for path in paths]).unique(return_inverse=True)
         positions = torch.tensor([depths], device=device)
-        trees = Trees(Masks(nodes, positions[0], self._windows), keep=True)
+        trees = Trees(Masks(nodes, positions[0], self._windows), self._kernel, keep=True)
         logits = self._logits(torch.tensor([tokens], device=device), positions, trees, last.to(device))
         prompt_of = self._prompt_of.tolist()
         self._cache = SharedCache((trees.keys, trees.values), paths, prompt_of, self._windows, self._budget)

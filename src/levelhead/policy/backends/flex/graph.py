@@ -49,7 +49,7 @@ def captured(step: Step, device: torch.device) -> Step:
             step()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # another thread may train meanwhile
             result = step()
 
     def replay() -> Tensor:
