@@ -7,7 +7,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-WAITING = ("nonzero", "_local_scalar_dense", "unique", "masked_select", "equal.default", "repeat_interleave.Tensor")
+WAITING = (
+    *("nonzero", "argwhere", "unique", "masked_select", "repeat_interleave.Tensor", "repeat_interleave.self_Tensor"),
+    *("_local_scalar_dense", "aten.item", "equal.default", "allclose"),
+)
 
 
 class Waits(TorchDispatchMode):

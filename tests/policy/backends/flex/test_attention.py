@@ -96,6 +96,24 @@ def test_the_compiled_kernel_gives_the_same_values_and_gradients(
 
 @pytest.mark.gpu
 @gpu
+def test_a_bucket_is_compiled_once_whatever_its_trees() -> None:
+    from torch._dynamo.utils import counters
+
+    def graphs(length: int) -> int:
+        for shift in range(3):
+            _, depths, _, nodes = trie([(1, 2, shift, *range(length)), (1, 2 + shift, 3)])
+            given = [x.detach().cuda().requires_grad_() for x in heads(len(depths), torch.bfloat16)]
+            trees = Trees(Masks(nodes, torch.tensor(depths).cuda(), [None]), compiled())
+            trees.attend(0, *given, 0.3).sum().backward()
+        return int(counters["stats"]["unique_graphs"])
+
+    first = graphs(90)
+    assert graphs(100) == first
+    assert graphs(200) == first + 1
+
+
+@pytest.mark.gpu
+@gpu
 def test_memory_on_a_gpu_grows_with_the_tokens_and_not_with_their_square() -> None:
     peaks: list[int] = []
     for length in (8192, 32_768):

@@ -95,7 +95,7 @@ def by_blocks(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale:
     for row in range(query.shape[2] // size):
         tokens = inside + row * size
         blocks = [numbers[0, 0, row, : int(count[0, 0, row])] for count, numbers in lists]
-        partial, full = ((found[:, None] * size + inside).flatten().long() for found in blocks)
+        partial, full = ((block[:, None] * size + inside).flatten().long() for block in blocks)
         seen = functional.pad(mask.mask_mod(zero, zero, tokens[:, None], partial[None]), (0, len(full)), value=True)
         keys = torch.cat([partial, full])
         scores = (query[:, :, tokens] @ key[:, :, keys].mT * scale).masked_fill(~seen, -torch.inf)

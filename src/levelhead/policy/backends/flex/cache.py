@@ -54,7 +54,7 @@ class SharedCache:
         self.windows = tuple(windows)
         self.size = 0
         """Counts the sizes that the cache has had."""
-        self._prompt_of, self._budget, self._held = list(prompt_of), budget, 0
+        self._prompt_of, self._budget, self._drawn = list(prompt_of), budget, 0
         self._lengths = torch.tensor([len(path) for path in paths], device=device)
         self._shared: list[Pair] = []
         for _ in self.windows:  # layer by layer, so that few are held twice
@@ -72,11 +72,6 @@ class SharedCache:
         """Rows of the model's batch."""
         return self._slots
 
-    @property
-    def rows(self) -> int:
-        """Rows that are still drawn; they have the first slots."""
-        return len(self._prompt_of)
-
     def begin(self) -> Tensor:
         """Begin a step; returns the (slots, 1) position of each slot's token."""
         self._visible = {}
@@ -84,17 +79,17 @@ class SharedCache:
 
     def make_room(self) -> None:
         """Make sure that each row has room for one more token."""
-        if self._held < self._room:
+        if self._drawn < self._room:
             return
         self._room = min(2 * self._room, self._budget)
-        more = (0, 0, 0, self._room - self._held)
+        more = (0, 0, 0, self._room - self._drawn)
         for layer, (keys, values) in enumerate(self._own):
             self._own[layer] = (functional.pad(keys, more), functional.pad(values, more))
         self.size += 1
 
     def advance(self) -> None:
         """End a step: each row holds one more token."""
-        self._held += 1
+        self._drawn += 1
         self._at.add_(1)
 
     def keep(self, rows: Tensor) -> None:
@@ -104,46 +99,46 @@ class SharedCache:
         slots = bucket(len(chosen), SLOTS)
         heads = torch.arange(self._heads, device=rows.device)
         if slots == self._slots:
-            taken = (rows[:, None] * self._heads + heads).flatten()
+            index = (rows[:, None] * self._heads + heads).flatten()
             for pair in self._own:
                 for memory in pair:
-                    held = memory[:, : self._held]
-                    held[: len(taken)] = held.index_select(0, taken)
-            self._group_rows(self._width)
+                    tokens = memory[:, : self._drawn]
+                    tokens[: len(index)] = tokens.index_select(0, index)
+            self._group_rows(self._each)
             return
         self._slots = slots
         filled = functional.pad(rows, (0, slots - len(chosen)))
-        taken = (filled[:, None] * self._heads + heads).flatten()
+        index = (filled[:, None] * self._heads + heads).flatten()
         for layer, (keys, values) in enumerate(self._own):
-            self._own[layer] = (keys.index_select(0, taken), values.index_select(0, taken))
+            self._own[layer] = (keys.index_select(0, index), values.index_select(0, index))
         live = sorted(set(self._prompt_of))
         if len(live) < len(self._lengths):
             self._prompt_of = [live.index(prompt) for prompt in self._prompt_of]
             stay = torch.tensor(live, device=rows.device)
             self._lengths = self._lengths[stay]
-            taken = (stay[:, None] * self._heads + heads).flatten()
+            index = (stay[:, None] * self._heads + heads).flatten()
             for layer, (keys, values) in enumerate(self._shared):
-                self._shared[layer] = (keys.index_select(0, taken), values.index_select(0, taken))
+                self._shared[layer] = (keys.index_select(0, index), values.index_select(0, index))
         self._group_rows()
         self.size += 1
 
-    def _group_rows(self, width: int | None = None) -> None:
-        """Note which rows each prompt has; in the present tensors where the rows a prompt, the width, stay as many."""
+    def _group_rows(self, each: int | None = None) -> None:
+        """Note which rows each prompt has; in the present tensors where places for each of them stay as many."""
         members: list[list[int]] = [[] for _ in self._lengths]
         place = [0] * self._slots
         for row, prompt in enumerate(self._prompt_of):
             place[row] = len(members[prompt])
             members[prompt].append(row)
-        self._width = most = max(map(len, members)) if width is None else width
+        self._each = most = max(map(len, members)) if each is None else each
         prompt_of = self._prompt_of + [0] * (self._slots - len(self._prompt_of))
         # An empty place repeats the prompt's first row, or the batch's.
         row_of = [(rows + (rows[:1] or [0]) * most)[:most] for rows in members]
         place_of = [prompt * most + p for prompt, p in zip(prompt_of, place, strict=True)]
-        made = (torch.tensor(prompt_of), torch.tensor(row_of).flatten(), torch.tensor(place_of))
-        if width is None:
-            self._prompt, self._row_of, self._place_of = (x.to(self._lengths.device) for x in made)
+        maps = (torch.tensor(prompt_of), torch.tensor(row_of).flatten(), torch.tensor(place_of))
+        if each is None:
+            self._prompt, self._row_of, self._place_of = (x.to(self._lengths.device) for x in maps)
         else:
-            for old, new in zip((self._prompt, self._row_of, self._place_of), made, strict=True):
+            for old, new in zip((self._prompt, self._row_of, self._place_of), maps, strict=True):
                 old.copy_(new)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
@@ -175,13 +170,13 @@ class SharedCache:
         return self._visible[window]
 
     def _grouped(self, x: Tensor) -> Tensor:
-        """(prompts * kv, width * n, d) of (slots, kv, n, d)."""
-        rows = x.index_select(0, self._row_of).view(-1, self._width, *x.shape[1:])
-        return rows.transpose(1, 2).reshape(-1, self._width * x.shape[2], x.shape[3])
+        """(prompts * kv, each * n, d) of (slots, kv, n, d)."""
+        rows = x.index_select(0, self._row_of).view(-1, self._each, *x.shape[1:])
+        return rows.transpose(1, 2).reshape(-1, self._each * x.shape[2], x.shape[3])
 
     def _ungrouped(self, x: Tensor) -> Tensor:
-        """(slots, kv, n, d) of (prompts * kv, width * n, d)."""
-        rows = x.view(len(self._lengths), self._heads, self._width, -1, x.shape[-1]).transpose(1, 2)
+        """(slots, kv, n, d) of (prompts * kv, each * n, d)."""
+        rows = x.view(len(self._lengths), self._heads, self._each, -1, x.shape[-1]).transpose(1, 2)
         return rows.flatten(0, 1).index_select(0, self._place_of)
 
 

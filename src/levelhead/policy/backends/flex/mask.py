@@ -132,14 +132,14 @@ class Masks:
         self._block = block
         self._end = subtree_ends(nodes, length).to(depth.device, non_blocking=True)
         self._depth = torch.nn.functional.pad(depth, (0, self.padding)).int()
-        self._made: dict[int | None, BlockMask] = {}
+        self._by_window: dict[int | None, BlockMask] = {}
 
     def of(self, layer: int) -> BlockMask:
         """The mask of a layer; all layers of one window have the same."""
         window = self.windows[layer]
-        if window not in self._made:
-            self._made[window] = tree_mask(self._end, self._depth, window, self._block)
-        return self._made[window]
+        if window not in self._by_window:
+            self._by_window[window] = tree_mask(self._end, self._depth, window, self._block)
+        return self._by_window[window]
 
 
 def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
