@@ -56,7 +56,9 @@ class Policy:
         if self.lora:
             join_adapters(self.base)
         self.shares_prefixes = _can_branch(self.base)
-        """Whether a tree-shaped attention mask reproduces the model."""
+        """Whether a tree-shaped attention mask, one for all layers, reproduces the model."""
+        self.runs_on = "auto"
+        """Name of the backend to run on, or ``auto`` for the fastest that supports the model."""
         self._backend: Backend | None = None
         self._head = _Head.of(self.base)
         self._reference: nn.Module | str | None = None
@@ -106,6 +108,11 @@ class Policy:
     def pack(self, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
         """Pack sequences for this model; see :func:`levelhead.policy.packing.pack`."""
         return self.backend.pack(self, sequences, tokens)
+
+    @property
+    def packs_trees(self) -> bool:
+        """Whether :meth:`pack` computes a prefix that sequences share once."""
+        return self.backend.shares(self)
 
     @property
     def drops_attention(self) -> bool:

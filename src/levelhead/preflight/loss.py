@@ -108,7 +108,7 @@ def _places(
     the policy is certain of has no gradient, nor has one on which the rollouts that share it cancel, and a few losses
     leave out a share of the tokens (``spared``).
     """
-    states_of = _states(pairs, shared=scene.policy.shares_prefixes)
+    states_of = _states(pairs, shared=scene.policy.packs_trees)
     wanted = Counter(token for token, silent in states_of if not silent)
     either = Counter(token for token, silent in states_of if silent)
     found: Counter[int] = Counter()
