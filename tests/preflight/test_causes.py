@@ -111,8 +111,8 @@ def _moved(decoder: Any, shift: int, real: Any, tokens: Any) -> Any:
         decoder._positions = decoder._positions - shift
 
 
-def own_policy(change: Callable[[Policy], None]) -> Callable[[], Context]:
-    """A sampler with a copy of the policy, changed for good, that takes up every sync."""
+def own_policy(change: Callable[[Policy], None], *, of_weights: bool = False) -> Callable[[], Context]:
+    """A sampler with a copy of the policy, changed for good, that takes up every sync; changed weights anew."""
 
     def init(real: Any) -> Any:
         def make(self: Any, policy: Policy, *args: Any, **options: Any) -> None:
@@ -127,6 +127,8 @@ def own_policy(change: Callable[[Policy], None]) -> Callable[[], Context]:
         with torch.no_grad():
             for mine, theirs in zip(self._policy.base.parameters(), self._source.base.parameters(), strict=True):
                 mine.copy_(theirs)
+        if of_weights:
+            change(self._policy)
         self._version = self._source.version
 
     def enter() -> Context:
@@ -207,7 +209,7 @@ SAMPLER: dict[str, tuple[str, Callable[[], Context], str]] = {
     "another prompt": ("context", _neighbours, "another prompt"),
     "padding that is seen": ("context", lambda: inject("attention-to-padding"), "padding"),
     "numbers after top-p": ("controls", lambda: inject("logprobs-after-controls"), "sampling controls"),
-    "a part of its weights is others": ("weights", own_policy(_stale_part), "copy of `layers.1.mlp` is not"),
+    "a part of its weights is others": ("weights", own_policy(_stale_part, of_weights=True), "copy of `layers.1.mlp` is not"),
     "positions three on": ("position", positions_from(3), "completions are shifted by 3"),
     "positions count padding": ("position", lambda: inject("positions-count-padding"), "count the padding"),
     "computes in bfloat16": ("precision", patch(LocalGenerator, "sample", _in_bfloat16), "bfloat16"),
