@@ -268,6 +268,36 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+def copies(policy: PolicyLike) -> int:
+    """Return the bytes of weights that a stepper would lay out anew, from a model that may have no weights.
+
+    0 where the model's own forward samples.
+    """
+    model: Any = policy.base
+    exact = policy.compute_dtype == model.dtype == torch.float32
+    if not exact or model.config.model_type not in _FAMILIES or _adapted_bytes(policy) > policy.merge_bytes:
+        return 0
+    total = 0
+    for layer in model.get_decoder().layers:
+        attention, feed_forward = layer.self_attn, layer.mlp
+        for modules in (
+            (attention.q_proj, attention.k_proj, attention.v_proj), (attention.o_proj,),
+            (feed_forward.gate_proj, feed_forward.up_proj), (feed_forward.down_proj,),
+        ):  # fmt: skip
+            total += _copied(modules, total, policy.merge_bytes, packs=len(modules) > 1)
+    return total + _copied((model.get_output_embeddings(),), total, policy.merge_bytes, packs=True)
+
+
+def _copied(modules: tuple[Any, ...], before: int, room: int, *, packs: bool) -> int:
+    """Bytes that :meth:`Stepper._packed`, or :meth:`Stepper._product`, copies of linear layers."""
+    adapted = [hasattr(module, "base_layer") for module in modules]
+    weights = [module.base_layer.weight if own else module.weight for module, own in zip(modules, adapted, strict=True)]
+    merged = sum(_bytes(weight) for weight, own in zip(weights, adapted, strict=True) if own)
+    size = sum(map(_bytes, weights))
+    large = sum(weight.numel() for weight in weights) >= _LARGE and _Packed.possible()
+    return size if packs and before + size <= room and (large or len(weights) > 1) else merged
+
+
 def make_stepper(policy: PolicyLike) -> Stepper | None:
     """A stepper on a policy's weights as they are now; ``None`` where the model's own forward is to be used.
 
