@@ -2,7 +2,7 @@
 
     python bench/plan.py [--cases NAME ...] [--out bench/results/plan.json] [--show bench/results/plan.json]
 
-Every case is a process of its own: a policy of random weights, and three steps of GRPO with the guard, the audit and
+Every case is a process of its own: a policy of random weights, and two steps of GRPO with the guard, the audit and
 a reference, by the run's own trainer and sampler.  A peak is the highest sum of the bytes that torch's allocator had
 handed out, from the events of its profiler, which hold every allocation of every operator, kernels' own included.  The
 resident size of a process would add what the C library keeps back of freed memory, which differs from run to run; what
@@ -122,13 +122,13 @@ def planned(case: Case, folder: Path) -> Any:
     return Planner(target_of(recipe.model), Prompts(case.work.prompt, "given")).plan(recipe)
 
 
-def measured(case: Case, folder: Path, steps: int = 3) -> dict[str, int]:
+def measured(case: Case, folder: Path, steps: int = 2) -> dict[str, int]:
     """Peaks of the bytes that torch's allocator had handed out, while sampling and in the rest of a step."""
     from speedlib.ours import Ours, load
     from torch.profiler import ProfilerActivity, profile, record_function
 
     options = {"model": case.model, "grpo": case.grpo, "guard": {"max_kl": 1e9}}
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as recorded:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         ours = Ours(*workloads.load(folder), load(folder, options), options)
         sample = ours.trainer.drawer.draw
 

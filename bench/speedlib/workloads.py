@@ -93,13 +93,16 @@ def tokenizer_of(workload: Workload) -> Any:
     return tokenizer
 
 
-def write(workload: Workload, folder: Path) -> None:
-    """Write model, tokenizer, prompts and the batch whose gradients are compared."""
+def write(workload: Workload, folder: Path, *, weights: bool = True) -> None:
+    """Write model (or its config alone), tokenizer, prompts and the batch whose gradients are compared."""
     from transformers import AutoModelForCausalLM
 
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(model_config(workload)).save_pretrained(folder)
+    if weights:
+        AutoModelForCausalLM.from_config(model_config(workload)).save_pretrained(folder)
+    else:
+        model_config(workload).save_pretrained(folder)
     tokenizer_of(workload).save_pretrained(folder / "tokenizer")  # beside config.json it would be taken for Qwen2's own
     prompts, batch = examples(workload)
     found = {"workload": asdict(workload), "prompts": prompts, "batch": batch}

@@ -108,14 +108,14 @@ def test_no_leash_no_reference() -> None:
 
 
 def test_a_micro_batch_of_twice_the_tokens_takes_twice_the_activations() -> None:
-    one = planner().plan(recipe(batch_size=64, tokens_per_microbatch=1088))
-    two = planner().plan(recipe(batch_size=64, tokens_per_microbatch=2176))
+    one = planner().plan(recipe(batch_size=64, tokens_per_microbatch=992))
+    two = planner().plan(recipe(batch_size=64, tokens_per_microbatch=1984))
     assert part(two, "activations") == pytest.approx(2 * part(one, "activations"), rel=0.1)
 
 
 def test_a_batch_beyond_one_micro_batch_takes_no_more() -> None:
-    some = planner().plan(recipe(batch_size=64, tokens_per_microbatch=1088))
-    more = planner().plan(recipe(batch_size=256, tokens_per_microbatch=1088))
+    some = planner().plan(recipe(batch_size=64, tokens_per_microbatch=992))
+    more = planner().plan(recipe(batch_size=256, tokens_per_microbatch=992))
     assert part(more, "activations") == part(some, "activations")
 
 

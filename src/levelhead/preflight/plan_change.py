@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from levelhead.recipe import Recipe
 LEAST_TOKENS = 64
 """Smallest ``tokens_per_microbatch`` that a recipe may have."""
 
-WORTHWHILE = 0.98
+WORTHWHILE = 0.99
 """A change that leaves more than this share of the memory is not proposed."""
 
 ADAPTER = {"r": 16, "alpha": 32}
@@ -103,7 +104,7 @@ def _candidates(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[s
 
 
 def _smaller_micro_batch(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[str, Any]]:
-    """The largest power of two of tokens with which the stage fits, or the smallest one that still helps."""
+    """Fewer tokens at once, in the stage that takes most."""
     stage = "sft" if plan.peak == "sft" else "grpo"
     section = getattr(recipe, stage)
     yield from _largest(planner, recipe, f"{stage}.tokens_per_microbatch", section.tokens_per_microbatch, LEAST_TOKENS)
@@ -118,17 +119,15 @@ def _fewer_rows(planner: Planner, recipe: Recipe) -> Iterator[dict[str, Any]]:
 
 
 def _largest(planner: Planner, recipe: Recipe, key: str, value: int, least: int) -> Iterator[dict[str, Any]]:
-    """The largest of the halves of a value that fits; where none does, the largest from which on nothing is gained."""
-    best: tuple[int, int] | None = None
-    half = value // 2 if value & (value - 1) == 0 else 1 << (value.bit_length() - 1)
-    while half >= least:
-        plan = planner.plan(changed(recipe, {key: half}))
-        if plan.fits:
-            yield {key: half}
-            return
-        if best is not None and plan.total > WORTHWHILE * best[0]:
-            break
-        best = plan.total, half
-        half //= 2
-    if best is not None:
-        yield {key: best[1]}
+    """The largest power of two below a value that fits; where none does, the largest that gains as much as any."""
+    powers = [1 << bits for bits in reversed(range(value.bit_length())) if least <= 1 << bits < value]
+    if not powers:
+        return
+
+    def total(power: int) -> int:
+        return planner.plan(changed(recipe, {key: power})).total
+
+    lowest = total(powers[-1])
+    room = planner.target.room or 0
+    bound = room if lowest <= room else int(lowest / WORTHWHILE)
+    yield {key: powers[bisect.bisect_left(powers, True, key=lambda power: total(power) <= bound)]}

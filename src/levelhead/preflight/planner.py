@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from levelhead.objective.audit import MAX_ENTRIES
-from levelhead.policy.backends.cpu.stepper import copies
-from levelhead.policy.footprint import Footprints, Layout, kv_bytes
+from levelhead.policy.allocation import Layout
+from levelhead.policy.footprint import Footprints, kv_bytes
 from levelhead.policy.head import block_shape
 from levelhead.preflight.plan import Part, Plan, Prompts, Target
 from levelhead.recipe import Recipe
@@ -213,7 +213,6 @@ class Planner:
         vocabulary = len(found.head.weight)
         logits = 4 * rows * vocabulary * _logits_held(controls, vocabulary)
         work = _decoding_work(config, rows, longest + budget, width, cache, shared=shared)
-        laid_out = copies(found.policy) if found.backend == "cpu" else 0
         prefill = self._once(found, lambda: found.prefill(prompts, longest, rows), "prefill", prompts, longest, rows)
         when = ("sampling",)
         note = f"of {rows} completions of {budget} tokens" + (", a prompt's once" if shared else "")
@@ -221,7 +220,7 @@ class Planner:
             Part("keys and values", cache, when, note),
             Part("logits (sampling)", logits + work + 32 * rows * budget, when, f"{rows} x {vocabulary:,}"),
             Part("reading prompts", max(0, prefill - cache - logits - work), when, "what it takes beyond these"),
-            Part("weights (sampling)", laid_out, when, "laid out anew, an adapter merged"),
+            Part("weights (sampling)", found.laid_out, when, "laid out anew, an adapter merged"),
         ]
 
 

@@ -268,15 +268,30 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def copies(policy: PolicyLike) -> int:
-    """Return the bytes of weights that a stepper would lay out anew, from a model that may have no weights.
+def expected(policy: PolicyLike) -> bool:
+    """Whether a policy, whose model may have no weights, will sample through a stepper; see :func:`make_stepper`."""
+    exact = policy.compute_dtype == policy.base.dtype == torch.float32
+    known = policy.base.config.model_type in _FAMILIES
+    return exact and known and _adapted_bytes(policy) <= policy.merge_bytes
 
-    0 where the model's own forward samples.
+
+def reading(policy: PolicyLike, tokens: int) -> int:
+    """Return the bytes that a stepper's pass over the tokens of prompts takes, what it keeps for decoding included.
+
+    Keys and values are kept as views of all heads, turned and not: of 2 q + 3 kv heads a layer.
     """
+    config: Any = policy.base.config
+    width = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    queries, keys = width * int(config.num_attention_heads), width * int(config.num_key_value_heads)
+    layer = 2 * queries + 3 * keys
+    attention = config.num_hidden_layers * layer + config.hidden_size + 3 * queries
+    feed_forward = (config.num_hidden_layers - 1) * layer + 2 * config.hidden_size + queries
+    return 4 * tokens * int(max(attention, feed_forward + 3 * config.intermediate_size))
+
+
+def copies(policy: PolicyLike) -> int:
+    """Return the bytes of weights that a stepper will lay out anew, from a model that may have no weights."""
     model: Any = policy.base
-    exact = policy.compute_dtype == model.dtype == torch.float32
-    if not exact or model.config.model_type not in _FAMILIES or _adapted_bytes(policy) > policy.merge_bytes:
-        return 0
     total = 0
     for layer in model.get_decoder().layers:
         attention, feed_forward = layer.self_attn, layer.mlp
