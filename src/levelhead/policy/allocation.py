@@ -6,6 +6,7 @@ the same; of attention there is one small function a backend.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class LiveBytes(TorchDispatchMode):
     """
 
     def __init__(self, known: Iterable[Tensor] = ()) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
         self._sizes: dict[int, int] = {tensor.untyped_storage()._cdata: 0 for tensor in known}
         self._references: dict[int, weakref.ref[Any]] = {}
@@ -70,11 +71,11 @@ class LiveBytes(TorchDispatchMode):
         if key in self._sizes:
             return
         self._sizes[key] = storage.nbytes()
-        self._references[key] = weakref.ref(storage, lambda _, key=key: self._free(key))
+        self._references[key] = weakref.ref(storage, functools.partial(self._free, key))
         self.now += self._sizes[key]
         self.peak = max(self.peak, self.now)
 
-    def _free(self, key: int) -> None:
+    def _free(self, key: int, _reference: object) -> None:
         self.now -= self._sizes.pop(key, 0)
         self._references.pop(key, None)
 
@@ -158,6 +159,7 @@ class Statistics(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, blocks: Blocks) -> Tensor:
+        """Allocate what the forward pass does, and keep what it keeps."""
         projection = weight.to(hidden.dtype)
         precise = torch.promote_types(hidden.dtype, torch.float32)
         scratch = _scratch(hidden, precise, blocks)
@@ -173,6 +175,7 @@ class Statistics(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """Allocate what the backward pass does."""
         hidden, weight, *kept = ctx.saved_tensors
         projection = weight.to(hidden.dtype)
         precise = torch.promote_types(hidden.dtype, torch.float32)

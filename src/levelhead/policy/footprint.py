@@ -117,7 +117,8 @@ class Footprints:
                     logp.sum().backward(retain_graph=index + 1 < backwards)
             for parameter in trained:
                 parameter.grad = None
-        return live.peak if gradients else max(0, live.peak - _bytes(trained))
+        peak: int = live.peak
+        return peak if gradients else max(0, peak - _bytes(trained))
 
     def prefill(self, prompts: int, length: int, rows: int) -> int:
         """Return the bytes that reading prompts takes at most, their keys, values and first logits included.
@@ -148,7 +149,8 @@ class Footprints:
                 output = self.policy.forward(base, use_cache=False, logits_to_keep=needed, **inputs)
                 logits = output.logits.float().flatten(0, 1)
             _ = logits[torch.zeros(rows, dtype=torch.long)]
-        return live.peak
+        peak: int = live.peak
+        return peak
 
     def _by_depth(self, run: Callable[[], int]) -> int:
         """What ``run`` measures, from a few layers where all are alike."""

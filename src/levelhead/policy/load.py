@@ -248,12 +248,10 @@ def _finish(
 
 
 def _tiny(section: Model, codec: Codec) -> PreTrainedModel:
-    return TinyForCausalLM(
-        _tiny_config(section, codec.vocab_size, eos_token_id=codec.stop_id, pad_token_id=codec.pad_id)
-    )
+    return TinyForCausalLM(_tiny_config(section, codec.vocab_size, stop=codec.stop_id, pad=codec.pad_id))
 
 
-def _tiny_config(section: Model, vocab_size: int, **tokens: int) -> Qwen2Config:
+def _tiny_config(section: Model, vocab_size: int, *, stop: int | None = None, pad: int | None = None) -> Qwen2Config:
     shape = section.tiny
     config = Qwen2Config(
         vocab_size=vocab_size,
@@ -267,7 +265,8 @@ def _tiny_config(section: Model, vocab_size: int, **tokens: int) -> Qwen2Config:
         # The usual 0.02 suits widths in the thousands; a narrow model starts with unit-variance logits instead.
         initializer_range=shape.hidden_size**-0.5,
         bos_token_id=None,
-        **tokens,
+        eos_token_id=stop,
+        pad_token_id=pad,
     )
     config._attn_implementation = section.attention
     return config
