@@ -86,7 +86,7 @@ CASES = {
     "30M reference, no audit": Case(variant(LARGE, kl=0.04)),
     "30M checkpointing": Case(LARGE, CHECKPOINTING),
     "30M lora": Case(variant(LARGE, lora=16, kl=0.04), grpo=AUDIT),
-    "30M bfloat16": Case(LARGE, {"dtype": "bfloat16"}),
+    "5M bfloat16": Case(MIDDLE, {"dtype": "bfloat16"}),
 }
 
 

@@ -176,7 +176,7 @@ def test_the_first_setting_to_change_fits_and_twice_its_value_would_not() -> Non
 
 
 def test_several_settings_are_named_where_one_is_not_enough() -> None:
-    asked = recipe({"preset": "tiny", "tiny": {**TINY, "vocab_size": 60000}, "dtype": "float32"}, batch_size=256)
+    asked = recipe({"preset": "tiny", "tiny": {**TINY, "vocab_size": 60000}, "dtype": "float32"}, batch_size=64)
     room = (
         planner().plan(changed(asked, {"model.lora": {"r": 16, "alpha": 32}, "grpo.tokens_per_microbatch": 64})).total
     )

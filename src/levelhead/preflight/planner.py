@@ -115,7 +115,7 @@ class Planner:
             activations[name] = max(activations.get(name, 0), taken(on))
         blocks = block_shape(layout.targets, self.target.device)
         vocabulary = len(found.head.weight)
-        size = 8 * blocks.rows * min(blocks.columns, vocabulary) + 4 * min(blocks.kept, layout.targets * vocabulary)
+        size = 8 * blocks.rows * blocks.columns + 4 * min(blocks.kept, layout.targets * vocabulary)
         whole = taken(model.gradient_checkpointing)
         size = min(size, whole)
         how = "computed again, layer by layer" if model.gradient_checkpointing else "kept"
