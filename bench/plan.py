@@ -38,6 +38,8 @@ class Case:
     work: Workload
     model: dict[str, Any] = field(default_factory=dict)
     grpo: dict[str, Any] = field(default_factory=dict)
+    masked: bool = False
+    """Whether prefix trees are computed under a dense mask, as the reference backend does on a GPU."""
 
 
 def shaped(
@@ -86,6 +88,8 @@ CASES = {
     "30M reference, no audit": Case(variant(LARGE, kl=0.04)),
     "30M checkpointing": Case(LARGE, CHECKPOINTING),
     "30M lora": Case(variant(LARGE, lora=16, kl=0.04), grpo=AUDIT),
+    "5M trees under a mask": Case(MIDDLE, masked=True),
+    "5M trees under a mask, checkpointing": Case(MIDDLE, CHECKPOINTING, masked=True),
     "5M bfloat16": Case(MIDDLE, {"dtype": "bfloat16"}),
 }
 
@@ -118,6 +122,10 @@ def planned(case: Case, folder: Path) -> Any:
     from levelhead.preflight.plan_entry import target_of
     from levelhead.preflight.planner import Planner
 
+    if case.masked:
+        from levelhead.policy import footprint
+
+        footprint.expected_backend = lambda *_: "sdpa"
     recipe = recipe_of(case, folder)
     return Planner(target_of(recipe.model), Prompts(case.work.prompt, "given")).plan(recipe)
 
@@ -127,9 +135,14 @@ def measured(case: Case, folder: Path, steps: int = 2) -> dict[str, int]:
     from speedlib.ours import Ours, load
     from torch.profiler import ProfilerActivity, profile, record_function
 
+    from levelhead.policy.backends.sdpa import Sdpa
+
     options = {"model": case.model, "grpo": case.grpo, "guard": {"max_kl": 1e9}}
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        ours = Ours(*workloads.load(folder), load(folder, options), options)
+        policy = load(folder, options)
+        if case.masked:
+            policy._backend = Sdpa()
+        ours = Ours(*workloads.load(folder), policy, options)
         sample = ours.trainer.drawer.draw
 
         def draw(*args: Any) -> Any:

@@ -177,12 +177,19 @@ def test_the_first_setting_to_change_fits_and_twice_its_value_would_not() -> Non
 
 def test_several_settings_are_named_where_one_is_not_enough() -> None:
     asked = recipe({"preset": "tiny", "tiny": {**TINY, "vocab_size": 60000}, "dtype": "float32"}, batch_size=64)
-    room = (
-        planner().plan(changed(asked, {"model.lora": {"r": 16, "alpha": 32}, "grpo.tokens_per_microbatch": 64})).total
-    )
-    small = Planner(Target("cpu", torch.float32, room + (4 << 20), "small"), Prompts(64, "given"))
+    singles: list[dict[str, Any]] = [
+        {"model.lora": {"r": 16, "alpha": 32}},
+        {"grpo.tokens_per_microbatch": 64},
+        {"model.gradient_checkpointing": True},
+        {"grpo.sampling.rows_at_once": 4},
+    ]
+    alone = min(planner().plan(changed(asked, settings)).total for settings in singles)
+    together = planner().plan(changed(asked, {key: value for one in singles for key, value in one.items()})).total
+    assert together < alone
+    small = Planner(Target("cpu", torch.float32, (together + alone) // 2, "small"), Prompts(64, "given"))
     change = first_change(small, asked, small.plan(asked))
     assert change is not None
+    assert change.fits
     assert len(change.settings) > 1
     assert small.plan(changed(asked, change.settings)).total == change.total
 
