@@ -23,7 +23,7 @@ import torch
 from dots import Panel, figure
 from speedlib.ours import Ours
 from speedlib.ours import load as policy_of
-from speedlib.workloads import Workload, write
+from speedlib.workloads import Workload, load, write
 
 BASE = Workload("base", 256, 4, 8192, 128, 32, 8, 2)
 SWEEPS: dict[str, tuple[int, ...]] = {
