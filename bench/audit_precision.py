@@ -38,7 +38,7 @@ from levelhead.policy import load
 from levelhead.recipe.load import parse
 from levelhead.records import Prompt, Score
 from levelhead.rollout.draws import derive
-from levelhead.rollout.generators.local import LocalGenerator
+from levelhead.rollout.generators.make import make_generator
 from levelhead.tasks.base import Task
 from levelhead.tasks.function import FunctionTask
 from levelhead.tasks.registry import make_task
@@ -101,9 +101,9 @@ class Contrasted(Collector):
         super().__init__(*args)
         self._drawn = drawn
 
-    def collect(self, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Collected:
+    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Collected:
         """Collect, and score again."""
-        found = super().collect(prompts, k, controls, seed)
+        found = await super().collect(prompts, k, controls, seed)
         if not self._drawn:
             return found
         rng = random.Random(seed)
@@ -163,12 +163,12 @@ def run(chosen: dict[str, Any]) -> Outcome:
     objective, creditor = make_objective(recipe, grpo, tasks)
     if objective.needs_reference:
         policy.keep_reference(trained=False)
-    sampler, loop = LocalGenerator(policy), EventLoop()
+    generator, loop = make_generator(policy), EventLoop()
     stream = PromptStream(list(tasks.values()), [1.0] * len(tasks), derive(recipe.seed, "stream"))
-    collector = Contrasted(tasks, policy.codec, sampler, loop, drawn=chosen["contrast"])
+    collector = Contrasted(tasks, policy.codec, generator, loop, drawn=chosen["contrast"])
     updater = Updater(policy.parameters, grpo.optimizer, grpo.steps)
     trainer = GrpoTrainer(
-        policy, sampler, collector, stream, objective, updater, grpo, derive(recipe.seed, "grpo"), creditor=creditor
+        policy, collector, stream, objective, updater, grpo, derive(recipe.seed, "grpo"), creditor=creditor
     )
     hidden = judged = 0
     try:
@@ -181,6 +181,7 @@ def run(chosen: dict[str, Any]) -> Outcome:
             judged += sum(name.endswith("/coef") for name in names)
             hidden += int(result.record.values.get("audit/unjudged", 0.0))
     finally:
+        loop.run(generator.close())
         loop.close()
     return Outcome(None, "", hidden, judged)
 

@@ -30,7 +30,7 @@ import group_size_page
 from levelhead.policy.load import load_checkpoint
 from levelhead.recipe import Recipe, validate
 from levelhead.rollout.draws import derive
-from levelhead.rollout.generators.local import LocalGenerator
+from levelhead.rollout.generators.make import make_generator
 from levelhead.training.checkpoint import Checkpoints
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import TaskResult, evaluate
@@ -175,16 +175,14 @@ class Bench:
         began = time.process_time()
         objective, creditor = make_objective(recipe, recipe.grpo)
         policy.keep_reference(trained=True)
-        loop, sampler = EventLoop(), LocalGenerator(policy)
-        collector = Collector(self._tasks, policy.codec, sampler, loop)
+        loop, generator = EventLoop(), make_generator(policy)
+        collector = Collector(self._tasks, policy.codec, generator, loop)
         stream = PromptStream(list(self._tasks.values()), [1.0], derive(cell.seed, "stream"))
         updater = Updater(policy.parameters, recipe.grpo.optimizer, recipe.grpo.steps * cell.epochs)
-        trainer = GrpoTrainer(
-            policy, sampler, collector, stream, objective, updater, recipe.grpo, cell.seed, (), creditor
-        )
-        sampler.sync(policy, 0)
+        trainer = GrpoTrainer(policy, collector, stream, objective, updater, recipe.grpo, cell.seed, (), creditor)
         rows = [trainer.step(step).record.values for step in range(1, recipe.grpo.steps + 1)]
         held_out = evaluate(self._tasks, collector, recipe.eval, cell.seed, recipe.eval.final_items)["workflow"]
+        loop.run(generator.close())
         loop.close()
         return {**asdict(cell), **measure(rows, held_out), "cpu_s": round(time.process_time() - began, 1)}
 

@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from dots import Panel, figure
 from speedlib.ours import Ours
-from speedlib.workloads import Workload, write
+from speedlib.ours import load as policy_of
+from speedlib.workloads import Workload, load, write
 
 BASE = Workload("base", 256, 4, 8192, 128, 32, 8, 2)
 SWEEPS: dict[str, tuple[int, ...]] = {
@@ -46,7 +47,7 @@ def measured(workload: Workload, repeats: int) -> dict[str, float]:
     """Median processor seconds of a step and of its parts."""
     with tempfile.TemporaryDirectory() as folder:
         write(workload, Path(folder))
-        ours = Ours(Path(folder), {})
+        ours = Ours(*load(Path(folder)), policy_of(Path(folder), {}), {})
         ours.step()
         steps = [ours.step() for _ in range(repeats)]
     return {part: statistics.median(step[part] for step in steps) for part in PARTS}

@@ -14,6 +14,8 @@ import torch
 
 import levelhead.policy.load
 import levelhead.training.grpo  # noqa: F401 - the import baseline of memory holds everything
+from levelhead.policy.policy import Policy
+from levelhead.recipe.training import Grpo
 from levelhead.records import Prompt, Score
 from levelhead.tasks.base import Answer, SingleTurnTask
 from speedlib import workloads
@@ -42,60 +44,80 @@ class BenchTask(SingleTurnTask):
         return [Score(workloads.reward(a.token_ids, dead=a.prompt.facts["dead"])) for a in answers]
 
 
-class Ours:
-    """A trainer on a workload."""
+def load(folder: Path, options: dict[str, Any]) -> Policy:
+    """The policy of a workload's folder."""
+    from levelhead.policy.load import load_policy
+    from levelhead.recipe.model import Model
 
-    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        from levelhead.policy.load import load_policy
-        from levelhead.recipe.model import Model
-        from levelhead.recipe.training import Grpo
-        from levelhead.rollout.generators.local import LocalGenerator
+    workload, _, _ = workloads.load(folder)
+    lora = {"r": workload.lora, "alpha": 2 * workload.lora} if workload.lora else None
+    settings = {"dtype": options.get("dtype", "float32"), "lora": lora, **options.get("model", {})}
+    policy = load_policy(Model(name=str(folder), tokenizer=str(folder / "tokenizer"), **settings))
+    policy.disable_dropout()
+    workloads.fill_adapters(policy.model)
+    return policy
+
+
+def grpo(w: workloads.Workload, settings: dict[str, Any]) -> Grpo:
+    """The recipe's section for a workload; ``settings`` are keys of it that win."""
+    return Grpo(
+        **{
+            "steps": 1000,
+            "batch_size": w.rows,
+            "group_size": w.k,
+            "sampling": {"max_new_tokens": w.answer, "min_new_tokens": w.answer - 1},
+            "kl": {"coef": w.kl, "gradient": "importance"},  # as TRL's use_bias_correction_kl, on by default
+            "audit": {"first": 0},
+            "optimizer": {"learning_rate": 1e-12},
+            **settings,
+        }
+    )
+
+
+class Ours:
+    """A trainer on a workload, with a policy that is ready.
+
+    ``options`` may hold recipe keys: ``grpo``, and ``guard``, which is off without them.
+    """
+
+    def __init__(
+        self,
+        workload: workloads.Workload,
+        prompts: list[list[int]],
+        batch: list[dict[str, Any]],
+        policy: Policy,
+        options: dict[str, Any],
+    ) -> None:
+        from levelhead.recipe.guard import Guard
+        from levelhead.rollout.generators.make import make_generator
         from levelhead.training.collect import Collector
         from levelhead.training.grpo import GrpoTrainer
         from levelhead.training.loop import EventLoop
         from levelhead.training.objective import Objective
         from levelhead.training.optim import Updater
         from levelhead.training.stream import PromptStream
+        from levelhead.watch.guard.guard import make_guard
 
-        self.workload, prompts, self.batch = workloads.load(folder)
-        w = self.workload
-        lora = {"r": w.lora, "alpha": 2 * w.lora} if w.lora else None
-        model = Model(
-            name=str(folder),
-            tokenizer=str(folder / "tokenizer"),
-            dtype=options.get("dtype", "float32"),
-            lora=lora,
-            **options.get("model", {}),
-        )
-        self.policy = load_policy(model)
-        self.policy.disable_dropout()
-        workloads.fill_adapters(self.policy.model)
-        recipe = Grpo(
-            steps=1000,
-            batch_size=w.rows,
-            group_size=w.k,
-            sampling={"max_new_tokens": w.answer, "min_new_tokens": w.answer - 1},
-            kl={"coef": w.kl, "gradient": "importance"},  # as TRL's use_bias_correction_kl, on by default
-            audit={"first": 0},
-            optimizer={"learning_rate": 1e-12},
-            **options.get("grpo", {}),
-        )
+        self.workload, self.batch, self.policy = workload, batch, policy
+        w, recipe = workload, grpo(workload, options.get("grpo", {}))
         if w.kl:
             self.policy.keep_reference(trained=False)
+        guard = make_guard(Guard(**options["guard"])) if "guard" in options else None
         task = BenchTask(w, prompts)
-        sampler = LocalGenerator(self.policy)
-        collector = Collector({"bench": task}, self.policy.codec, sampler, EventLoop())
+        generator = make_generator(self.policy)
+        collector = Collector({"bench": task}, self.policy.codec, generator, EventLoop())
         self.objective = Objective(recipe, {"bench": 1.0}, {"bench": None})
         self.updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps)
         stream = PromptStream([task], [1.0], 0)
         self.trainer = GrpoTrainer(
-            self.policy, sampler, collector, stream, self.objective, self.updater, recipe, seed=0
-        )
+            self.policy, collector, stream, self.objective, self.updater, recipe, seed=0,
+            observers=[guard] if guard else [],
+        )  # fmt: skip
         self.clock = Clock()
         for method in ("clip", "step"):
             self.clock.wrap(self.updater, method, "optimizer")
         self.clock.wrap(self.trainer, "_accumulate", "backward")
-        self.clock.wrap(sampler, "sample", "sampling")
+        self.clock.wrap(generator, "sample", "sampling")
         self.done = 0
 
     def step(self) -> dict[str, float]:
@@ -140,7 +162,8 @@ class Ours:
 def main() -> None:
     channel = Channel()
     baseline = memory("VmRSS")
-    ours = Ours(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+    ours = Ours(*workloads.load(folder), load(folder, options), options)
     channel.send(ready=True, versions={"torch": torch.__version__}, threads=torch.get_num_threads())
     for command, *rest in channel.commands():
         if command == "step":

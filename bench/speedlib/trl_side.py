@@ -69,7 +69,7 @@ class Driver(TrainerCallback):
             if command == "gradient":
                 self.channel.send(loss=self.gradient(Path(rest[0])))
             elif command == "memory":
-                self.channel.send(peak=memory("VmHWM") - self.baseline, baseline=self.baseline)
+                self.channel.send(peak=self.peak(), baseline=self.baseline)
             elif command == "step":
                 break
         else:
@@ -77,6 +77,11 @@ class Driver(TrainerCallback):
         self.drawn = 0
         self.clock.take()
         self.started, self.cpu = perf_counter(), process_time()
+
+    def peak(self) -> int:
+        """Bytes at most, above what imports alone take; on a GPU, those of its allocator."""
+        on_gpu = torch.cuda.is_available() and not self.trainer.args.use_cpu
+        return torch.cuda.max_memory_allocated() if on_gpu else memory("VmHWM") - self.baseline
 
     def gradient(self, path: Path) -> float:
         """Write the gradient of the compared batch, taken as TRL takes it; returns the loss."""
@@ -115,7 +120,7 @@ class Driver(TrainerCallback):
 
 
 def config(workload: workloads.Workload, folder: Path, options: dict[str, Any]) -> GRPOConfig:
-    steps = options.pop("accumulate", 1)
+    steps, device = options.pop("accumulate", 1), options.pop("device", "cpu")
     return GRPOConfig(
         output_dir=str(folder / "trl"),
         per_device_train_batch_size=workload.rows // steps,
@@ -129,13 +134,23 @@ def config(workload: workloads.Workload, folder: Path, options: dict[str, Any]) 
         lr_scheduler_type="constant",
         max_steps=1000,
         shuffle_dataset=False,
-        use_cpu=True,
+        use_cpu=device == "cpu",
         report_to="none",
         save_strategy="no",
         logging_strategy="no",
         disable_tqdm=True,
         **{"bf16": False, "gradient_checkpointing": False, **options},
     )
+
+
+def model_of(workload: workloads.Workload, folder: Path, options: dict[str, Any]) -> Any:
+    """The folder's model; with ``random``, weights are made where they are used instead of read."""
+    if not options.pop("random", False):
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    device = options.get("device", "cpu")
+    dtype = torch.bfloat16 if workload.lora and device != "cpu" else torch.float32
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(workloads.model_config(workload), dtype=dtype)
 
 
 def main() -> None:
@@ -154,7 +169,7 @@ def main() -> None:
     driver = Driver(channel, baseline)
     driver.batch = batch
     trainer = GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        model=model_of(workload, folder, options),
         reward_funcs=bench_reward,
         args=config(workload, folder, options),
         train_dataset=Dataset.from_list(rows),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ class Workload:
     """Rank of the adapters; 0 trains all weights."""
     kl: float = 0.0
     """KL coefficient; a reference is kept where it is positive."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """Of another architecture than the Qwen2 that follows from the numbers above, as in its ``config.json``."""
 
     @property
     def rows(self) -> int:
@@ -56,20 +58,16 @@ WORKLOADS = {
 }
 
 
-def write(workload: Workload, folder: Path) -> None:
-    """Write model, tokenizer, prompts and the batch whose gradients are compared."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+def model_config(workload: Workload) -> Any:
+    """The model's config: of the architecture that the workload names, or a Qwen2."""
+    from transformers import AutoConfig, Qwen2Config
 
-    folder.mkdir(parents=True, exist_ok=True)
-    words = ["<pad>", "<eos>", *(f"w{i}" for i in range(2, workload.vocab))]
-    plain = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="w2"))
-    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="<pad>", eos_token="<eos>")
-    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    tokens = {"vocab_size": workload.vocab, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
+    if workload.config:
+        keys = dict(workload.config)
+        return AutoConfig.for_model(keys.pop("model_type"), **keys, **tokens)
     heads = workload.hidden // 64
-    config = Qwen2Config(
-        vocab_size=workload.vocab,
+    return Qwen2Config(
         hidden_size=workload.hidden,
         intermediate_size=4 * workload.hidden,
         num_hidden_layers=workload.layers,
@@ -78,13 +76,41 @@ def write(workload: Workload, folder: Path) -> None:
         max_position_embeddings=2048,
         tie_word_embeddings=True,
         initializer_range=workload.hidden**-0.5,
-        bos_token_id=None,
-        eos_token_id=1,
-        pad_token_id=0,
+        **tokens,
     )
+
+
+def tokenizer_of(workload: Workload) -> Any:
+    """A tokenizer of as many words as the vocabulary has entries, made without a network."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["<pad>", "<eos>", *(f"w{i}" for i in range(2, workload.vocab))]
+    plain = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="w2"))
+    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="<pad>", eos_token="<eos>")
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    return tokenizer
+
+
+def write(workload: Workload, folder: Path, *, weights: bool = True) -> None:
+    """Write model (or its config alone), tokenizer, prompts and the batch whose gradients are compared."""
+    from transformers import AutoModelForCausalLM
+
+    folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder / "tokenizer")  # beside config.json it would be taken for Qwen2's own
+    if weights:
+        AutoModelForCausalLM.from_config(model_config(workload)).save_pretrained(folder)
+    else:
+        model_config(workload).save_pretrained(folder)
+    tokenizer_of(workload).save_pretrained(folder / "tokenizer")  # beside config.json it would be taken for Qwen2's own
+    prompts, batch = examples(workload)
+    found = {"workload": asdict(workload), "prompts": prompts, "batch": batch}
+    (folder / "bench.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def examples(workload: Workload) -> tuple[list[list[int]], list[dict[str, Any]]]:
+    """The prompts, and the batch whose gradients are compared."""
     rng = random.Random(0)
 
     def ids(n: int) -> list[int]:
@@ -98,8 +124,7 @@ def write(workload: Workload, folder: Path) -> None:
             values = [rng.gauss(0, 1) for _ in range(workload.k)]
         mean = sum(values) / len(values)
         group["advantages"] = [value - mean for value in values]
-    found = {"workload": asdict(workload), "prompts": [ids(workload.prompt) for _ in range(PROMPTS)], "batch": groups}
-    (folder / "bench.json").write_text(json.dumps(found), encoding="utf-8")
+    return [ids(workload.prompt) for _ in range(PROMPTS)], groups
 
 
 def load(folder: Path) -> tuple[Workload, list[list[int]], list[dict[str, Any]]]:

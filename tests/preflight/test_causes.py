@@ -209,7 +209,11 @@ SAMPLER: dict[str, tuple[str, Callable[[], Context], str]] = {
     "another prompt": ("context", _neighbours, "another prompt"),
     "padding that is seen": ("context", lambda: inject("attention-to-padding"), "padding"),
     "numbers after top-p": ("controls", lambda: inject("logprobs-after-controls"), "sampling controls"),
-    "a part of its weights is others": ("weights", own_policy(_stale_part, of_weights=True), "copy of `layers.1.mlp` is not"),
+    "a part of its weights is others": (
+        "weights",
+        own_policy(_stale_part, of_weights=True),
+        "copy of `layers.1.mlp` is not",
+    ),
     "positions three on": ("position", positions_from(3), "completions are shifted by 3"),
     "positions count padding": ("position", lambda: inject("positions-count-padding"), "count the padding"),
     "computes in bfloat16": ("precision", patch(LocalGenerator, "sample", _in_bfloat16), "bfloat16"),

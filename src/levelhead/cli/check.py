@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.cli.plan import show_plan
 from levelhead.errors import InputError
 from levelhead.terminal import counted, say, say_json, width
 
@@ -35,6 +36,17 @@ def check(
             show_default=False,
         ),
     ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what memory the run will take, from the model's config alone.")
+    ] = False,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="SIZE", help="Plan for a GPU of this memory, as 80GB.", show_default=False),
+    ] = None,
+    prompt_tokens: Annotated[
+        int | None,
+        typer.Option("--prompt-tokens", min=1, help="Plan for prompts of so many tokens.", show_default=False),
+    ] = None,
 ) -> None:
     """Check a recipe on its real model, tokenizer and tasks, without training: exit 1 where a check fails."""
     if explain is not None:
@@ -42,6 +54,11 @@ def check(
         return
     if recipe is None:
         raise InputError("levelhead check needs a recipe: levelhead check RECIPE; or --explain CHECK")
+    if plan:
+        show_plan(recipe, overrides or [], gpu, prompt_tokens, as_json=as_json)
+        return
+    if gpu is not None or prompt_tokens is not None:
+        raise InputError("--gpu and --prompt-tokens are for --plan: levelhead check RECIPE --plan --gpu 80GB")
     from levelhead.api import check as make
     from levelhead.recipe import load
 

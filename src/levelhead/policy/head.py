@@ -57,14 +57,41 @@ def token_statistics(
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive to score tokens, got {temperature}")
-    kind = "cpu" if hidden.device.type == "cpu" else "other"
-    elements = BLOCK_ELEMENTS[kind] if block_elements is None else block_elements
-    rows = max(1, min(len(targets), _ROWS[kind], elements))
-    kept = KEPT_ELEMENTS[kind] if kept_elements is None else kept_elements
+    blocks = block_shape(len(targets), hidden.device.type, elements=block_elements, kept=kept_elements)
     trained = torch.is_grad_enabled() and softcap is None  # of capped logits the slope would have to be kept as well
-    shape = _Shape(temperature, softcap, scale, rows, max(1, elements // rows), kept if trained else 0)
+    shape = _Shape(temperature, softcap, scale, blocks.rows, blocks.columns, blocks.kept if trained else 0)
     result: tuple[Tensor, Tensor] = _TokenStatistics.apply(hidden, weight, bias, targets, shape)  # type: ignore[no-untyped-call]
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Size of the blocks that logits are computed in.
+
+    Attributes:
+        rows: Tokens of a block.
+        columns: Entries of the vocabulary in a block.
+        kept: Logits that are kept for the backward pass at most.
+    """
+
+    rows: int
+    columns: int
+    kept: int
+
+
+def block_shape(tokens: int, device: str, *, elements: int | None = None, kept: int | None = None) -> Blocks:
+    """Return the size of the blocks in which the logits of so many tokens are computed.
+
+    Args:
+        tokens: Whose log-probabilities are asked for.
+        device: Type of the device, as ``cpu`` or ``cuda``.
+        elements: Logits computed at once; by device unless given.
+        kept: Logits kept at most; by device unless given.
+    """
+    kind = "cpu" if device == "cpu" else "other"
+    size = BLOCK_ELEMENTS[kind] if elements is None else elements
+    rows = max(1, min(tokens, _ROWS[kind], size))
+    return Blocks(rows, max(1, size // rows), KEPT_ELEMENTS[kind] if kept is None else kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,34 @@ def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, wei
     return _finish(section, model, codec, compute, seed)
 
 
+def load_shape(section: Model, device: str, compute: torch.dtype) -> Any:
+    """Build a recipe's model from its config alone, on the meta device: no weights, no tokenizer.
+
+    The vocabulary of ``preset: tiny``, whose tokenizer is not there yet, is as large as it may become.
+
+    Args:
+        section: The recipe's ``model``.
+        device: Type of the device that it will run on, as ``cpu`` or ``cuda``.
+        compute: Type of matrix products there, and of the frozen weights under an adapter.
+
+    Returns:
+        The model, wrapped by PEFT where the recipe has adapters.
+
+    Raises:
+        InputError: The config cannot be had, or names no model that transformers knows.
+    """
+    attention = "sdpa" if device == "cpu" else section.attention
+    section = section.model_copy(update={"attention": attention})
+    with torch.device("meta"):
+        if section.preset == "tiny":
+            model: Any = TinyForCausalLM(_tiny_config(section, section.tiny.vocab_size))
+        else:
+            model = _pretrained(section, compute if section.lora else torch.float32, weights=False)
+        if section.gradient_checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return model if section.lora is None else _adapter(model, section.lora, 0, None)
+
+
 def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
     """Build the policy whose weights (or adapter) a checkpoint holds.
 
@@ -221,9 +249,13 @@ def _finish(
 
 
 def _tiny(section: Model, codec: Codec) -> PreTrainedModel:
+    return TinyForCausalLM(_tiny_config(section, codec.vocab_size, stop=codec.stop_id, pad=codec.pad_id))
+
+
+def _tiny_config(section: Model, vocab_size: int, *, stop: int | None = None, pad: int | None = None) -> Qwen2Config:
     shape = section.tiny
     config = Qwen2Config(
-        vocab_size=codec.vocab_size,
+        vocab_size=vocab_size,
         hidden_size=shape.hidden_size,
         intermediate_size=shape.intermediate_size,
         num_hidden_layers=shape.layers,
@@ -234,11 +266,11 @@ def _tiny(section: Model, codec: Codec) -> PreTrainedModel:
         # The usual 0.02 suits widths in the thousands; a narrow model starts with unit-variance logits instead.
         initializer_range=shape.hidden_size**-0.5,
         bos_token_id=None,
-        eos_token_id=codec.stop_id,
-        pad_token_id=codec.pad_id,
+        eos_token_id=stop,
+        pad_token_id=pad,
     )
     config._attn_implementation = section.attention
-    return TinyForCausalLM(config)
+    return config
 
 
 def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrainedModel:

@@ -268,6 +268,51 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+def expected(policy: PolicyLike) -> bool:
+    """Whether a policy, whose model may have no weights, will sample through a stepper; see :func:`make_stepper`."""
+    exact = policy.compute_dtype == policy.base.dtype == torch.float32
+    known = policy.base.config.model_type in _FAMILIES
+    return exact and known and _adapted_bytes(policy) <= policy.merge_bytes
+
+
+def reading(policy: PolicyLike, tokens: int) -> int:
+    """Return the bytes that a stepper's pass over the tokens of prompts takes, what it keeps for decoding included.
+
+    Keys and values are kept as views of all heads, turned and not: of 2 q + 3 kv heads a layer.
+    """
+    config: Any = policy.base.config
+    width = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    queries, keys = width * int(config.num_attention_heads), width * int(config.num_key_value_heads)
+    layer = 2 * queries + 3 * keys
+    attention = config.num_hidden_layers * layer + config.hidden_size + 3 * queries
+    feed_forward = (config.num_hidden_layers - 1) * layer + 2 * config.hidden_size + queries
+    return 4 * tokens * int(max(attention, feed_forward + 3 * config.intermediate_size))
+
+
+def copies(policy: PolicyLike) -> int:
+    """Return the bytes of weights that a stepper will lay out anew, from a model that may have no weights."""
+    model: Any = policy.base
+    total = 0
+    for layer in model.get_decoder().layers:
+        attention, feed_forward = layer.self_attn, layer.mlp
+        for modules in (
+            (attention.q_proj, attention.k_proj, attention.v_proj), (attention.o_proj,),
+            (feed_forward.gate_proj, feed_forward.up_proj), (feed_forward.down_proj,),
+        ):  # fmt: skip
+            total += _copied(modules, total, policy.merge_bytes, packs=len(modules) > 1)
+    return total + _copied((model.get_output_embeddings(),), total, policy.merge_bytes, packs=True)
+
+
+def _copied(modules: tuple[Any, ...], before: int, room: int, *, packs: bool) -> int:
+    """Bytes that :meth:`Stepper._packed`, or :meth:`Stepper._product`, copies of linear layers."""
+    adapted = [hasattr(module, "base_layer") for module in modules]
+    weights = [module.base_layer.weight if own else module.weight for module, own in zip(modules, adapted, strict=True)]
+    merged = sum(_bytes(weight) for weight, own in zip(weights, adapted, strict=True) if own)
+    size = sum(map(_bytes, weights))
+    large = sum(weight.numel() for weight in weights) >= _LARGE and _Packed.possible()
+    return size if packs and before + size <= room and (large or len(weights) > 1) else merged
+
+
 def make_stepper(policy: PolicyLike) -> Stepper | None:
     """A stepper on a policy's weights as they are now; ``None`` where the model's own forward is to be used.
 

@@ -1,0 +1,288 @@
+"""Makes the plan of a run: which parts lie in memory in which phase, and how large each is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from levelhead.objective.audit import MAX_ENTRIES
+from levelhead.policy.allocation import Layout
+from levelhead.policy.footprint import Footprints, kv_bytes
+from levelhead.policy.head import block_shape
+from levelhead.preflight.plan import Part, Plan, Prompts, Target
+from levelhead.recipe import Recipe
+from levelhead.recipe.model import Model
+from levelhead.recipe.sampling import Sampling
+from levelhead.recipe.training import Grpo, Sft
+from levelhead.training.prepare import make_objective
+
+RUNTIME = {"cpu": 400 << 20, "cuda": 1 << 30}
+"""Interpreter and libraries on a CPU (measured by ``bench/plan.py``); on CUDA its context, the workspaces of its
+libraries and what lies unused between tensors (an assumption)."""
+
+SHARED_DEMONSTRATIONS = 8
+"""Demonstrations whose common beginning is computed once, as in :mod:`levelhead.training.sft`."""
+
+
+class Planner:
+    """Makes plans of a recipe and of changes to it, for one target; passes are computed once each.
+
+    Args:
+        target: What is planned for.
+        prompts: How long they are taken to be.
+    """
+
+    def __init__(self, target: Target, prompts: Prompts) -> None:
+        self.target, self.prompts = target, prompts
+        self._models: dict[str, Footprints] = {}
+        self._passes: dict[tuple[object, ...], int] = {}
+
+    def plan(self, recipe: Recipe) -> Plan:
+        """Return the plan of a recipe.
+
+        Raises:
+            InputError: The model's config cannot be had.
+        """
+        found = self._footprints(recipe.model)
+        policy = found.policy
+        self.prompts = self._bounded(recipe, policy.context)
+        trained = _bytes(policy.parameters)
+        weights = _bytes(policy.model.parameters()) + _bytes(policy.model.buffers())
+        stages = [s for s, section in (("sft", recipe.sft), ("update", recipe.grpo)) if section is not None]
+        phases = (*stages, "sampling")
+        parts = [Part("weights", weights, phases, f"{str(policy.base.dtype).removeprefix('torch.')}")]
+        activations: dict[str, int] = {}
+        if recipe.sft is not None:
+            parts += self._sft(recipe, recipe.sft, found, trained, activations)
+        if recipe.grpo is not None:
+            parts += self._grpo(recipe, recipe.grpo, found, trained, activations)
+        parts += self._sampling(recipe, found)
+        parts.append(Part("runtime", RUNTIME[self.target.device], phases, "a constant"))
+        if recipe.grpo is not None and recipe.grpo.ahead:
+            parts = [replace(p, phases=(*p.phases, "update")) if p.phases == ("sampling",) else p for p in parts]
+        numel = sum(p.numel() for p in policy.model.parameters())
+        mine = sum(p.numel() for p in policy.parameters)
+        kept = tuple(part for part in parts if part.size)
+        return Plan(self.target, found.backend, self.prompts, numel, mine, kept, activations)
+
+    def _bounded(self, recipe: Recipe, context: int) -> Prompts:
+        """The prompts, no longer than the model's context leaves room for."""
+        answer = recipe.grpo.sampling.max_new_tokens if recipe.grpo else recipe.eval.sampling.max_new_tokens
+        room = max(1, context - answer)
+        if self.prompts.tokens <= room:
+            return self.prompts
+        return Prompts(room, f"what the context of {context:,} leaves; {self.prompts.source}")
+
+    def _footprints(self, section: Model) -> Footprints:
+        plain = section.model_copy(update={"gradient_checkpointing": False})
+        key = plain.model_dump_json()
+        if key not in self._models:
+            self._models[key] = Footprints(plain, self.target.device, self.target.compute)
+        return self._models[key]
+
+    def _once(self, found: Footprints, call: Callable[[], int], *key: object) -> int:
+        whole = (id(found), *key)
+        if whole not in self._passes:
+            self._passes[whole] = call()
+        return self._passes[whole]
+
+    def _update(
+        self,
+        found: Footprints,
+        layout: Layout,
+        model: Model,
+        activations: dict[str, int],
+        *,
+        several: bool,
+        again: bool,
+    ) -> list[tuple[str, int, str]]:
+        """Activations and blocks of logits of a micro-batch; notes what both ways of checkpointing would take."""
+        backwards = 2 if again else 1
+
+        def taken(checkpointing: bool) -> int:
+            return self._once(
+                found,
+                lambda: found.update(
+                    layout, gradients=several, backwards=backwards, checkpointing=checkpointing
+                ),
+                layout, several, backwards, checkpointing,
+            )  # fmt: skip
+
+        for name, on in (("without checkpointing", False), ("with checkpointing", True)):
+            activations[name] = max(activations.get(name, 0), taken(on))
+        blocks = block_shape(layout.targets, self.target.device)
+        vocabulary = len(found.head.weight)
+        size = 8 * blocks.rows * blocks.columns + 4 * min(blocks.kept, layout.targets * vocabulary)
+        whole = taken(model.gradient_checkpointing)
+        size = min(size, whole)
+        how = "computed again, layer by layer" if model.gradient_checkpointing else "kept"
+        return [
+            ("activations", whole - size, f"of a micro-batch of {layout.tokens:,} tokens, {how}"),
+            ("logits", size, f"in blocks of {blocks.rows:,} x {min(blocks.columns, vocabulary):,}"),
+        ]
+
+    def _sft(
+        self, recipe: Recipe, section: Sft, found: Footprints, trained: int, activations: dict[str, int]
+    ) -> list[Part]:
+        answer = recipe.grpo.sampling.max_new_tokens if recipe.grpo else recipe.eval.sampling.max_new_tokens
+        k = min(SHARED_DEMONSTRATIONS, section.batch_size)
+        layout, several = trees(
+            found, 1, self.prompts.tokens + answer, section.batch_size // k, k, section.tokens_per_microbatch
+        )
+        layout = replace(layout, targets=min(layout.targets, _members(layout, section, k, answer)))
+        moments = 2 * trained
+        if section.optimizer.kind == "muon":
+            moments -= _bytes(found.policy.matrices)
+        parts = [
+            Part("gradients (sft)", trained, ("sft",)),
+            Part("optimizer (sft)", moments, ("sft",), f"{section.optimizer.kind}'s moments"),
+        ]
+        passes = self._update(found, layout, recipe.model, activations, several=several, again=False)
+        return parts + [Part(f"{name} (sft)", size, ("sft",), note) for name, size, note in passes]
+
+    def _grpo(
+        self, recipe: Recipe, section: Grpo, found: Footprints, trained: int, activations: dict[str, int]
+    ) -> list[Part]:
+        tasks, both = len(recipe.tasks), ("update", "sampling")
+        share = max(task.weight for task in recipe.tasks) / sum(task.weight for task in recipe.tasks)
+        groups = max(1, round(section.batch_size / section.group_size / section.updates_per_batch * share))
+        budget = section.sampling.max_new_tokens
+        layout, several = trees(
+            found, self.prompts.tokens, budget, groups, section.group_size, section.tokens_per_microbatch
+        )
+        several = several or tasks > 1
+        apart = section.merge.kind != "sum" or section.merge.monitor_every > 0
+        leash = make_objective(recipe, section)[0].needs_reference
+        buffers = 1 if not apart else tasks + (section.merge.memory == "full")
+        audited = section.audit.first > 0 or section.audit.every > 0
+        notes = f"one for each of {tasks} tasks, and one of the rest" if buffers > 1 else ""
+        parts = [
+            Part("gradients", buffers * trained, ("update",), notes),
+            Part("optimizer", 2 * trained, both, "AdamW's moments"),
+            Part("reference", *_reference(recipe, found, trained, leash=leash)[:1], both, "a copy of the weights"),
+        ]
+        parts += self._copies(recipe, section, trained)
+        if audited:
+            terms = tasks * (2 + (leash and section.kl.where == "loss"))
+            kept = terms * min(trained, 4 * MAX_ENTRIES)
+            note = f"gradients of {terms} terms in the updates that are audited (audit.first, audit.every)"
+            parts.append(Part("audit", kept + (trained if several else 0), ("update",), note))
+        passes = self._update(found, layout, recipe.model, activations, several=several, again=apart or audited)
+        return parts + [Part(name, size, ("update",), note) for name, size, note in passes]
+
+    def _copies(self, recipe: Recipe, section: Grpo, trained: int) -> list[Part]:
+        """Copies of trained weights that guard and drawing ahead hold; those to go back to lie in host memory."""
+        both, here = ("update", "sampling"), self.target.device == "cpu"
+        parts = []
+        protects = recipe.guard.policy == "protect"
+        if protects:
+            later = section.updates_per_batch * section.epochs > 1
+            count = 1 + later + here
+            note = "weights that a step starts from" + (", and those to go back to" if here else "")
+            parts.append(Part("guard", count * trained, both, note))
+        if section.ahead:
+            note = "the copy that draws ahead (async: 1)"
+            parts.append(Part("drawing ahead", (1 + (protects and here)) * trained, both, note))
+        return parts
+
+    def _sampling(self, recipe: Recipe, found: Footprints) -> list[Part]:
+        """The larger one of rollouts and evaluation."""
+        draws: list[tuple[int, int, Sampling]] = []
+        if recipe.grpo is not None:
+            g = recipe.grpo
+            at_once = min(g.batch_size // g.group_size, max(1, g.sampling.rows_at_once // g.group_size))
+            draws.append((at_once, g.group_size, g.sampling))
+        e = recipe.eval
+        draws.append((min(e.batch_size, e.sampling.rows_at_once, max(e.items, e.final_items)), 1, e.sampling))
+        found_parts = [self._draw(found, prompts, k, controls) for prompts, k, controls in draws]
+        return max(found_parts, key=lambda parts: sum(part.size for part in parts))
+
+    def _draw(self, found: Footprints, prompts: int, k: int, controls: Sampling) -> list[Part]:
+        """Drawing k completions of each of some prompts at once."""
+        config, rows = found.policy.base.config, prompts * k
+        longest, budget = self.prompts.tokens, controls.max_new_tokens
+        width = 4 if self.target.compute == torch.float32 else 2
+        shared = found.backend != "sdpa"
+        if shared:
+            cache = kv_bytes(config, prompts, longest, width) + kv_bytes(config, rows, budget, width)
+        else:
+            cache = kv_bytes(config, rows, longest + budget, width)
+        vocabulary = len(found.head.weight)
+        logits = 4 * rows * vocabulary * _logits_held(controls, vocabulary)
+        work = _decoding_work(config, rows, longest + budget, width, cache, shared=shared)
+        prefill = self._once(found, lambda: found.prefill(prompts, longest, rows), "prefill", prompts, longest, rows)
+        when = ("sampling",)
+        note = f"of {rows} completions of {budget} tokens" + (", a prompt's once" if shared else "")
+        return [
+            Part("keys and values", cache, when, note),
+            Part("logits (sampling)", logits + work + 32 * rows * budget, when, f"{rows} x {vocabulary:,}"),
+            Part("reading prompts", max(0, prefill - cache - logits - work), when, "what it takes beyond these"),
+            Part("weights (sampling)", found.laid_out, when, "laid out anew, an adapter merged"),
+        ]
+
+
+def trees(found: Footprints, prompt: int, answer: int, groups: int, k: int, budget: int) -> tuple[Layout, bool]:
+    """Return the largest micro-batch of groups, and whether there are several of them.
+
+    Follows :func:`levelhead.policy.packing.pack` for sequences of one length each.
+
+    Args:
+        found: Whose policy packs.
+        prompt: Tokens that the k sequences of a group share.
+        answer: Tokens of a completion.
+        groups: To pack.
+        k: Sequences of a group.
+        budget: Tokens that pass through the model at once.
+    """
+    fresh = max(1, answer - 1)
+    if not found.policy.shares_prefixes or k == 1:
+        rows = max(1, min(groups * k, budget // (prompt + fresh)))
+        return Layout(rows, prompt + fresh, False, rows * answer, rows * answer), rows < groups * k
+    members = max(1, min(k, (budget - prompt) // fresh))
+    parts = -(-k // members)
+    length = prompt + members * fresh
+    rows = max(1, min(groups * parts, budget // length))
+    layout = Layout(rows, length, members > 1, rows * members * answer, rows * (1 + members * fresh))
+    return layout, rows < groups * parts
+
+
+def _members(layout: Layout, section: Sft, k: int, answer: int) -> int:
+    """Completion tokens of a micro-batch of demonstrations, whose prompts are not scored."""
+    return max(1, min(section.batch_size, layout.rows * (k if layout.tree else 1)) * answer)
+
+
+def _reference(recipe: Recipe, found: Footprints, trained: int, *, leash: bool) -> tuple[int]:
+    """Bytes of the reference: a copy of the weights, or of an adapter that has been trained before, or nothing."""
+    if not leash:
+        return (0,)
+    if not found.policy.lora:
+        return (_bytes(found.policy.model.parameters()),)
+    return (trained if recipe.sft is not None else 0,)
+
+
+def _logits_held(controls: Sampling, vocabulary: int) -> int:
+    """How many (rows, vocabulary) tensors drawing a token holds at once, as :mod:`levelhead.rollout.logits` does."""
+    plain = not (
+        controls.top_k or controls.top_p < 1 or controls.min_p or controls.no_repeat_ngram or controls.temperature == 0
+        or controls.presence_penalty or controls.frequency_penalty or controls.repetition_penalty != 1
+    )  # fmt: skip
+    padded = vocabulary % 512 != 0
+    if plain:
+        return 2 + padded
+    return 4 if controls.temperature == 0 else 5 + padded
+
+
+def _decoding_work(config: Any, rows: int, length: int, width: int, cache: int, *, shared: bool) -> int:
+    """Bytes that a decoding step takes besides cache and logits: a feed-forward's rows, and attention."""
+    inner = int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
+    own = rows * (3 * inner + 4 * int(config.hidden_size)) * width
+    if shared:
+        return own + 3 * 4 * rows * int(config.num_attention_heads) * length
+    return own + cache // max(1, int(config.num_hidden_layers))
+
+
+def _bytes(tensors: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,49 @@
+"""``levelhead check --plan`` on the terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from levelhead.cli import main as cli
+from levelhead.errors import InputError
+
+RECIPE = str(Path(__file__).parents[2] / "recipes" / "workflow-tiny.yaml")
+
+
+def run(*options: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli.app, ["check", RECIPE, "--plan", "--prompt-tokens", "100", *options])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_a_plan_that_fits_leaves_with_0_and_prints_a_table() -> None:
+    code, text = run("--gpu", "80GB")
+    assert code == 0
+    assert "activations" in text
+    assert "fits" in text
+
+
+def test_a_plan_that_does_not_fit_leaves_with_1_and_names_what_to_change() -> None:
+    code, text = run("--gpu", "1.3GB")
+    assert code == 1
+    assert "change first: grpo.tokens_per_microbatch" in text
+
+
+def test_json_is_one_document() -> None:
+    code, text = run("--gpu", "1.3GB", "--json")
+    found = json.loads(text)
+    assert code == 1
+    assert found["status"] == "does not fit"
+    assert found["change"]["fits"]
+    assert found["total"] == max(found["phases"].values())
+
+
+@pytest.mark.parametrize("arguments", [["--plan", "--gpu", "80XB"], ["--gpu", "80GB"]])
+def test_bad_input_is_refused(arguments: list[str]) -> None:
+    result = CliRunner().invoke(cli.app, ["check", RECIPE, *arguments])
+    assert isinstance(result.exception, InputError)
