@@ -1,4 +1,4 @@
-"""Shapers of the user's own, from a file beside the recipe: they train, and a resumed run goes on with their state."""
+"""Classes of the user's own, from a file beside the recipe, train, and a resumed run goes on with their state."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from levelhead.api import Result, train
 from levelhead.errors import InputError
 from levelhead.objective.shaping import SHAPERS, LengthPenalty
-from levelhead.preflight.textbook import UnprovedError
+from levelhead.preflight.textbook import Book, Settings, TaskSettings, UnprovedError
 from levelhead.preflight.textbook.rewards import Moments, shaped
 from levelhead.recipe import Recipe, dump, parse, validate
 from levelhead.recipe.shaping import CustomShaper
-from levelhead.recipe.variants import one_of
+from levelhead.recipe.variants import as_sections, one_of
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import check_objective
 from small_run import metrics, recipe, same_weights, steps
@@ -23,6 +23,7 @@ from small_run import metrics, recipe, same_weights, steps
 MINE = """
 from pydantic import Field
 
+from levelhead.objective.controllers import Controller, ControllerState
 from levelhead.objective.shaping import LengthPenalty, Shaper
 
 
@@ -51,6 +52,26 @@ class Misfit(Shaper):
 class TooShort(Shaper):
     def with_budget(self, tokens):
         raise ValueError(f"wants a budget above {tokens}")
+
+
+class Integral(Controller):
+    gain: float = Field(0.1, gt=0)
+
+    def first(self, coef):
+        return ControllerState(coef, {"start": coef, "sum": 0.0})
+
+    def move(self, state, measured):
+        memory = {**state.memory, "sum": state.memory["sum"] + measured}
+        return state.after(memory["start"] + self.gain * memory["sum"], memory)
+
+
+class ForKl(Controller):
+    controls = frozenset({"kl"})
+
+
+class Short(Controller):
+    def first(self, coef):
+        raise ValueError("needs more")
 """
 QUICK: dict[str, Any] = {"sft__steps": 1, "eval__final_items": 2, "eval__constant": False, "grpo__audit__first": 0}
 
@@ -111,6 +132,28 @@ def test_a_shaper_of_ones_own_trains_and_goes_on_with_its_state(tmp_path: Path) 
     assert same_weights(resumed.model, whole.model)
 
 
+def test_controllers_of_ones_own_train_and_go_on_with_their_state(tmp_path: Path) -> None:
+    given = read(
+        tmp_path,
+        grpo__kl={"coef": 0.0, "controller": mine("Integral", gain=2.0)},
+        grpo__entropy={"coef": 0.01, "controller": mine("Integral")},
+        tasks__1__kl_controller=mine("Integral", gain=4.0),
+    )
+    whole = train(given, out=tmp_path / "whole")
+    assert parse((tmp_path / "whole" / "recipe.yaml").read_text(encoding="utf-8")) == given
+    rows = steps(whole.folder, "grpo")
+    sums = {name: sum(row[name] for row in rows[:-1]) for name in ("kl/one", "kl/two", "entropy")}
+    assert all(total > 0 for total in sums.values())
+    assert rows[0]["kl_coef/one"] == rows[0]["kl_coef/two"] == 0.0
+    assert rows[-1]["kl_coef/one"] == pytest.approx(2 * sums["kl/one"])
+    assert rows[-1]["kl_coef/two"] == pytest.approx(4 * sums["kl/two"])
+    assert rows[-1]["entropy_coef"] == pytest.approx(0.01 + 0.1 * sums["entropy"])
+    assert last_state(whole.folder)["coefficients"]["kl/one"]["memory"]["sum"] > sums["kl/one"]
+    resumed = killed_and_resumed(given, tmp_path / "killed")
+    assert metrics(resumed.folder) == metrics(whole.folder)
+    assert same_weights(resumed.model, whole.model)
+
+
 class Added(LengthPenalty):
     name = "added"
     warmth: float = 0.5
@@ -120,7 +163,7 @@ class Added(LengthPenalty):
 def test_a_registered_shaper_is_a_kind_with_its_settings_as_keys() -> None:
     from pydantic import TypeAdapter
 
-    section = TypeAdapter(one_of({**SHAPERS, "added": Added}, CustomShaper))
+    section = TypeAdapter(one_of(as_sections({**SHAPERS, "added": Added}).values(), CustomShaper))
     made = section.validate_python({"kind": "added", "warmth": 2})
     assert isinstance(made, Added)
     assert made.model_dump() == {"kind": "added", "warmth": 2.0}
@@ -142,6 +185,45 @@ def test_a_shaper_that_does_not_fit_is_told_in_one_line(tmp_path: Path, change: 
     with pytest.raises(InputError, match=message) as caught:
         check_objective(read(tmp_path, tasks__1__shaping__length=change))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "message"),
+    [
+        ("grpo__kl__controller", mine("Absent"), r"mine.py: there is no class 'Absent'; it defines: "),
+        ("grpo__kl__controller", mine("Fixed"), r"that derives from .*Controller \(grpo.kl.controller.path\)"),
+        ("tasks__1__kl_controller", mine("Integral", gain=0), r"tasks.1.kl_controller.settings.gain must be above 0"),
+        ("tasks__1__kl_controller", mine("Short"), r"grpo: the KL controller of task 'two': needs more"),
+        ("grpo__entropy__controller", mine("Short"), r"grpo: the entropy controller: needs more"),
+        (
+            "grpo__entropy__controller",
+            mine("ForKl"),
+            r"mine.py:ForKl: moves the coefficient of kl, not of entropy \(grpo.entropy.controller.path\)",
+        ),
+    ],
+)
+def test_a_controller_that_does_not_fit_is_told_in_one_line(
+    tmp_path: Path, key: str, change: Any, message: str
+) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        check_objective(read(tmp_path, **{key: change}))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("term", "kind"), [("kl", "entropy_target"), ("entropy", "band")])
+def test_a_controller_of_another_term_is_no_kind_of_this_one(tmp_path: Path, term: str, kind: str) -> None:
+    with pytest.raises(InputError, match=f"grpo.{term}.controller: .*{kind}"):
+        read(tmp_path, **{f"grpo__{term}__controller": {"kind": kind, "target": 1.0}})
+
+
+@pytest.mark.parametrize("term", ["kl", "entropy"])
+def test_the_textbook_has_no_page_for_a_controller_of_ones_own(tmp_path: Path, term: str) -> None:
+    given = read(tmp_path, **{f"grpo__{term}": {"coef": 0.1, "controller": mine("Integral")}}).grpo
+    assert given is not None
+    book = Book(Settings(given, {"one": TaskSettings()}))
+    book._measured |= {"kl/one": [0.1], "entropy": [1.0]}
+    with pytest.raises(UnprovedError, match=rf"grpo.{term}.controller.kind: custom"):
+        book.close()
 
 
 def test_a_recipe_with_a_shaper_of_ones_own_is_read_where_the_file_is_not(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from levelhead.objective import losses
+from levelhead.objective.controllers import Controller, Fixed
 from levelhead.objective.registry import build, owners
 from levelhead.recipe.advantage import Advantage, AnyAdvantage
-from levelhead.recipe.controllers import EntropyController, KeepCoef, KlBand, KlController
+from levelhead.recipe.controllers import FIXED, EntropyController, KlController
 from levelhead.recipe.variants import CUSTOM, REGISTERED, CustomVariant, VariantSection, choose, with_knobs
 from levelhead.section import Section
 
@@ -100,7 +101,7 @@ class Kl(Section):
     """A term of the loss, or a charge on the reward before advantages are computed."""
     gradient: Literal["plain", "k2", "importance"] = "plain"
     """In the loss: the estimate's own gradient, k2's (unbiased on policy), or times the ratio (unbiased off policy)."""
-    controller: KlController = KeepCoef()
+    controller: KlController = FIXED
     """How the coefficient moves while training, for each task on its own; ``tasks[].kl_controller`` of a task wins."""
 
     @model_validator(mode="after")
@@ -110,13 +111,14 @@ class Kl(Section):
         return self
 
     @model_validator(mode="after")
-    def _a_band_starts_above_zero(self) -> Self:
-        if isinstance(self.controller, KlBand) and not self.coef:
-            raise ValueError("a band multiplies the coefficient, so kl.coef must be above 0 to start from")
+    def _a_factor_starts_above_zero(self) -> Self:
+        if isinstance(self.controller, Controller) and self.controller.starts_above_zero and not self.coef:
+            kind = self.controller.name
+            raise ValueError(f"a {kind} multiplies the coefficient, so kl.coef must be above 0 to start from")
         return self
 
-    def settings(self, coef: float | None = None, controller: KlController | None = None) -> dict[str, Any]:
-        """Return the keywords of ``objective.controllers.make`` for a task.
+    def of_task(self, coef: float | None = None, controller: KlController | None = None) -> tuple[float, KlController]:
+        """Return the coefficient that a task starts with, and the section of what moves it.
 
         A task that sets its coefficient to 0 has no leash, and no band of ``grpo.kl`` to move one.
 
@@ -124,10 +126,10 @@ class Kl(Section):
             coef: The task's own coefficient.
             controller: The task's own controller.
         """
-        start = self.coef if coef is None else coef
-        if controller is None and isinstance(self.controller, KlBand) and start == 0:
-            return {"kind": "fixed", "coef": 0.0}
-        return {"coef": start, **(controller or self.controller).model_dump()}
+        start, shared = self.coef if coef is None else coef, self.controller
+        if controller is None and start == 0 and isinstance(shared, Controller) and shared.starts_above_zero:
+            return 0.0, Fixed()
+        return start, controller or shared
 
 
 class Entropy(Section):
@@ -135,12 +137,8 @@ class Entropy(Section):
 
     coef: float = Field(0.0, ge=0, le=1e3)
     """Coefficient of the mean token entropy, which is maximised."""
-    controller: EntropyController = KeepCoef()
+    controller: EntropyController = FIXED
     """How the coefficient moves while training."""
-
-    def settings(self) -> dict[str, Any]:
-        """Return the keywords of ``objective.controllers.make``."""
-        return {"coef": self.coef, **self.controller.model_dump()}
 
 
 class Merge(Section):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, model_validator
 
 from levelhead.objective.shaping import SHAPERS, RewardShaping, Shaper, ZScore
-from levelhead.recipe.variants import CustomVariant, one_of
+from levelhead.recipe.variants import CustomVariant, as_sections, one_of
 from levelhead.section import Section
 
 
@@ -18,7 +18,7 @@ class CustomShaper(CustomVariant):
 if TYPE_CHECKING:
     AnyShaper = Shaper | CustomShaper
 else:
-    AnyShaper = one_of(SHAPERS, CustomShaper)
+    AnyShaper = one_of(as_sections(SHAPERS).values(), CustomShaper)
 
 
 class Shaping(Section):

@@ -8,7 +8,7 @@ variants themselves, each with its name as ``kind``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from operator import getitem
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, TypeVar, Union
@@ -120,23 +120,35 @@ class Kinded(Section):
     """Its name."""
 
 
-def one_of(variants: Mapping[str, type[Section]], custom: type[CustomVariant], default: str | None = None) -> Any:
+def as_sections(variants: Mapping[str, type[Section]], default: str | None = None) -> dict[str, type[Section]]:
+    """Return the variants as sections of a recipe, by name.
+
+    Args:
+        variants: By name.
+        default: Name of the one whose ``kind`` need not be given in Python.
+    """
+    sections: dict[str, type[Section]] = {}
+    for name, variant in variants.items():
+        kind: Any = Field(name if name == default else ..., description=f"``{name}``.")
+        fields: dict[str, Any] = {"kind": (getitem(Literal, name), kind)}
+        own: dict[str, Any] = {
+            "__base__": (variant, Kinded),
+            "__module__": variant.__module__,
+            "__doc__": variant.__doc__,
+        }
+        sections[name] = create_model(variant.__name__, **own, **fields)
+    return sections
+
+
+def one_of(sections: Collection[type[Section]], custom: type[CustomVariant]) -> Any:
     """Return the annotation of a key that holds one variant: a registered one, or one of the user's own.
 
     What is read is a variant with its settings; only one of the user's own must still be loaded.
 
     Args:
-        variants: By name.
+        sections: As :func:`as_sections` makes them.
         custom: The section for one of the user's own.
-        default: Name of the variant whose ``kind`` need not be given in Python.
     """
-    sections: list[type[Section]] = []
-    for name, variant in variants.items():
-        kind: Any = Field(name if name == default else ..., description=f"``{name}``.")
-        fields: dict[str, Any] = {"kind": (getitem(Literal, name), kind)}
-        made = create_model(variant.__name__, __base__=(variant, Kinded), __module__=variant.__module__, **fields)
-        made.__doc__ = variant.__doc__
-        sections.append(made)
     return Annotated[getitem(Union, (*sections, custom)), Field(discriminator="kind")]
 
 
