@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from levelhead.api import Result, train
 from levelhead.errors import InputError
 from levelhead.objective.shaping import SHAPERS, LengthPenalty
 from levelhead.preflight.textbook import Book, Settings, TaskSettings, UnprovedError
+from levelhead.preflight.textbook.merge import merge_weights
 from levelhead.preflight.textbook.rewards import Moments, shaped
 from levelhead.recipe import Recipe, dump, parse, validate
 from levelhead.recipe.shaping import CustomShaper
@@ -25,6 +27,7 @@ from pydantic import Field
 
 from levelhead.objective.controllers import Controller, ControllerState
 from levelhead.objective.shaping import LengthPenalty, Shaper
+from levelhead.objective.surgery import Aggregator
 
 
 class AgainstTheBest(Shaper):
@@ -63,6 +66,16 @@ class Integral(Controller):
     def move(self, state, measured):
         memory = {**state.memory, "sum": state.memory["sum"] + measured}
         return state.after(memory["start"] + self.gain * memory["sum"], memory)
+
+
+class Drawn(Aggregator):
+    scale = "sum"
+    spread: float = Field(0.5, ge=0, lt=1)
+
+    def weights(self, gramian_mm, generator):
+        import torch
+
+        return 1 + self.spread * (torch.rand(len(gramian_mm), generator=generator) - 0.5)
 
 
 class ForKl(Controller):
@@ -154,6 +167,18 @@ def test_controllers_of_ones_own_train_and_go_on_with_their_state(tmp_path: Path
     assert same_weights(resumed.model, whole.model)
 
 
+def test_an_aggregator_of_ones_own_trains_and_goes_on_with_its_generator(tmp_path: Path) -> None:
+    given = read(tmp_path, grpo__merge={**mine("Drawn", spread=0.25), "memory": "low"}, grpo__audit__first=2)
+    whole = train(given, out=tmp_path / "whole")
+    assert parse((tmp_path / "whole" / "recipe.yaml").read_text(encoding="utf-8")) == given
+    weights = [row["merge/weight/one"] for row in steps(whole.folder, "grpo")]
+    assert len(set(weights)) == len(weights)
+    assert all(0.875 <= weight <= 1.125 for weight in weights)
+    resumed = killed_and_resumed(given, tmp_path / "killed")
+    assert metrics(resumed.folder) == metrics(whole.folder)
+    assert same_weights(resumed.model, whole.model)
+
+
 class Added(LengthPenalty):
     name = "added"
     warmth: float = 0.5
@@ -208,6 +233,29 @@ def test_a_controller_that_does_not_fit_is_told_in_one_line(
     with pytest.raises(InputError, match=message) as caught:
         check_objective(read(tmp_path, **{key: change}))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (mine("Absent"), r"mine.py: there is no class 'Absent'; it defines: "),
+        (mine("Integral"), r"that derives from .*Aggregator \(grpo.merge.path\)"),
+        (mine("Drawn", spread=1), r"mine.py:Drawn: grpo.merge.settings.spread must be below 1, got 1"),
+        ({**mine("Drawn"), "c": 0.1}, r"unknown key 'grpo.merge.c'"),
+        ({**mine("Drawn"), "switch_to": "mean"}, r"grpo.merge.switch_to: .*'cagrad'"),
+    ],
+)
+def test_an_aggregator_that_does_not_fit_is_told_in_one_line(tmp_path: Path, change: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        check_objective(read(tmp_path, grpo__merge=change))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_textbook_has_no_page_for_an_aggregator_of_ones_own(tmp_path: Path) -> None:
+    given = read(tmp_path, grpo__merge=mine("Drawn")).grpo
+    assert given is not None
+    with pytest.raises(UnprovedError, match=r"grpo.merge.kind: custom"):
+        merge_weights(given.merge, given.merge.kind, np.eye(2))
 
 
 @pytest.mark.parametrize(("term", "kind"), [("kl", "entropy_target"), ("entropy", "band")])

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from operator import getitem
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from levelhead.objective import losses
 from levelhead.objective.controllers import Controller, Fixed
 from levelhead.objective.registry import build, owners
+from levelhead.objective.surgery import AGGREGATORS, Aggregator
 from levelhead.recipe.advantage import Advantage, AnyAdvantage
 from levelhead.recipe.controllers import FIXED, EntropyController, KlController
 from levelhead.recipe.variants import CUSTOM, REGISTERED, CustomVariant, VariantSection, choose, with_knobs
 from levelhead.section import Section
 
-__all__ = ["Advantage", "AnyAdvantage", "AnyLoss", "Audit", "Entropy", "Kl", "Loss", "Merge"]
+__all__ = ["Advantage", "AnyAdvantage", "AnyLoss", "AnyMerge", "Audit", "Entropy", "Kl", "Loss", "Merge"]
 
 
 class LossSection(VariantSection):
@@ -141,13 +143,19 @@ class Entropy(Section):
     """How the coefficient moves while training."""
 
 
-class Merge(Section):
-    """How the reward gradients of the tasks become one; names are those of ``objective.surgery``."""
+if TYPE_CHECKING:
+    SwitchTo = str
+else:
+    SwitchTo = getitem(Literal, tuple(name for name, variant in AGGREGATORS.items() if not variant.linear))
 
-    kind: Literal["sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl"] = "sum"
+
+class MergeSection(VariantSection):
+    """What every aggregator shares in a recipe: its scale, what is merged, and the conflict monitor."""
+
+    FIRST = ("kind", "path", "settings", "c")
+
+    kind: str = "sum"
     """Aggregator."""
-    c: float = Field(0.4, ge=0, lt=1)
-    """CAGrad's radius: 0 is the mean."""
     scale: Literal["sum", "own"] = "sum"
     """``sum``: as long as ``sum`` where the tasks agree; ``own``: as the paper has it, mostly a mean of the tasks."""
     memory: Literal["full", "low"] = "full"
@@ -158,7 +166,7 @@ class Merge(Section):
     """Two tasks are in conflict where their cosine is below this."""
     switch_after: int = Field(0, ge=0)
     """With ``sum``: switch merging on after so many conflicting looks in a row; 0 never."""
-    switch_to: Literal["cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl"] = "cagrad"
+    switch_to: SwitchTo = "cagrad"
     """Aggregator that the monitor switches to."""
 
     @model_validator(mode="after")
@@ -166,6 +174,33 @@ class Merge(Section):
         if self.switch_after and not self.monitor_every:
             raise ValueError("merge.switch_after needs merge.monitor_every of 1 or more")
         return self
+
+    def make(self) -> Aggregator:
+        """Return the aggregator that is asked for, with its settings."""
+        return AGGREGATORS[self.kind](**self.knobs(AGGREGATORS[self.kind]))
+
+    def make_switch(self) -> Aggregator:
+        """Return the aggregator that the monitor switches to."""
+        return AGGREGATORS[self.switch_to](**self.knobs(AGGREGATORS[self.switch_to]))
+
+
+@with_knobs(AGGREGATORS, "sum", null=False)
+class Merge(MergeSection):
+    """How the reward gradients of the tasks become one; names and settings are those of ``objective.surgery``."""
+
+
+class CustomMerge(CustomVariant, MergeSection):
+    """An aggregator of your own: a class that derives from ``levelhead.objective.surgery.Aggregator``."""
+
+    kind: Literal["custom"]
+    """``custom``."""
+
+    def make(self) -> Aggregator:
+        """Return the user's aggregator; raises ``InputError`` where there is none, or its settings do not fit."""
+        return self.load(Aggregator, "grpo.merge")
+
+
+AnyMerge = Annotated[Annotated[Merge, Tag(REGISTERED)] | Annotated[CustomMerge, Tag(CUSTOM)], Discriminator(choose)]
 
 
 class Audit(Section):
