@@ -135,6 +135,11 @@ class Returns(Controller):
         return state.after(self.coef, {measured} if self.memory == "set" else self.memory)
 
 
+class Bare(Controller):
+    def move(self, state, measured):
+        return 0.5
+
+
 class Slow(Controller):
     """A rule of somebody's own, which remembers more than a number."""
 
@@ -151,6 +156,7 @@ class Slow(Controller):
     [
         (Returns(coef=-1.0), "controller Returns: a coefficient must be finite and 0 or more, got -1.0"),
         (Returns(memory="set"), "controller Returns: its memory must be made of JSON values"),
+        (Bare(), "controller Bare: it must return a ControllerState, got float"),
         (Controller(), r"Controller has no method move\(self, state, measured\)"),
     ],
 )

@@ -175,6 +175,11 @@ class Hoarder(Shaper):
         return batch.rewards_gk, {"rewards": batch.rewards_gk}
 
 
+class Stateless(Shaper):
+    def shape(self, batch, state):
+        return batch.rewards_gk
+
+
 class Greedy(Shaper):
     needs = frozenset({"entropies_gkt"})
 
@@ -205,6 +210,7 @@ def test_steps_keep_their_states_apart():
         (lambda: RewardShaping(PerToken(coef=0.1))(RewardBatch(REWARDS, LENGTHS)), "completion budget"),
         (lambda: RewardShaping(Flat())(RewardBatch(REWARDS)), r"Flat: shaped rewards need shape \(1, 4\), got \(1,\)"),
         (lambda: RewardShaping(Broken())(RewardBatch(REWARDS)), "Broken: rewards_gk holds"),
+        (lambda: RewardShaping(Stateless())(RewardBatch(REWARDS)), "Stateless: shape must return the rewards and the"),
         (lambda: RewardShaping(Hoarder())(RewardBatch(REWARDS)), "Hoarder: its state must be a dict of JSON values"),
     ],
 )

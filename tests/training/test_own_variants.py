@@ -35,12 +35,12 @@ class AgainstTheBest(Shaper):
     pull: float = Field(0.5, ge=0)
 
     def begin(self):
-        return {"best": 0.0}
+        return {"best": 0.0, "seen": 0}
 
     def shape(self, batch, state):
         assert set(batch.parts) and batch.lengths_gk.shape == batch.rewards_gk.shape
         best = max(state["best"], float(batch.rewards_gk.max()))
-        return batch.rewards_gk - self.pull * best * batch.rewards_gk, {"best": best, "batches": [best]}
+        return batch.rewards_gk - self.pull * best * batch.rewards_gk, {"best": best, "seen": state["seen"] + 1}
 
 
 class Fixed(LengthPenalty):
@@ -143,6 +143,20 @@ def test_a_shaper_of_ones_own_trains_and_goes_on_with_its_state(tmp_path: Path) 
     resumed = killed_and_resumed(given, tmp_path / "killed")
     assert metrics(resumed.folder) == metrics(whole.folder)
     assert same_weights(resumed.model, whole.model)
+
+
+@pytest.mark.parametrize(("pull", "seen"), [(0.25, 5), (0.5, 1)])
+def test_a_shaper_that_has_changed_begins_anew(tmp_path: Path, pull: float, seen: int) -> None:
+    given = read(tmp_path, tasks__0__shaping__length=mine("AgainstTheBest", pull=0.25), grpo__updates_per_batch=1)
+    train(given, out=tmp_path / "run")
+    changed = read(
+        tmp_path,
+        tasks__0__shaping__length=mine("AgainstTheBest", pull=pull),
+        grpo__updates_per_batch=1,
+        grpo__steps=5,
+    )
+    train(changed, out=tmp_path / "run", resume=True, accept_changes=["all"])
+    assert last_state(tmp_path / "run")["moments"]["one"]["length"]["seen"] == seen
 
 
 def test_controllers_of_ones_own_train_and_go_on_with_their_state(tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ def make_custom(section: CustomTask) -> Task:
     keys = {"name": name, "eval_fraction": section.eval_fraction, "limit": section.limit}
     shared = {key: value for key, value in keys.items() if key in settings.model_fields and value is not None}
     try:
-        made = build(settings, shared | section.settings, path, "tasks[].settings")
+        arguments = build(settings, shared | section.settings, path, "tasks[].settings")
     except ValueError as error:
         raise InputError(str(error)) from None
     try:
-        task = variant(**{key: getattr(made, key) for key in settings.model_fields})
+        task = variant(**{key: getattr(arguments, key) for key in settings.model_fields})
     except InputError:
         raise
     except Exception as error:

@@ -108,6 +108,8 @@ class Controller(Section):
 
     def _checked(self, state: ControllerState) -> ControllerState:
         """Return the state as a checkpoint would hold it."""
+        if not isinstance(state, ControllerState):
+            raise ValueError(f"{self._label}: it must return a ControllerState, got {type(state).__name__}")
         if not 0 <= state.coef < math.inf:
             raise ValueError(f"{self._label}: a coefficient must be finite and 0 or more, got {state.coef!r}")
         try:

@@ -63,9 +63,11 @@ class RewardShaping:
             if missing := [need for need in sorted(shaper.needs) if getattr(batch, need) is None]:
                 raise ValueError(f"{_label(shaper)} needs {missing[0]}")
             before = after.get(key) or shaper.begin()
-            shaped_gk, own = shaper.shape(replace(batch, rewards_gk=rewards_gk), before)
-            rewards_gk = _checked(shaper, shaped_gk, rewards_gk)
-            after[key] = _plain(shaper, own)
+            result: Any = shaper.shape(replace(batch, rewards_gk=rewards_gk), before)
+            if not (isinstance(result, tuple) and len(result) == 2):
+                raise ValueError(f"{_label(shaper)}: shape must return the rewards and the state")
+            rewards_gk = _checked(shaper, result[0], rewards_gk)
+            after[key] = _plain(shaper, result[1])
         if self.scale != 1.0:
             rewards_gk = rewards_gk * self.scale
         if self.clip is not None:
@@ -91,10 +93,10 @@ def _checked(shaper: Shaper, shaped_gk: Array, rewards_gk: Array) -> Array:
 def _plain(shaper: Shaper, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the state as a checkpoint would hold it."""
     try:
-        found: dict[str, Any] = json.loads(json.dumps(dict(state)))
+        plain: dict[str, Any] = json.loads(json.dumps(dict(state)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{_label(shaper)}: its state must be a dict of JSON values: {error}") from None
-    return found
+    return plain
 
 
 def _label(shaper: Shaper) -> str:
