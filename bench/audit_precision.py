@@ -38,7 +38,7 @@ from levelhead.policy import load
 from levelhead.recipe.load import parse
 from levelhead.records import Prompt, Score
 from levelhead.rollout.draws import derive
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.tasks.base import Task
 from levelhead.tasks.function import FunctionTask
 from levelhead.tasks.registry import make_task
@@ -163,7 +163,7 @@ def run(chosen: dict[str, Any]) -> Outcome:
     objective, creditor = make_objective(recipe, grpo, tasks)
     if objective.needs_reference:
         policy.keep_reference(trained=False)
-    sampler, loop = InProcessSampler(policy), EventLoop()
+    sampler, loop = LocalGenerator(policy), EventLoop()
     stream = PromptStream(list(tasks.values()), [1.0] * len(tasks), derive(recipe.seed, "stream"))
     collector = Contrasted(tasks, policy.codec, sampler, loop, drawn=chosen["contrast"])
     updater = Updater(policy.parameters, grpo.optimizer, grpo.steps)

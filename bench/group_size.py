@@ -30,7 +30,7 @@ import group_size_page
 from levelhead.policy.load import load_checkpoint
 from levelhead.recipe import Recipe, validate
 from levelhead.rollout.draws import derive
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.checkpoint import Checkpoints
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import TaskResult, evaluate
@@ -175,7 +175,7 @@ class Bench:
         began = time.process_time()
         objective, creditor = make_objective(recipe, recipe.grpo)
         policy.keep_reference(trained=True)
-        loop, sampler = EventLoop(), InProcessSampler(policy)
+        loop, sampler = EventLoop(), LocalGenerator(policy)
         collector = Collector(self._tasks, policy.codec, sampler, loop)
         stream = PromptStream(list(self._tasks.values()), [1.0], derive(cell.seed, "stream"))
         updater = Updater(policy.parameters, recipe.grpo.optimizer, recipe.grpo.steps * cell.epochs)

@@ -25,7 +25,7 @@ from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.recipe import load
 from levelhead.recipe.tasks import BROWSER_TASKS
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.checkpoint import newest_checkpoint
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import evaluate
@@ -189,7 +189,7 @@ def score_of(family: str, policy: Policy) -> float:
     """Held-out score of a policy on all of a family."""
     setup, loop = setup_of(family, WIDER[family], policy), EventLoop()
     try:
-        collector = Collector(setup.tasks, policy.codec, InProcessSampler(policy), loop)
+        collector = Collector(setup.tasks, policy.codec, LocalGenerator(policy), loop)
         (found,) = evaluate(setup.tasks, collector, setup.recipe.eval, 0, setup.recipe.eval.final_items).values()
         return found.score
     finally:

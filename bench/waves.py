@@ -28,7 +28,7 @@ from levelhead.policy.load import load_policy
 from levelhead.policy.policy import Policy
 from levelhead.recipe.model import Model
 from levelhead.records import Prompt
-from levelhead.rollout.inprocess import COMPACT_FRACTION
+from levelhead.rollout.generators.local import COMPACT_FRACTION
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STEPS = 24

@@ -49,7 +49,7 @@ class Ours:
         from levelhead.policy.load import load_policy
         from levelhead.recipe.model import Model
         from levelhead.recipe.training import Grpo
-        from levelhead.rollout.inprocess import InProcessSampler
+        from levelhead.rollout.generators.local import LocalGenerator
         from levelhead.training.collect import Collector
         from levelhead.training.grpo import GrpoTrainer
         from levelhead.training.loop import EventLoop
@@ -83,7 +83,7 @@ class Ours:
         if w.kl:
             self.policy.keep_reference(trained=False)
         task = BenchTask(w, prompts)
-        sampler = InProcessSampler(self.policy)
+        sampler = LocalGenerator(self.policy)
         collector = Collector({"bench": task}, self.policy.codec, sampler, EventLoop())
         self.objective = Objective(recipe, {"bench": 1.0}, {"bench": None})
         self.updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps)

@@ -267,7 +267,7 @@ def evaluate(
     """
     recipe = resolve(recipe, tasks)
     require_files(recipe, checkpoint, model=False)
-    from levelhead.rollout.inprocess import InProcessSampler
+    from levelhead.rollout.generators.make import make_generator
     from levelhead.training.collect import Collector
     from levelhead.training.evaluate import Baselines
     from levelhead.training.evaluate import evaluate as score
@@ -277,7 +277,8 @@ def evaluate(
 
     setup = prepare(recipe, checkpoint=Path(checkpoint), tasks={task.name: task for task in tasks})
     loop = EventLoop()
-    collector = Collector(setup.tasks, setup.policy.codec, InProcessSampler(setup.policy), loop)
+    generator = make_generator(setup.policy)
+    collector = Collector(setup.tasks, setup.policy.codec, generator, loop)
     collector.at_step(*at_the_end(recipe))
     section = recipe.eval
     baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if section.constant else None
@@ -292,6 +293,7 @@ def evaluate(
             for way, chosen in ways.items()
         }
     finally:
+        loop.run(generator.close())
         loop.close()
 
 

@@ -28,10 +28,10 @@ from levelhead.objective.shaping import RewardShaping
 from levelhead.objective.surgery import GradientMerger
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.policy import Policy
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.rollout.logits import LogitsPipeline
 from levelhead.tasks.function import FunctionTask
-from levelhead.training.ahead import Ahead
+from levelhead.training.batches import Batches
 from levelhead.training.collect import Collector
 from levelhead.training.credit import Creditor
 from levelhead.training.evaluator import Evaluator
@@ -56,9 +56,9 @@ TRACKERS = (
 )
 OWNERS: tuple[Any, ...] = (
     levelhead.objective.advantages, levelhead.objective.losses, levelhead.training.batch, levelhead.training.credit,
-    levelhead.training.drawer, levelhead.training.objective, levelhead.training.run, Inputs,
-    RewardShaping, GradientMerger, Policy, SharedDecoder, InProcessSampler, LogitsPipeline, FunctionTask, Ahead,
-    Collector, Creditor, Evaluator, GrpoTrainer, Objective, Updater, PromptStream, Clipped,
+    levelhead.training.drawer, levelhead.training.objective, levelhead.training.run, Inputs, RewardShaping,
+    GradientMerger, Policy, SharedDecoder, LocalGenerator, LogitsPipeline, FunctionTask, Batches, Collector, Creditor,
+    Evaluator, GrpoTrainer, Objective, Updater, PromptStream, Clipped,
 )  # fmt: skip
 
 

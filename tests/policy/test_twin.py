@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.records import Prompt, Turn
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from small_run import codec_ids, tiny_policy
 
 MODELS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"lora": {"r": 2, "modules_to_save": []}}}
@@ -30,7 +29,7 @@ def policy(request: pytest.FixtureRequest) -> Policy:
 def draws(policy: Policy) -> list[list[Turn]]:
     ids = codec_ids()
     prompts = [Prompt(str(i), "task", (), ids[i : i + 6]) for i in range(2)]
-    return InProcessSampler(policy).sample(prompts, 3, TrainSampling(max_new_tokens=8), seed=1)
+    return LocalGenerator(policy).sample(prompts, 3, TrainSampling(max_new_tokens=8), seed=1)
 
 
 def move(policy: Policy) -> None:
@@ -116,10 +115,3 @@ def test_a_twin_samples_the_way_the_policy_does(policy: Policy) -> None:
     assert isinstance(twin.backend, Cpu)
     assert twin.backend.steps
     assert twin.backend.stepper(twin) is not None
-
-
-def test_a_sampler_that_is_called_off_draws_nothing_more(policy: Policy) -> None:
-    sampler = InProcessSampler(policy)
-    sampler.called_off = True
-    with pytest.raises(CancelledError):
-        sampler.sample([Prompt("0", "task", (), codec_ids()[:6])], 1, TrainSampling(max_new_tokens=8), seed=1)

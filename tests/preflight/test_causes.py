@@ -21,7 +21,7 @@ from levelhead.preflight.causes import CAUSES
 from levelhead.preflight.result import Check
 from levelhead.preflight.scene import Scene, untouched
 from levelhead.records import Prompt, Turn
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.prepare import Setup
 from preflight.mutations.agreement import copied_sampler
 from preflight.mutations.base import Context, patch
@@ -66,7 +66,7 @@ def read_as(change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Callable[[]
     """A sampler that reads other contexts than it says."""
 
     def make(real: Any) -> Any:
-        def sample(self: InProcessSampler, prompts: Sequence[Prompt], *rest: Any) -> list[list[Turn]]:
+        def sample(self: LocalGenerator, prompts: Sequence[Prompt], *rest: Any) -> list[list[Turn]]:
             others = [p.with_tokens(change(p.token_ids)) for p in prompts]
             turns = real(self, others, *rest)
             return [
@@ -75,14 +75,14 @@ def read_as(change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Callable[[]
 
         return sample
 
-    return patch(InProcessSampler, "sample", make)
+    return patch(LocalGenerator, "sample", make)
 
 
 def _neighbours() -> Context:
     """A sampler that hands each prompt's rows the context of the next one."""
 
     def make(real: Any) -> Any:
-        def sample(self: InProcessSampler, prompts: Sequence[Prompt], *rest: Any) -> list[list[Turn]]:
+        def sample(self: LocalGenerator, prompts: Sequence[Prompt], *rest: Any) -> list[list[Turn]]:
             others = [p.with_tokens(q.token_ids) for p, q in zip(prompts, [*prompts[1:], prompts[0]], strict=True)]
             turns = real(self, others, *rest)
             return [
@@ -91,7 +91,7 @@ def _neighbours() -> Context:
 
         return sample
 
-    return patch(InProcessSampler, "sample", make)()
+    return patch(LocalGenerator, "sample", make)()
 
 
 def positions_from(shift: int) -> Callable[[], Context]:
@@ -123,16 +123,16 @@ def own_policy(change: Callable[[Policy], None]) -> Callable[[], Context]:
 
         return make
 
-    def sync(self: Any, policy: Policy, version: int) -> None:
+    async def sync(self: Any) -> None:
         with torch.no_grad():
-            for mine, theirs in zip(self._policy.base.parameters(), policy.base.parameters(), strict=True):
+            for mine, theirs in zip(self._policy.base.parameters(), self._source.base.parameters(), strict=True):
                 mine.copy_(theirs)
-        self._version = version
+        self._version = self._source.version
 
     def enter() -> Context:
         stack = ExitStack()
-        stack.enter_context(patch(InProcessSampler, "__init__", init)())
-        stack.enter_context(patch(InProcessSampler, "sync", lambda _: sync)())
+        stack.enter_context(patch(LocalGenerator, "__init__", init)())
+        stack.enter_context(patch(LocalGenerator, "sync_weights", lambda _: sync)())
         return stack
 
     return enter
@@ -157,7 +157,7 @@ def _stale_part(policy: Policy) -> None:
 def _in_bfloat16(real: Any) -> Any:
     """A sampler that computes in bfloat16 whatever is asked, as an engine that was started so does."""
 
-    def sample(self: InProcessSampler, prompts: Any, *rest: Any) -> Any:
+    def sample(self: LocalGenerator, prompts: Any, *rest: Any) -> Any:
         turns = real(self, prompts, *rest)
         before, self._policy.compute_dtype = self._policy.compute_dtype, torch.bfloat16
         try:
@@ -181,11 +181,11 @@ def _rounded(real: Any) -> Any:
     return score
 
 
-def _late(turn: Turn, _: InProcessSampler) -> Turn:
+def _late(turn: Turn, _: LocalGenerator) -> Turn:
     return replace(turn, logprobs=turn.logprobs[1:] + turn.logprobs[:1])
 
 
-def _prompt_in_front(turn: Turn, _: InProcessSampler) -> Turn:
+def _prompt_in_front(turn: Turn, _: LocalGenerator) -> Turn:
     front = turn.context_ids[-4:]
     changed = with_ids(turn, front + turn.completion_ids)
     return replace(changed, logprobs=(0.0,) * 4 + turn.logprobs, behaviour_logprobs=(0.0,) * 4 + turn.logprobs)
@@ -210,7 +210,7 @@ SAMPLER: dict[str, tuple[str, Callable[[], Context], str]] = {
     "a part of its weights is others": ("weights", own_policy(_stale_part), "copy of `layers.1.mlp` is not"),
     "positions three on": ("position", positions_from(3), "completions are shifted by 3"),
     "positions count padding": ("position", lambda: inject("positions-count-padding"), "count the padding"),
-    "computes in bfloat16": ("precision", patch(InProcessSampler, "sample", _in_bfloat16), "bfloat16"),
+    "computes in bfloat16": ("precision", patch(LocalGenerator, "sample", _in_bfloat16), "bfloat16"),
 }
 
 
@@ -268,7 +268,7 @@ def test_left_out_weights_are_named_by_their_part_whether_the_samplers_copy_is_i
     for stack in (ExitStack(), ExitStack()):
         with stack, copied_sampler(lambda name: "layers.0.self_attn" in name)():
             before = said(made(), "agreement/synced")
-            stack.enter_context(patch(InProcessSampler, "policy", hidden)())
+            stack.enter_context(patch(LocalGenerator, "policy", hidden)())
             after = said(made(), "agreement/synced")
     assert "copy of `layers.0.self_attn` is not" in before[0].message
     assert "old weights of `layers.0.self_attn`" in after[0].message

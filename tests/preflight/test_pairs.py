@@ -147,7 +147,11 @@ def test_rollouts_in_the_group_of_another_prompt_are_stopped(
     change: Callable[[list[Group]], list[Group]], monkeypatch: Patch
 ) -> None:
     real = Collector._answers
-    monkeypatch.setattr(Collector, "_answers", lambda self, *args: change(real(self, *args)))
+
+    async def answers(self: Collector, *args: Any) -> list[Group]:
+        return change(await real(self, *args))
+
+    monkeypatch.setattr(Collector, "_answers", answers)
     assert checks(FACTS)["pairs/rollouts"].status == "fail"
 
 

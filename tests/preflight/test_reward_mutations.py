@@ -213,16 +213,23 @@ def test_noisy_scores_in_no_order_are_no_finding() -> None:
         assert order.status == "pass", order.message
 
 
-def test_an_answer_that_beats_the_perfect_one_always_is_a_finding() -> None:
+def test_an_answer_that_beats_the_perfect_one_always_is_a_finding_unless_that_one_is_a_guess(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = [{"prompt": f"Say {n}.", "answer": f"It is {n}."} for n in range(64)]
 
     def upside(prompts: Any, completions: Any, answer: Sequence[str], **_: Any) -> list[float]:
         texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
-        return [0.5 if t == a else 0.0 if not t else 0.6 for t, a in zip(texts, answer, strict=True)]
+        return [0.5 if t == a else 0.6 * t.startswith("It is") for t, a in zip(texts, answer, strict=True)]
 
-    report = preflight(setup_of(reward=upside, rows=rows), families=["rewards"])
-    order = next(check for check in report.checks if check.name == "rewards/order/echo")
-    assert order.status != "pass"
+    def order() -> Check:
+        report = preflight(setup_of(reward=upside, rows=rows), families=["rewards"])
+        return next(check for check in report.checks if check.name == "rewards/order/echo")
+
+    assert order().status == "warn"
+    # A workflow that an endpoint runs has no perfect answer that anybody knows: the oracle's is the simulator's guess.
+    monkeypatch.setattr(FunctionTask, "guesses", property(lambda _: True))
+    assert order().status == "pass"
 
 
 def test_coins_of_the_lab_are_stopped() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import levelhead.rollout.inprocess
+import levelhead.rollout.generators.local
 import levelhead.rollout.logits
 import levelhead.training.drawer
 from levelhead.preflight import preflight
@@ -40,18 +40,22 @@ def found(name: str, family: str, *settings: str) -> Check:
 
 
 def one_generator_a_group(patch: Patch) -> None:
-    patch.setattr(levelhead.rollout.inprocess, "uniforms", lambda seed, name, index, n: uniforms(seed, name, 0, n))
+    patch.setattr(
+        levelhead.rollout.generators.local, "uniforms", lambda seed, name, index, n: uniforms(seed, name, 0, n)
+    )
 
 
 def a_generator_for_two(patch: Patch) -> None:
-    patch.setattr(levelhead.rollout.inprocess, "uniforms", lambda seed, name, i, n: uniforms(seed, name, i // 2, n))
+    patch.setattr(
+        levelhead.rollout.generators.local, "uniforms", lambda seed, name, i, n: uniforms(seed, name, i // 2, n)
+    )
 
 
 def first_rollout_copied(patch: Patch) -> None:
     real = Collector._answers
 
-    def answers(self: Collector, *args: Any) -> list[Group]:
-        groups = real(self, *args)
+    async def answers(self: Collector, *args: Any) -> list[Group]:
+        groups = await real(self, *args)
         return [Group(g.prompt, (g.rollouts[0], g.rollouts[0], *g.rollouts[2:])) for g in groups]
 
     patch.setattr(Collector, "_answers", answers)
@@ -84,29 +88,31 @@ def redraw_with_the_same_seed(patch: Patch) -> None:
 
 
 def visits_of_a_batch_alike(patch: Patch) -> None:
-    def visits(self: Drawer, prompts: Sequence[Any], controls: Any, seed: int) -> Collected:
-        return self._collector.collect(prompts, self._recipe.group_size, controls, seed)
+    async def visits(self: Drawer, prompts: Sequence[Any], controls: Any, seed: int) -> Collected:
+        return await self._collector.collect(prompts, self._recipe.group_size, controls, seed)
 
     patch.setattr(Drawer, "_visits", visits)
 
 
-def shared(change: Callable[..., Collected]) -> Callable[[Patch], None]:
+def shared(change: Callable[..., Coroutine[Any, Any, Collected]]) -> Callable[[Patch], None]:
     return lambda patch: patch.setattr(SharedCollector, "collect", change)
 
 
-def parts_one_after_the_other(self: Any, prompts: Sequence[Any], k: int, controls: Any, seed: int) -> Collected:
-    parts = self._ranks.gathered(self._inner.collect(prompts[self._ranks.rank :: 2], k, controls, seed))
+async def parts_one_after_the_other(self: Any, prompts: Sequence[Any], k: int, controls: Any, seed: int) -> Collected:
+    parts = self._ranks.gathered(await self._inner.collect(prompts[self._ranks.rank :: 2], k, controls, seed))
     return Collected([group for part in parts for group in part.groups])
 
 
-def every_process_the_first_half(self: Any, prompts: Sequence[Any], k: int, controls: Any, seed: int) -> Collected:
-    parts = self._ranks.gathered(self._inner.collect(prompts[: len(prompts) // 2], k, controls, seed))
+async def every_process_the_first_half(
+    self: Any, prompts: Sequence[Any], k: int, controls: Any, seed: int
+) -> Collected:
+    parts = self._ranks.gathered(await self._inner.collect(prompts[: len(prompts) // 2], k, controls, seed))
     return Collected([group for part in parts for group in part.groups])
 
 
-def a_seed_a_process(self: Any, prompts: Sequence[Any], k: int, controls: Any, seed: int) -> Collected:
+async def a_seed_a_process(self: Any, prompts: Sequence[Any], k: int, controls: Any, seed: int) -> Collected:
     own = derive(seed, "rank", self._ranks.rank)
-    parts = self._ranks.gathered(self._inner.collect(prompts[self._ranks.rank :: 2], k, controls, own))
+    parts = self._ranks.gathered(await self._inner.collect(prompts[self._ranks.rank :: 2], k, controls, own))
     return Collected([parts[i % 2].groups[i // 2] for i in range(len(prompts))])
 
 
@@ -173,9 +179,9 @@ def items_all_alike(patch: Patch) -> None:
 def flat_groups_first(patch: Patch) -> None:
     real = Drawer._fill
 
-    def fill(self: Drawer, result: Collected, drawn: list[Group], *args: Any) -> dict[str, float]:
+    async def fill(self: Drawer, result: Collected, drawn: list[Group], *args: Any) -> dict[str, float]:
         wanted = len(result.groups)
-        values = real(self, result, drawn, *args)
+        values = await real(self, result, drawn, *args)
         result.groups = sorted(drawn, key=lambda group: len(set(group.rewards)))[:wanted]
         return values
 
@@ -187,15 +193,18 @@ def contrast_upside_down(patch: Patch) -> None:
 
 
 def no_redraws(patch: Patch) -> None:
-    patch.setattr(Drawer, "_fill", lambda *_: {})
+    async def fill(*_: Any) -> dict[str, float]:
+        return {}
+
+    patch.setattr(Drawer, "_fill", fill)
 
 
 def redrawn_groups_forgotten(patch: Patch) -> None:
     real = Drawer._fill
 
-    def fill(self: Drawer, result: Collected, *args: Any) -> dict[str, float]:
+    async def fill(self: Drawer, result: Collected, *args: Any) -> dict[str, float]:
         first = list(result.groups)
-        values = real(self, result, *args)
+        values = await real(self, result, *args)
         result.groups = first
         return values
 

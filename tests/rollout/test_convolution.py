@@ -11,7 +11,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.records import Prompt
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from small_run import alone, spread_out, tiny_policy
 
 LAYERS = ["conv", "conv", "full_attention", "conv"]
@@ -47,7 +47,7 @@ def test_drawn_and_trained_log_probabilities_agree(policy: Policy) -> None:
         for text in texts
     ]
     assert len({len(prompt.token_ids) for prompt in prompts}) == 3
-    drawn = InProcessSampler(policy).sample(prompts, 3, TrainSampling(max_new_tokens=8), seed=0)
+    drawn = LocalGenerator(policy).sample(prompts, 3, TrainSampling(max_new_tokens=8), seed=0)
     sequences = [
         TokenSequence(turn.context_ids, turn.completion_ids, bundle)
         for bundle, turns in enumerate(drawn)

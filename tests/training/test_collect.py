@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.records import Message, Prompt, Score, Turn
+from levelhead.rollout.generators.base import Completion, Request
 from levelhead.tasks.base import EpisodeLostError, Step
 from levelhead.training.collect import REDRAWS, Collected, Collector
 from levelhead.training.loop import EventLoop
@@ -34,15 +35,38 @@ class Recorder:
 
     def __init__(self) -> None:
         self.together: list[list[str]] = []
+        self.asking = 0
+        self.waiting: list[tuple[Request, asyncio.Future[None]]] = []
 
-    def sample(self, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> list[list[Turn]]:
-        assert k == 1
-        self.together.append([prompt.id for prompt in prompts])
-        sure = [(0.0,) * len(prompt.id) for prompt in prompts]
-        return [
-            [Turn(prompt.token_ids, tuple(map(ord, prompt.id)), zeros, zeros, "stop")]
-            for prompt, zeros in zip(prompts, sure, strict=True)
-        ]
+    async def generate(self, request: Request) -> Completion:
+        assert request.index == 0
+        self.waiting.append((request, asyncio.get_running_loop().create_future()))
+        turn = self.waiting[-1][1]
+        self.answer()
+        await turn
+        prompt = request.prompt
+        zeros = (0.0,) * len(prompt.id)
+        return Completion(Turn(prompt.token_ids, tuple(map(ord, prompt.id)), zeros, zeros, "stop"), (7, 7))
+
+    def answer(self) -> None:
+        if self.waiting and len(self.waiting) == self.asking:
+            batch, self.waiting = self.waiting, []
+            self.together.append([request.prompt.id for request, _ in sorted(batch, key=lambda pair: pair[0].place)])
+            for _, turn in batch:
+                turn.set_result(None)
+
+    def expect(self, count: int) -> None:
+        self.asking = count
+
+    def leave(self) -> None:
+        self.asking -= 1
+        self.answer()
+
+    async def sync_weights(self) -> None:
+        self.synced = True
+
+    async def close(self) -> None:
+        return None
 
 
 class Counting:
@@ -92,7 +116,7 @@ def loop() -> Iterator[EventLoop]:
 
 def collect(task: Counting, loop: EventLoop, sampler: Recorder, k: int = 2) -> Collected:
     collector = Collector({"count": task}, Plain(), sampler, loop)  # type: ignore[arg-type, dict-item]
-    return collector.collect(PROMPTS, k, TrainSampling(), seed=0)
+    return collector.run(PROMPTS, k, TrainSampling(), seed=0)
 
 
 def test_every_turn_is_what_its_own_episode_showed_and_was_told(loop: EventLoop) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ class Scripted:
     def answers(self, groups: Sequence[Group]) -> dict[str, float]:
         return {"answers/asked_of": float(len(groups))}
 
-    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
+    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         self.seeds.append(seed)
         groups = [
             Group(p, tuple(Rollout(p.id, (), Score(float(p.id in self.contrast and i == 0))) for i in range(k)))
@@ -63,7 +64,7 @@ class Scripted:
 
 def drawn(stream: Numbered, collector: Scripted, redraws: int, step: int = 7) -> Collected:
     recipe = Grpo(batch_size=3 * K, group_size=K, dynamic_sampling=redraws)
-    return Drawer(stream, collector, recipe, seed=1).draw(step, recipe.sampling)  # type: ignore[arg-type]
+    return asyncio.run(Drawer(stream, collector, recipe, seed=1).draw(step, recipe.sampling))  # type: ignore[arg-type]
 
 
 def ids(found: Collected) -> list[str]:
@@ -122,7 +123,7 @@ class Few(Numbered):
 def test_a_prompt_that_stands_in_a_batch_twice_is_drawn_by_another_seed_each_time() -> None:
     collector = Scripted()
     recipe = Grpo(batch_size=8 * K, group_size=K, steps=3)
-    batch = Drawer(Few(), collector, recipe, 5).draw(1, recipe.sampling)
+    batch = asyncio.run(Drawer(Few(), collector, recipe, 5).draw(1, recipe.sampling))
     assert [group.prompt.id for group in batch.groups] == ["0", "1", "2", "0", "1", "2", "0", "1"]
     assert collector.seeds[0] == rollout_seed(5, 1)
     assert len(set(collector.seeds)) == 3

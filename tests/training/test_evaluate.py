@@ -32,7 +32,7 @@ class Writes:
     def __init__(self, task: SingleTurnTask, policy: Callable[[Prompt], str]) -> None:
         self.task, self.policy = task, policy
 
-    def collect(self, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Collected:
+    def run(self, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Collected:
         return Collected([self._group(prompt) for prompt in prompts])
 
     def completion_ids(self, prompt: Prompt, text: str) -> tuple[int, ...]:

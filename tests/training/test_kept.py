@@ -46,12 +46,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
 def fail_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     collect, count = Collector.collect, 0
 
-    def counted(self: Collector, *args: Any, **kwargs: Any) -> Any:
+    async def counted(self: Collector, *args: Any, **kwargs: Any) -> Any:
         nonlocal count
         count += 1
         if count == call:
             raise RewardError("the budget is used up")
-        return collect(self, *args, **kwargs)
+        return await collect(self, *args, **kwargs)
 
     monkeypatch.setattr(Collector, "collect", counted)
 

@@ -124,10 +124,13 @@ def _logits(
     return capped * (shape.softcap / shape.temperature), 1 - capped * capped
 
 
-def _inside(targets: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
-    """Which targets lie in a block of the vocabulary, and where in it."""
-    found = ((targets >= columns.start) & (targets < columns.stop)).nonzero()[:, 0]
-    return found, targets[found] - columns.start
+def _inside(targets: Tensor, columns: slice, width: int) -> tuple[Tensor, Tensor]:
+    """(n,) which targets lie in a block of the vocabulary, and (n, 1) where in it, some column for the others.
+
+    Nothing is counted, so that a GPU is not waited for.
+    """
+    where = targets - columns.start
+    return (where >= 0) & (where < width), where.clamp(0, width - 1)[:, None]
 
 
 class _TokenStatistics(torch.autograd.Function):
@@ -153,8 +156,8 @@ class _TokenStatistics(torch.autograd.Function):
                 if not columns.start:
                     top, drawn = high, torch.empty_like(high)
                     mass, moment = torch.zeros_like(high), torch.zeros_like(high)
-                found, where = _inside(targets[rows], columns)
-                drawn[found] = logits[found, where]
+                inside, where = _inside(targets[rows], columns, logits.shape[1])
+                drawn = torch.where(inside, logits.gather(1, where)[:, 0], drawn)
                 higher = torch.maximum(top, high)
                 shift = top - higher
                 # mass = sum exp(z - top), moment = sum (z - top) exp(z - top), both moved to the higher top.
@@ -204,8 +207,8 @@ class _TokenStatistics(torch.autograd.Function):
                 else:
                     pull = (logprobs + entropy[rows, None]).mul_(grad_entropy[rows, None]).add_(grad_logp[rows, None])
                     grad = logprobs.exp_().mul_(pull).neg_()
-                found, where = _inside(targets[rows], columns)
-                grad[found, where] += grad_logp[rows][found]
+                inside, where = _inside(targets[rows], columns, grad.shape[1])
+                grad.scatter_(1, where, grad.gather(1, where) + torch.where(inside, grad_logp[rows], 0.0)[:, None])
                 if slope is not None:
                     grad *= slope
                 cast = grad.to(hidden.dtype)

@@ -213,6 +213,7 @@ def _finish(
         model.config.use_cache = False
     wrapped: Any = model if section.lora is None else _adapter(model, section.lora, seed, adapter)
     policy = Policy(wrapped, codec, compute)
+    policy.runs_on = section.backend
     if section.lora is not None:
         policy.merge_bytes = int(section.lora.merge_gib * 2**30)
     policy.model.eval()

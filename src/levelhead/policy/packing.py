@@ -99,14 +99,18 @@ class MicroBatch:
         return self.input_ids.numel()
 
     def to(self, device: torch.device) -> MicroBatch:
-        """Return this micro-batch on a device."""
+        """Return this micro-batch on a device, without waiting for a GPU to finish what it does."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=device.type == "cuda")
+
         return MicroBatch(
             self.indices,
-            self.input_ids.to(device),
-            None if self.position_ids is None else self.position_ids.to(device),
-            None if self.attention_mask is None else self.attention_mask.to(device),
-            self.gather.to(device),
-            self.targets.to(device),
+            moved(self.input_ids),
+            None if self.position_ids is None else moved(self.position_ids),
+            None if self.attention_mask is None else moved(self.attention_mask),
+            moved(self.gather),
+            moved(self.targets),
             self.lengths,
             self.nodes,
         )

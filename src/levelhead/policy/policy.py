@@ -56,10 +56,14 @@ class Policy:
         if self.lora:
             join_adapters(self.base)
         self.shares_prefixes = _can_branch(self.base)
-        """Whether a tree-shaped attention mask reproduces the model."""
+        """Whether a tree-shaped attention mask, one for all layers, reproduces the model."""
+        self.runs_on = "auto"
+        """Name of the backend to run on, or ``auto`` for the fastest that supports the model."""
         self._backend: Backend | None = None
         self._head = _Head.of(self.base)
         self._reference: nn.Module | str | None = None
+        self.version = 0
+        """Optimizer updates of the present stage that the weights have seen."""
         self.merge_bytes = 4 << 30
         """What copies of weights, with an adapter merged or laid out anew, may take while sampling."""
 
@@ -104,6 +108,11 @@ class Policy:
     def pack(self, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
         """Pack sequences for this model; see :func:`levelhead.policy.packing.pack`."""
         return self.backend.pack(self, sequences, tokens)
+
+    @property
+    def packs_trees(self) -> bool:
+        """Whether :meth:`pack` computes a prefix that sequences share once."""
+        return self.backend.shares(self)
 
     @property
     def drops_attention(self) -> bool:
@@ -177,6 +186,7 @@ class Policy:
         twin = Policy(model.requires_grad_(False).eval(), self.codec, self.compute_dtype)
         twin.run_like(self)
         twin.merge_bytes = self.merge_bytes
+        twin.version = self.version
         return twin
 
     def copied(self, other: Policy) -> list[Tensor]:
@@ -190,6 +200,7 @@ class Policy:
         for mine, theirs in zip(self.model.parameters(), other.model.parameters(), strict=True):
             if mine is not theirs:
                 mine.copy_(theirs)
+        self.version = other.version
 
     def save(self, folder: Path) -> None:
         """Write model (or adapter) and tokenizer in Hugging Face format; whole models stop where this policy stops."""

@@ -50,7 +50,7 @@ def _redrawn(scene: Scene) -> list[Turn]:
     """Draw with the recipe's controls, in the present precision, and by the collector's own draws besides."""
     controls = scene.controls.model_copy(update={"max_new_tokens": min(48, scene.controls.max_new_tokens)})
     controls = controls.model_copy(update={"min_new_tokens": min(controls.min_new_tokens, 8)})
-    drawn = scene.sampler.sample(scene.contexts, 2, controls, scene.seed)
+    drawn = scene.generator.sample(scene.contexts, 2, controls, scene.seed)
     return [turn for turns in drawn for turn in turns if turn.completion_ids]
 
 
@@ -106,7 +106,7 @@ def _dispute(
     temperature: float,
     drawn: Sequence[tuple[tuple[int, ...], tuple[int, ...]]] = (),
 ) -> Dispute:
-    own = scene.sampler.policy if who == "the sampler" else None
+    own = scene.generator.policy if who == "the sampler" else None
     return Dispute(who, scene.policy, accounts, temperature, tolerance(scene.policy), drawn, own, scene.controls)
 
 
@@ -185,16 +185,18 @@ def _trainer_or_sampler(scene: Scene, trial: Trial, shown: Sequence[Group]) -> E
 @torch.no_grad()
 def _synced(scene: Scene) -> Check:
     """After an update and a sync the sampler draws from the new weights, and says so."""
-    before = scene.sampler.version
+    before = scene.policy.version
     prompts = scene.contexts[:3]
     with nudged(scene.policy, everything=True) as old:
-        scene.sampler.sync(scene.policy, before + 1)
-        turns = [t[0] for t in scene.sampler.sample(prompts, 1, scene.greedy(), scene.seed)]
+        scene.policy.version = before + 1
+        scene.loop.run(scene.generator.sync_weights())
+        turns = [t[0] for t in scene.generator.sample(prompts, 1, scene.greedy(), scene.seed)]
         case = replace(_dispute(scene, "the sampler", recorded(turns), 1.0), old=old)
         gap = case.apart()
-        version = scene.sampler.version
+        version = scene.generator.version
         cause = None if gap.within(case.allowed) else find_cause(case)
-    scene.sampler.sync(scene.policy, before)
+    scene.policy.version = before
+    scene.loop.run(scene.generator.sync_weights())
     evidence: dict[str, Any] = {
         "mean_difference": gap.mean,
         "largest_difference": gap.most,

@@ -21,8 +21,8 @@ def check_batching(scene: Scene) -> Iterator[Check]:
     """Draw greedily in one batch of prompts of very different lengths, and alone."""
     with scene.exact():
         prompts = scene.contexts
-        together = [turns[0] for turns in scene.sampler.sample(prompts, 1, scene.greedy(), scene.seed)]
-        alone = [scene.sampler.sample([p], 1, scene.greedy(), scene.seed)[0][0] for p in prompts]
+        together = [turns[0] for turns in scene.generator.sample(prompts, 1, scene.greedy(), scene.seed)]
+        alone = [scene.generator.sample([p], 1, scene.greedy(), scene.seed)[0][0] for p in prompts]
         yield _argmax(scene, prompts, together)
         yield _alone(scene, prompts, together, alone)
         yield _seeded(scene, prompts)
@@ -90,8 +90,8 @@ def _alone(scene: Scene, prompts: Sequence[Prompt], together: Sequence[Turn], al
 def _seeded(scene: Scene, prompts: Sequence[Prompt]) -> Check:
     """A seeded draw depends on the prompt, and not on its neighbours or on how often it is asked for."""
     controls = scene.greedy(temperature=1.0)
-    together = [turns[0] for turns in scene.sampler.sample(prompts, 1, controls, scene.seed)]
-    alone = [scene.sampler.sample([p], 1, controls, scene.seed)[0][0] for p in prompts]
+    together = [turns[0] for turns in scene.generator.sample(prompts, 1, controls, scene.seed)]
+    alone = [scene.generator.sample([p], 1, controls, scene.seed)[0][0] for p in prompts]
     differ = sum(a.completion_ids != b.completion_ids for a, b in zip(together, alone, strict=True))
     evidence = {"prompts": len(prompts), "differ": differ}
     wrong = None

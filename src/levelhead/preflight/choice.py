@@ -14,7 +14,7 @@ from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.recipe.curriculum import Learnability
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Group, Prompt, Rollout, Score
+from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.rollout.draws import derive, generator
 from levelhead.tasks.base import Mixture, Task
 from levelhead.training.collect import Collected, Collector
@@ -42,9 +42,16 @@ def check_choice(scene: Scene) -> Iterator[Check]:
 
 
 def made_up(prompt: Prompt, rewards: Sequence[float]) -> Group:
-    """Return a group without tokens, whose rollouts have these rewards, and as their success whether they are 1."""
-    scores = [Score(reward, {"success": float(reward >= 1)}) for reward in rewards]
-    return Group(prompt, tuple(Rollout(prompt.id, (), score) for score in scores))
+    """Return a group whose rollouts have these rewards, and as their success whether they are 1.
+
+    Their tokens mean nothing, and no two rollouts are of one length: as in a run, length is no contrast.
+    """
+    rollouts = []
+    for i, reward in enumerate(rewards):
+        ids, zeros = (0,) * (i + 1), (0.0,) * (i + 1)
+        score = Score(reward, {"success": float(reward >= 1)})
+        rollouts.append(Rollout(prompt.id, (Turn((), ids, zeros, zeros, "stop"),), score))
+    return Group(prompt, tuple(rollouts))
 
 
 def _stream(scene: Scene) -> Any:
@@ -160,11 +167,11 @@ class _Told(Collector):
     """Gives every prompt that it is asked for the outcome that was thought up for it."""
 
     def __init__(self, scene: Scene, lively: Sequence[bool]) -> None:
-        super().__init__(scene.setup.tasks, scene.codec, scene.sampler, scene.loop)
+        super().__init__(scene.setup.tasks, scene.codec, scene.generator, scene.loop)
         self._lively = list(lively)
         self.groups: list[Group] = []
 
-    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
+    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
         """Return groups with contrast or without, as planned."""
         found = []
         for prompt in prompts:
@@ -192,7 +199,8 @@ def _redraws(scene: Scene) -> Check:
     for share in (0.1, 0.4, 0.8):
         told = _Told(scene, (rng.random(64) < share).tolist())
         most = max(small.dynamic_sampling, 1)  # a guard may ask for redraws that the recipe does without
-        batch = Drawer(_stream(scene), told, small, scene.seed).draw(1, scene.controls, redraws=1).groups
+        drawer = Drawer(_stream(scene), told, small, scene.seed)
+        batch = scene.loop.run(drawer.draw(1, scene.controls, redraws=1)).groups
         kept = Counter(map(id, batch))
         flat = sum(len(set(group.rewards)) == 1 for group in batch)
         lost = sum(len(set(group.rewards)) > 1 and id(group) not in kept for group in told.groups)

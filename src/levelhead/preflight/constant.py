@@ -125,7 +125,7 @@ def _answered(scene: Scene, task: SingleTurnTask, prompts: Sequence[Prompt]) -> 
     if rules is None or len(prompts) < 2:
         return [], []
     ready = [scene.collector().render(prompt) for prompt in prompts]
-    drawn = scene.sampler.sample(ready, 1, scene.controls, derive(scene.seed, "constant", "own", task.name))
+    drawn = scene.generator.sample(ready, 1, scene.controls, derive(scene.seed, "constant", "own", task.name))
     ids = [turns[0].completion_ids for turns in drawn]
     texts = [scene.codec.decode(tokens) for tokens in ids]
     own = [Answer(*row) for row in zip(prompts, texts, ids, strict=True)]

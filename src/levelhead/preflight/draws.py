@@ -197,16 +197,16 @@ class _Unscored(Collector):
     """Draws as the run's collector does, and gives every rollout the same score."""
 
     def __init__(self, scene: Scene) -> None:
-        super().__init__(scene.setup.tasks, scene.codec, scene.sampler, scene.loop)
+        super().__init__(scene.setup.tasks, scene.codec, scene.generator, scene.loop)
         self.drawn: list[list[Group]] = []
 
-    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
+    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         """Draw k rollouts of each prompt."""
         ready = [self.render(prompt) for prompt in prompts]
-        turns = self._sampler.sample(ready, k, controls, seed)
+        completions = await self._draw(ready, k, controls, seed)
         groups = [
-            Group(prompt, tuple(self._rollout(prompt, [turn]).scored(Score(0.0)) for turn in found))
-            for prompt, found in zip(ready, turns, strict=True)
+            Group(prompt, tuple(self._rollout(prompt, [drawn]).scored(Score(0.0)) for drawn in group))
+            for prompt, group in zip(ready, completions, strict=True)
         ]
         self.drawn.append(groups)
         return Collected(groups)
@@ -223,7 +223,7 @@ def _returns(scene: Scene) -> Check:
     collector = _Unscored(scene)
     drawer = Drawer(_Same(prompts), collector, few, derive(scene.seed, "returns"))
     for step in (1, 2):
-        drawer.draw(step, _short(scene))
+        scene.loop.run(drawer.draw(step, _short(scene)))
     visits: dict[str, list[Group]] = {}
     for group in itertools.chain.from_iterable(collector.drawn):
         visits.setdefault(group.prompt.id, []).append(group)
@@ -280,11 +280,11 @@ def _processes(scene: Scene) -> Check:
     prompts = [p for chosen in scene.prompts.values() for p in chosen[:2]][:4]
     k, seed, controls = min(grpo.group_size, 2), derive(scene.seed, "processes"), _short(scene, 6)
     inner = _Unscored(scene)
-    alone = inner.collect(prompts, k, controls, seed).groups
+    alone = inner.run(prompts, k, controls, seed).groups
     parts: list[Any] = []
     for rank in (1, 0):
-        ranks = _OneOfTwo(rank, 2, parts)
-        together = SharedCollector(inner, ranks).collect(prompts, k, controls, seed).groups
+        ranks = _OneOfTwo(rank, 2, parts=parts)
+        together = SharedCollector(inner, ranks).run(prompts, k, controls, seed).groups
     names = [group.prompt.id for group in together]
     # In half precision a number that falls between two tokens tips by rounding: there the first token must do.
     tokens = None if scene.policy.compute_dtype == torch.float32 else 1

@@ -108,7 +108,7 @@ def _places(
     the policy is certain of has no gradient, nor has one on which the rollouts that share it cancel, and a few losses
     leave out a share of the tokens (``spared``).
     """
-    states_of = _states(pairs, shared=scene.policy.shares_prefixes)
+    states_of = _states(pairs, shared=scene.policy.packs_trees)
     wanted = Counter(token for token, silent in states_of if not silent)
     either = Counter(token for token, silent in states_of if silent)
     found: Counter[int] = Counter()
@@ -223,7 +223,7 @@ def _stop_once(scene: Scene) -> Check:
     codec = scene.codec
     pairs = [p for prompts in scene.prompts.values() for p in demonstrations(scene, prompts[:2])]
     shown = [("demonstration", p.completion_ids) for p in pairs]
-    cut = [t[0] for t in scene.sampler.sample(scene.contexts, 1, scene.greedy(temperature=1.0, max_new_tokens=4), 1)]
+    cut = [t[0] for t in scene.generator.sample(scene.contexts, 1, scene.greedy(temperature=1.0, max_new_tokens=4), 1)]
     wrong = None
     drawn = [(t, scene.controls.max_new_tokens) for t in scene.turns] + [(t, 4) for t in cut]
     for turn, budget in drawn:

@@ -30,7 +30,7 @@ from levelhead.recipe.objective import Audit
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
-from levelhead.records import Group, Prompt, Turn
+from levelhead.records import Group, Prompt
 from levelhead.training.collect import Collected
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
@@ -273,7 +273,7 @@ class _Rollouts(Replay):
         super().__init__(scene, ())
         self._batches, self._recorder = batches, recorder
 
-    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
+    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
         """Return the batch at hand."""
         return Collected(list(self._batches[self._recorder.batch].groups), behind=int(self._recorder.batch > 0))
 
@@ -283,19 +283,6 @@ class _Rollouts(Replay):
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Tell no task of it."""
-
-
-class _Mute:
-    """A sampler that draws nothing."""
-
-    version = 0
-
-    def sample(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> list[list[Turn]]:  # noqa: ARG002
-        """Draw nothing."""
-        return []
-
-    def sync(self, policy: Any, version: int) -> None:
-        """Do nothing."""
 
 
 def watched_parameters(policy: Policy) -> list[torch.nn.Parameter]:
@@ -331,9 +318,7 @@ def rehearse(scene: Scene, grpo: Grpo, before: Callable[[Policy, Sequence[Row], 
     tasks = scene.setup.tasks
     stream = PromptStream(list(tasks.values()), [scene.setup.weights[name] for name in tasks], scene.seed)
     collector = _Rollouts(scene, rehearsal.batches, recorder)
-    trainer = GrpoTrainer(
-        policy, _Mute(), collector, stream, objective, updater, section, scene.seed, creditor=creditor
-    )
+    trainer = GrpoTrainer(policy, collector, stream, objective, updater, section, scene.seed, creditor=creditor)
     if objective.needs_reference:
         policy.keep_reference(trained=False)
     try:

@@ -166,7 +166,9 @@ def _order(task: Task, scores: dict[str, list[float | None]], level: float) -> C
     if means["oracle"] <= means.get("gibberish", float("-inf")):
         wrong = f"a perfect answer scores {means['oracle']:.3g} and nonsense {means['gibberish']:.3g}"
         return Check(name, "fail", wrong, evidence, fix)
-    above = [kind for kind in means if kind != "oracle" and _more_often(scores, kind, "oracle", level)]
+    guesses = isinstance(task, SingleTurnTask) and task.guesses
+    rivals = [kind for kind in means if kind != "oracle" and not (guesses and kind == "other")]
+    above = [kind for kind in rivals if _more_often(scores, kind, "oracle", level)]
     if above:
         wrong = f"something scores more than the oracle on average: {listed}"
         return Check(name, "warn", wrong, evidence, "look whether the oracle is perfect by this reward")

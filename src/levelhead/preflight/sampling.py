@@ -39,7 +39,7 @@ def _penalties(scene: Scene) -> Check:
     penalties = {name: getattr(scene.controls, name) for name in _PROBE}
     own = penalties != {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
     controls = Sampling(max_new_tokens=8, **(penalties if own else _PROBE))
-    turns = [t[0] for t in scene.sampler.sample(scene.contexts, 1, controls, scene.seed)]
+    turns = [t[0] for t in scene.generator.sample(scene.contexts, 1, controls, scene.seed)]
     allowed = tolerance(scene.policy).most
     first = max(abs(t.behaviour_logprobs[0] - t.logprobs[0]) for t in turns)
     later, example = 0.0, turns[0]

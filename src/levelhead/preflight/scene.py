@@ -19,7 +19,8 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Turn
 from levelhead.rollout.draws import derive
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.base import Completion, Generator, Request
+from levelhead.rollout.generators.make import make_generator
 from levelhead.tasks.base import Environment, Judged, SingleTurnTask, Task
 from levelhead.text.codec import Codec
 from levelhead.training.collect import Collected, Collector
@@ -38,31 +39,56 @@ PROBE_TOKENS = 12
 """Completion tokens of short draws."""
 
 
-class SpySampler:
-    """Passes draws through and keeps them, so that what arrives elsewhere can be compared.
+class Witness:
+    """A generator that passes requests on and keeps what was drawn, so that what arrives elsewhere can be compared.
 
     Args:
-        sampler: Draws.
+        generator: Draws.
     """
 
-    def __init__(self, sampler: InProcessSampler) -> None:
-        self.sampler = sampler
-        self.seen: list[tuple[Prompt, list[Turn]]] = []
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+        self._calls = 0
+        self._drawn: list[tuple[int, Request, Turn]] = []
 
     @property
     def version(self) -> int:
-        """Version of the sampler within."""
-        return self.sampler.version
+        """Version of the generator within."""
+        return self._generator.version
 
-    def sample(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> list[list[Turn]]:
+    @property
+    def turns(self) -> list[tuple[Prompt, list[Turn]]]:
+        """What was drawn, prompt by prompt, in the order in which the requests stand."""
+        drawn = sorted(self._drawn, key=lambda row: (row[0], row[1].place))
+        groups: dict[tuple[str, str], tuple[Prompt, list[Turn]]] = {}
+        for _, request, turn in drawn:
+            prompt = request.prompt
+            groups.setdefault((prompt.task, prompt.id), (prompt, []))[1].append(turn)
+        return list(groups.values())
+
+    async def generate(self, request: Request) -> Completion:
         """Draw, and keep what was drawn."""
-        turns = self.sampler.sample(prompts, k, controls, seed)
-        self.seen += zip(prompts, turns, strict=True)
-        return turns
+        call = self._calls
+        completion = await self._generator.generate(request)
+        self._drawn.append((call, request, completion.turn))
+        return completion
 
-    def sync(self, policy: Policy, version: int) -> None:
+    def expect(self, count: int) -> None:
         """Hand on."""
-        self.sampler.sync(policy, version)
+        self._calls += count > 0
+        self._generator.expect(count)
+
+    def leave(self) -> None:
+        """Hand on."""
+        self._generator.leave()
+
+    async def sync_weights(self) -> None:
+        """Hand on."""
+        await self._generator.sync_weights()
+
+    async def close(self) -> None:
+        """Hand on."""
+        await self._generator.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +123,7 @@ class Scene:
         self.policy: Policy = setup.policy
         self.seed = derive(self.recipe.seed, "preflight")
         self.loop = EventLoop()
-        self.sampler = InProcessSampler(self.policy)
+        self.generator = make_generator(self.policy)
         self.train_seconds: float | None = None
         """What the forward and backward passes of one update on the drawn groups took, once they have been made."""
         self.collector().at_step(0, self.recipe.grpo.steps if self.recipe.grpo is not None else 0)
@@ -141,16 +167,16 @@ class Scene:
         """Groups of rollouts of every task, through the collector that the run uses."""
         k = 1 if self.grpo is None else min(self.grpo.group_size, ROLLOUTS)
         prompts = [replace(p, token_ids=()) for chosen in self.prompts.values() for p in chosen]
-        spy = SpySampler(self.sampler)
+        witness = Witness(self.generator)
         try:
-            cost = self.collector(spy).collect(prompts, k, self.controls, derive(self.seed, "draw"))
+            cost = self.collector(witness).run(prompts, k, self.controls, derive(self.seed, "draw"))
         except RewardError as error:
             groups = [
                 Group(prompt, tuple(Rollout(prompt.id, (turn,), None, 0, ("",)) for turn in turns))
-                for prompt, turns in spy.seen
+                for prompt, turns in witness.turns
             ]
-            return Drawn(groups, spy.seen, error, Collected(groups), k)
-        return Drawn(cost.groups, spy.seen, None, cost, k)
+            return Drawn(groups, witness.turns, error, Collected(groups), k)
+        return Drawn(cost.groups, witness.turns, None, cost, k)
 
     @property
     def rollouts(self) -> list[Rollout]:
@@ -177,9 +203,9 @@ class Scene:
         short = Prompt("preflight/short", by_length[0].task, messages, self.codec.render(messages))
         return [by_length[-1], short, *reversed(by_length[::step][:4])]
 
-    def collector(self, sampler: Any = None) -> Collector:
-        """Return the collector of a run, around a sampler."""
-        return Collector(self.setup.tasks, self.codec, sampler or self.sampler, self.loop)
+    def collector(self, generator: Generator | None = None) -> Collector:
+        """Return the collector of a run, around a generator."""
+        return Collector(self.setup.tasks, self.codec, generator or self.generator, self.loop)
 
     def is_single(self, task: Task) -> bool:
         """Whether a task's rollouts are one answer each."""
@@ -208,6 +234,7 @@ class Scene:
             if isinstance(task, Environment):
                 self.loop.run(task.close())
                 task.drain_events(0)
+        self.loop.run(self.generator.close())
         self.loop.close()
 
 

@@ -30,7 +30,7 @@ def _complete(scene: Scene) -> Check:
     wrong = None
     for token in ends:
         with _insisting(scene, token):
-            turns = [t[0] for t in scene.sampler.sample(prompts, 1, scene.greedy(max_new_tokens=8), scene.seed)]
+            turns = [t[0] for t in scene.generator.sample(prompts, 1, scene.greedy(max_new_tokens=8), scene.seed)]
         (shown,) = read(codec, [token])
         for turn in turns:
             if turn.finish != "stop" or len(turn.completion_ids) != _AT or turn.completion_ids[-1] != token:

@@ -45,10 +45,10 @@ class Replay(Collector):
     """Hands out groups that have been drawn already."""
 
     def __init__(self, scene: Scene, groups: Sequence[Group]) -> None:
-        super().__init__(scene.setup.tasks, scene.codec, scene.sampler, scene.loop)
+        super().__init__(scene.setup.tasks, scene.codec, scene.generator, scene.loop)
         self._groups = list(groups)
 
-    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
+    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
         """Return the groups, whatever was asked for."""
         return Collected(self._groups)
 
@@ -227,7 +227,6 @@ def grpo_trial(
     objective, _ = make_objective(scene.recipe, recipe)
     trainer = GrpoTrainer(
         policy=scene.policy,
-        sampler=scene.sampler,
         collector=Replay(scene, groups),
         stream=PromptStream(list(tasks.values()), [scene.setup.weights[name] for name in tasks], scene.seed),
         objective=objective,

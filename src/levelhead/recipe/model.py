@@ -79,6 +79,9 @@ class Model(Section):
     float32 (small updates vanish in bfloat16); the frozen base under LoRA is kept in this type."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation."""
+    backend: Literal["auto", "cpu", "flex", "sdpa"] = "auto"
+    """How prefix trees are computed: ``cpu`` piece by piece, ``flex`` in one kernel (made for CUDA; on a CPU slow, for
+    tests), ``sdpa`` padded under a dense mask.  ``auto`` is the fastest that supports the model on its device."""
     lora: Lora | None = None
     """Train adapters instead of all weights."""
     gradient_checkpointing: bool = False

@@ -1,1 +1,1 @@
-"""Sampling: the sampler protocol, the in-process sampler, logits processors."""
+"""Sampling: the generator protocol, the local generator, sampling controls."""

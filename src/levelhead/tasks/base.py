@@ -285,6 +285,11 @@ class SingleTurnTask(TaskDefaults, ABC):
         return None
 
     @property
+    def guesses(self) -> bool:
+        """Whether the oracle's answers are guesses, which others may beat, and not known to be perfect."""
+        return False
+
+    @property
     def rules(self) -> SingleTurnTask | None:
         """This task scored by its own rules alone, without side effects; ``None`` where a score costs calls elsewhere.
 

@@ -1,24 +1,27 @@
-"""From prompts to scored groups: the sampler draws, the task answers, turn by turn."""
+"""From prompts to scored groups: the generator draws, the task answers, turn by turn."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Event, Group, Prompt, Rollout, Score, Turn
-from levelhead.rollout.base import Sampler
+from levelhead.records import Event, Group, Prompt, Rollout, Score
 from levelhead.rollout.draws import derive
+from levelhead.rollout.generators.base import Completion, Generator, Request
 from levelhead.tasks.base import Answer, Episode, EpisodeLostError, Eventful, SingleTurnTask, StepAware, Task
 from levelhead.tasks.metering import JudgeUse, Metered, RewardTally, Tallied, merge, merge_tallies
 from levelhead.text.codec import Codec
 from levelhead.training.answers import answer_metrics
-from levelhead.training.loop import Awaits, Strand
+from levelhead.training.loop import EventLoop
+
+T = TypeVar("T")
 
 REDRAWS = 3
 """How often an episode is drawn again after its environment broke."""
@@ -35,6 +38,7 @@ class Collected:
         env_s: Seconds spent in environments: episodes of several turns.
         dropped: Rollouts without a score, left out.
         episodes: Rollouts that were scored.
+        unscored: Rollouts that their task, judge or environment left without a score.
         judges: What the judges of the tasks have done and cost, by task.
         tallies: What the reward functions of the tasks have logged and could not rate, by task.
         values: Metrics of the drawing itself.
@@ -51,6 +55,7 @@ class Collected:
     env_s: float = 0.0
     dropped: int = 0
     episodes: int = 0
+    unscored: int = 0
     judges: dict[str, JudgeUse] = field(default_factory=dict)
     tallies: dict[str, RewardTally] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
@@ -67,6 +72,7 @@ class Collected:
         self.env_s += other.env_s
         self.dropped += other.dropped
         self.episodes += other.episodes
+        self.unscored += other.unscored
         self.judges = merge(self.judges, other.judges)
         self.tallies = merge_tallies(self.tallies, other.tallies)
 
@@ -77,21 +83,24 @@ class Collector:
     Args:
         tasks: By name.
         codec: Of the policy.
-        sampler: Draws completions.
+        generator: Draws completions.
         loop: Where coroutines are awaited.
     """
 
-    def __init__(self, tasks: Mapping[str, Task], codec: Codec, sampler: Sampler, loop: Awaits) -> None:
+    def __init__(self, tasks: Mapping[str, Task], codec: Codec, generator: Generator, loop: EventLoop) -> None:
         self._tasks = tasks
         self._codec = codec
-        self._sampler = sampler
+        self._generator = generator
         self._loop = loop
 
-    def apart(self, sampler: Sampler) -> tuple[Collector, Strand]:
-        """A collector of the same tasks for another thread, with a sampler of its own, and how to call it off."""
-        other, strand = copy.copy(self), Strand(self._loop)
-        other._sampler, other._loop = sampler, strand
-        return other, strand
+    @property
+    def loop(self) -> EventLoop:
+        """Where coroutines are awaited."""
+        return self._loop
+
+    def drawing_with(self, generator: Generator) -> Collector:
+        """Return a collector of the same tasks with another generator."""
+        return Collector(self._tasks, self._codec, generator, self._loop)
 
     def events(self, step: int) -> list[Event]:
         """What has happened to the tasks since the last call, dated ``step``."""
@@ -116,22 +125,27 @@ class Collector:
         """Return the tokens of an answer as a policy would write them, the stop token included."""
         return self._codec.demonstration(prompt.messages, text).completion_ids
 
-    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
-        """Draw and score k rollouts of each prompt.
+    def run(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
+        """Wait for :meth:`collect`, in a thread that is not the event loop's."""
+        return self._loop.run(self.collect(prompts, k, controls, seed))
+
+    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
+        """Draw and score k rollouts of each prompt, with the policy's newest weights.
 
         Raises:
             RewardError: A reward function misbehaved and the recipe does not drop such rollouts.
         """
+        await self._generator.sync_weights()
         single = [i for i, prompt in enumerate(prompts) if isinstance(self._tasks[prompt.task], SingleTurnTask)]
         several = [i for i in range(len(prompts)) if i not in set(single)]
         done: dict[int, Group] = {}
         result = Collected([])
         self._use(), self._tallies()  # of anything before: preflight checks, an evaluation that broke off
         if single:
-            groups = self._answers([self.render(prompts[i]) for i in single], k, controls, seed, result)
+            groups = await self._answers([self.render(prompts[i]) for i in single], k, controls, seed, result)
             done.update(zip(single, groups, strict=True))
         if several:
-            groups = self._episodes([prompts[i] for i in several], k, controls, seed, result)
+            groups = await self._episodes([prompts[i] for i in several], k, controls, seed, result)
             done.update(zip(several, groups, strict=True))
         result.groups = [done[i] for i in range(len(prompts))]
         result.episodes = sum(len(group.rollouts) for group in result.groups)
@@ -147,14 +161,17 @@ class Collector:
         """What reward functions have logged and could not rate since the last call, by task."""
         return {name: task.drain_tally() for name, task in self._tasks.items() if isinstance(task, Tallied)}
 
-    def _answers(self, prompts: list[Prompt], k: int, controls: Sampling, seed: int, result: Collected) -> list[Group]:
-        """Single-turn tasks: one sampler call, one scoring call a task."""
+    async def _answers(
+        self, prompts: list[Prompt], k: int, controls: Sampling, seed: int, result: Collected
+    ) -> list[Group]:
+        """Single-turn tasks: all completions are asked for at once, and scored in one call a task."""
         start = time.perf_counter()
-        drawn = self._sampler.sample(prompts, k, controls, seed)
-        sampled = time.perf_counter()
-        result.sample_s += sampled - start
+        completions = await self._draw(prompts, k, controls, seed)
+        drawn = time.perf_counter()
+        result.sample_s += drawn - start
         rollouts = [
-            [self._rollout(prompt, [turn]) for turn in turns] for prompt, turns in zip(prompts, drawn, strict=True)
+            [self._rollout(prompt, [completion]) for completion in group]
+            for prompt, group in zip(prompts, completions, strict=True)
         ]
         scores: dict[tuple[int, int], Score | None] = {}
         for name in dict.fromkeys(prompt.task for prompt in prompts):
@@ -165,9 +182,9 @@ class Collector:
                 Answer(prompts[i], rollouts[i][j].text[0], rollouts[i][j].turns[0].completion_ids) for i, j in where
             ]
             with self._loop.giving_up():
-                found = self._loop.run(task.score_batch(answers))
-            scores.update(zip(where, found, strict=True))
-        result.score_s += time.perf_counter() - sampled
+                scores.update(zip(where, await task.score_batch(answers), strict=True))
+        result.score_s += time.perf_counter() - drawn
+        result.unscored += sum(score is None for score in scores.values())
         return [
             Group(
                 prompt,
@@ -176,94 +193,154 @@ class Collector:
             for i, prompt in enumerate(prompts)
         ]
 
-    def _episodes(self, prompts: list[Prompt], k: int, controls: Sampling, seed: int, result: Collected) -> list[Group]:
-        """Multi-turn tasks: all live episodes take their turns together, one sampler call a round."""
-        jobs = [_Job(prompt, index) for prompt in prompts for index in range(k)]
-        live: list[_Job] = []
+    async def _draw(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> list[list[Completion]]:
+        """Return k completions of each rendered prompt."""
+        requests = [
+            Request(prompt, index, controls, seed, i * k + index)
+            for i, prompt in enumerate(prompts)
+            for index in range(k)
+        ]
+        self._generator.expect(len(requests))
+        try:
+            completions = await _together(self._generator.generate(request) for request in requests)
+        finally:
+            self._generator.expect(0)
+        return [completions[i * k : (i + 1) * k] for i in range(len(prompts))]
+
+    async def _episodes(
+        self, prompts: list[Prompt], k: int, controls: Sampling, seed: int, result: Collected
+    ) -> list[Group]:
+        """Multi-turn tasks: as many episodes side by side as the environments allow, each at its own pace."""
+        episodes = [[_Rolling(prompt, index) for index in range(k)] for prompt in prompts]
         # Of each prompt in turn: an environment has few copies ready of what the rollouts of one prompt all need.
-        waiting = [jobs[i * k + index] for index in range(k) for i in range(len(prompts))]
-        room = min((getattr(self._tasks[p.task], "concurrency", len(jobs)) for p in prompts), default=len(jobs))
-        while live or waiting:
-            while waiting and len(live) < room:
-                live.append(waiting.pop(0))
-            start = time.perf_counter()
-            self._loop.run(self._observe(live))
-            observed = time.perf_counter()
-            ready = [job for job in live if job.context is not None]
-            turns = self._sampler.sample([job.context for job in ready if job.context], 1, controls, seed)
-            sampled = time.perf_counter()
-            self._loop.run(self._act(ready, [turn for (turn,) in turns]))
-            result.sample_s += sampled - observed
-            result.env_s += observed - start + time.perf_counter() - sampled
-            live = [job for job in live if not job.over]
+        waiting = deque(members[index] for index in range(k) for members in episodes)
+        for place, rolling in enumerate(waiting):
+            rolling.place = place
+        room = min((getattr(self._tasks[p.task], "concurrency", len(waiting)) for p in prompts), default=0)
+        room = min(room, len(waiting))
+        clock = _Clock(room)
+
+        async def play() -> None:
+            while waiting:
+                await self._play(waiting.popleft(), controls, seed, clock)
+            clock.leave()
+            self._generator.leave()
+
+        start = time.perf_counter()
+        self._generator.expect(room)
+        try:
+            await _together(play() for _ in range(room))
+        finally:
+            self._generator.expect(0)
+        result.sample_s += clock.seconds
+        result.env_s += time.perf_counter() - start - clock.seconds
+        result.unscored += sum(rolling.score is None for members in episodes for rolling in members)
         return [
             Group(
                 prompt,
                 tuple(
-                    self._rollout(prompt, job.turns).scored(job.score)
-                    for job in jobs[i * k : (i + 1) * k]
-                    if job.score is not None
+                    self._rollout(prompt, rolling.completions).scored(rolling.score)
+                    for rolling in members
+                    if rolling.score is not None
                 ),
             )
-            for i, prompt in enumerate(prompts)
+            for prompt, members in zip(prompts, episodes, strict=True)
         ]
 
-    async def _observe(self, live: Sequence[_Job]) -> None:
-        async def one(job: _Job) -> None:
+    async def _play(self, rolling: _Rolling, controls: Sampling, seed: int, clock: _Clock) -> None:
+        """Play one episode to its end, from the start again where its environment breaks."""
+        while not rolling.over:
             try:
-                if job.episode is None:
-                    job.episode = self._tasks[job.prompt.task].episode(job.prompt)
-                messages = await job.episode.observe()
+                if rolling.episode is None:
+                    rolling.episode = self._tasks[rolling.prompt.task].episode(rolling.prompt)
+                messages = await rolling.episode.observe()
+                context = replace(rolling.prompt, id=rolling.name, messages=tuple(messages))
+                context = context.with_tokens(self._codec.render(messages))
+                with clock:
+                    completion = await self._generator.generate(Request(context, 0, controls, seed, rolling.place))
+                rolling.completions.append(completion)
+                step = await rolling.episode.act(self._codec.decode(completion.turn.completion_ids))
             except EpisodeLostError:
-                await job.lost()
-                return
-            name = f"{job.prompt.id}#{job.index}.{job.redraws}@{len(job.turns)}"
-            context = replace(job.prompt, id=name, messages=tuple(messages))
-            job.context = context.with_tokens(self._codec.render(messages))
-
-        await asyncio.gather(*(one(job) for job in live))
-
-    async def _act(self, ready: Sequence[_Job], turns: Sequence[Turn]) -> None:
-        async def one(job: _Job, turn: Turn) -> None:
-            assert job.episode is not None  # noqa: S101 - a job is ready once it has been observed
-            job.context = None
-            job.turns.append(turn)
-            try:
-                step = await job.episode.act(self._codec.decode(turn.completion_ids))
-            except EpisodeLostError:
-                await job.lost()
-                return
+                await rolling.lost()
+                continue
             if step.done:
-                job.score, job.over = step.score, True
-                await job.episode.close()
+                rolling.score, rolling.over = step.score, True
+                await rolling.episode.close()
 
-        await asyncio.gather(*(one(job, turn) for job, turn in zip(ready, turns, strict=True)))
-
-    def _rollout(self, prompt: Prompt, turns: Sequence[Turn]) -> Rollout:
+    def _rollout(self, prompt: Prompt, completions: Sequence[Completion]) -> Rollout:
+        turns = tuple(completion.turn for completion in completions)
         texts = tuple(self._codec.decode(turn.completion_ids) for turn in turns)
-        return Rollout(prompt.id, tuple(turns), None, self._sampler.version, texts)
+        oldest = min(completion.versions[0] for completion in completions)
+        return Rollout(prompt.id, turns, None, oldest, texts)
 
 
 @dataclass(slots=True)
-class _Job:
+class _Rolling:
     """One episode on its way."""
 
     prompt: Prompt
     index: int
+    place: int = 0
     episode: Episode | None = None
-    context: Prompt | None = None
-    turns: list[Turn] = field(default_factory=list)
+    completions: list[Completion] = field(default_factory=list)
     score: Score | None = None
     over: bool = False
     redraws: int = 0
+
+    @property
+    def name(self) -> str:
+        """What the random numbers of its next turn are named by."""
+        return f"{self.prompt.id}#{self.index}.{self.redraws}@{len(self.completions)}"
 
     async def lost(self) -> None:
         """Start over after the environment broke, a bounded number of times."""
         if self.episode is not None:
             await self.episode.close()
-        self.episode, self.context, self.turns = None, None, []
+        self.episode, self.completions = None, []
         self.redraws += 1
         self.over = self.redraws > REDRAWS
+
+
+class _Clock:
+    """Adds up the seconds in which every live episode waits for tokens.
+
+    Args:
+        live: Episodes at the beginning.
+    """
+
+    def __init__(self, live: int) -> None:
+        self.seconds = 0.0
+        self._live, self._waiting, self._since = live, 0, 0.0
+
+    def __enter__(self) -> None:
+        self._count(waiting=1)
+
+    def __exit__(self, *_: object) -> None:
+        self._count(waiting=-1)
+
+    def leave(self) -> None:
+        """One episode fewer is live."""
+        self._count(live=-1)
+
+    def _count(self, live: int = 0, waiting: int = 0) -> None:
+        now, before = time.perf_counter(), 0 < self._live == self._waiting
+        self._live, self._waiting = self._live + live, self._waiting + waiting
+        after = 0 < self._live == self._waiting
+        if before and not after:
+            self.seconds += now - self._since
+        elif after and not before:
+            self._since = now
+
+
+async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Await coroutines side by side; the first error ends the others and is raised."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def rollout_seed(seed: int, step: int) -> int:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch import Tensor
+from collections.abc import Sequence
 
 from levelhead import metrics as metric
 from levelhead.recipe.sampling import Sampling
@@ -38,17 +35,17 @@ class Drawer:
     def __init__(self, stream: Stream, collector: Collector, recipe: Grpo, seed: int) -> None:
         self._stream, self._collector, self._recipe, self._seed = stream, collector, recipe, seed
 
-    def draw(self, step: int, controls: Sampling, redraws: int = 0) -> Collected:
+    async def draw(self, step: int, controls: Sampling, redraws: int = 0) -> Collected:
         """Return the scored groups of a step, counted from 1, and what they cost, all redraws included.
 
         ``redraws`` may raise the recipe's bound.
         """
         wanted = self._recipe.batch_size // self._recipe.group_size
         values = self._stream.metrics()
-        result = self._collect(step, 0, wanted, controls)
+        result = await self._collect(step, 0, wanted, controls)
         drawn = list(result.groups)
         if rounds := max(self._recipe.dynamic_sampling, redraws):
-            values |= self._fill(result, drawn, step, wanted, controls, rounds)
+            values |= await self._fill(result, drawn, step, wanted, controls, rounds)
         # Of all that was drawn: groups without contrast, which give way to others, are those whose answers are alike.
         values |= self._collector.answers(drawn) | repeat_metrics(drawn)
         counts = {metric.NUM_ROLLOUTS: float(result.episodes), metric.DROPPED_ROLLOUTS: float(result.dropped)}
@@ -66,35 +63,7 @@ class Drawer:
         """What happened to the tasks while the batch of a step was drawn."""
         return self._collector.events(step)
 
-    def state(self) -> dict[str, Any]:
-        """Position in the prompts, as JSON: that of the first batch that has not been handed out."""
-        return self._stream.state()
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go to a position that :meth:`state` gave."""
-        self._stream.load_state(state)
-
-    def pending(self) -> dict[str, Any]:
-        """What was to be drawn, and how, at :meth:`state`, as JSON; empty where that is still to be decided."""
-        return {}
-
-    def tensors(self) -> list[Tensor]:
-        """Weights that draw what is :meth:`pending`, for a checkpoint."""
-        return []
-
-    def resume(self, pending: Mapping[str, Any], weights: Sequence[Tensor]) -> None:
-        """Take up what was :meth:`pending`, with its :meth:`tensors`; nothing to do where nothing is drawn ahead."""
-
-    def settle(self) -> None:
-        """Wait until no task is in use: by an evaluation, there can only be one at a time."""
-
-    def forget(self) -> None:
-        """Give back what was drawn ahead; the weights that drew it are gone."""
-
-    def close(self) -> None:
-        """Call off what is under way; where it stands can still be saved."""
-
-    def _fill(
+    async def _fill(
         self, result: Collected, drawn: list[Group], step: int, wanted: int, controls: Sampling, most: int
     ) -> dict[str, float]:
         """Draw again until every group has contrast or the bound is reached; returns what that took.
@@ -105,7 +74,7 @@ class Drawer:
         live = [group for group in drawn if has_contrast(group)]
         while len(live) < wanted and rounds < most:
             rounds += 1
-            more = self._collect(step, rounds, wanted - len(live), controls)
+            more = await self._collect(step, rounds, wanted - len(live), controls)
             drawn += more.groups
             live += [group for group in more.groups if has_contrast(group)]
             result.add_cost(more)
@@ -118,15 +87,15 @@ class Drawer:
             metric.REDRAW_REWARD: _reward(drawn),
         }
 
-    def _collect(self, step: int, turn: int, n: int, controls: Sampling) -> Collected:
+    async def _collect(self, step: int, turn: int, n: int, controls: Sampling) -> Collected:
         seed = rollout_seed(self._seed, step)
         prompts = self._stream.take(n)
         self._collector.at_step(step - 1, self._recipe.steps)
-        found = self._visits(prompts, controls, derive(seed, "again", turn) if turn else seed)
+        found = await self._visits(prompts, controls, derive(seed, "again", turn) if turn else seed)
         self._stream.learn(found.groups, step)
         return found
 
-    def _visits(self, prompts: Sequence[Prompt], controls: Sampling, seed: int) -> Collected:
+    async def _visits(self, prompts: Sequence[Prompt], controls: Sampling, seed: int) -> Collected:
         """Collect groups; a prompt that stands in a batch more than once has other draws each time."""
         seen: Counter[tuple[str, str]] = Counter()
         visits: dict[int, list[int]] = {}
@@ -134,13 +103,15 @@ class Drawer:
             visits.setdefault(seen[prompt.task, prompt.id], []).append(i)
             seen[prompt.task, prompt.id] += 1
         k = self._recipe.group_size
-        found = self._collector.collect([prompts[i] for i in visits.pop(0, [])], k, controls, seed)
+        found = await self._collector.collect([prompts[i] for i in visits.pop(0, [])], k, controls, seed)
         if not visits:
             return found
         first = iter(found.groups)
         again: dict[int, Group] = {}
         for visit, members in visits.items():
-            more = self._collector.collect([prompts[i] for i in members], k, controls, derive(seed, "visit", visit))
+            more = await self._collector.collect(
+                [prompts[i] for i in members], k, controls, derive(seed, "visit", visit)
+            )
             again |= zip(members, more.groups, strict=True)
             found.add_cost(more)
         found.groups = [again[i] if i in again else next(first) for i in range(len(prompts))]

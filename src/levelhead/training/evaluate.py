@@ -18,7 +18,7 @@ from levelhead.tasks.base import Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate
 from levelhead.tasks.metering import JudgeUse, RewardTally, logged_metrics, merge, merge_tallies
 from levelhead.training.collect import Collector
-from levelhead.training.loop import Awaits
+from levelhead.training.loop import EventLoop
 
 MEANINGFUL = (held_out.ACCURACY, held_out.EXACT_MATCH, held_out.QUOTED, held_out.ABSTAINED, held_out.SUCCESS)
 """Metrics of a task that mean something on one stratum."""
@@ -160,7 +160,7 @@ class Baselines:
         seed: The run's.
     """
 
-    def __init__(self, tasks: Mapping[str, Task], collector: Collector, loop: Awaits, seed: int) -> None:
+    def __init__(self, tasks: Mapping[str, Task], collector: Collector, loop: EventLoop, seed: int) -> None:
         self._loop = loop
         self._searches = {
             name: ConstantSearch(task, collector.completion_ids, derive(seed, "constant", name))
@@ -231,7 +231,7 @@ def evaluate(
         tallies: dict[str, RewardTally] = {}
         for start in range(0, len(prompts), recipe.batch_size):
             chunk = prompts[start : start + recipe.batch_size]
-            scored = collector.collect(chunk, 1, recipe.sampling, derive(seed, "eval-draws", name))
+            scored = collector.run(chunk, 1, recipe.sampling, derive(seed, "eval-draws", name))
             groups += scored.groups
             judges = merge(judges, scored.judges)
             tallies = merge_tallies(tallies, scored.tallies)

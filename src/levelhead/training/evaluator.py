@@ -16,7 +16,7 @@ from levelhead.tasks.constant import Estimate, leaves_much
 from levelhead.tasks.metering import use_metrics
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import Baselines, TaskResult, evaluate
-from levelhead.training.loop import Awaits
+from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, name_of
 from levelhead.training.rundir import RunDir
 from levelhead.training.sinks import Sink
@@ -39,7 +39,7 @@ class Evaluator:
         folder: Of the run.
     """
 
-    def __init__(self, setup: Setup, collector: Collector, loop: Awaits, folder: RunDir) -> None:
+    def __init__(self, setup: Setup, collector: Collector, loop: EventLoop, folder: RunDir) -> None:
         self._setup, self._collector, self._folder = setup, collector, folder
         recipe = setup.recipe
         self._baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if recipe.eval.constant else None

@@ -18,14 +18,12 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group, Knobs, Observer, Prompt, StepRecord
-from levelhead.rollout.base import Sampler
 from levelhead.rollout.draws import derive
 from levelhead.tasks.metering import logged_metrics
-from levelhead.training.ahead import Ahead
 from levelhead.training.batch import Batch, Sample, make_batch
+from levelhead.training.batches import Batches
 from levelhead.training.collect import Collected, Collector, rollout_seed
 from levelhead.training.credit import Creditor
-from levelhead.training.drawer import Drawer
 from levelhead.training.identities import Unwatched
 from levelhead.training.keeper import Keeper, find_guard
 from levelhead.training.merging import accumulate, make_merger, switch_events
@@ -76,8 +74,7 @@ class GrpoTrainer:
 
     Args:
         policy: What is trained.
-        sampler: Draws rollouts.
-        collector: Scores them.
+        collector: Draws and scores rollouts.
         stream: Chooses training prompts.
         objective: Terms and their coefficients.
         updater: The optimizer.
@@ -92,7 +89,6 @@ class GrpoTrainer:
     def __init__(
         self,
         policy: Policy,
-        sampler: Sampler,
         collector: Collector,
         stream: Stream,
         objective: Objective,
@@ -105,8 +101,8 @@ class GrpoTrainer:
         watch: Unwatched | None = None,
     ) -> None:
         self.ranks, self.watch = ranks or Ranks(), watch or Unwatched()
-        self.policy, self.sampler = policy, sampler
-        self.objective, self.updater = objective, updater
+        self.policy, self.objective, self.updater = policy, objective, updater
+        self.policy.version = updater.done
         self.recipe, self.seed, self.observers = recipe, seed, observers
         self.creditor = creditor or Creditor(recipe, {})
         self.merger = make_merger(policy, recipe, seed, tuple(objective.kl_coefs), self.ranks)
@@ -114,7 +110,17 @@ class GrpoTrainer:
         self.audits = SignAudits(policy, objective, recipe, self.merger, self.ranks)
         guard = find_guard(observers)
         self.keeper = Keeper(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
-        self.drawer = self._drawer(stream, collector)
+        keeps = self.keeper is not None and self.keeper.guard.corrects
+        self.batches = Batches(
+            stream,
+            collector,
+            recipe,
+            seed,
+            policy=policy,
+            controls=self._controls,
+            synced=self.watch.synced,
+            keeps=keeps,
+        )
         self.unrated = UnratedWatch()
 
     def step(self, step: int) -> StepResult:
@@ -123,9 +129,10 @@ class GrpoTrainer:
         if self.keeper:
             self.keeper.begin()
         self.watch.begin(self.keeper.guard.knobs if self.keeper else Knobs())
-        rollouts = self.drawer.draw(step, self._controls(step), self.objective.knobs.redraws)
+        rollouts = self.batches.draw(step, self._controls(step), self.objective.knobs.redraws)
         collected = time.perf_counter()
         self.watch.drawn(rollouts.prompts)
+        self.watch.collected(rollouts)
         # The old policy is the one at hand, unless others drew and no correction leads from them to it.
         own = not rollouts.behind or self.recipe.loss.importance is not None
         scores = self._rescore(rollouts.groups, rollouts.temperature or 1.0)
@@ -158,7 +165,7 @@ class GrpoTrainer:
         state: dict[str, Any] = {"coefficients": self.objective.state(), "moments": self.creditor.state()}
         state |= {"unrated": self.unrated.streaks} if self.unrated.streaks else {}
         state |= {"guard": self.keeper.state()} if self.keeper else {}
-        pending = self.drawer.pending()
+        pending = self.batches.pending()
         return state | ({"pending": pending} if pending else {})
 
     def load_state(self, state: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
@@ -170,7 +177,7 @@ class GrpoTrainer:
         if self.keeper and "guard" in state:
             self.keeper.load_state(state["guard"])
             self.keeper.load_tensors(tensors.get("guard", []))
-        self.drawer.resume(state.get("pending", {}), tensors.get("pending", []))
+        self.batches.resume(state.get("pending", {}), tensors.get("pending", []))
 
     def recall(self, records: Iterable[StepRecord]) -> None:
         """Show a guard what it had seen before the run was interrupted."""
@@ -180,7 +187,7 @@ class GrpoTrainer:
 
     def upcoming(self) -> list[Prompt]:
         """The prompts that the next step's batch is drawn from, before any gives way to others."""
-        return self.drawer.upcoming()
+        return self.batches.upcoming()
 
     def begins(self, step: int) -> dict[str, Any]:
         """What a step begins with besides weights, optimizer and prompts, as JSON, to tell whether a run goes on."""
@@ -188,22 +195,14 @@ class GrpoTrainer:
             "seed": rollout_seed(self.seed, step),
             "sampling": self.recipe.sampling.at(step - 1, self.recipe.steps).model_dump(mode="json"),
             "generator": self.merger.state_dict()["generator"].tolist(),
-            "statistics": self.state() | {"pending": self.drawer.pending()},
+            "statistics": self.state() | {"pending": self.batches.pending()},
         }
 
     def tensors(self) -> dict[str, Any]:
         """What a checkpoint holds of this stage besides weights and optimizer."""
         kept = self.keeper.tensors() if self.keeper else []
-        weights = {"guard": kept, "pending": self.drawer.tensors()}
+        weights = {"guard": kept, "pending": self.batches.tensors()}
         return {"merger": self.merger.state_dict(), **{name: found for name, found in weights.items() if found}}
-
-    def _drawer(self, stream: Stream, collector: Collector) -> Drawer:
-        """What fills the batches: one at a time, or one ahead."""
-        given = (stream, collector, self.recipe, self.seed)
-        if not self.recipe.ahead:
-            return Drawer(*given)
-        keeps = self.keeper is not None and self.keeper.guard.corrects
-        return Ahead(*given, policy=self.policy, updater=self.updater, controls=self._controls, keeps=keeps)
 
     def _controls(self, step: int) -> TrainSampling:
         """The sampling controls of a step; temperature 0 stays greedy."""
@@ -295,10 +294,10 @@ class GrpoTrainer:
                 if decision.kind == "rollback" and self.keeper:
                     self.keeper.restore()
                     self.watch.restarted()
-                    self.drawer.forget()
+                    self.batches.forget()
         if self.keeper:
             self.keeper.keep(drew)
-        self.sampler.sync(self.policy, self.updater.done)
+        self.policy.version = self.updater.done
         return result
 
 

@@ -7,9 +7,9 @@ import contextlib
 import signal
 import threading
 from collections.abc import Coroutine, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future, wait
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -18,39 +18,26 @@ class WaitInterruptedError(KeyboardInterrupt):
     """The first interrupt came while scores were waited for: the step is given up, and what was before it stands."""
 
 
-class Awaits(Protocol):
-    """Where a thread waits for coroutines."""
-
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin a coroutine."""
-        ...
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine's result."""
-        ...
-
-    def giving_up(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, the main thread waits for what the first interrupt ends the wait for."""
-        ...
-
-
 class EventLoop:
-    """An event loop in a background thread; every coroutine of a run is awaited on it, from any thread.
-
-    Attributes:
-        gives_up: Whether the main thread waits for something that an interrupt may end at once.
-    """
+    """An event loop in a background thread; every coroutine of a run is awaited on it, from any thread."""
 
     def __init__(self) -> None:
-        self.gives_up = False
+        self._awaited = False
+        self._giving_up = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="levelhead-loop", daemon=True)
         self._thread.start()
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether the main thread waits for something that an interrupt may end at once."""
+        return self._awaited and self._giving_up > 0
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine's result; an interrupt cancels it."""
         future = self.submit(coroutine)
         try:
+            self.wait(future)
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
@@ -58,19 +45,27 @@ class EventLoop:
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin a coroutine; the result may be waited for, or the future cancelled."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return asyncio.run_coroutine_threadsafe(_contained(coroutine), self._loop)
+
+    def wait(self, future: Future[Any]) -> None:
+        """Wait until what :meth:`submit` began has ended; an interrupt ends the wait alone."""
+        if threading.current_thread() is not threading.main_thread():
+            wait([future])
+            return
+        self._awaited = True
+        try:
+            wait([future])
+        finally:
+            self._awaited = False
 
     @contextlib.contextmanager
     def giving_up(self) -> Iterator[None]:
-        """Inside, the main thread waits for what the first interrupt ends the wait for; other threads as ever."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        self.gives_up = True
+        """Inside, the first interrupt ends the main thread's wait for this loop; see :attr:`gives_up`."""
+        self._giving_up += 1
         try:
             yield
         finally:
-            self.gives_up = False
+            self._giving_up -= 1
 
     def close(self) -> None:
         """Stop the loop and its thread, what still runs there being cancelled."""
@@ -80,6 +75,18 @@ class EventLoop:
         self._thread.join(timeout=10)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+async def _contained(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await a coroutine; a ``SystemExit`` in it does not end the loop, for which others wait too.
+
+    Raises:
+        RuntimeError: It asked to end the program.
+    """
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"{type(error).__name__} was raised where scores or pages are waited for") from error
 
 
 async def _cancel_all() -> None:
@@ -125,50 +132,3 @@ class Interrupts:
         self.came = True
         if self._loop.gives_up:
             raise WaitInterruptedError
-
-
-class Strand:
-    """The coroutines of one thread, which another thread can call off.
-
-    Args:
-        loop: Where they are awaited.
-    """
-
-    def __init__(self, loop: Awaits) -> None:
-        self._loop = loop
-        self._lock = threading.Lock()
-        self._current: Future[Any] | None = None
-        self._off = False
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine's result.
-
-        Raises:
-            CancelledError: The strand has been called off.
-        """
-        return self.submit(coroutine).result()
-
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin a coroutine.
-
-        Raises:
-            CancelledError: The strand has been called off.
-        """
-        with self._lock:
-            if self._off:
-                coroutine.close()
-                raise CancelledError
-            future = self._loop.submit(coroutine)
-            self._current = future
-        return future
-
-    def giving_up(self) -> contextlib.AbstractContextManager[None]:
-        """See :meth:`Awaits.giving_up`."""
-        return self._loop.giving_up()
-
-    def call_off(self) -> None:
-        """Cancel what is waited for, and refuse what comes."""
-        with self._lock:
-            self._off = True
-            if self._current is not None:
-                self._current.cancel()

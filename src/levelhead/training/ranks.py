@@ -9,6 +9,7 @@ whole gradient.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
@@ -39,10 +40,12 @@ class Ranks:
     Attributes:
         rank: From 0.
         count: Processes.
+        device: Of this process, where the processes have one each.
     """
 
     rank: int = 0
     count: int = 1
+    device: torch.device | None = None
 
     @classmethod
     def joined(cls) -> Ranks:
@@ -52,7 +55,7 @@ class Ranks:
         from accelerate import PartialState
 
         state = PartialState(cpu=not torch.cuda.is_available())
-        return cls(state.process_index, state.num_processes)
+        return cls(state.process_index, state.num_processes, state.device)
 
     def folder(self, path: Path, *, resume: bool = False) -> Path:
         """Where this process writes: the first to the run's folder, others beside it.
@@ -75,9 +78,12 @@ class Ranks:
         """What every process has, in the order of their ranks."""
         if self.alone:
             return [own]
-        found: list[Any] = [None] * self.count
-        dist.all_gather_object(found, own)
-        return found
+        parts: list[Any] = [None] * self.count
+        cuda = self.device is not None and self.device.type == "cuda"
+        # Any thread may ask, and each has a current device of its own.
+        with torch.cuda.device(self.device) if cuda else contextlib.nullcontext():
+            dist.all_gather_object(parts, own)
+        return parts
 
     def add(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over the processes, which is the same to the bit in each."""
@@ -121,7 +127,7 @@ class SharedCollector(Collector):
     """
 
     def __init__(self, inner: Collector, ranks: Ranks) -> None:
-        self._inner, self._ranks = inner, ranks
+        self._inner, self._ranks, self._loop = inner, ranks, inner.loop
 
     def events(self, step: int) -> list[Event]:
         """See :meth:`Collector.events`."""
@@ -143,15 +149,16 @@ class SharedCollector(Collector):
         """See :meth:`Collector.completion_ids`."""
         return self._inner.completion_ids(prompt, text)
 
-    def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
+    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         """See :meth:`Collector.collect`; a completion is drawn by its prompt and index, wherever that happens."""
         ranks = self._ranks
-        parts = ranks.gathered(self._inner.collect(prompts[ranks.rank :: ranks.count], k, controls, seed))
+        parts = ranks.gathered(await self._inner.collect(prompts[ranks.rank :: ranks.count], k, controls, seed))
         groups: list[Group] = [parts[i % ranks.count].groups[i // ranks.count] for i in range(len(prompts))]
         whole = Collected(groups)
         for part in parts:
             whole.dropped += part.dropped
             whole.episodes += part.episodes
+            whole.unscored += part.unscored
             whole.judges = merge(whole.judges, part.judges)
             whole.tallies = merge_tallies(whole.tallies, part.tallies)
         for name in ("sample_s", "score_s", "env_s"):

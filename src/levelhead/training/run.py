@@ -17,13 +17,13 @@ from levelhead.recipe.history import History
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.make import make_generator
 from levelhead.tasks.base import Environment
+from levelhead.training.batches import Batches
 from levelhead.training.checkpoint import Checkpoints, State, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps, save_sample
-from levelhead.training.drawer import Drawer
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.evaluator import Evaluator, selection, summary
 from levelhead.training.eventlog import EventLog
@@ -81,11 +81,12 @@ class Run:
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
         self.events = EventLog(folder, loud=not self.ranks.rank)
         self.loop = EventLoop()
-        self.sampler = InProcessSampler(self.policy)
-        collector = Collector(setup.tasks, self.policy.codec, self.sampler, self.loop)
+        self.policy.version = 0
+        self.generator = make_generator(self.policy)
+        collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
-        self.drawer: Drawer | None = None
+        self.batches: Batches | None = None
         self.trainer: SftTrainer | GrpoTrainer | None = None
         self.watch = Unwatched()
         self._told = list(told)
@@ -168,7 +169,6 @@ class Run:
             self.checkpoints.begin_reference(self.policy, resumed=resumed, trained=self.recipe.sft is not None)
         trainer = GrpoTrainer(
             self.policy,
-            self.sampler,
             self.collector,
             stream,
             objective,
@@ -184,29 +184,28 @@ class Run:
             load_state(trainer, self.state.trainer, self._resumed, self._plan)
             trainer.recall(self.folder.steps("grpo"))
         self._ready("grpo", trainer)
-        self.drawer = trainer.drawer
-        self.sampler.sync(self.policy, updater.done)
-        with self._bar("grpo", recipe.steps) as bar, self._kept("grpo", trainer.drawer, updater, trainer):
+        self.batches = trainer.batches
+        with self._bar("grpo", recipe.steps) as bar, self._kept("grpo", trainer.batches, updater, trainer):
             if self.state.unevaluated:
                 self._evaluate_on_the_way(recipe)
             while self.state.step < recipe.steps:
                 result = trainer.step(self.state.step + 1)
-                self._record(result.record, [*result.news, *trainer.drawer.events(result.record.step)], bar)
+                self._record(result.record, [*result.news, *trainer.batches.events(result.record.step)], bar)
                 save_sample(self.folder, self.recipe.log, result)
                 warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
-                self.state.trainer, self.state.stream = trainer.state(), trainer.drawer.state()
+                self.state.trainer, self.state.stream = trainer.state(), trainer.batches.state()
                 lost = self._gradient_is_lost(result.events)
                 self._evaluate_on_the_way(recipe)
                 extra = trainer.tensors()
                 if result.stop or lost:
                     self._evaluate("grpo", self.state.step)
                     self.events.write(result.ends, {**result.record.values, **result.record.timings})
-                    self._save("grpo", trainer.drawer, updater, extra)
+                    self._save("grpo", trainer.batches, updater, extra)
                     return "stopped"
-                if self._pause("grpo", recipe.steps, trainer.drawer, updater, extra):
+                if self._pause("grpo", recipe.steps, trainer.batches, updater, extra):
                     return "interrupted"
-            return self._finish("grpo", trainer.drawer, updater, trainer.tensors())
+            return self._finish("grpo", trainer.batches, updater, trainer.tensors())
 
     @contextlib.contextmanager
     def _kept(
@@ -216,8 +215,8 @@ class Run:
         try:
             yield
         except (RewardError, WaitInterruptedError) as error:
-            if self.drawer is not None:
-                self.drawer.close()
+            if self.batches is not None:
+                self.batches.close()
             self.events.write(self.collector.events(self.state.step + 1))
             if self.state.step:
                 stream.load_state(self.state.stream)
@@ -313,8 +312,8 @@ class Run:
         return results
 
     def _score(self, items: int) -> dict[str, TaskResult]:
-        if self.drawer is not None:
-            self.drawer.settle()
+        if self.batches is not None:
+            self.batches.settle()
         results = self.evaluator.score(items)
         self.watch.evaluated(group for result in results.values() for group in result.groups)
         return results
@@ -382,8 +381,9 @@ class Run:
         return contextlib.closing(ProgressSink(stage, self.state.step, total, self.events.console))
 
     def _close(self) -> None:
-        if self.drawer is not None:
-            self.drawer.close()
+        if self.batches is not None:
+            self.batches.close()
+        self.loop.run(self.generator.close())
         for sink in self._sinks:
             sink.close()
         for task in self.setup.tasks.values():

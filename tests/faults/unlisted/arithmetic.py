@@ -127,7 +127,10 @@ def _odd_one_out_is_filtered() -> Iterator[None]:
         return replace(group, rollouts=tuple(r for i, r in enumerate(group.rollouts) if i != odd[0]))
 
     def make(real: Any) -> Any:
-        return lambda self, *args: [thinned(group) for group in real(self, *args)]
+        async def answers(self: Collector, *args: Any) -> list[Group]:
+            return [thinned(group) for group in await real(self, *args)]
+
+        return answers
 
     with swapped(Collector, "_answers", make):
         yield

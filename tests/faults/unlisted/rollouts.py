@@ -16,7 +16,7 @@ from levelhead.records import Prompt, Score
 from levelhead.rollout.logits import LogitsPipeline
 from levelhead.tasks.base import Answer
 from levelhead.tasks.function import FunctionTask
-from levelhead.training.ahead import Ahead
+from levelhead.training.batches import Batches
 from levelhead.training.collect import Collector
 from levelhead.training.stream import PromptStream
 
@@ -91,7 +91,7 @@ def _batches_staler_than_declared() -> Iterator[None]:
     turns = {"n": 0}
 
     def make(real: Any) -> Any:
-        def begin(self: Ahead, *args: Any) -> None:
+        def begin(self: Batches, *args: Any) -> None:
             turns["n"] += 1
             if turns["n"] % 2:
                 real(self, *args)
@@ -101,7 +101,7 @@ def _batches_staler_than_declared() -> Iterator[None]:
 
         return begin
 
-    with swapped(Ahead, "_begin", make):
+    with swapped(Batches, "_begin", make):
         yield
 
 

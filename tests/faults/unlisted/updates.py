@@ -121,13 +121,16 @@ def _weights_live_in_bfloat16() -> Iterator[None]:
     settings=["model.lora={r: 4, alpha: 8, merge_gib: 0}"],
 )
 def _adapter_merged_in_bfloat16() -> Iterator[None]:
-    from levelhead.rollout.inprocess import InProcessSampler
+    from levelhead.rollout.generators.local import LocalGenerator
 
     def make(real: Any) -> Any:
-        def sync(self: InProcessSampler, policy: Any, version: int) -> None:
-            real(self, policy, version)
+        async def sync(self: LocalGenerator) -> None:
+            due = self.version != self._source.version
+            await real(self)
+            if not due:
+                return
             with torch.no_grad():
-                for module in policy.model.modules():
+                for module in self._source.model.modules():
                     if hasattr(module, "get_delta_weight"):
                         change = module.get_delta_weight("default").bfloat16()
                         before = module.base_layer.weight.bfloat16()
@@ -135,7 +138,7 @@ def _adapter_merged_in_bfloat16() -> Iterator[None]:
 
         return sync
 
-    with swapped(InProcessSampler, "sync", make):
+    with swapped(LocalGenerator, "sync_weights", make):
         yield
 
 

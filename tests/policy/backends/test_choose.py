@@ -18,7 +18,7 @@ from levelhead.policy.policy import Policy
 from levelhead.preflight import plain
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Prompt
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.text.codec import Codec
 from levelhead.text.tiny import train_tokenizer
 from small_run import TEXTS, codec_ids, tiny_policy
@@ -104,7 +104,7 @@ def test_every_pass_through_the_modules_goes_through_one_method(padded: bool) ->
         for batch in policy.pack(sequences(), 1000):
             policy.score(batch)
             policy.reference_logp(batch)
-        InProcessSampler(policy).sample([Prompt("0", "task", (), codec_ids()[:6])], 2, Sampling(max_new_tokens=3), 1)
+        LocalGenerator(policy).sample([Prompt("0", "task", (), codec_ids()[:6])], 2, Sampling(max_new_tokens=3), 1)
         plain.logprobs(policy, codec_ids()[:6], codec_ids()[6:9])
     assert counts["decoder"] == counts["forward"] >= 5
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from levelhead.policy.policy import Policy
 from levelhead.records import Turn
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.prepare import Setup
 from preflight.mutations.base import Context, Mutation, fault, patch
 from preflight.mutations.sampler import asked, each
@@ -21,7 +21,7 @@ LEASH = ("grpo.kl.coef=0.05",)
 COOL = ("grpo.sampling.temperature=0.6",)
 
 
-def _shifted(turn: Turn, _: InProcessSampler) -> Turn:
+def _shifted(turn: Turn, _: LocalGenerator) -> Turn:
     return replace(turn, logprobs=turn.logprobs[1:] + turn.logprobs[:1])
 
 
@@ -48,21 +48,21 @@ def copied_sampler(leave_out: Callable[[str], bool], *, count: bool = True) -> C
 
         return init
 
-    def sync(self: Any, policy: Policy, version: int) -> None:
+    async def sync(self: Any) -> None:
         with torch.no_grad():
             for (name, mine), theirs in zip(
-                self._policy.base.named_parameters(), policy.base.parameters(), strict=True
+                self._policy.base.named_parameters(), self._source.base.parameters(), strict=True
             ):
                 if not leave_out(name):
                     mine.copy_(theirs)
-        self._version = version if count else self._version
+        self._version = self._source.version if count else self._version
 
     def enter() -> Context:
         from contextlib import ExitStack
 
         stack = ExitStack()
-        stack.enter_context(patch(InProcessSampler, "__init__", change)())
-        stack.enter_context(patch(InProcessSampler, "sync", lambda _: sync)())
+        stack.enter_context(patch(LocalGenerator, "__init__", change)())
+        stack.enter_context(patch(LocalGenerator, "sync_weights", lambda _: sync)())
         return stack
 
     return enter

@@ -92,9 +92,9 @@ def _reordered(change: Callable[[list[Any]], list[Any]]) -> Callable[[], Context
     """Hand the scores of a group to other rollouts."""
 
     def make(real: Any) -> Any:
-        def answers(self: Any, *args: Any) -> Any:
+        async def answers(self: Any, *args: Any) -> Any:
             groups = []
-            for group in real(self, *args):
+            for group in await real(self, *args):
                 scores = change([rollout.score for rollout in group.rollouts])
                 pairs = zip(group.rollouts, scores, strict=True)
                 groups.append(replace(group, rollouts=tuple(r.scored(s) for r, s in pairs)))
@@ -106,8 +106,8 @@ def _reordered(change: Callable[[list[Any]], list[Any]]) -> Callable[[], Context
 
 
 def _of_the_next_group(real: Any) -> Any:
-    def answers(self: Any, *args: Any) -> Any:
-        groups = real(self, *args)
+    async def answers(self: Any, *args: Any) -> Any:
+        groups = await real(self, *args)
         turned = [*groups[1:], *groups[:1]]
         return [
             replace(g, rollouts=tuple(r.scored(o.score) for r, o in zip(g.rollouts, other.rollouts, strict=True)))

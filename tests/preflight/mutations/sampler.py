@@ -6,31 +6,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import levelhead.rollout.inprocess
+import levelhead.rollout.generators.local
 import levelhead.rollout.logits
 import levelhead.text.tiny
 from levelhead.records import Prompt, Turn
 from levelhead.rollout.draws import uniforms
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.prepare import Setup
 from preflight.mutations.base import Context, Mutation, fault, patch
 
 Draws = list[list[Turn]]
 
 
-def drawn(change: Callable[[Sequence[Prompt], Draws, InProcessSampler], Draws]) -> Callable[[], Context]:
+def drawn(change: Callable[[Sequence[Prompt], Draws, LocalGenerator], Draws]) -> Callable[[], Context]:
     """Change what the sampler returns."""
 
     def make(real: Any) -> Any:
-        def sample(self: InProcessSampler, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Draws:
+        def sample(self: LocalGenerator, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Draws:
             return change(prompts, real(self, prompts, k, controls, seed), self)
 
         return sample
 
-    return patch(InProcessSampler, "sample", make)
+    return patch(LocalGenerator, "sample", make)
 
 
-def each(change: Callable[[Turn, InProcessSampler], Turn]) -> Callable[[], Context]:
+def each(change: Callable[[Turn, LocalGenerator], Turn]) -> Callable[[], Context]:
     """Change every turn that the sampler returns."""
     return drawn(lambda _, turns, sampler: [[change(turn, sampler) for turn in row] for row in turns])
 
@@ -39,16 +39,16 @@ def asked(**changes: Any) -> Callable[[], Context]:
     """Let the sampler draw with other controls than those it is asked for."""
 
     def make(real: Any) -> Any:
-        def sample(self: InProcessSampler, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Draws:
+        def sample(self: LocalGenerator, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Draws:
             made: Draws = real(self, prompts, k, controls.model_copy(update=changes), seed)
             return made
 
         return sample
 
-    return patch(InProcessSampler, "sample", make)
+    return patch(LocalGenerator, "sample", make)
 
 
-def _by_length(prompts: Sequence[Prompt], turns: Draws, _: InProcessSampler) -> Draws:
+def _by_length(prompts: Sequence[Prompt], turns: Draws, _: LocalGenerator) -> Draws:
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].token_ids))
     return [
         [replace(turn, context_ids=prompt.token_ids) for turn in turns[i]]
@@ -62,22 +62,22 @@ def with_ids(turn: Turn, ids: tuple[int, ...], **changes: Any) -> Turn:
     return replace(turn, completion_ids=ids, logprobs=fit[0], behaviour_logprobs=fit[1], **changes)
 
 
-def _one_more(turn: Turn, _: InProcessSampler) -> Turn:
+def _one_more(turn: Turn, _: LocalGenerator) -> Turn:
     return with_ids(turn, (*turn.completion_ids, 5)) if turn.finish == "stop" else turn
 
 
-def _stop_cut_off(turn: Turn, _: InProcessSampler) -> Turn:
+def _stop_cut_off(turn: Turn, _: LocalGenerator) -> Turn:
     return with_ids(turn, turn.completion_ids[:-1]) if turn.finish == "stop" else turn
 
 
-def _always_length(turn: Turn, _: InProcessSampler) -> Turn:
+def _always_length(turn: Turn, _: LocalGenerator) -> Turn:
     return replace(turn, finish="length")
 
 
 def _by_row() -> Context:
     rows = iter(range(1 << 30))
     return patch(
-        levelhead.rollout.inprocess,
+        levelhead.rollout.generators.local,
         "uniforms",
         lambda _: lambda seed, name, index, n: uniforms(seed, "", next(rows), n),
     )()
@@ -85,12 +85,12 @@ def _by_row() -> Context:
 
 def _by_batch() -> Context:
     def make(real: Any) -> Any:
-        def sample(self: InProcessSampler, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Any:
+        def sample(self: LocalGenerator, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Any:
             return real(self, prompts, k, controls, seed + len(prompts))
 
         return sample
 
-    return patch(InProcessSampler, "sample", make)()
+    return patch(LocalGenerator, "sample", make)()
 
 
 def _pad_is_end(setup: Setup) -> None:
@@ -151,7 +151,7 @@ MUTATIONS = (
         "sampling/temperature",
         "the rollouts of a prompt share their random numbers",
         patch(
-            levelhead.rollout.inprocess,
+            levelhead.rollout.generators.local,
             "uniforms",
             lambda _: lambda seed, name, index, n: uniforms(seed, name, 0, n),
         ),

@@ -152,3 +152,12 @@ def other_advantage(found: Credited) -> Credited:
 @pytest.mark.parametrize("break_it", [dropped, doubled, one_epoch, other_tokens, other_advantage])
 def test_samples_that_are_not_the_rollouts_once_an_epoch_are_told_of(break_it: Callable[[Credited], Credited]) -> None:
     assert "samples" in told(break_it(made()))
+
+
+@pytest.mark.parametrize("name", ["reward", "reward/one"])
+def test_a_logged_reward_that_is_not_the_mean_of_the_step_is_told_of(name: str) -> None:
+    sound = made()
+    assert name in sound.batch.values
+    other = replace(sound.batch, values={**sound.batch.values, name: sound.batch.values[name] + 0.01})
+    text = told(replace(sound, batch=other))["reward-metric"]
+    assert f"the logged metric {name} is" in text

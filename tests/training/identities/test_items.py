@@ -89,6 +89,29 @@ def test_a_stream_that_draws_with_replacement_repeats_items() -> None:
     assert codes(epochs.drawn([prompts[0], prompts[1], prompts[0]])) == ["item-repeated"]
 
 
+class Fixed(Pages):
+    """A task whose order does not depend on the seed."""
+
+    def prompts(self, split: str, seed: int) -> Iterator[Prompt]:
+        return super().prompts(split, 0)
+
+
+def epochs_of(task: Pages, seeds: tuple[int, ...]) -> list[str]:
+    """What is said of epochs whose orders have these seeds."""
+    epochs = Epochs({"one": task})
+    return [code for seed in seeds for code in codes(epochs.drawn(list(task.prompts("train", seed))))]
+
+
+def test_an_epoch_in_the_order_of_the_one_before_is_told_of() -> None:
+    assert epochs_of(Pages(n=30), (3, 4, 5)) == []
+    assert epochs_of(Pages(n=30), (3, 4, 4)) == ["order-repeated"]
+
+
+def test_a_task_with_one_order_and_one_too_small_to_tell_are_left_alone() -> None:
+    assert epochs_of(Fixed(n=30), (3, 4, 5)) == []
+    assert epochs_of(Pages(n=7), (4, 4)) == []
+
+
 @pytest.mark.parametrize("ids", [["eval-100"], ["train-100"], ["other"]])
 def test_a_held_out_item_is_known_whatever_it_is_called(ids: list[str]) -> None:
     held = HeldOut()

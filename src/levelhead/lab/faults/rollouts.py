@@ -69,9 +69,9 @@ def _judge_reads_the_prompt() -> Iterator[None]:
 @fault("rewards-out-of-step", "scores are handed to the next rollout of the group", kind="data")
 def _rewards_out_of_step() -> Iterator[None]:
     def make(real: Any) -> Any:
-        def answers(self: Any, *args: Any) -> Any:
+        async def answers(self: Any, *args: Any) -> Any:
             moved = []
-            for group in real(self, *args):
+            for group in await real(self, *args):
                 scores = [rollout.score for rollout in group.rollouts]
                 scores = scores[-1:] + scores[:-1]
                 pairs = zip(group.rollouts, scores, strict=True)

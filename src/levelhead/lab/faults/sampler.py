@@ -9,19 +9,19 @@ from typing import Any
 
 import torch
 
-import levelhead.rollout.inprocess
+import levelhead.rollout.generators.local
 from levelhead.lab.faults.registry import fault, replaced
 from levelhead.policy.backends.cpu.backend import Cpu
 from levelhead.policy.backends.sdpa import PaddedDecoder, Sdpa
 from levelhead.policy.policy import Policy
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.rollout.logits import Distribution, LogitsPipeline
 
 
 @fault("response-cut-by-padding-count", "the response is cut behind as many tokens as the prompt has, padding aside")
 def _response_cut_by_padding_count() -> Iterator[None]:
     def make(real: Any) -> Any:
-        def sample(self: InProcessSampler, prompts: Sequence[Any], k: int, controls: Any, seed: int) -> Any:
+        def sample(self: LocalGenerator, prompts: Sequence[Any], k: int, controls: Any, seed: int) -> Any:
             longest = max(len(prompt.token_ids) for prompt in prompts)
             cut = []
             for prompt, turns in zip(prompts, real(self, prompts, k, controls, seed), strict=True):
@@ -43,7 +43,7 @@ def _response_cut_by_padding_count() -> Iterator[None]:
 
         return sample
 
-    with replaced(InProcessSampler, "sample", make):
+    with replaced(LocalGenerator, "sample", make):
         yield
 
 
@@ -92,7 +92,7 @@ def _draws_depend_on_the_batch() -> Iterator[None]:
 
     shared = np.random.default_rng(0)
     with replaced(
-        levelhead.rollout.inprocess,
+        levelhead.rollout.generators.local,
         "uniforms",
         lambda _: lambda seed, prompt, index, n: shared.random(n),  # noqa: ARG005
     ):
@@ -110,12 +110,12 @@ def _stale_sampler_weights() -> Iterator[None]:
         return init
 
     def synced(real: Any) -> Any:  # noqa: ARG001 - the real one hands over the weights
-        def sync(self: Any, policy: Policy, version: int) -> None:  # noqa: ARG001
-            self._version = version
+        async def sync(self: Any) -> None:
+            self._version = self._source.version
 
         return sync
 
-    with replaced(InProcessSampler, "__init__", made), replaced(InProcessSampler, "sync", synced):
+    with replaced(LocalGenerator, "__init__", made), replaced(LocalGenerator, "sync_weights", synced):
         yield
 
 

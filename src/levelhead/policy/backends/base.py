@@ -26,8 +26,9 @@ class PolicyLike(Protocol):
         device: Where the model lies.
         compute_dtype: Type of matrix products.
         lora: Whether the model has adapters.
-        shares_prefixes: Whether a tree-shaped attention mask reproduces the model.
+        shares_prefixes: Whether a tree-shaped attention mask, one for all layers, reproduces the model.
         merge_bytes: What copies of weights may take while sampling.
+        runs_on: Name of the backend that is asked for, or ``auto``.
     """
 
     base: PreTrainedModel
@@ -37,6 +38,7 @@ class PolicyLike(Protocol):
     lora: bool
     shares_prefixes: bool
     merge_bytes: int
+    runs_on: str
 
     @property
     def drops_attention(self) -> bool:
@@ -89,6 +91,10 @@ class Backend(Protocol):
 
     def pack(self, policy: PolicyLike, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
         """Pack sequences into micro-batches of at most so many tokens, in the layout that :meth:`hidden` reads."""
+        ...
+
+    def shares(self, policy: PolicyLike) -> bool:
+        """Whether packed sequences of a bundle share their prefixes, each computed once."""
         ...
 
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:

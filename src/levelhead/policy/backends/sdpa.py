@@ -28,6 +28,10 @@ class Sdpa:
         """See :class:`~levelhead.policy.backends.base.Backend`."""
         return pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, share=policy.shares_prefixes)
 
+    def shares(self, policy: PolicyLike) -> bool:
+        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        return policy.shares_prefixes
+
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
         """See :class:`~levelhead.policy.backends.base.Backend`.
 

@@ -101,6 +101,11 @@ class WorkflowTask(SingleTurnTask):
         return _printed(text, self.limits, near_misses=self._section.near_misses) or super().canonical(prompt, text)
 
     @property
+    def guesses(self) -> bool:
+        """Whether the best workflow is not known: what an endpoint makes of one is not what the simulator does."""
+        return not isinstance(self._executor, SimulatedExecutor)
+
+    @property
     def rules(self) -> SingleTurnTask | None:
         """This task where workflows are simulated; ``None`` where running one costs calls to an endpoint."""
         return self if isinstance(self._executor, SimulatedExecutor) else None

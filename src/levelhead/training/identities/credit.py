@@ -224,5 +224,28 @@ def samples_once(step: Credited) -> Iterator[Violation]:
         yield Violation("samples", text, {"samples": len(wanted), "missing": missing, "repeated": often})
 
 
-BATCH: tuple[Callable[[Credited], Iterator[Violation]], ...] = (rewards_kept, advantages, samples_once)
+def rewards_logged(step: Credited) -> Iterator[Violation]:
+    """Rewards that are logged are the means over the rollouts of this step, of all and of each task."""
+    rewards: dict[str, list[float]] = {}
+    for group in step.groups:
+        rewards.setdefault(metric.REWARD_BY_TASK.of(group.prompt.task), []).extend(group.rewards)
+    rewards[metric.REWARD] = [reward for group in step.groups for reward in group.rewards]
+    for name, row in rewards.items():
+        seen = step.batch.values.get(name)
+        if seen is None or not row or close(seen, fmean(row), SAME, SAME * max(map(abs, row))):
+            continue
+        text = (
+            f"the logged metric {name} is {seen:.6g}, and the mean reward of the step's {len(row)} rollouts is "
+            f"{fmean(row):.6g}: others are counted, or some are not"
+        )
+        yield Violation("reward-metric", text, {"metric": name, "seen": seen, "expected": fmean(row)})
+        return
+
+
+BATCH: tuple[Callable[[Credited], Iterator[Violation]], ...] = (
+    rewards_kept,
+    rewards_logged,
+    advantages,
+    samples_once,
+)
 """Identities of a batch with its credit."""

@@ -22,6 +22,8 @@ from levelhead.training.identities.base import Violation, content
 
 TIE = 1e-9
 """Difference of two scores that rounding explains."""
+COMPARED = 12
+"""Items at the beginning of two epochs that are compared; in equal order by chance once in 12!, some 5e8."""
 MOST = 1 << 20
 """Items of an epoch that are followed."""
 
@@ -40,6 +42,8 @@ class Epochs:
         self._sizes: dict[str, int] = {}
         self._seen: dict[str, set[int]] = {}
         self._epochs: dict[str, int] = {}
+        self._orders: dict[str, list[int]] = {}
+        self._before: dict[str, list[int]] = {}
 
     def drawn(self, prompts: Sequence[Prompt]) -> Iterator[Violation]:
         """Take in the prompts of a step in the order in which they were drawn."""
@@ -57,8 +61,32 @@ class Epochs:
                     yield Violation("item-repeated", text, evidence)
                 seen.clear()
                 self._epochs[name] = epoch
+                self._before[name] = self._orders.pop(name, [])
             if len(seen) < MOST:
                 seen.add(key)
+            yield from self._in_a_new_order(name, key)
+
+    def _in_a_new_order(self, name: str, key: int) -> Iterator[Violation]:
+        """An epoch does not begin with the items of the one before in the same order, unless the task has but one."""
+        order, before = self._orders.setdefault(name, []), self._before.get(name, [])
+        if len(order) >= COMPARED:
+            return
+        order.append(key)
+        if len(order) == COMPARED and order == before and self._shuffles(name):
+            epoch = self._epochs[name] + 1
+            text = (
+                f"epoch {epoch} of task {name} begins with the same {COMPARED} items in the same order as the epoch "
+                "before: the shuffle does not know the epoch"
+            )
+            yield Violation("order-repeated", text, {"task": name, "epoch": epoch, "items": COMPARED})
+
+    def _shuffles(self, name: str) -> bool:
+        """Whether a task's order depends on the seed."""
+        orders = [
+            [prompt.id for prompt in itertools.islice(self._tasks[name].prompts("train", seed), COMPARED)]
+            for seed in (0, 1)
+        ]
+        return orders[0] != orders[1]
 
     def _size(self, name: str) -> int:
         if name not in self._sizes:

@@ -18,10 +18,12 @@ from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, Group, Knobs, Prompt
 from levelhead.tasks.base import Task
 from levelhead.training.batch import Batch, Sample
+from levelhead.training.collect import Collected
 from levelhead.training.credit import Credit
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.identities.base import Violation, content
 from levelhead.training.identities.credit import BATCH, Credited
+from levelhead.training.identities.draws import accounted, same_weights
 from levelhead.training.identities.items import Best, Epochs, HeldOut, shared_score, tells_apart
 from levelhead.training.identities.merge import MergeWitness
 from levelhead.training.identities.numbers import UPDATE, Numbers
@@ -44,6 +46,12 @@ class Unwatched:
 
     def drawn(self, prompts: Sequence[Prompt]) -> None:
         """Look at the prompts of a step, in the order in which they were drawn."""
+
+    def collected(self, rollouts: Collected) -> None:
+        """Look at the rollouts of a step, and what became of those that are not among them."""
+
+    def synced(self, copy: Policy, policy: Policy) -> None:
+        """Look at a copy of the policy that has just taken over its weights."""
 
     def credited(
         self,
@@ -157,6 +165,12 @@ class Identities(Unwatched):
         if self._epochs is not None:
             self._take(self._epochs.drawn(prompts))
         self._take(self._held.drawn(prompts))
+
+    def collected(self, rollouts: Collected) -> None:  # noqa: D102
+        self._take(accounted(rollouts))
+
+    def synced(self, copy: Policy, policy: Policy) -> None:  # noqa: D102
+        self._take(same_weights(copy, policy))
 
     def _hold(self) -> Iterator[Violation]:
         for task in self._tasks.values():

@@ -18,7 +18,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Prompt
-from levelhead.rollout.inprocess import InProcessSampler
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.text.codec import Codec
 from levelhead.text.tiny import train_tokenizer
 from small_run import TEXTS, codec_ids, spread_out, tiny_policy
@@ -158,7 +158,7 @@ def test_a_merged_adapter_gives_the_logits_of_one_that_is_not() -> None:
 
 def test_what_is_drawn_from_merged_weights_is_scored_alike_by_the_trainer() -> None:
     policy = lora_policy()
-    turns = InProcessSampler(policy).sample(prompts(), 3, Sampling(max_new_tokens=16), seed=1)
+    turns = LocalGenerator(policy).sample(prompts(), 3, Sampling(max_new_tokens=16), seed=1)
     flat = [turn for group in turns for turn in group]
     sequences = [TokenSequence(t.context_ids, t.completion_ids, i // 3) for i, t in enumerate(flat)]
     for micro in policy.pack(sequences, 10_000):
@@ -171,7 +171,7 @@ def test_merging_leaves_every_weight_and_module_as_it_was() -> None:
     before = {name: value.clone() for name, value in policy.model.state_dict().items()}
     storages = [value.data_ptr() for value in policy.model.state_dict().values()]
     forwards = [module.forward for module in policy.model.modules()]
-    InProcessSampler(policy).sample(prompts(), 2, Sampling(max_new_tokens=4), seed=1)
+    LocalGenerator(policy).sample(prompts(), 2, Sampling(max_new_tokens=4), seed=1)
     stepper = find_stepper(policy)
     assert stepper is not None
     assert stepper.copied > 0
@@ -195,7 +195,7 @@ def test_an_adapter_whose_merged_weights_are_too_large_stays_unmerged() -> None:
     policy = lora_policy()
     policy.merge_bytes = 1000
     assert find_stepper(policy) is None
-    assert len(InProcessSampler(policy).sample(prompts(), 2, Sampling(max_new_tokens=4), seed=1)) == 4
+    assert len(LocalGenerator(policy).sample(prompts(), 2, Sampling(max_new_tokens=4), seed=1)) == 4
 
 
 @pytest.mark.parametrize(("family", "config"), [("Granite", {}), ("Gemma", {"head_dim": 8}), ("Olmo2", {})])
@@ -225,7 +225,7 @@ def test_a_hook_of_the_users_is_called_while_sampling() -> None:
     assert find_stepper(policy) is not None
     seen: list[int] = []
     handle = policy.base.get_decoder().layers[0].register_forward_hook(lambda *_: seen.append(1))
-    InProcessSampler(policy).sample(prompts(), 2, Sampling(max_new_tokens=4, min_new_tokens=3), seed=1)
+    LocalGenerator(policy).sample(prompts(), 2, Sampling(max_new_tokens=4, min_new_tokens=3), seed=1)
     assert len(seen) == 4
     handle.remove()
     assert find_stepper(policy) is not None

@@ -10,9 +10,6 @@ descendants of a node are one contiguous range behind it, so that the whole atte
 Each piece is one call of the fused kernel, which also gives the logarithm of its softmax's denominator; outputs of
 pieces merge exactly by it (Milakov and Gimelshein 2018), and the backward pass of a piece needs no more than the merged
 output and denominator (Dao et al. 2022, algorithm 4).  No pair of tokens is computed that does not attend.
-
-The function is registered with transformers under the name :data:`~levelhead.policy.backends.base.TREES`, and receives
-what it needs as the keyword ``branches`` of the model's forward; without the keyword it is transformers' own ``sdpa``.
 """
 
 from __future__ import annotations
@@ -20,38 +17,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import AttentionInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from torch import Tensor
 
-from levelhead.policy.backends.base import TREES
 from levelhead.policy.packing import Node
-
-_FOREIGN = ("softcap", "s_aux", "position_bias", "cache")
-"""Keywords of attention variants that are not computed here."""
-
-
-class Branches(Protocol):
-    """What stands in for an attention mask."""
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Attention of one layer.
-
-        Args:
-            layer: Its index.
-            query: (b, heads, t, d).
-            key: (b, key/value heads, t, d) of the same tokens.
-            value: As the keys.
-            scale: On the products of queries and keys.
-
-        Returns:
-            (b, heads, t, d).
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +90,7 @@ class Forest:
         self._trimmed = Pieces.of(ordered, [min(a, n.stop) for a, n in zip(firsts, ordered, strict=True)])
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See :class:`Branches`."""
+        """See :class:`~levelhead.policy.backends.trees.Branches`."""
         self.seen += 1
         if torch.is_autocast_enabled(query.device.type):
             dtype = torch.get_autocast_dtype(query.device.type)
@@ -228,41 +199,3 @@ class _PieceAttention(torch.autograd.Function):
             for whole, part, where in zip(found, parts, (at, to, to), strict=True):
                 whole[:, :, where] += part
         return (*found, None, None)
-
-
-def unused_mask(device: torch.device) -> Tensor:
-    """A mask for a model that is called with ``branches``: of a shape that it hands on as it is."""
-    return torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
-
-
-def branching_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    branches: Branches | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Attention as transformers calls it.
-
-    Raises:
-        ValueError: The model asks for a variant of attention that only exists without ``branches``.
-    """
-    if branches is None:
-        plain: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
-        return plain
-    odd = [name for name in _FOREIGN if kwargs.get(name) is not None] + (["dropout"] if dropout else [])
-    if odd:
-        raise ValueError(f"attention with {odd[0]} cannot run on branches")
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    out = branches.attend(int(module.layer_idx), query, key, value, scale)  # type: ignore[arg-type]
-    return out.transpose(1, 2).contiguous(), None
-
-
-AttentionInterface.register(TREES, branching_attention)
-AttentionMaskInterface.register(TREES, sdpa_mask)

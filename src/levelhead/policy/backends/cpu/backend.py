@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from levelhead.policy.backends.base import TREES, MakeDecoder, PolicyLike
+from levelhead.policy.backends.base import MakeDecoder, PolicyLike
 from levelhead.policy.backends.cpu import attention
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.backends.cpu.stepper import Stepper, make_stepper
 from levelhead.policy.backends.cpu.trim import trim_last_layer
 from levelhead.policy.backends.sdpa import Sdpa
+from levelhead.policy.backends.trees import attend_over_trees, tree_states
 from levelhead.policy.packing import MicroBatch, TokenSequence, pack
 from levelhead.records import Prompt
 
 STEPPER_TOLERANCE = 2e-5
 """Relative distance of its logits from the model's own up to which a stepper is used."""
-
-TREE_TOLERANCE = {"exact": 1e-4, "rounded": 5e-2}
-"""Relative distance of hidden states over trees from those under a mask, in float32 and in coarser types."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +61,10 @@ class Cpu:
             return self._padded.pack(policy, sequences, tokens)
         return pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, flat=True)
 
+    def shares(self, _policy: PolicyLike) -> bool:
+        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        return True
+
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
         """See :class:`~levelhead.policy.backends.base.Backend`.
 
@@ -72,20 +73,8 @@ class Cpu:
         """
         if not batch.nodes:
             return self._padded.hidden(policy, model, batch)
-        layers = model.config.num_hidden_layers
-        forest = attention.Forest(batch.nodes, layers, batch.gather.unique())
-        output = policy.forward(
-            model.get_decoder(),
-            input_ids=batch.input_ids,
-            attention_mask=attention.unused_mask(batch.input_ids.device),
-            position_ids=batch.position_ids,
-            use_cache=False,
-            branches=forest,
-        )
-        if forest.seen != layers:
-            raise RuntimeError(f"{forest.seen} of {layers} layers looked at the prefix tree")
-        hidden: Tensor = output.last_hidden_state
-        return hidden.flatten(0, 1)[batch.gather]
+        forest = attention.Forest(batch.nodes, model.config.num_hidden_layers, batch.gather.unique())
+        return tree_states(policy, model, batch, forest)
 
     def decoders(self, policy: PolicyLike) -> MakeDecoder:
         """See :class:`~levelhead.policy.backends.base.Backend`."""
@@ -109,27 +98,13 @@ class Cpu:
         return stepper if self.steps else None
 
 
-@torch.no_grad()
 def _install(policy: PolicyLike) -> str | None:
     """Let a model compute attention over trees; returns why it cannot, and then leaves it as it was."""
-    sequences = [TokenSequence((0, 1, 2), (1, 2)), TokenSequence((0, 1, 2), (2, 1, 2)), TokenSequence((2,), (0, 1))]
-    (padded,), (flat,) = pack(sequences, tokens=100), pack(sequences, tokens=100, flat=True)
-    config = policy.base.config
-    before = config._attn_implementation
-    want = Sdpa().hidden(policy, policy.base, padded).float()
-    config._attn_implementation = TREES
     hooks = trim_last_layer(policy.base.get_decoder())
-    try:
-        gap = float((Cpu().hidden(policy, policy.base, flat).float() - want).norm() / want.norm())
-        reason = f"its outputs differ by {gap:.2g}"
-    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-        gap, reason = math.inf, str(error).partition("\n")[0]
-    exact = policy.compute_dtype == policy.base.dtype == torch.float32
-    if gap <= TREE_TOLERANCE["exact" if exact else "rounded"]:
-        return None
-    for hook in hooks:
-        hook.remove()
-    config._attn_implementation = before
+    reason = attend_over_trees(policy, Cpu().hidden)
+    if reason is not None:
+        for hook in hooks:
+            hook.remove()
     return reason
 
 

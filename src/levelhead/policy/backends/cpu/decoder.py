@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from levelhead.policy.backends.base import PolicyLike
-from levelhead.policy.backends.cpu.attention import Branches, Forest, unused_mask
+from levelhead.policy.backends.cpu.attention import Forest
 from levelhead.policy.backends.cpu.memory import Memory
 from levelhead.policy.backends.cpu.stepper import Stepper
 from levelhead.policy.backends.sdpa import distinct
+from levelhead.policy.backends.trees import Branches, unused_mask
 from levelhead.policy.packing import trie
 from levelhead.records import Prompt
 

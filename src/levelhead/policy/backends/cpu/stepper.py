@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from levelhead.policy.backends.base import PolicyLike
 from levelhead.policy.backends.cpu import trim
-from levelhead.policy.backends.cpu.attention import Branches
+from levelhead.policy.backends.trees import Branches
 
 _log = logging.getLogger(__name__)
 

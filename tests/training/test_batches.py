@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import signal
 import statistics
@@ -17,6 +18,7 @@ from levelhead.api import Result, train
 from levelhead.errors import InputError
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Event, Knobs, StepRecord
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.drawer import Drawer
 from levelhead.training.optim import Updater
@@ -46,13 +48,20 @@ def run(folder: Path, name: str, observers: Sequence[Any] = (), **changes: Any) 
     return train(recipe(data, **{**SMALL, "grpo__async": 1, **changes}), out=data / "run", observers=observers)
 
 
+def draws_ahead(collector: Collector) -> bool:
+    """Whether a collector draws with a copy of the weights."""
+    generator = collector._generator
+    assert isinstance(generator, LocalGenerator)
+    return not generator.policy.parameters
+
+
 def delay(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Make drawing and training take turns of random length."""
     rng, collect, step = random.Random(seed), Collector.collect, Updater.step
 
-    def slow_collect(self: Collector, *args: Any) -> Collected:
-        time.sleep(rng.random() * 0.2)
-        return collect(self, *args)
+    async def slow_collect(self: Collector, *args: Any) -> Collected:
+        await asyncio.sleep(rng.random() * 0.2)
+        return await collect(self, *args)
 
     def slow_step(self: Updater) -> None:
         time.sleep(rng.random() * 0.2)
@@ -67,8 +76,8 @@ def watch_draws(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     draw = Drawer.draw
 
-    def watched(self: Drawer, step: int, *rest: Any) -> Collected:
-        collected = draw(self, step, *rest)
+    async def watched(self: Drawer, step: int, *rest: Any) -> Collected:
+        collected = await draw(self, step, *rest)
         found[step] = [group.prompt.id for group in collected.groups]
         return collected
 
@@ -90,22 +99,23 @@ def test_timing_changes_no_number(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_waits_for_the_batch_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    under_way: list[str] = []
-    names: list[str] = []
+    under_way: list[bool] = []
+    calls: list[bool] = []
     collect = Collector.collect
 
-    def alone(self: Collector, *args: Any) -> Collected:
-        names.append(threading.current_thread().name)
-        under_way.append(names[-1])
+    async def alone(self: Collector, *args: Any) -> Collected:
+        calls.append(draws_ahead(self))
+        under_way.append(calls[-1])
         assert len(under_way) == 1
-        if names.count("levelhead-ahead") == 2:
-            time.sleep(2.0)  # longer than a step trains
-        found = collect(self, *args)
+        if calls.count(True) == 2:
+            await asyncio.sleep(2.0)  # longer than a step trains
+        result = await collect(self, *args)
         under_way.clear()
-        return found
+        return result
 
     monkeypatch.setattr(Collector, "collect", alone)
     run(tmp_path, "run", eval__every=1, grpo__steps=2)
+    assert calls.count(True) == 2
 
 
 def test_the_first_batch_is_on_policy_and_the_others_are_a_step_old(
@@ -227,13 +237,13 @@ def test_a_knob_turns_the_temperature_of_the_batch_after_the_next(tmp_path: Path
 
 
 def test_an_error_while_drawing_is_that_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    collect, threads = Collector.collect, []
+    collect, calls = Collector.collect, []
 
-    def fails(self: Collector, *args: Any) -> Collected:
-        threads.append(threading.current_thread().name)
-        if threads.count("levelhead-ahead") == 3:
+    async def fails(self: Collector, *args: Any) -> Collected:
+        calls.append(draws_ahead(self))
+        if calls.count(True) == 3:
             raise InputError("the pages are gone")
-        return collect(self, *args)
+        return await collect(self, *args)
 
     monkeypatch.setattr(Collector, "collect", fails)
     with pytest.raises(InputError, match=r"^the pages are gone$"):
@@ -334,11 +344,11 @@ def test_what_happens_while_a_batch_is_drawn_is_dated_by_its_step(
     happened: list[int] = []
     collect = Collector.collect
 
-    def noted(self: Collector, *args: Any) -> Collected:
-        found = collect(self, *args)
-        if threading.current_thread().name == "levelhead-ahead":
+    async def noted(self: Collector, *args: Any) -> Collected:
+        result = await collect(self, *args)
+        if draws_ahead(self):
             happened.append(1)
-        return found
+        return result
 
     def drained(self: Collector, step: int) -> list[Event]:
         count = len(happened)

@@ -1,0 +1,1 @@
+"""Prefix trees of a whole micro-batch in one attention kernel, for CUDA."""

@@ -1,0 +1,107 @@
+"""Decoding on a GPU: one copy of what rows share, static shapes, and a step that can be captured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from levelhead.policy.backends.base import PolicyLike
+from levelhead.policy.backends.flex.attention import Kernel, Trees
+from levelhead.policy.backends.flex.cache import SharedCache
+from levelhead.policy.backends.flex.graph import Graphs, Step
+from levelhead.policy.backends.flex.mask import Masks
+from levelhead.policy.backends.sdpa import distinct
+from levelhead.policy.backends.trees import Branches, unused_mask
+from levelhead.policy.packing import trie
+from levelhead.records import Prompt
+
+
+class StaticDecoder:
+    """See :class:`~levelhead.policy.backends.base.Decoder`.
+
+    All prompts are one forest, so that a beginning which they have in common is computed once.  A step is captured
+    anew whenever rows have left for a smaller batch, or drawn so much that their keys need more room.
+
+    Args:
+        policy: Whose model draws.
+        model: It, or what computes the same.
+        windows: Tokens that each layer looks back, ``None`` for all.
+        kernel: Computes attention over the prompts.
+        graphs: Capture the steps.
+        prompts: Rendered.
+        k: Rows a prompt.
+        budget: Tokens that a row draws at most.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyLike,
+        model: nn.Module,
+        windows: Sequence[int | None],
+        kernel: Kernel,
+        graphs: Graphs,
+        prompts: Sequence[Prompt],
+        k: int,
+        budget: int,
+    ) -> None:
+        self._policy, self._model = policy, model
+        self._windows, self._kernel, self._graphs, self._budget = windows, kernel, graphs, budget
+        self._prompts, self._prompt_of = distinct(prompts, k)
+        self._cache: SharedCache | None = None
+        self._step: Step | None = None
+        self._size = -1
+        self._tokens = torch.zeros((0, 1), dtype=torch.long)
+
+    def start(self) -> Tensor:
+        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        device = self._policy.device
+        tokens, depths, paths, nodes = trie(self._prompts)
+        last, order = torch.stack([path[-1] for path in paths]).unique(return_inverse=True)
+        positions = torch.tensor([depths], device=device)
+        trees = Trees(Masks(nodes, positions[0], self._windows), self._kernel, keep=True)
+        logits = self._logits(torch.tensor([tokens], device=device), positions, trees, last.to(device))
+        prompt_of = self._prompt_of.tolist()
+        self._cache = SharedCache((trees.keys, trees.values), paths, prompt_of, self._windows, self._budget)
+        return logits[order[self._prompt_of].to(device)]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        cache = self._cache
+        assert cache is not None  # noqa: S101 - start() comes first
+        cache.make_room()
+        if self._step is None or self._size != cache.size:
+            self._step = None  # lets the memory of the last one go
+            self._tokens = tokens.new_zeros((cache.slots, 1))
+            self._step = self._graphs.capture(self._slots, tokens.device)
+            self._size = cache.size
+        self._tokens[: len(tokens), 0] = tokens
+        logits = self._step()[: len(tokens)].clone()
+        cache.advance()
+        return logits
+
+    def keep(self, rows: Tensor) -> None:
+        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        assert self._cache is not None  # noqa: S101 - start() comes first
+        self._cache.keep(rows)
+
+    def _slots(self) -> Tensor:
+        """(slots, v) logits of all slots; the same tensors in, whatever the step."""
+        cache = self._cache
+        assert cache is not None  # noqa: S101 - start() comes first
+        return self._logits(self._tokens, cache.begin(), cache)
+
+    def _logits(self, ids: Tensor, positions: Tensor, branches: Branches, needed: Tensor | None = None) -> Tensor:
+        """(n, v) float32 logits of some positions of one row, or of the only one of each row."""
+        output = self._policy.forward(
+            self._model,
+            input_ids=ids,
+            attention_mask=unused_mask(ids.device),
+            position_ids=positions,
+            use_cache=False,
+            logits_to_keep=1 if needed is None else needed,
+            branches=branches,
+        )
+        logits: Tensor = output.logits.float().flatten(0, 1)
+        return logits

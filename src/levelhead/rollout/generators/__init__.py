@@ -1,0 +1,1 @@
+"""Where completions come from: the generator protocol, and one module an implementation."""

@@ -1,0 +1,80 @@
+"""The generator protocol: a prompt's token ids in, one completion's token ids and log-probabilities out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from levelhead.recipe.sampling import Sampling
+from levelhead.records import Prompt, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One completion that is to be drawn.
+
+    Attributes:
+        prompt: Rendered: its token ids are the context, and its id is a part of the seed.
+        index: Of the completion in its group.
+        controls: Temperature, lengths, penalties and the like.
+        seed: Of the call; completions of other prompts or indices have random numbers of their own.
+        place: Rank among the requests that wait at the same time, so that what is drawn together has an order that
+            does not depend on timing.
+    """
+
+    prompt: Prompt
+    index: int
+    controls: Sampling
+    seed: int
+    place: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One drawn completion.
+
+    Attributes:
+        turn: Its context, token ids, log-probabilities and finish reason.
+        versions: The oldest and the newest weights that drew its tokens, as optimizer updates that they have seen.
+    """
+
+    turn: Turn
+    versions: tuple[int, int]
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """Draws completions of one policy, from coroutines of one event loop."""
+
+    @property
+    def version(self) -> int:
+        """Optimizer updates that the weights in use have seen."""
+        ...
+
+    async def generate(self, request: Request) -> Completion:
+        """Draw one completion.
+
+        Its tokens depend on the weights, the seed, the prompt's id and tokens and the index, and on nothing that is
+        drawn at the same time.
+        """
+        ...
+
+    def expect(self, count: int) -> None:
+        """Announce that this many coroutines are going to ask, each for one completion after another.
+
+        A generator that draws several completions at once waits until each of them has asked.  One of them that will
+        not ask again says so with :meth:`leave`; whoever announced them ends it with ``expect(0)``.
+        """
+        ...
+
+    def leave(self) -> None:
+        """Announce that one of the coroutines that were expected will not ask again."""
+        ...
+
+    async def sync_weights(self) -> None:
+        """Take over the weights that the policy has now; cheap where they are in use already."""
+        ...
+
+    async def close(self) -> None:
+        """Give up what is being drawn, and release threads and connections."""
+        ...

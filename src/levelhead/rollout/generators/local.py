@@ -1,0 +1,276 @@
+"""The local generator: completions from the model that is being trained, any Hugging Face causal language model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from levelhead.errors import PolicyError
+from levelhead.policy.backends.base import MakeDecoder
+from levelhead.policy.policy import Policy
+from levelhead.recipe.sampling import Sampling
+from levelhead.records import FinishReason, Prompt, Turn
+from levelhead.rollout.draws import uniforms
+from levelhead.rollout.generators.base import Completion, Request
+from levelhead.rollout.logits import LogitsPipeline
+
+COMPACT_FRACTION = 0.125
+"""Finished rows leave the batch once they make up this share of it: leaving costs a copy of the cache."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """One completion being drawn."""
+
+    prompt: int
+    draws: NDArray[np.float64]
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    behaviour: list[float] = field(default_factory=list)
+    finish: FinishReason | None = None
+
+    def turn(self, prompt: Prompt) -> Turn:
+        return Turn(
+            prompt.token_ids,
+            tuple(self.tokens),
+            tuple(self.logprobs),
+            tuple(self.behaviour),
+            self.finish or "length",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A request, and where its completion is waited for."""
+
+    request: Request
+    completion: asyncio.Future[Completion]
+
+
+class LocalGenerator:
+    """Draws from the policy that is being trained: no copy of the weights, always the newest version.
+
+    Requests are drawn in batches, in a thread of the generator's own: one begins as soon as every coroutine that is
+    expected to ask has asked.  Each prompt is computed once, however many completions it has; rows that have finished
+    leave the batch.
+
+    Args:
+        policy: Whose model draws.
+        rows: Completions drawn at once; what the controls say unless given.
+    """
+
+    def __init__(self, policy: Policy, rows: int | None = None) -> None:
+        self._source = self._policy = policy
+        self._rows = rows
+        self._version = policy.version
+        self.suppressed = 0.0
+        """Draws that the minimum length is expected to have changed, in the last batch."""
+        self._threads = torch.get_num_threads()
+        self._worker: ThreadPoolExecutor | None = None
+        self._asking = 0
+        self._waiting: list[_Pending] = []
+        self._drawing: asyncio.Task[None] | None = None
+        self._batch: Sequence[_Pending] = ()
+        self._closed = False
+
+    @property
+    def version(self) -> int:
+        """Optimizer updates that the weights in use have seen."""
+        return self._version
+
+    @property
+    def policy(self) -> Policy:
+        """Whose model draws."""
+        return self._policy
+
+    async def sync_weights(self) -> None:
+        """Take note of the policy's newest version; the weights are shared."""
+        self._policy, self._version = self._source, self._source.version
+
+    async def generate(self, request: Request) -> Completion:
+        """Draw one completion, together with what else is asked for; see :class:`Generator`.
+
+        Raises:
+            PolicyError: The policy's logits are not numbers.
+        """
+        pending = _Pending(request, asyncio.get_running_loop().create_future())
+        self._waiting.append(pending)
+        self._draw_if_all_wait()
+        try:
+            return await pending.completion
+        finally:
+            if pending in self._waiting:
+                self._waiting.remove(pending)
+
+    def expect(self, count: int) -> None:
+        """Announce that this many coroutines are going to ask; see :class:`Generator`."""
+        self._asking = count
+
+    def leave(self) -> None:
+        """Announce that one of them will not ask again."""
+        self._asking -= 1
+        self._draw_if_all_wait()
+
+    async def close(self) -> None:
+        """Give up what is being drawn at its next token, and end the thread."""
+        self._closed = True
+        for pending in self._waiting:
+            pending.completion.cancel()
+        if self._drawing is not None:
+            await asyncio.wait([self._drawing])
+        if self._worker is not None:
+            self._worker.shutdown()
+
+    def _draw_if_all_wait(self) -> None:
+        if self._drawing is None and self._waiting and len(self._waiting) >= self._asking:
+            batch, self._waiting = self._waiting, []
+            self._drawing = asyncio.get_running_loop().create_task(self._hand_out(batch))
+
+    async def _hand_out(self, batch: list[_Pending]) -> None:
+        """Draw a batch in the generator's thread; then begin the next one, if it waits already."""
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, "levelhead-generator", self._set_up_thread)
+        batch.sort(key=lambda pending: pending.request.place)
+        work = asyncio.get_running_loop().run_in_executor(self._worker, self._complete, batch)
+        try:
+            completions = await work
+        except BaseException as error:
+            for pending in batch:
+                if not pending.completion.done():
+                    pending.completion.set_exception(error)
+        else:
+            for pending, completion in zip(batch, completions, strict=True):
+                if not pending.completion.done():
+                    pending.completion.set_result(completion)
+        finally:
+            self._drawing = None
+            self._draw_if_all_wait()
+
+    def _set_up_thread(self) -> None:
+        torch.set_num_threads(self._threads)  # a new thread would take as many as there are cores
+        if self._source.device.type == "cuda":
+            torch.cuda.set_device(self._source.device)
+
+    def _complete(self, batch: Sequence[_Pending]) -> list[Completion]:
+        """Draw a batch: one call for all groups of the same size, controls and seed."""
+        self._batch = batch
+        groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+        for i, pending in enumerate(batch):
+            prompt = pending.request.prompt
+            groups.setdefault((prompt.id, prompt.token_ids), []).append(i)
+        calls: dict[tuple[int, int, int], list[list[int]]] = {}
+        for members in groups.values():
+            first = batch[members[0]].request
+            k = 1 + max(batch[i].request.index for i in members)
+            calls.setdefault((k, first.seed, id(first.controls)), []).append(members)
+        completions: dict[int, Completion] = {}
+        for (k, seed, _), chosen in calls.items():
+            prompts = [batch[members[0]].request.prompt for members in chosen]
+            controls = batch[chosen[0][0]].request.controls
+            turns = self.sample(prompts, k, controls, seed)
+            for members, drawn in zip(chosen, turns, strict=True):
+                for i in members:
+                    completions[i] = Completion(drawn[batch[i].request.index], (self._version, self._version))
+        self._batch = ()
+        return [completions[i] for i in range(len(batch))]
+
+    def _given_up(self) -> bool:
+        """Whether nobody waits any more for what is being drawn."""
+        return self._closed or (len(self._batch) > 0 and all(p.completion.cancelled() for p in self._batch))
+
+    @torch.inference_mode()
+    def sample(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> list[list[Turn]]:
+        """Draw k completions of each rendered prompt, here and now.
+
+        Args:
+            prompts: Rendered.
+            k: Completions of each.
+            controls: Temperature, lengths, penalties and the like.
+            seed: Of the call.
+
+        Returns:
+            One list of k turns a prompt, in order.
+
+        Raises:
+            CancelledError: Nobody waits any more.
+            PolicyError: The policy's logits are not numbers.
+        """
+        self.suppressed = 0.0
+        turns: list[list[Turn]] = [[] for _ in prompts]
+        by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i].token_ids))
+        chunk = max(1, (self._rows or controls.rows_at_once) // k)
+        make_decoder = self._policy.backend.decoders(self._policy)
+        for start in range(0, len(by_length), chunk):
+            members = by_length[start : start + chunk]
+            rows = [
+                _Row(i, uniforms(seed, prompts[i].id, index, controls.max_new_tokens))
+                for i in members
+                for index in range(k)
+            ]
+            self._draw([prompts[i] for i in members], k, rows, controls, make_decoder)
+            for row in rows:
+                turns[row.prompt].append(row.turn(prompts[row.prompt]))
+        return turns
+
+    def _draw(
+        self, prompts: list[Prompt], k: int, rows: list[_Row], controls: Sampling, make_decoder: MakeDecoder
+    ) -> None:
+        """Draw every row to its end."""
+        codec = self._policy.codec
+        device = self._policy.device
+        budget = controls.max_new_tokens
+        stops = torch.tensor(sorted(codec.stop_ids), device=device)
+        decoder = make_decoder(prompts, k, budget)
+        logits = decoder.start()
+        if bool(logits.isnan().any()):
+            raise PolicyError(
+                "the policy's logits are not numbers, so its weights are lost; go on from the newest checkpoint with "
+                "--resume, a lower learning rate, and guard.policy: protect"
+            )
+        pipeline = LogitsPipeline(controls, codec.stop_ids, logits.shape[-1])
+        live = torch.arange(len(rows), device=device)
+        draws = torch.from_numpy(np.stack([row.draws for row in rows])).to(device)
+        # One line a row; a row that has left keeps what it has.
+        ids = torch.zeros((len(rows), budget), dtype=torch.long, device=device)
+        logprobs, behaviour = logits.new_zeros(ids.shape), logits.new_zeros(ids.shape)
+        alive = torch.ones(len(rows), dtype=torch.bool, device=device)
+        for position in range(budget):
+            if self._given_up():
+                raise CancelledError
+            history = ids[live, :position] if pipeline.needs_history else ids[:, :0]
+            drawn = pipeline.draw(logits, history, position, draws[:, position])
+            tokens = drawn.tokens_b
+            for kept, new in ((ids, tokens), (logprobs, drawn.policy_b), (behaviour, drawn.behaviour_b)):
+                kept.select(1, position).index_copy_(0, live, new)
+            if drawn.suppressed_b is not None:
+                self.suppressed += float((drawn.suppressed_b * alive).sum())
+            alive = alive & ~torch.isin(tokens, stops)
+            left = int(alive.sum())
+            if left == 0 or position + 1 == budget:
+                break
+            if len(live) - left >= max(1, COMPACT_FRACTION * len(live)):
+                keep = alive.nonzero()[:, 0]
+                decoder.keep(keep)
+                draws, tokens, live = draws[keep], tokens[keep], live[keep]
+                alive = torch.ones(len(live), dtype=torch.bool, device=device)
+            logits = decoder.step(tokens)
+        _collect(rows, ids[:, : position + 1], logprobs, behaviour, stops)
+
+
+def _collect(rows: list[_Row], ids: Tensor, logprobs: Tensor, behaviour: Tensor, stops: Tensor) -> None:
+    """Hand the drawn tokens back to their rows, each up to and with its stop token."""
+    stopped = torch.isin(ids, stops)
+    first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, ids.shape[1]).tolist()
+    ended = stopped.any(1).tolist()
+    for row, length, end, *values in zip(
+        rows, first, ended, ids.tolist(), logprobs.tolist(), behaviour.tolist(), strict=True
+    ):
+        row.tokens, row.logprobs, row.behaviour = (value[:length] for value in values)
+        row.finish = "stop" if end else None

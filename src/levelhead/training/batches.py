@@ -1,0 +1,233 @@
+"""Hands out the batch of each step: drawn when its step begins, or one step ahead (``grpo.async: 1``).
+
+Ahead, step s trains on the batch of the weights that step s - 1 started from, the first step on one of its own weights.
+When a batch is handed out, a copy of the trained weights takes over their newest values and the next batch is begun
+beside the training.  Which weights draw which prompts by which seed depends on the step alone, so that timing changes
+no number.  Batches are drawn one after the other, and nothing else uses the tasks meanwhile: an evaluation waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from levelhead import metrics as metric
+from levelhead.policy.policy import Policy
+from levelhead.recipe.sampling import Sampling
+from levelhead.recipe.training import Grpo
+from levelhead.records import Event, Prompt
+from levelhead.rollout.generators.make import make_generator
+from levelhead.training.collect import Collected, Collector
+from levelhead.training.drawer import Drawer
+from levelhead.training.stream import Stream
+
+PATIENCE_S = 5.0
+"""Seconds that what was called off has to come to an end."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A batch on its way.
+
+    Attributes:
+        step: That will train on it.
+        controls: With which it is drawn.
+        redraws: Bound of the rounds of groups without contrast.
+        version: Updates that the weights which draw it have seen.
+        stream: Position in the prompts before it.
+        prompts: That it begins with, where it is drawn ahead.
+        drawing: The batch, once it is there; ``None`` before it has begun.
+        task: What draws it; ``None`` before it has begun.
+    """
+
+    step: int
+    controls: Sampling
+    redraws: int
+    version: int
+    stream: dict[str, Any]
+    prompts: list[Prompt] = field(default_factory=list)
+    drawing: Future[Collected] | None = None
+    task: asyncio.Task[Any] | None = None
+
+
+class Batches:
+    """The batches of the reinforcement stage, in the order of its steps.
+
+    Args:
+        stream: Chooses prompts.
+        collector: Draws and scores rollouts.
+        recipe: The ``grpo`` section; it says whether to draw ahead.
+        seed: Of every draw.
+        policy: What is trained.
+        controls: Returns the sampling controls of a step, as the knobs stand.
+        synced: Shown the copy that draws ahead, and the policy, whenever the copy has taken over its weights.
+        keeps: Whether to hand out, with a batch drawn ahead, the weights that drew it.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        collector: Collector,
+        recipe: Grpo,
+        seed: int,
+        *,
+        policy: Policy,
+        controls: Callable[[int], Sampling],
+        synced: Callable[[Policy, Policy], None],
+        keeps: bool = False,
+    ) -> None:
+        self._stream, self._loop, self._recipe = stream, collector.loop, recipe
+        self._policy, self._controls, self._synced, self._keeps = policy, controls, synced, keeps
+        self._twin, self._generator = None, None
+        if recipe.ahead:
+            self._twin = policy.twin()
+            self._generator = make_generator(self._twin)
+            collector = collector.drawing_with(self._generator)
+        self._drawer = Drawer(stream, collector, recipe, seed)
+        self._next: _Batch | None = None
+        self._events: list[Event] = []
+
+    def draw(self, step: int, controls: Sampling, redraws: int = 0) -> Collected:
+        """Hand out the batch of a step, and begin the next one where the recipe draws ahead.
+
+        The controls and the bound on redraws are those of batches that are begun now: of the next one, and of this one
+        only where it has not been begun before.
+
+        Raises:
+            Exception: What kept the batch from being drawn; it can be asked for again.
+        """
+        if self._next is None:
+            self._begin(step, controls, redraws)
+        batch = self._wait()
+        if self._twin is not None and step < self._recipe.steps:
+            self._begin(step + 1, self._controls(step + 1), redraws)
+        return batch
+
+    def events(self, step: int) -> list[Event]:
+        """What happened to the tasks while the batch of a step was drawn."""
+        if self._twin is None:
+            return self._drawer.events(step)
+        happened, self._events = self._events, []  # dated when the batch was there: the next one is on its way
+        return happened
+
+    def state(self) -> dict[str, Any]:
+        """Position in the prompts before the first batch that has not been handed out, as JSON."""
+        return self._stream.state() if self._next is None else self._next.stream
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go to a position that :meth:`state` gave."""
+        self.settle()
+        self._stream.load_state(state)
+
+    def upcoming(self) -> list[Prompt]:
+        """The prompts that the next batch is drawn from, before any gives way to others."""
+        return self._drawer.upcoming() if self._next is None else self._next.prompts
+
+    def pending(self) -> dict[str, Any]:
+        """The batch on its way, as JSON: drawn again from here, by the weights in :meth:`tensors`, it is the same."""
+        if self._next is None:
+            return {}
+        chosen = {"step": self._next.step, "redraws": self._next.redraws, "version": self._next.version}
+        return {**chosen, "temperature": self._next.controls.temperature}
+
+    def tensors(self) -> list[Tensor]:
+        """The weights that draw what is :meth:`pending`, for a checkpoint."""
+        return self._twin.copied(self._policy) if self._twin is not None and self._next is not None else []
+
+    @torch.no_grad()
+    def resume(self, pending: Mapping[str, Any], weights: Sequence[Tensor]) -> None:
+        """Take up what was :meth:`pending`, with its :meth:`tensors`; it is drawn when its step asks for it."""
+        if not pending or self._twin is None:
+            return
+        for mine, saved in zip(self._twin.copied(self._policy), weights, strict=True):
+            mine.copy_(saved)
+        step, self._twin.version = int(pending["step"]), int(pending["version"])
+        controls = self._controls(step).model_copy(update={"temperature": pending["temperature"]})
+        self._next = self._batch(step, controls, int(pending["redraws"]), self._twin.version)
+
+    def settle(self) -> None:
+        """Wait until no task is in use, whatever becomes of the batch on its way."""
+        if self._next is not None and self._next.drawing is not None:
+            with self._loop.giving_up():
+                self._loop.wait(self._next.drawing)
+
+    def forget(self) -> None:
+        """Give back the prompts of the batch on its way; the weights that drew it are gone."""
+        self.settle()
+        if self._next is not None:
+            self._stream.load_state(self._next.stream)
+            self._next = None
+
+    def close(self) -> None:
+        """Call off the batch on its way; where it stands can still be saved."""
+        if self._next is not None:
+            self._call_off(self._next)
+        if self._generator is not None:
+            self._loop.run(self._generator.close())
+
+    def _batch(self, step: int, controls: Sampling, redraws: int, version: int) -> _Batch:
+        prompts = self._drawer.upcoming() if self._twin is not None else []
+        return _Batch(step, controls, redraws, version, self._stream.state(), prompts)
+
+    def _begin(self, step: int, controls: Sampling, redraws: int) -> None:
+        """Begin a batch with the newest weights."""
+        if self._twin is not None:
+            self._twin.follow(self._policy)
+            self._synced(self._twin, self._policy)
+        self._next = self._batch(step, controls, redraws, self._policy.version)
+        self._start(self._next)
+
+    def _start(self, batch: _Batch) -> None:
+        batch.drawing = self._loop.submit(self._draw(batch))
+
+    async def _draw(self, batch: _Batch) -> Collected:
+        batch.task = asyncio.current_task()
+        return await self._drawer.draw(batch.step, batch.controls, batch.redraws)
+
+    def _wait(self) -> Collected:
+        """Return the batch on its way, with how old it is; nothing is on its way then."""
+        batch = self._next
+        assert batch is not None  # noqa: S101 - draw() has begun one
+        if batch.drawing is None:
+            self._start(batch)
+        assert batch.drawing is not None  # noqa: S101 - just begun
+        if self._twin is None:
+            self._next = None
+            return self._result(batch)
+        self.settle()
+        result = self._result(batch)
+        self._next = None
+        result.behind = self._policy.version - batch.version
+        result.values[metric.OFF_POLICY] = float(result.behind)
+        if self._keeps and result.behind:
+            result.drew = [weight.to("cpu", copy=True) for weight in self._twin.copied(self._policy)]
+        self._events += self._drawer.events(batch.step)
+        return result
+
+    def _result(self, batch: _Batch) -> Collected:
+        """Wait for a batch; one that could not be drawn can be begun again."""
+        assert batch.drawing is not None  # noqa: S101 - it has been begun
+        try:
+            self._loop.wait(batch.drawing)
+            return batch.drawing.result()
+        except BaseException:
+            self._call_off(batch)
+            batch.drawing = None
+            raise
+
+    def _call_off(self, batch: _Batch) -> None:
+        """End the drawing of a batch, and wait until it has ended."""
+        if batch.drawing is not None:
+            batch.drawing.cancel()
+        if batch.task is not None:
+            self._loop.run(_ended(batch.task))
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait([task], timeout=PATIENCE_S)

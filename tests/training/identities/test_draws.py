@@ -1,0 +1,34 @@
+"""No rollout is lost between the draw and its group, and the copy that draws ahead has the policy's weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from levelhead.training.collect import Collected
+from levelhead.training.identities.draws import accounted, same_weights
+from small_run import tiny_policy
+
+
+@pytest.mark.parametrize(
+    ("dropped", "unscored", "words"),
+    [(0, 0, None), (3, 3, None), (3, 1, "rollouts missing: 2"), (0, 1, "rollouts counted twice: 1")],
+)
+def test_a_rollout_that_is_left_out_has_no_score(dropped: int, unscored: int, words: str | None) -> None:
+    told = list(accounted(Collected([], episodes=12 - dropped, dropped=dropped, unscored=unscored)))
+    assert [violation.code for violation in told] == (["rollouts-missing"] if words else [])
+    assert not words or words in told[0].text
+
+
+def test_a_copy_that_followed_is_the_policy_and_one_that_did_not_is_told_of_by_the_weight() -> None:
+    policy = tiny_policy()
+    twin = policy.twin()
+    assert not list(same_weights(twin, policy))
+    name, weight = list(policy.model.named_parameters())[3]
+    with torch.no_grad():
+        weight.add_(1e-3)
+    (violation,) = same_weights(twin, policy)
+    assert violation.code == "weight-sync"
+    assert name in violation.text
+    twin.follow(policy)
+    assert not list(same_weights(twin, policy))
