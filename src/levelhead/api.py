@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
-from levelhead.recipe import Recipe, load, validate
+from levelhead.recipe import Recipe, load, plain, validate
 from levelhead.startup import uncollected
 from levelhead.tasks.presence import require_files
 from levelhead.terminal import say
@@ -19,6 +19,7 @@ from levelhead.terminal import say
 if TYPE_CHECKING:
     from levelhead.preflight import Report
     from levelhead.records import Event, Observer
+    from levelhead.tasks.base import Task
     from levelhead.training.evaluate import TaskResult
     from levelhead.training.prepare import Setup
     from levelhead.training.ranks import Ranks
@@ -62,6 +63,7 @@ def train(
     tokenizer: Any = None,
     observers: Sequence[Observer] = (),
     check: bool | None = None,
+    tasks: Sequence[Task] = (),
 ) -> Result:
     """Train as a recipe says.
 
@@ -79,6 +81,8 @@ def train(
         tokenizer: Its tokenizer.
         observers: Shown every record of the reinforcement stage.
         check: Run the preflight first; as the recipe says unless given.  A run that goes on is not checked again.
+        tasks: Tasks of your own, each in place of the recipe's task of its name; one that the recipe does not name is
+            added to it.
 
     Raises:
         InputError: The recipe, its data or its folder do not fit, or another process runs there; nothing has been
@@ -86,7 +90,7 @@ def train(
         PreflightError: A check failed; nothing has been written but ``check.json``.
         RewardError: A reward function misbehaved.
     """
-    recipe = resolve(recipe)
+    recipe = resolve(recipe, tasks)
     _check_arguments(model, tokenizer, resume=resume, about_resuming=resume_from is not None or bool(accept_changes))
     require_files(recipe, model=model is None and not resume)
     with uncollected():
@@ -110,10 +114,10 @@ def train(
         plan = plan_resumption(folder, recipe, start=resume_from, accept=accept_changes) if resume else None
         checkpoint = plan.checkpoint if plan is not None else None
         policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
-        tasks = function_tasks(recipe, data, rewards)
+        ready = function_tasks(recipe, data, rewards) | {task.name: task for task in tasks}
         seed_everything(recipe.seed)
         with uncollected():
-            setup = prepare(recipe, checkpoint=checkpoint, tasks=tasks, policy=policy)
+            setup = prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy)
         if checkpoint is None and (recipe.check if check is None else check):
             _preflight(setup, folder)
         locked = _lock(ranks, path, held) if locked is None else locked
@@ -205,13 +209,17 @@ def guarded(recipe: Recipe, observers: Sequence[Observer]) -> list[Observer]:
     return [*observers, *([guard] if guard else [])]
 
 
-def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> Report:
+def check(recipe: Recipe | Mapping[str, Any] | str | Path, *, tasks: Sequence[Task] = ()) -> Report:
     """Make every preflight check on a recipe's real model, tokenizer and tasks; trains nothing, writes nothing.
+
+    Args:
+        recipe: As :func:`train` takes it.
+        tasks: Tasks of your own, as there.
 
     Raises:
         InputError: The recipe or its data do not fit.
     """
-    recipe = resolve(recipe)
+    recipe = resolve(recipe, tasks)
     require_files(recipe)
     with uncollected():
         from levelhead.preflight import preflight
@@ -219,7 +227,7 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> Report:
         from levelhead.training.run import seed_everything
 
         seed_everything(recipe.seed)
-        setup = prepare(recipe)
+        setup = prepare(recipe, tasks={task.name: task for task in tasks})
     return preflight(setup)
 
 
@@ -243,13 +251,21 @@ def evaluate(
     *,
     items: int | None = None,
     sampled: bool = True,
+    tasks: Sequence[Task] = (),
 ) -> dict[str, dict[str, TaskResult]]:
     """Score a checkpoint on held-out items, greedy and (by the training controls) sampled.
+
+    Args:
+        recipe: As :func:`train` takes it.
+        checkpoint: Its folder.
+        items: Held-out items a task; as the recipe says unless given.
+        sampled: Whether to score sampled answers as well.
+        tasks: Tasks of your own, as for :func:`train`.
 
     Returns:
         ``{"greedy" | "sampled": {task: result}}``.
     """
-    recipe = resolve(recipe)
+    recipe = resolve(recipe, tasks)
     require_files(recipe, checkpoint, model=False)
     from levelhead.rollout.generators.make import make_generator
     from levelhead.training.collect import Collector
@@ -259,7 +275,7 @@ def evaluate(
     from levelhead.training.loop import EventLoop
     from levelhead.training.prepare import prepare
 
-    setup = prepare(recipe, checkpoint=Path(checkpoint))
+    setup = prepare(recipe, checkpoint=Path(checkpoint), tasks={task.name: task for task in tasks})
     loop = EventLoop()
     generator = make_generator(setup.policy)
     collector = Collector(setup.tasks, setup.policy.codec, generator, loop)
@@ -318,11 +334,34 @@ def describe(setup: Setup) -> dict[str, Any]:
     }
 
 
-def resolve(recipe: Recipe | Mapping[str, Any] | str | Path) -> Recipe:
-    """Return a validated recipe."""
+def resolve(recipe: Recipe | Mapping[str, Any] | str | Path, tasks: Sequence[Task] = ()) -> Recipe:
+    """Return a validated recipe, with a section of kind ``custom`` for each of some tasks that it does not name.
+
+    Raises:
+        InputError: The recipe does not fit, or one of the tasks is none, or has the name of another.
+    """
+    if tasks:
+        data = recipe if isinstance(recipe, Mapping) else plain(resolve(recipe))
+        return validate({**data, "tasks": _sections(data.get("tasks"), tasks)})
     if isinstance(recipe, Recipe):
         return recipe
     return validate(recipe) if isinstance(recipe, Mapping) else load(recipe)
+
+
+def _sections(given: Any, tasks: Sequence[Task]) -> Any:
+    """Return a recipe's sections of tasks, and those of further tasks behind them."""
+    from levelhead.tasks.custom import check_task
+
+    for task in tasks:
+        check_task(task, f"tasks=[{type(task).__name__}]")
+    names = [task.name for task in tasks]
+    if twice := [name for index, name in enumerate(names) if name in names[:index]]:
+        raise InputError(f"tasks=[...]: two tasks are called {twice[0]!r}; give one of them another name")
+    sections = [] if given is None else given
+    if not isinstance(sections, list):
+        return sections
+    there = {section.get("name") or section.get("kind") for section in sections if isinstance(section, Mapping)}
+    return [*sections, *({"kind": "custom", "name": name} for name in names if name not in there)]
 
 
 def refuse_used(folder: Any) -> None:

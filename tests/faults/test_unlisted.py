@@ -24,7 +24,7 @@ from faults.probes import ECHO, Probe, closeness, difference, trained
 from faults.unlisted import KINDS, UNLISTED, Unlisted
 from levelhead.lab.faults import FAULTS
 from levelhead.objective.losses import Clipped, Inputs
-from levelhead.objective.shaping import Shaper
+from levelhead.objective.shaping import RewardShaping
 from levelhead.objective.surgery import GradientMerger
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.policy import Policy
@@ -56,9 +56,9 @@ TRACKERS = (
 )
 OWNERS: tuple[Any, ...] = (
     levelhead.objective.advantages, levelhead.objective.losses, levelhead.training.batch, levelhead.training.credit,
-    levelhead.training.drawer, levelhead.training.objective, levelhead.training.run, Inputs, Shaper, GradientMerger,
-    Policy, SharedDecoder, LocalGenerator, LogitsPipeline, FunctionTask, Batches, Collector, Creditor, Evaluator,
-    GrpoTrainer, Objective, Updater, PromptStream, Clipped,
+    levelhead.training.drawer, levelhead.training.objective, levelhead.training.run, Inputs, RewardShaping,
+    GradientMerger, Policy, SharedDecoder, LocalGenerator, LogitsPipeline, FunctionTask, Batches, Collector, Creditor,
+    Evaluator, GrpoTrainer, Objective, Updater, PromptStream, Clipped,
 )  # fmt: skip
 
 

@@ -12,8 +12,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from levelhead.objective import advantages, shaping
-from levelhead.objective.shaping import GroupRelative, Overlong, PerToken, RunningMoments, Shaper, ZScore, winsorise
+from levelhead.objective import advantages
+from levelhead.objective.shaping import (
+    GroupRelative,
+    Overlong,
+    PerToken,
+    RewardBatch,
+    RewardShaping,
+    RunningMoments,
+    Shaper,
+    ZScore,
+    winsorise,
+)
 
 FIXTURES = Path(__file__).parent / "fixtures"
 REWARDS = np.array([[1.0, 0.0, 0.0, 1.0]])
@@ -21,13 +31,13 @@ LENGTHS = np.array([[10.0, 20.0, 30.0, 20.0]])
 
 
 def test_the_default_changes_nothing():
-    shaped, state = Shaper()(REWARDS, RunningMoments())
+    shaped, state = RewardShaping()(RewardBatch(REWARDS))
     assert shaped is REWARDS
-    assert state == RunningMoments()
+    assert state == {}
 
 
 def test_scale_comes_before_clip():
-    shaped, _ = Shaper(scale=3.0, clip=(-1.0, 2.0))(np.array([[1.0, -1.0]]), RunningMoments())
+    shaped, _ = RewardShaping(scale=3.0, clip=(-1.0, 2.0))(RewardBatch(np.array([[1.0, -1.0]])))
     assert shaped.tolist() == [[2.0, -1.0]]
 
 
@@ -35,25 +45,25 @@ def test_overlong_is_what_trl_computes():
     recorded = json.loads((FIXTURES / "advantages_trl.json").read_text())["overlong"]
     penalty = Overlong(max_length=recorded["max_length"], cache=recorded["cache"])
     lengths = np.array([recorded["lengths"]], dtype=float)
-    assert penalty(np.zeros_like(lengths), lengths)[0] == pytest.approx(recorded["values"])
+    assert penalty.addition(np.zeros_like(lengths), lengths)[0] == pytest.approx(recorded["values"])
 
 
 def test_overlong_without_a_cache_is_a_step():
     penalty = Overlong(max_length=20, cache=0, coef=0.5)
-    assert penalty(REWARDS, LENGTHS).tolist() == [[0.0, 0.0, -0.5, 0.0]]
+    assert penalty.addition(REWARDS, LENGTHS).tolist() == [[0.0, 0.0, -0.5, 0.0]]
 
 
 def test_per_token_charges_by_length():
-    assert PerToken(coef=0.3, max_length=30)(REWARDS, LENGTHS)[0] == pytest.approx([-0.1, -0.2, -0.3, -0.2])
+    assert PerToken(coef=0.3, max_length=30).addition(REWARDS, LENGTHS)[0] == pytest.approx([-0.1, -0.2, -0.3, -0.2])
 
 
 def test_group_relative_pays_short_solutions_and_never_short_failures():
     lengths = np.array([[10.0, 10.0, 30.0, 30.0]])
-    assert GroupRelative()(REWARDS, lengths).tolist() == [[0.5, 0.0, -0.5, -0.5]]
+    assert GroupRelative().addition(REWARDS, lengths).tolist() == [[0.5, 0.0, -0.5, -0.5]]
 
 
 def test_group_relative_is_silent_where_lengths_are_equal():
-    assert not GroupRelative()(REWARDS, np.full((1, 4), 7.0)).any()
+    assert not GroupRelative().addition(REWARDS, np.full((1, 4), 7.0)).any()
 
 
 def test_winsorising_pulls_the_tails_in_to_the_next_value():
@@ -107,12 +117,12 @@ def test_constant_rewards_are_scored_zero_and_never_nan():
 
 
 def test_a_saved_state_goes_on_as_if_never_stopped():
-    shaper, rng = Shaper(zscore=ZScore(decay=0.8)), np.random.default_rng(1)
-    batches = [rng.random((3, 4)) for _ in range(6)]
-    state, resumed = RunningMoments(), RunningMoments()
+    shaping, rng = RewardShaping(zscore=ZScore(decay=0.8)), np.random.default_rng(1)
+    batches = [RewardBatch(rng.random((3, 4))) for _ in range(6)]
+    state, resumed = {}, {}
     for batch in batches:
-        shaped, state = shaper(batch, state)
-        again, resumed = shaper(batch, RunningMoments.from_json(json.loads(json.dumps(resumed.to_json()))))
+        shaped, state = shaping(batch, state)
+        again, resumed = shaping(batch, json.loads(json.dumps(resumed)))
         assert again.tolist() == shaped.tolist()
 
 
@@ -124,19 +134,61 @@ def test_a_saved_state_goes_on_as_if_never_stopped():
 )
 def test_shaping_without_lengths_never_makes_contrast_out_of_none(rewards, scale, dtype):
     batch = np.array([[0.7] * len(rewards), rewards], dtype=dtype)
-    shaper = Shaper(zscore=ZScore(), scale=scale, clip=(-3.0, 3.0))
-    shaped, _ = shaper(batch, RunningMoments())
+    shaped, _ = RewardShaping(zscore=ZScore(), scale=scale, clip=(-3.0, 3.0))(RewardBatch(batch))
     assert not advantages.compute("grpo", shaped).live_g[0]
 
 
 def test_tensors_and_arrays_agree():
-    for length in (Overlong(30, 15), PerToken(0.1, 30), GroupRelative()):
-        shaper = Shaper(length=length, zscore=ZScore(tail=0.25), scale=2.0, clip=(-1.5, 1.5))
-        ours, state = shaper(REWARDS, RunningMoments(), lengths_gk=LENGTHS)
-        theirs, same = shaper(torch.tensor(REWARDS), RunningMoments(), lengths_gk=torch.tensor(LENGTHS))
+    for length in (Overlong(max_length=30, cache=15), PerToken(coef=0.1, max_length=30), GroupRelative()):
+        shaping = RewardShaping(length, ZScore(tail=0.25), scale=2.0, clip=(-1.5, 1.5))
+        ours, state = shaping(RewardBatch(REWARDS, LENGTHS))
+        theirs, same = shaping(RewardBatch(torch.tensor(REWARDS), torch.tensor(LENGTHS)))
         assert isinstance(theirs, torch.Tensor)
         assert theirs.numpy() == pytest.approx(ours)
-        assert same.to_json() == pytest.approx(state.to_json())
+        assert same["zscore"] == pytest.approx(state["zscore"])
+
+
+def test_a_penalty_without_a_length_takes_the_budget():
+    assert PerToken(coef=0.3).with_budget(30) == PerToken(coef=0.3, max_length=30)
+    assert PerToken(coef=0.3, max_length=10).with_budget(30).max_length == 10
+
+
+class Steady(Shaper):
+    """A step of somebody's own, which counts the batches."""
+
+    def shape(self, batch, state):
+        return batch.rewards_gk + state.get("seen", 0), {"seen": state.get("seen", 0) + 1}
+
+
+class Flat(Shaper):
+    def shape(self, batch, state):
+        return batch.rewards_gk.mean(axis=1), state
+
+
+class Broken(Shaper):
+    def shape(self, batch, state):
+        return batch.rewards_gk + math.nan, state
+
+
+class Hoarder(Shaper):
+    def shape(self, batch, state):
+        return batch.rewards_gk, {"rewards": batch.rewards_gk}
+
+
+class Stateless(Shaper):
+    def shape(self, batch, state):
+        return batch.rewards_gk
+
+
+class Greedy(Shaper):
+    needs = frozenset({"entropies_gkt"})
+
+
+def test_steps_keep_their_states_apart():
+    shaping = RewardShaping(length=Steady(), zscore=ZScore(decay=0.0, tail=0.0, eps=0.0))
+    _, state = shaping(RewardBatch(REWARDS))
+    _, state = shaping(RewardBatch(REWARDS), state)
+    assert state == {"length": {"seen": 2}, "zscore": {"mean": 1.5, "variance": 0.25, "weight": 1.0}}
 
 
 @pytest.mark.parametrize(
@@ -146,16 +198,20 @@ def test_tensors_and_arrays_agree():
         (lambda: ZScore(tail=0.5), "tail"),
         (lambda: ZScore(limit=0.0), "limit"),
         (lambda: ZScore(eps=-1.0), "eps"),
-        (lambda: Overlong(10, 20), "cache must be between"),
-        (lambda: PerToken(0.1, 0), "max_length"),
-        (lambda: Shaper(scale=0.0), "scale"),
-        (lambda: Shaper(clip=(1.0, 1.0)), "clip"),
+        (lambda: Overlong(max_length=10, cache=20), "cache must be between"),
+        (lambda: Overlong(cache=20).with_budget(10), r"^cache must be between 0 and max_length=10, got 20$"),
+        (lambda: PerToken(coef=0.1, max_length=0), "max_length"),
+        (lambda: RewardShaping(scale=0.0), "scale"),
+        (lambda: RewardShaping(clip=(1.0, 1.0)), "clip"),
+        (lambda: RewardShaping(length=Greedy()), "Greedy needs 'entropies_gkt'; a shaper may need lengths_gk or parts"),
         (lambda: winsorise([1.0], tail=0.7), "tail"),
         (lambda: winsorise([math.nan], tail=0.1), "holds nan"),
-        (lambda: Shaper(length=PerToken(0.1, 10))(REWARDS, RunningMoments()), "needs lengths_gk"),
-        (lambda: shaping.make(length={"kind": "cosine"}), "known: overlong, per_token, group_relative"),
-        (lambda: shaping.make(length={"kind": "overlong"}), "missing"),
-        (lambda: shaping.make(length={"kind": "per_token", "coef": 1.0, "max_length": None}), "completion budget"),
+        (lambda: RewardShaping(PerToken(coef=0.1, max_length=10))(RewardBatch(REWARDS)), "needs lengths_gk"),
+        (lambda: RewardShaping(PerToken(coef=0.1))(RewardBatch(REWARDS, LENGTHS)), "completion budget"),
+        (lambda: RewardShaping(Flat())(RewardBatch(REWARDS)), r"Flat: shaped rewards need shape \(1, 4\), got \(1,\)"),
+        (lambda: RewardShaping(Broken())(RewardBatch(REWARDS)), "Broken: rewards_gk holds"),
+        (lambda: RewardShaping(Stateless())(RewardBatch(REWARDS)), "Stateless: shape must return the rewards and the"),
+        (lambda: RewardShaping(Hoarder())(RewardBatch(REWARDS)), "Hoarder: its state must be a dict of JSON values"),
     ],
 )
 def test_bad_settings_and_input_are_refused(build, message):

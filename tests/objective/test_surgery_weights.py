@@ -13,11 +13,25 @@ from torch import Tensor
 from torchjd import aggregation as torchjd
 from torchjd.linalg import QuadprogProjector
 
-from levelhead.objective.surgery import AGGREGATORS, weights
+from levelhead.objective.surgery import AGGREGATORS, Aggregator, weights
 
 D = torch.float64
 NAMES = sorted(AGGREGATORS)
 EXACT = [name for name in NAMES if name not in ("sum", "mean")]
+
+
+class ByLength(Aggregator):
+    """A rule of somebody's own: the longer a gradient, the less it weighs."""
+
+    scale = "sum"
+
+    def weights(self, gramian_mm, generator):
+        return 1 / gramian_mm.diagonal() / (1 / gramian_mm.diagonal()).sum()
+
+
+class Short(Aggregator):
+    def weights(self, gramian_mm, generator):
+        return gramian_mm.diagonal()[:2]
 
 
 def jacobian(seed: int, m: int, *, size: int = 12, conflict: bool = False) -> Tensor:
@@ -212,7 +226,10 @@ def test_dtype_and_device_of_the_gramian_come_back():
     ("arguments", "options", "message"),
     [
         (("cagrads", torch.eye(2)), {}, "unknown aggregator 'cagrads'"),
-        (("cagrad", torch.eye(2)), {"c": 1.0}, "c must be"),
+        (("cagrad", torch.eye(2)), {"c": 1.0}, "aggregator cagrad: c must be below 1, got 1.0"),
+        (("cagrad", torch.eye(2)), {"radius": 1.0}, "no setting 'radius'; it takes c"),
+        ((Short(), torch.eye(3)), {}, r"aggregator Short: weights need shape \(3,\), got \(2,\)"),
+        ((Aggregator(), torch.eye(3)), {}, r"Aggregator has no method weights\(self, gramian_mm, generator\)"),
         (("cagrad", torch.ones(2, 3)), {}, "shape"),
         (("cagrad", torch.ones(0, 0)), {}, "shape"),
         (("cagrad", torch.tensor([[1.0, math.nan], [math.nan, 1.0]])), {}, "not finite"),
@@ -222,5 +239,14 @@ def test_dtype_and_device_of_the_gramian_come_back():
     ],
 )
 def test_bad_input_raises_one_clear_line(arguments, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, NotImplementedError), match=message):
         weights(*arguments, **options)
+
+
+def test_an_aggregator_brings_its_settings_and_takes_changes():
+    gramian = torch.tensor([[9.0, -3.0], [-3.0, 1.0]], dtype=D)
+    small = weights(AGGREGATORS["cagrad"](c=0.1), gramian)
+    assert small.tolist() == weights("cagrad", gramian, c=0.1).tolist()
+    assert weights(AGGREGATORS["cagrad"](c=0.1), gramian, c=0.4).tolist() == pytest.approx([0.5, 0.9])
+    assert weights(ByLength(), gramian).tolist() == pytest.approx([0.1, 0.9])
+    assert weights(ByLength(), torch.diag(torch.tensor([9.0, 0.0, 1.0]))).tolist() == pytest.approx([0.1, 0.0, 0.9])

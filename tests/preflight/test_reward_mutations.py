@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from levelhead.lab.faults import inject
-from levelhead.objective.shaping import Shaper
+from levelhead.objective.shaping import RewardShaping
 from levelhead.preflight import preflight
 from levelhead.preflight.result import Check, Status
 from levelhead.records import Score
@@ -64,26 +64,27 @@ def parts_alone(score: Score) -> Score:
 
 
 def scale_forgotten(patch: Patch) -> None:
-    real = Shaper.__call__
-    patch.setattr(Shaper, "__call__", lambda self, *a, **k: real(replace(self, scale=1.0), *a, **k))
+    real = RewardShaping.__call__
+    patch.setattr(RewardShaping, "__call__", lambda self, *a, **k: real(replace(self, scale=1.0), *a, **k))
 
 
 def length_rewarded(patch: Patch) -> None:
-    real = Shaper.__call__
+    real = RewardShaping.__call__
 
-    def call(self: Shaper, rewards: Any, state: Any, *, lengths_gk: Any = None) -> Any:
-        return real(self, rewards, state, lengths_gk=-lengths_gk + 2 * lengths_gk.mean())
+    def call(self: RewardShaping, batch: Any, state: Any) -> Any:
+        return real(self, replace(batch, lengths_gk=-batch.lengths_gk + 2 * batch.lengths_gk.mean()), state)
 
-    patch.setattr(Shaper, "__call__", call)
+    patch.setattr(RewardShaping, "__call__", call)
 
 
 def clipped_first(patch: Patch) -> None:
-    real = Shaper.__call__
+    real = RewardShaping.__call__
 
-    def call(self: Shaper, rewards: Any, *args: Any, **options: Any) -> Any:
-        return real(replace(self, clip=None), np.clip(rewards, *(self.clip or (-9, 9))), *args, **options)
+    def call(self: RewardShaping, batch: Any, state: Any) -> Any:
+        clipped = replace(batch, rewards_gk=np.clip(batch.rewards_gk, *(self.clip or (-9, 9))))
+        return real(replace(self, clip=None), clipped, state)
 
-    patch.setattr(Shaper, "__call__", call)
+    patch.setattr(RewardShaping, "__call__", call)
 
 
 MUTATIONS = [

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from levelhead.objective.controllers import Band, Fixed, Lagrangian
 from levelhead.objective.terms import scalar_loss
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
-from levelhead.recipe.controllers import KeepCoef, KlBand, KlLagrangian
 from levelhead.recipe.training import Grpo
 from levelhead.training.balance import group_weights
 from levelhead.training.batch import Sample
@@ -283,13 +283,13 @@ def test_a_lagrangian_tightens_the_leash_from_nothing(policy: Policy) -> None:
 
 def test_tasks_with_controllers_of_their_own_get_coefficients_of_their_own() -> None:
     recipe = grpo(kl={"coef": 0.1, "controller": {"kind": "lagrangian", "target": 0.5, "eta": 1.0}})
-    band = KlBand(kind="band", low=0.01, high=0.02, factor=2.0)
-    tight = KlLagrangian(kind="lagrangian", target=0.1, eta=1.0)
+    band = Band(low=0.01, high=0.02, factor=2.0)
+    tight = Lagrangian(target=0.1, eta=1.0)
     weights = {"one": 1.0, "two": 1.0, "three": 1.0, "four": 1.0}
     kl = {"one": None, "two": 0.4, "three": None, "four": 0.2}
 
     def made() -> Objective:
-        return Objective(recipe, weights, kl, {"two": band, "three": tight, "four": KeepCoef()})
+        return Objective(recipe, weights, kl, {"two": band, "three": tight, "four": Fixed()})
 
     objective = made()
     objective.control({f"kl/{task}": 0.3 for task in weights})
@@ -302,7 +302,7 @@ def test_tasks_with_controllers_of_their_own_get_coefficients_of_their_own() -> 
 
 
 def test_a_controller_that_does_not_fit_names_its_task() -> None:
-    wrong = KlLagrangian(kind="lagrangian", target=0.1, coef_max=0.05)
+    wrong = Lagrangian(target=0.1, coef_max=0.05)
     with pytest.raises(ValueError, match=r"the KL controller of task 'two': .*coef_max"):
         Objective(grpo(), WEIGHTS, {"one": None, "two": 0.1}, {"two": wrong})
 

@@ -1,4 +1,4 @@
-"""Variants by name: losses, estimators, length penalties and controllers are registered and built in one way."""
+"""Variants by name: losses, estimators, shapers, controllers and aggregators are registered and built in one way."""
 
 from __future__ import annotations
 

@@ -30,9 +30,7 @@ def check_objective(scene: Scene) -> Iterator[Check]:
         try:
             compared = compare(rehearsal)
         except UnprovedError as error:
-            message = f"{error} has no textbook here: its arithmetic is not proved"
-            remedy = "hold it against a second implementation of your own"
-            yield Check("objective/gradient", "warn", message, {}, remedy)
+            yield _unproved("objective/gradient", error)
             return
         wrong = [c for c in compared if not (c.error <= EXACT and c.doubt <= EXACT)]
         cause = rehearsal.strays[0] if rehearsal.strays else dealt(rehearsal, compared)
@@ -72,6 +70,11 @@ def _slopes(
     places = "at the first update" if len(compared) == 1 else f"of {len(compared)} later updates, clipped and not,"
     right = f"the slope of the loss {places} along all {evidence['tokens']} tokens is the textbook's to {EXACT:g}"
     return judged(name, message, right, evidence, _FIX)
+
+
+def _unproved(name: str, error: UnprovedError) -> Check:
+    message = f"{error} has no textbook here: its arithmetic is not proved"
+    return Check(name, "warn", message, {}, "hold it against a second implementation of your own")
 
 
 def _worst(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -121,7 +124,10 @@ def _weights(
         return Check(name, "fail", message, {}, "score completions at the temperature that they are sampled at")
     if any(c.update.gradient is not None for c in wrong):
         return Check(name, "warn", "not judged: the slopes along the tokens are off already", {}, _FIX)
-    gaps = compare_weights(rehearsal, compared, passes)
+    try:
+        gaps = compare_weights(rehearsal, compared, passes)
+    except UnprovedError as error:
+        return _unproved(name, error)
     evidence = {
         "updates": len(gaps),
         "largest_distance": max((gap.distance for gap in gaps), default=0.0),

@@ -16,7 +16,7 @@ from levelhead.preflight.result import Check, judged
 from levelhead.preflight.scene import Scene
 from levelhead.preflight.textbook.records import Attempt
 from levelhead.preflight.textbook.rewards import Moments, shaped
-from levelhead.recipe.shaping import Shaping
+from levelhead.recipe.shaping import CustomShaper, Shaping
 from levelhead.records import Group, Score, Turn
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, Ranged, SingleTurnTask, Weighted
@@ -184,8 +184,12 @@ def _shaped(scene: Scene) -> Iterator[Check]:
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
     _, creditor = make_objective(scene.recipe, grpo, scene.setup.tasks)
     wrong, evidence = None, {}
+    unproved: list[str] = []
     for section in scene.recipe.tasks:
         name = name_of(section)
+        if isinstance(section.shaping.length, CustomShaper):
+            unproved.append(name)
+            continue
         prompts = list(itertools.islice(scene.setup.tasks[name].prompts("train", 0), 3))
         rewards = [(1.0, 0.25, -0.5, 0.75), (0.5, 0.0, 0.0, 3.0), (0.125, 0.5, 1.0, -2.0)]
         groups = [_lengthy(made_up(p, r), 3 + 5 * i) for i, (p, r) in enumerate(zip(prompts, rewards, strict=False))]
@@ -198,6 +202,10 @@ def _shaped(scene: Scene) -> Iterator[Check]:
                 wrong = (
                     f"a reward of task {name!r} is {off[0]:.4g} once shaped, and {off[1]:.4g} by its tasks[].shaping"
                 )
+    if unproved and wrong is None:
+        message = f"tasks[].shaping.length.kind: custom of {', '.join(unproved)} has no textbook here: it is not proved"
+        yield Check("rewards/shaped", "warn", message, evidence, "hold it against a second implementation of your own")
+        return
     fix = "shape as the recipe says: length penalty, running z-score, scale, clip, in this order, and nothing else"
     yield judged(
         "rewards/shaped", wrong, "made-up rewards reach the estimator as the recipe shapes them", evidence, fix

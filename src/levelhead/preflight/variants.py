@@ -13,13 +13,13 @@ from typing import get_args
 
 import numpy as np
 
+from levelhead.objective.controllers import Fixed
 from levelhead.preflight.differential import Variant, changed
 from levelhead.preflight.rehearsal import Rehearsal, Update
 from levelhead.preflight.textbook import Problem, Settings
 from levelhead.preflight.textbook.book import Worth
 from levelhead.preflight.textbook.estimators import ESTIMATORS, deviation, mean
 from levelhead.preflight.textbook.surrogates import clip_range
-from levelhead.recipe.controllers import KeepCoef
 from levelhead.recipe.objective import Loss
 from levelhead.recipe.shaping import Shaping
 
@@ -89,7 +89,7 @@ def _of_importance(settings: Settings) -> Iterator[Variant]:
 def _of_kl(settings: Settings) -> Iterator[Variant]:
     kl = settings.grpo.kl
     if not (
-        kl.coef or any(t.kl or t.controller for t in settings.tasks.values()) or not isinstance(kl.controller, KeepCoef)
+        kl.coef or any(t.kl or t.controller for t in settings.tasks.values()) or not isinstance(kl.controller, Fixed)
     ):
         return
     where = "the reward" if kl.where == "reward" else "the loss"
@@ -110,7 +110,7 @@ def _of_kl(settings: Settings) -> Iterator[Variant]:
             lambda a: replace(a, reference=a.old),
         )
     tasks = settings.tasks
-    fixed = {name: replace(t, controller=KeepCoef()) for name, t in tasks.items()}
+    fixed = {name: replace(t, controller=Fixed()) for name, t in tasks.items()}
     yield Variant("the KL coefficient stays where it was: its controller has no effect", replace(settings, tasks=fixed))
     shared = {name: replace(t, kl=None) for name, t in tasks.items()}
     yield Variant("the tasks' own KL coefficients have no effect", replace(settings, tasks=shared))

@@ -2,74 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
-
-from levelhead.section import Section
-
-
-class KeepCoef(Section):
-    """The coefficient stays as it was given."""
-
-    kind: Literal["fixed"] = "fixed"
-    """``fixed``."""
+from levelhead.errors import InputError
+from levelhead.objective.controllers import CONTROLLERS, Controller
+from levelhead.recipe.variants import CustomVariant, as_sections, one_of
 
 
-class KlBand(Section):
-    """The coefficient is multiplied above a band of the KL, and divided below it."""
-
-    kind: Literal["band"]
-    """``band``."""
-    low: float = Field(ge=0)
-    """Lower end of the band, in nats a token."""
-    high: float = Field(gt=0)
-    """Upper end of the band, in nats a token."""
-    factor: float = Field(1.5, gt=1)
-    """What the coefficient is multiplied or divided by at every step outside the band."""
-    coef_min: float = Field(1e-6, gt=0)
-    """Lowest coefficient."""
-    coef_max: float = Field(10.0, gt=0)
-    """Highest coefficient."""
-
-    @model_validator(mode="after")
-    def _ends_in_order(self) -> Self:
-        if not self.low < self.high:
-            raise ValueError(f"low ({self.low}) must be below high ({self.high})")
-        return self
+class CustomController(CustomVariant):
+    """A controller of your own: a class that derives from ``levelhead.objective.controllers.Controller``."""
 
 
-class KlLagrangian(Section):
-    """The coefficient follows the constraint that the KL stays at a target."""
-
-    kind: Literal["lagrangian"]
-    """``lagrangian``."""
-    target: float = Field(ge=0)
-    """The KL to stay at, in nats a token."""
-    eta: float = Field(0.1, gt=0)
-    """Change of the coefficient for one nat too many."""
-    coef_min: float = Field(0.0, ge=0)
-    """Lowest coefficient."""
-    coef_max: float = Field(10.0, gt=0)
-    """Highest coefficient."""
+_SECTIONS = as_sections(CONTROLLERS, default="fixed")
+FIXED: Any = _SECTIONS["fixed"]()
+"""The section of a coefficient that never moves."""
 
 
-KlController = Annotated[KeepCoef | KlBand | KlLagrangian, Field(discriminator="kind")]
+def _of(term: str) -> Any:
+    names = [name for name, variant in CONTROLLERS.items() if term in variant.controls]
+    return one_of([_SECTIONS[name] for name in names], CustomController)
 
 
-class EntropyTarget(Section):
-    """The bonus grows while the entropy is below a target, and is off above it (Skywork-OR1)."""
-
-    kind: Literal["entropy_target"]
-    """``entropy_target``."""
-    target: float = Field(ge=0)
-    """Entropy to keep, in nats a token."""
-    delta: float = Field(0.005, gt=0)
-    """Change of the coefficient in one step."""
-    coef_min: float = Field(0.0, ge=0)
-    """Lowest coefficient below the target."""
-    coef_max: float = Field(0.1, gt=0)
-    """Highest coefficient."""
+if TYPE_CHECKING:
+    KlController = Controller | CustomController
+    EntropyController = Controller | CustomController
+else:
+    KlController = _of("kl")
+    EntropyController = _of("entropy")
 
 
-EntropyController = Annotated[KeepCoef | EntropyTarget, Field(discriminator="kind")]
+def make_controller(section: Controller | CustomController, term: str, key: str) -> Controller:
+    """Return the controller that a section asks for; a class of the user's own is loaded.
+
+    Args:
+        section: As a recipe holds it.
+        term: ``kl`` or ``entropy``.
+        key: Of the section.
+
+    Raises:
+        InputError: There is no such class, a setting does not fit it, or it moves the coefficient of another term.
+    """
+    if not isinstance(section, CustomController):
+        return section
+    controller = section.load(Controller, key)
+    if term not in controller.controls:
+        terms = " and ".join(sorted(controller.controls)) or "nothing"
+        raise InputError(f"{section.path}: moves the coefficient of {terms}, not of {term} ({key}.path)")
+    return controller

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from operator import getitem
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from levelhead.objective import losses
+from levelhead.objective.controllers import Controller, Fixed
 from levelhead.objective.registry import build, owners
+from levelhead.objective.surgery import AGGREGATORS, Aggregator
 from levelhead.recipe.advantage import Advantage, AnyAdvantage
-from levelhead.recipe.controllers import EntropyController, KeepCoef, KlBand, KlController
+from levelhead.recipe.controllers import FIXED, EntropyController, KlController
 from levelhead.recipe.variants import CUSTOM, REGISTERED, CustomVariant, VariantSection, choose, with_knobs
 from levelhead.section import Section
 
-__all__ = ["Advantage", "AnyAdvantage", "AnyLoss", "Audit", "Entropy", "Kl", "Loss", "Merge"]
+__all__ = ["Advantage", "AnyAdvantage", "AnyLoss", "AnyMerge", "Audit", "Entropy", "Kl", "Loss", "Merge"]
 
 
 class LossSection(VariantSection):
@@ -100,7 +103,7 @@ class Kl(Section):
     """A term of the loss, or a charge on the reward before advantages are computed."""
     gradient: Literal["plain", "k2", "importance"] = "plain"
     """In the loss: the estimate's own gradient, k2's (unbiased on policy), or times the ratio (unbiased off policy)."""
-    controller: KlController = KeepCoef()
+    controller: KlController = FIXED
     """How the coefficient moves while training, for each task on its own; ``tasks[].kl_controller`` of a task wins."""
 
     @model_validator(mode="after")
@@ -110,13 +113,14 @@ class Kl(Section):
         return self
 
     @model_validator(mode="after")
-    def _a_band_starts_above_zero(self) -> Self:
-        if isinstance(self.controller, KlBand) and not self.coef:
-            raise ValueError("a band multiplies the coefficient, so kl.coef must be above 0 to start from")
+    def _a_factor_starts_above_zero(self) -> Self:
+        if isinstance(self.controller, Controller) and self.controller.starts_above_zero and not self.coef:
+            kind = self.controller.name
+            raise ValueError(f"a {kind} multiplies the coefficient, so kl.coef must be above 0 to start from")
         return self
 
-    def settings(self, coef: float | None = None, controller: KlController | None = None) -> dict[str, Any]:
-        """Return the keywords of ``objective.controllers.make`` for a task.
+    def of_task(self, coef: float | None = None, controller: KlController | None = None) -> tuple[float, KlController]:
+        """Return the coefficient that a task starts with, and the section of what moves it.
 
         A task that sets its coefficient to 0 has no leash, and no band of ``grpo.kl`` to move one.
 
@@ -124,10 +128,10 @@ class Kl(Section):
             coef: The task's own coefficient.
             controller: The task's own controller.
         """
-        start = self.coef if coef is None else coef
-        if controller is None and isinstance(self.controller, KlBand) and start == 0:
-            return {"kind": "fixed", "coef": 0.0}
-        return {"coef": start, **(controller or self.controller).model_dump()}
+        start, shared = self.coef if coef is None else coef, self.controller
+        if controller is None and start == 0 and isinstance(shared, Controller) and shared.starts_above_zero:
+            return 0.0, Fixed()
+        return start, controller or shared
 
 
 class Entropy(Section):
@@ -135,21 +139,23 @@ class Entropy(Section):
 
     coef: float = Field(0.0, ge=0, le=1e3)
     """Coefficient of the mean token entropy, which is maximised."""
-    controller: EntropyController = KeepCoef()
+    controller: EntropyController = FIXED
     """How the coefficient moves while training."""
 
-    def settings(self) -> dict[str, Any]:
-        """Return the keywords of ``objective.controllers.make``."""
-        return {"coef": self.coef, **self.controller.model_dump()}
+
+if TYPE_CHECKING:
+    SwitchTo = str
+else:
+    SwitchTo = getitem(Literal, tuple(name for name, variant in AGGREGATORS.items() if not variant.linear))
 
 
-class Merge(Section):
-    """How the reward gradients of the tasks become one; names are those of ``objective.surgery``."""
+class MergeSection(VariantSection):
+    """What every aggregator shares in a recipe: its scale, what is merged, and the conflict monitor."""
 
-    kind: Literal["sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl"] = "sum"
+    FIRST = ("kind", "path", "settings", "c")
+
+    kind: str = "sum"
     """Aggregator."""
-    c: float = Field(0.4, ge=0, lt=1)
-    """CAGrad's radius: 0 is the mean."""
     scale: Literal["sum", "own"] = "sum"
     """``sum``: as long as ``sum`` where the tasks agree; ``own``: as the paper has it, mostly a mean of the tasks."""
     memory: Literal["full", "low"] = "full"
@@ -160,7 +166,7 @@ class Merge(Section):
     """Two tasks are in conflict where their cosine is below this."""
     switch_after: int = Field(0, ge=0)
     """With ``sum``: switch merging on after so many conflicting looks in a row; 0 never."""
-    switch_to: Literal["cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl"] = "cagrad"
+    switch_to: SwitchTo = "cagrad"
     """Aggregator that the monitor switches to."""
 
     @model_validator(mode="after")
@@ -168,6 +174,33 @@ class Merge(Section):
         if self.switch_after and not self.monitor_every:
             raise ValueError("merge.switch_after needs merge.monitor_every of 1 or more")
         return self
+
+    def make(self) -> Aggregator:
+        """Return the aggregator that is asked for, with its settings."""
+        return AGGREGATORS[self.kind](**self.knobs(AGGREGATORS[self.kind]))
+
+    def make_switch(self) -> Aggregator:
+        """Return the aggregator that the monitor switches to."""
+        return AGGREGATORS[self.switch_to](**self.knobs(AGGREGATORS[self.switch_to]))
+
+
+@with_knobs(AGGREGATORS, "sum", null=False)
+class Merge(MergeSection):
+    """How the reward gradients of the tasks become one; names and settings are those of ``objective.surgery``."""
+
+
+class CustomMerge(CustomVariant, MergeSection):
+    """An aggregator of your own: a class that derives from ``levelhead.objective.surgery.Aggregator``."""
+
+    kind: Literal["custom"]
+    """``custom``."""
+
+    def make(self) -> Aggregator:
+        """Return the user's aggregator; raises ``InputError`` where there is none, or its settings do not fit."""
+        return self.load(Aggregator, "grpo.merge")
+
+
+AnyMerge = Annotated[Annotated[Merge, Tag(REGISTERED)] | Annotated[CustomMerge, Tag(CUSTOM)], Discriminator(choose)]
 
 
 class Audit(Section):

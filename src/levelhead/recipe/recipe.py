@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from levelhead.recipe.controllers import KlBand
+from levelhead.objective.controllers import Controller
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.model import Model
 from levelhead.recipe.tasks import TaskRecipe
@@ -51,12 +51,13 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _a_band_of_a_task_starts_above_zero(self) -> Self:
+    def _a_factor_of_a_task_starts_above_zero(self) -> Self:
         for index, task in enumerate(self.tasks):
             start = task.kl if task.kl is not None else self.grpo.kl.coef if self.grpo else 0.0
-            if self.grpo is not None and isinstance(task.kl_controller, KlBand) and start == 0:
+            own = task.kl_controller if isinstance(task.kl_controller, Controller) else None
+            if self.grpo is not None and own is not None and own.starts_above_zero and start == 0:
                 raise ValueError(
-                    f"tasks.{index}.kl_controller: a band multiplies the coefficient, so tasks.{index}.kl (or "
+                    f"tasks.{index}.kl_controller: a {own.name} multiplies the coefficient, so tasks.{index}.kl (or "
                     "grpo.kl.coef) must be above 0 to start from"
                 )
         return self

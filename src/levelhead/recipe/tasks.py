@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -330,7 +330,18 @@ class Workflow(TaskSection):
         return value
 
 
+class CustomTask(TaskSection):
+    """A task of your own: a class with the methods of ``levelhead.tasks.base.Task``."""
+
+    kind: Literal["custom"]
+    """``custom``."""
+    path: str | None = None
+    """Where the class is, as ``file.py:Name``, seen from the current folder; none for a task given in Python."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of its constructor."""
+
+
 TaskRecipe = Annotated[
-    Fairness | Faithfulness | Math | Primer | Function | Browser | OpenEnv | BrowserGym | Workflow,
+    Fairness | Faithfulness | Math | Primer | Function | Browser | OpenEnv | BrowserGym | Workflow | CustomTask,
     Field(discriminator="kind"),
 ]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from levelhead.recipe.curriculum import ByWeight, Curriculum
-from levelhead.recipe.objective import Advantage, AnyAdvantage, AnyLoss, Audit, Entropy, Kl, Loss, Merge
+from levelhead.recipe.objective import Advantage, AnyAdvantage, AnyLoss, AnyMerge, Audit, Entropy, Kl, Loss, Merge
 from levelhead.recipe.sampling import EvalSampling, TrainSampling
 from levelhead.recipe.variants import CUSTOM
 from levelhead.section import Section
@@ -82,7 +82,7 @@ class Grpo(Section):
     """The leash."""
     entropy: Entropy = Entropy()
     """The bonus."""
-    merge: Merge = Merge()
+    merge: AnyMerge = Merge()
     """Several tasks, one policy."""
     audit: Audit = Audit()
     """Does every term do what it says."""
@@ -116,18 +116,19 @@ class Grpo(Section):
 
     @model_validator(mode="after")
     def _variants_fit(self) -> Self:
-        if CUSTOM not in (self.loss.kind, self.advantage.kind):
+        if CUSTOM not in (self.loss.kind, self.advantage.kind, self.merge.kind):
             self.check_variants()
         return self
 
     def check_variants(self) -> None:
-        """Check that loss and estimator fit the rest of the section; a class of the user's own is loaded for it.
+        """Check that loss, estimator and aggregator fit the rest of the section; those of the user's own are loaded.
 
         Raises:
             InputError: There is no such class, or a setting does not fit it.
             ValueError: They do not fit.
         """
         estimator, loss, kind = self.advantage.make(), self.loss.make(), self.advantage.kind
+        self.merge.make()
         least = estimator.min_group_size
         if self.group_size < least:
             k = getattr(estimator, "k", None)

@@ -2,14 +2,16 @@
 
 A section such as ``grpo.loss`` is flat: ``kind`` names a variant, and the knobs of all variants are keys beside it.
 The keys are not written down a second time: :func:`with_knobs` takes them from the variants.
+A section such as ``grpo.kl.controller`` has the keys of one variant alone: :func:`one_of` makes it a choice of the
+variants themselves, each with its name as ``kind``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from operator import getitem
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Optional, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, TypeVar, Union
 
 from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
 from pydantic.fields import FieldInfo
@@ -109,6 +111,45 @@ def with_knobs(
         return made
 
     return decorate
+
+
+class Kinded(Section):
+    """A variant as a section of a recipe: the variant itself, with its name as ``kind``."""
+
+    kind: str
+    """Its name."""
+
+
+def as_sections(variants: Mapping[str, type[Section]], default: str | None = None) -> dict[str, type[Section]]:
+    """Return the variants as sections of a recipe, by name.
+
+    Args:
+        variants: By name.
+        default: Name of the one whose ``kind`` need not be given in Python.
+    """
+    sections: dict[str, type[Section]] = {}
+    for name, variant in variants.items():
+        kind: Any = Field(name if name == default else ..., description=f"``{name}``.")
+        fields: dict[str, Any] = {"kind": (getitem(Literal, name), kind)}
+        own: dict[str, Any] = {
+            "__base__": (variant, Kinded),
+            "__module__": variant.__module__,
+            "__doc__": variant.__doc__,
+        }
+        sections[name] = create_model(variant.__name__, **own, **fields)
+    return sections
+
+
+def one_of(sections: Collection[type[Section]], custom: type[CustomVariant]) -> Any:
+    """Return the annotation of a key that holds one variant: a registered one, or one of the user's own.
+
+    What is read is a variant with its settings; only one of the user's own must still be loaded.
+
+    Args:
+        sections: As :func:`as_sections` makes them.
+        custom: The section for one of the user's own.
+    """
+    return Annotated[getitem(Union, (*sections, custom)), Field(discriminator="kind")]
 
 
 def choose(data: Any) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe
-from levelhead.recipe.tasks import Function
+from levelhead.recipe.tasks import CustomTask, Function
 from levelhead.tasks.files import missing_data
 
 _TABLES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".pq")
@@ -27,15 +27,18 @@ def require_files(recipe: Recipe, checkpoint: str | Path | None = None, *, model
     if checkpoint is not None and not Path(checkpoint).expanduser().is_dir():
         raise InputError(f"{checkpoint}: no such folder; give the folder of a checkpoint")
     for section in recipe.tasks:
-        given = getattr(section, "path", None)
+        given = None if isinstance(section, CustomTask) else getattr(section, "path", None)
         for path in [given] if isinstance(given, str) else given or []:
             table = Path(path).suffix.lower() in _TABLES
             if (table or not isinstance(section, Function)) and not Path(path).expanduser().exists():
                 raise missing_data(path, "no such file" if table else "no such file or folder")
-        for reward in section.rewards if isinstance(section, Function) else []:
-            file = reward.rpartition(":")[0]
+        key, entries = "tasks[].rewards", section.rewards if isinstance(section, Function) else []
+        if isinstance(section, CustomTask):
+            key, entries = "tasks[].path", [section.path or ""]
+        for entry in entries:
+            file = entry.rpartition(":")[0]
             if file and not Path(file).expanduser().is_file():
-                raise InputError(f"{file}: no such file (tasks[].rewards, seen from {Path.cwd()})")
+                raise InputError(f"{file}: no such file ({key}, seen from {Path.cwd()})")
     if not model:
         return
     template = recipe.model.chat_template

@@ -6,8 +6,9 @@ from importlib import import_module
 
 from levelhead.errors import InputError
 from levelhead.installation import install_command
-from levelhead.recipe.tasks import TaskSection
+from levelhead.recipe.tasks import CustomTask, TaskSection
 from levelhead.tasks.base import Task
+from levelhead.tasks.custom import make_custom
 
 _TASKS = {
     "fairness": ("levelhead.tasks.fairness", "FairnessTask"),
@@ -32,6 +33,8 @@ def make_task(section: TaskSection) -> Task:
         InputError: The task's data are missing or malformed, or a package that it needs is not installed.
         ValueError: No task of the section's kind is known.
     """
+    if isinstance(section, CustomTask):
+        return make_custom(section)
     kind = str(getattr(section, "kind", ""))
     if kind not in _TASKS:
         raise ValueError(f"no task of kind {kind!r}; the kinds are {', '.join(_TASKS)}")

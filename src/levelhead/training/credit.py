@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
-from levelhead.objective import advantages, shaping
-from levelhead.objective.advantages import Estimator
+from levelhead.objective import advantages
+from levelhead.objective.advantages import Estimator, RewardBatch
+from levelhead.objective.shaping import RewardShaping
 from levelhead.objective.terms import as_reward
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
@@ -52,14 +53,14 @@ class Creditor:
     Attributes:
         recipe: The ``grpo`` section.
         shapers: What is done to the rewards of each task.
-        moments: Running statistics of each task.
+        shaping: State of each task's shaping, by its steps.
         balanced: Tasks whose strata count alike, by name.
         declared: Names of rewards that a batch may lack, as of a judge that sees right answers alone.
     """
 
     recipe: Grpo
-    shapers: Mapping[str, shaping.Shaper]
-    moments: dict[str, shaping.RunningMoments] = field(default_factory=dict)
+    shapers: Mapping[str, RewardShaping]
+    shaping: dict[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     balanced: Mapping[str, Task] = field(default_factory=dict)
     declared: frozenset[str] = frozenset()
 
@@ -103,21 +104,25 @@ class Creditor:
             values |= _balance(name, balanced, groups, found)
         return [found[i] for i in range(len(groups))], values
 
-    def state(self) -> dict[str, dict[str, float]]:
-        """The running statistics, as JSON."""
-        return {task: moments.to_json() for task, moments in self.moments.items()}
+    def state(self) -> dict[str, Any]:
+        """What shaping carries on from batch to batch, as JSON."""
+        return dict(self.shaping)
 
-    def load_state(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        """Restore :meth:`state`."""
-        self.moments = {task: shaping.RunningMoments.from_json(record) for task, record in state.items()}
+    def load_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Restore :meth:`state`; moments that stand there by themselves are those of the z-score."""
+        self.shaping = {task: {"zscore": own} if "weight" in own else own for task, own in state.items()}
 
     def shape(self, task: str, groups: Sequence[Group]) -> Floats:
         """Return the shaped rewards of groups of one size, shape (groups, K); running statistics take them in."""
         rewards_gk = np.array([group.rewards for group in groups], dtype=np.float64)
         if task not in self.shapers:
             return rewards_gk
-        before = self.moments.get(task, shaping.RunningMoments())
-        shaped_gk, self.moments[task] = self.shapers[task](rewards_gk, before, lengths_gk=_lengths(groups))
+        shaper = self.shapers[task]
+        arrays: dict[str, Any] = {"lengths_gk": _lengths(groups)}
+        if "parts" in shaper.needs:
+            arrays["parts"] = _columns("tasks[].shaping", task, groups, _named(groups), _parts, gaps=True)
+        shaped_gk, state = shaper(RewardBatch(rewards_gk, **arrays), self.shaping.get(task))
+        self.shaping |= {task: state} if state else {}
         return np.asarray(shaped_gk)
 
     def _estimate(
@@ -145,13 +150,13 @@ class Creditor:
         self, estimator: Estimator, task: str, groups: Sequence[Group], scores: Scores | None
     ) -> dict[str, Any]:
         """The arrays that the estimator takes besides the rewards."""
-        kind, needed = self.recipe.advantage.kind, estimator.arrays
+        asker, needed = f"grpo.advantage.kind: {self.recipe.advantage.kind}", estimator.arrays
         extras: dict[str, Any] = {}
         if "lengths_gk" in needed:
             extras["lengths_gk"] = _lengths(groups)
         if "parts" in needed:
-            names = list(dict.fromkeys(n for g in groups for r in g.rollouts for n in _parts(r)))
-            extras["parts"] = _columns(kind, task, groups, names, _parts, gaps=True)
+            names = _named(groups)
+            extras["parts"] = _columns(asker, task, groups, names, _parts, gaps=True)
         if "parts" in needed and "applies" in estimator.takes:
             extras["applies"] = {
                 name: np.array([[name in _parts(r) for r in group.rollouts] for group in groups], dtype=np.float64)
@@ -159,7 +164,7 @@ class Creditor:
                 if any(name not in _parts(r) for group in groups for r in group.rollouts)
             }
         if "features" in needed:
-            extras["features"] = _columns(kind, task, groups, estimator.features(), _features)
+            extras["features"] = _columns(asker, task, groups, estimator.features(), _features)
         if "entropies_gkt" in needed and scores is not None:
             extras["entropies_gkt"], extras["mask_gkt"] = _entropies(scores)
         return extras
@@ -191,14 +196,18 @@ def declared_rewards(tasks: Collection[Task]) -> frozenset[str]:
     return frozenset(judged.union(*parts))
 
 
-def make_shapers(sections: Mapping[str, Shaping], recipe: Grpo) -> dict[str, shaping.Shaper]:
-    """The shaper of each task.
+def make_shapers(sections: Mapping[str, Shaping], recipe: Grpo) -> dict[str, RewardShaping]:
+    """The shaping of each task; classes of the user's own are loaded.
+
+    Args:
+        sections: Of each task, in the recipe's order.
+        recipe: The ``grpo`` section.
 
     Raises:
         InputError: Settings that do not fit each other, the completion budget or the estimator.
     """
-    shapers: dict[str, shaping.Shaper] = {}
-    for task, section in sections.items():
+    shapers: dict[str, RewardShaping] = {}
+    for index, (task, section) in enumerate(sections.items()):
         if section != Shaping() and not recipe.advantage.make().reads_total:
             raise InputError(
                 f"tasks: {task}: shaping changes the total reward, which grpo.advantage.kind: {recipe.advantage.kind} "
@@ -206,7 +215,7 @@ def make_shapers(sections: Mapping[str, Shaping], recipe: Grpo) -> dict[str, sha
                 "remove one of them"
             )
         try:
-            shapers[task] = shaping.make(**section.model_dump(), budget=recipe.sampling.max_new_tokens)
+            shapers[task] = section.make(recipe.sampling.max_new_tokens, f"tasks.{index}.shaping")
         except ValueError as error:
             raise InputError(f"tasks: {task}: shaping: {error}") from None
     return shapers
@@ -220,6 +229,11 @@ def _parts(rollout: Rollout) -> Mapping[str, float]:
     return rollout.score.parts if rollout.score else {}
 
 
+def _named(groups: Sequence[Group]) -> list[str]:
+    """Names of the rewards of groups, in the order in which they come."""
+    return list(dict.fromkeys(name for group in groups for rollout in group.rollouts for name in _parts(rollout)))
+
+
 def _features(rollout: Rollout) -> Mapping[str, float]:
     """Structural features of an answer: what the task calls so, else its parts."""
     score = rollout.score
@@ -228,17 +242,20 @@ def _features(rollout: Rollout) -> Mapping[str, float]:
 
 
 def _columns(
-    kind: str, task: str, groups: Sequence[Group], names: Sequence[str], of: Any, *, gaps: bool = False
+    asker: str, task: str, groups: Sequence[Group], names: Sequence[str], of: Any, *, gaps: bool = False
 ) -> dict[str, Floats]:
-    """One array a name, shape (groups, K); with ``gaps``, 0 where an answer has no such number."""
+    """One array a name, shape (groups, K); with ``gaps``, 0 where an answer has no such number.
+
+    ``asker`` is the key of the recipe that wants them.
+    """
     rows = [[of(rollout) for rollout in group.rollouts] for group in groups]
     if not names:
-        raise InputError(f"grpo.advantage.kind: {kind}: task {task!r} names no rewards; choose another estimator")
+        raise InputError(f"{asker}: task {task!r} names no rewards; choose another")
     for name in names:
         lacking = next((row for group in rows for row in group if name not in row), None)
         if lacking is not None and not gaps:
             raise InputError(
-                f"grpo.advantage.kind: {kind}: task {task!r} reports no {name!r} with every answer "
+                f"{asker}: task {task!r} reports no {name!r} with every answer "
                 f"(one has {', '.join(lacking) or 'nothing'}); choose others, or another estimator"
             )
     return {name: np.array([[float(row.get(name, 0.0)) for row in group] for group in rows]) for name in names}

@@ -8,7 +8,7 @@ from levelhead import metrics as metric
 from levelhead.objective.audit import Auditor
 from levelhead.objective.surgery import ConflictMonitor, GradientMerger, MergeReport
 from levelhead.policy.policy import Policy
-from levelhead.recipe.objective import Merge
+from levelhead.recipe.objective import MergeSection
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event
 from levelhead.rollout.draws import derive
@@ -26,12 +26,11 @@ def make_merger(
     merge = recipe.merge
     return GradientMerger(
         policy.parameters,
-        merge.kind,
-        c=merge.c,
+        merge.make(),
         memory=merge.memory,
         scale=merge.scale,
         monitor=ConflictMonitor(merge.monitor_every, merge.switch_after, merge.conflict_below),
-        switch_to=merge.switch_to,
+        switch_to=merge.make_switch(),
         seed=derive(seed, "merge"),
         tasks=tasks,
         reduce=ranks.reduce if ranks else None,
@@ -65,7 +64,7 @@ def accumulate(
     return False
 
 
-def switch_events(step: int, report: MergeReport, merge: Merge) -> list[Event]:
+def switch_events(step: int, report: MergeReport, merge: MergeSection) -> list[Event]:
     """Return the event that tells of a switch, where the monitor has just switched merging on; else nothing.
 
     Args:

@@ -14,13 +14,13 @@ from torch import Tensor
 from levelhead import metrics as metric
 from levelhead.objective import kl as kl_estimators
 from levelhead.objective import losses
-from levelhead.objective.controllers import Controller, ControllerState, make
+from levelhead.objective.controllers import Controller, ControllerState
 from levelhead.objective.masks import combine_weights
 from levelhead.objective.terms import Term, scalar_loss
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import tolerance
-from levelhead.recipe.controllers import KlController
+from levelhead.recipe.controllers import KlController, make_controller
 from levelhead.recipe.training import Grpo
 from levelhead.records import Knobs
 from levelhead.training.batch import Sample
@@ -72,11 +72,12 @@ class Objective:
     Args:
         recipe: The ``grpo`` section.
         weights: Weight of each task.
-        kl: KL coefficient of each task, ``None`` for the recipe's.
+        kl: KL coefficient of each task, ``None`` for the recipe's; in the recipe's order.
         controllers: What moves the KL coefficient of each task; the recipe's where none is given.
 
     Raises:
         ValueError: Settings of a controller do not fit each other.
+        InputError: A controller of the user's own is not there, or does not fit.
     """
 
     def __init__(
@@ -91,12 +92,15 @@ class Objective:
         total = sum(weights.values())
         self._weights = {task: weight / total for task, weight in weights.items()}
         own = controllers or {}
-        settings = {task: recipe.kl.settings(coef, own.get(task)) for task, coef in kl.items()}
-        self._moves = {task: found["kind"] != "fixed" for task, found in settings.items()}
-        self._kl = {task: _controller(task, found) for task, found in settings.items()}
-        self._entropy = make(**recipe.entropy.settings())
-        self._kl_states = {task: controller.begin() for task, controller in self._kl.items()}
-        self._entropy_state = self._entropy.begin()
+        self._kl: dict[str, Controller] = {}
+        self._kl_states: dict[str, ControllerState] = {}
+        for index, (task, coef) in enumerate(kl.items()):
+            key = f"tasks.{index}.kl_controller" if own.get(task) else "grpo.kl.controller"
+            start, section = recipe.kl.of_task(coef, own.get(task))
+            self._kl[task] = make_controller(section, "kl", key)
+            self._kl_states[task] = _begun(self._kl[task], start, f"the KL controller of task {task!r}")
+        self._entropy = make_controller(recipe.entropy.controller, "entropy", "grpo.entropy.controller")
+        self._entropy_state = _begun(self._entropy, recipe.entropy.coef, "the entropy controller")
         self.sums: dict[str, float] = {}
         self.knobs = Knobs()
         self._references: dict[int, tuple[Sample, Tensor]] = {}
@@ -108,7 +112,7 @@ class Objective:
 
     def _leashed(self, task: str) -> bool:
         """Whether a task's KL must be known: it costs something, or a controller watches it."""
-        return self._kl_states[task].coef > 0 or self._moves[task]
+        return self._kl_states[task].coef > 0 or self._kl[task].moves
 
     @property
     def kl_coefs(self) -> dict[str, float]:
@@ -125,12 +129,12 @@ class Objective:
         values = {metric.KL_COEF.of(task): coef for task, coef in self.kl_coefs.items() if self.needs_reference}
         return values | {metric.ENTROPY_COEF: self.entropy_coef}
 
-    def state(self) -> dict[str, dict[str, float]]:
+    def state(self) -> dict[str, dict[str, Any]]:
         """State of the controllers, as JSON."""
         states = {f"kl/{task}": state.to_json() for task, state in self._kl_states.items()}
         return states | {"entropy": self._entropy_state.to_json()}
 
-    def load_state(self, state: Mapping[str, Mapping[str, float]]) -> None:
+    def load_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Restore :meth:`state`."""
         self._kl_states = {task: ControllerState.from_json(state[f"kl/{task}"]) for task in self._kl_states}
         self._entropy_state = ControllerState.from_json(state["entropy"])
@@ -367,11 +371,11 @@ class Objective:
         self.sums[name] = self.sums.get(name, 0.0) + value
 
 
-def _controller(task: str, settings: Mapping[str, Any]) -> Controller:
+def _begun(controller: Controller, coef: float, label: str) -> ControllerState:
     try:
-        return make(**settings)
+        return controller.begin(coef)
     except ValueError as error:
-        raise ValueError(f"the KL controller of task {task!r}: {error}") from None
+        raise ValueError(f"{label}: {error}") from None
 
 
 def _pad(rows: Sequence[Sequence[float]], like: Tensor) -> Tensor:

@@ -164,8 +164,11 @@ def load_state(trainer: GrpoTrainer, saved: Mapping[str, Any], tensors: Mapping[
     if plan.touched("grpo.merge.kind"):
         merger["kind"] = trainer.merger.kind
     coefficients = _coefficients(trainer, saved["coefficients"], plan)
+    moments = saved["moments"]
+    if plan.touched("tasks.*.shaping.length*"):
+        moments = {task: {k: v for k, v in own.items() if k != "length"} for task, own in moments.items()}
     try:
-        trainer.load_state({**saved, "coefficients": coefficients}, {**tensors, "merger": merger})
+        trainer.load_state({**saved, "coefficients": coefficients, "moments": moments}, {**tensors, "merger": merger})
     except (LookupError, TypeError, ValueError) as error:
         if not plan.applied:
             raise

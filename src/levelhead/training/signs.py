@@ -131,7 +131,7 @@ class SignAudits:
         """The audit of a few samples by themselves; ``None`` where their passes break."""
         policy = exact_policy(self.policy)
         merger = make_merger(policy, self.recipe, seed, tuple(self.objective.kl_coefs))
-        merger.kind = self.merger.kind
+        merger.aggregator = self.merger.aggregator
         auditor = Auditor(policy.parameters, wishes=WISHES, dtype=torch.float32)
         tokens = min(self.recipe.tokens_per_microbatch, EXACT_TOKENS)
         with self.objective.aside(), full_products(), nudged(policy, OFF, seed):

@@ -15,7 +15,7 @@ import levelhead.training.credit
 import levelhead.training.drawer
 from faults.unlisted.registry import GITHUB, NEMO, OPENRLHF, PRIME, TRL, VERL, swapped, unlisted
 from levelhead.objective.advantages import Advantages
-from levelhead.objective.shaping import Shaper
+from levelhead.objective.shaping import RewardShaping
 from levelhead.records import Group
 
 TWO = ("grpo.advantage.kind=gdpo",)
@@ -163,12 +163,12 @@ def _length_in_characters() -> Iterator[None]:
 )
 def _overlong_penalty_skipped() -> Iterator[None]:
     def make(real: Any) -> Any:
-        def call(self: Shaper, rewards_gk: Any, state: Any, *, lengths_gk: Any = None) -> Any:
-            return real(replace(self, length=None), rewards_gk, state, lengths_gk=lengths_gk)
+        def call(self: RewardShaping, batch: Any, state: Any) -> Any:
+            return real(replace(self, length=None), batch, state)
 
         return call
 
-    with swapped(Shaper, "__call__", make):
+    with swapped(RewardShaping, "__call__", make):
         yield
 
 

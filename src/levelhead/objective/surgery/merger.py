@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from levelhead import metrics as metric
+from levelhead.objective.surgery.aggregators import Aggregator
 from levelhead.objective.surgery.buffers import Buffer, combine, gramian, lent, read, write
 from levelhead.objective.surgery.monitor import ConflictMonitor
-from levelhead.objective.surgery.weights import AGGREGATORS, weights
+from levelhead.objective.surgery.registry import AGGREGATORS, make_aggregator
+from levelhead.objective.surgery.weighting import weights
 from levelhead.objective.terms import Term, scalar_loss
 
 
@@ -60,8 +62,7 @@ class GradientMerger:
 
     Args:
         params: Leaves that are trained.
-        kind: One of ``AGGREGATORS``.
-        c: CAGrad's radius.
+        kind: An aggregator, or the name of one in ``AGGREGATORS``.
         merged: Names of the terms that are merged by task.
         memory: ``full`` as above; ``low`` merges the whole loss of each task, whatever the terms' names: no backward
             for the rest, unless a term has no task.
@@ -70,44 +71,44 @@ class GradientMerger:
             leaves the aggregator's scale.
         monitor: Conflict monitor for ``sum``; on the steps it looks at, the tasks are kept apart and summed.
         switch_to: Aggregator that takes over when the monitor asks for it.
-        seed: Of PCGrad's random order.
+        seed: Of an aggregator's random choices, as PCGrad's order.
         tasks: All task names, in one order on all ranks; needed with ``reduce``.
         reduce: Called on each tensor of each buffer before merging, to reduce it over data-parallel ranks in place.
             The forward then runs without the wrapper's own gradient synchronisation.
+        **settings: Of aggregators that are given by name, as CAGrad's ``c``.
 
     Raises:
-        ValueError: If a name is unknown, or ``reduce`` comes without ``tasks``.
+        ValueError: If a name or setting is unknown, or ``reduce`` comes without ``tasks``.
     """
 
     def __init__(
         self,
         params: Sequence[Tensor],
-        kind: str = "sum",
+        kind: Aggregator | str = "sum",
         *,
-        c: float = 0.4,
         merged: Collection[str] = ("policy",),
         memory: Literal["full", "low"] = "full",
         scale: Literal["sum", "own"] = "sum",
         monitor: ConflictMonitor | None = None,
-        switch_to: str = "cagrad",
+        switch_to: Aggregator | str = "cagrad",
         seed: int = 0,
         tasks: Sequence[str] = (),
         reduce: Callable[[Tensor], object] | None = None,
+        **settings: Any,
     ) -> None:
-        for name in (kind, switch_to):
-            if name not in AGGREGATORS:
-                raise ValueError(f"unknown aggregator {name!r}; choose one of {', '.join(AGGREGATORS)}")
         if memory not in ("full", "low") or scale not in ("sum", "own"):
             raise ValueError(f"memory must be full or low and scale sum or own, got {memory!r} and {scale!r}")
         if reduce is not None and not tasks:
             raise ValueError("reducing over ranks needs the names of all tasks, in one order everywhere")
         self.params = list(params)
-        self.kind = kind
-        self._c = c
+        self._settings = settings
+        self.aggregator = self._made(kind)
+        """In force."""
+        self._switch_to = self._made(switch_to)
+        self._own = {_label(own): own for own in (self._switch_to, self.aggregator)}
         self._merged = None if memory == "low" else frozenset(merged)
         self._scale = scale
         self._monitor = monitor or ConflictMonitor()
-        self._switch_to = switch_to
         self._rng = torch.Generator().manual_seed(seed)
         self._names = tuple(tasks)
         self._reduce = reduce
@@ -115,6 +116,11 @@ class GradientMerger:
         """Shown every tensor of a merge."""
         self._tasks: dict[str, Buffer] = {}
         self._started = False
+
+    @property
+    def kind(self) -> str:
+        """Name of the aggregator in force; ``custom`` for one of the user's own."""
+        return _label(self.aggregator)
 
     @property
     def _apart(self) -> bool:
@@ -179,7 +185,7 @@ class GradientMerger:
         self._monitor.step += 1
         self._started = False
         if self.kind == "sum" and self._monitor.wants_switch:
-            self.kind = self._switch_to
+            self.aggregator = self._switch_to
             return MergeReport(report.kind, report.weights, report.metrics, switched=True)
         return report
 
@@ -210,9 +216,12 @@ class GradientMerger:
         m = len(products_mm)
         if not bool(torch.isfinite(products_mm).all()):
             return [1.0] * m
-        factor = m if self._scale == "sum" and AGGREGATORS[self.kind].scale == "mean" else 1
-        found: list[float] = (weights(self.kind, products_mm, c=self._c, generator=self._rng) * factor).tolist()
+        factor = m if self._scale == "sum" and self.aggregator.scale == "mean" else 1
+        found: list[float] = (weights(self.aggregator, products_mm, generator=self._rng) * factor).tolist()
         return found
+
+    def _made(self, given: Aggregator | str) -> Aggregator:
+        return make_aggregator(given, **self._settings) if isinstance(given, str) else given
 
     def _reduce_all(self, reduce: Callable[[Tensor], object]) -> None:
         """Reduce the buffers in the same order on every rank, and keep it; what is absent here is zero, not skipped.
@@ -251,9 +260,11 @@ class GradientMerger:
         Raises:
             ValueError: If the saved aggregator is unknown.
         """
-        if state["kind"] not in AGGREGATORS:
-            raise ValueError(f"unknown aggregator {state['kind']!r}; choose one of {', '.join(AGGREGATORS)}")
-        self.kind = state["kind"]
+        self.aggregator = self._own.get(state["kind"]) or self._made(state["kind"])
         self._monitor.step = int(state["step"])
         self._monitor.streak = int(state["streak"])
         self._rng.set_state(state["generator"])
+
+
+def _label(aggregator: Aggregator) -> str:
+    return aggregator.name if AGGREGATORS.get(aggregator.name) is type(aggregator) else "custom"

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from levelhead.objective.controllers import Band, EntropyTarget, Fixed, Lagrangian
 from levelhead.preflight.textbook.estimators import Matrix, estimate, mean
 from levelhead.preflight.textbook.records import Answer, Floats, Problem, Settings, Slopes, UnprovedError
 from levelhead.preflight.textbook.rewards import Moments, charged, shaped
 from levelhead.preflight.textbook.surrogates import Rise, importance, rises
-from levelhead.recipe.controllers import EntropyTarget, KeepCoef, KlBand, KlLagrangian
 from levelhead.recipe.objective import Kl
 
 
@@ -143,32 +143,32 @@ class Book:
                 controller.delta if now < controller.target else -controller.delta if now > controller.target else 0.0
             )
             self._bonus = min(max(self._bonus + step, controller.coef_min), controller.coef_max)
-        elif not isinstance(controller, KeepCoef | EntropyTarget):
-            raise UnprovedError(f"grpo.entropy.controller: {controller}")
+        elif not isinstance(controller, Fixed | EntropyTarget):
+            raise UnprovedError(f"grpo.entropy.controller.kind: {_kind(controller)}")
 
     def _controller(self, name: str) -> object:
         task = self.settings.tasks[name]
         shared = self.settings.grpo.kl.controller
         start = self.settings.grpo.kl.coef if task.kl is None else task.kl
-        if task.controller is None and isinstance(shared, KlBand) and start == 0:
-            return KeepCoef()
+        if task.controller is None and isinstance(shared, Band) and start == 0:
+            return Fixed()
         return task.controller or shared
 
     def _watched(self, name: str) -> bool:
         """Whether a task has a KL: it costs something, or a controller may make it cost something."""
-        return self.kl_coefs[name] > 0 or not isinstance(self._controller(name), KeepCoef)
+        return self.kl_coefs[name] > 0 or not isinstance(self._controller(name), Fixed)
 
     def _moved(self, name: str, measured: float) -> float:
         coef, controller = self.kl_coefs[name], self._controller(name)
-        if isinstance(controller, KeepCoef):
+        if isinstance(controller, Fixed):
             return coef
-        if isinstance(controller, KlBand):  # Schulman et al. 2017, arXiv:1707.06347, section 4
+        if isinstance(controller, Band):  # Schulman et al. 2017, arXiv:1707.06347, section 4
             up, down = measured > controller.high, measured < controller.low
             moved = coef * controller.factor if up else coef / controller.factor if down else coef
-        elif isinstance(controller, KlLagrangian):  # dual ascent on KL <= target
+        elif isinstance(controller, Lagrangian):  # dual ascent on KL <= target
             moved = coef + controller.eta * (measured - controller.target)
         else:
-            raise UnprovedError(f"kl controller: {controller}")
+            raise UnprovedError(f"grpo.kl.controller.kind: {_kind(controller)}")
         return min(max(moved, controller.coef_min), controller.coef_max)
 
     def _of_task(self, name: str, weight: float, answers: Sequence[Answer]) -> list[Slopes]:
@@ -226,6 +226,10 @@ class Book:
         if loss.aggregation == "fixed_length":  # Liu et al. 2025, Dr. GRPO: over a length that no answer changes
             return share / (loss.fixed_length or self.settings.grpo.sampling.max_new_tokens)
         raise UnprovedError(f"grpo.loss.aggregation: {loss.aggregation}")
+
+
+def _kind(controller: object) -> str:
+    return str(getattr(controller, "kind", type(controller).__name__))
 
 
 def _nothing(answer: Answer) -> Rise:

@@ -14,16 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.preflight.textbook.records import Floats, UnprovedError
-from levelhead.recipe.objective import Merge
+from levelhead.recipe.objective import MergeSection
 
 Products = NDArray[np.float64]
 """(m, m) inner products of the gradients of m tasks."""
 
+PAGES = frozenset({"sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl"})
+"""Aggregators whose definition is written down here."""
 ZERO = 1e-24
 """Squared norm, against the largest, below which a gradient is none."""
 
 
-def merge_weights(merge: Merge, kind: str, products: Products) -> list[Floats]:
+def merge_weights(merge: MergeSection, kind: str, products: Products) -> list[Floats]:
     """Return the weights, shape (m,), that an aggregator may give to the gradients of m tasks.
 
     There are several where PCGrad draws an order for three tasks or more.
@@ -36,6 +38,8 @@ def merge_weights(merge: Merge, kind: str, products: Products) -> list[Floats]:
     Raises:
         UnprovedError: No definition is written down here for this aggregator.
     """
+    if kind not in PAGES:
+        raise UnprovedError(f"grpo.merge.kind: {kind}")
     m = len(products)
     if kind == "sum":
         return [np.ones(m)]
@@ -56,7 +60,7 @@ def merge_weights(merge: Merge, kind: str, products: Products) -> list[Floats]:
     return found
 
 
-def _solve(merge: Merge, kind: str, products: Products) -> list[Floats]:
+def _solve(merge: MergeSection, kind: str, products: Products) -> list[Floats]:
     if kind == "cagrad":
         return [_cagrad(products, merge.c)]
     if kind == "pcgrad":
@@ -65,9 +69,7 @@ def _solve(merge: Merge, kind: str, products: Products) -> list[Floats]:
         return [_upgrad(products)]
     if kind == "mgda":
         return [_mgda(products)]
-    if kind == "aligned_mtl":
-        return [_aligned(products)]
-    raise UnprovedError(f"grpo.merge.kind: {kind}")
+    return [_aligned(products)]
 
 
 def _cagrad(products: Products, c: float) -> Floats:

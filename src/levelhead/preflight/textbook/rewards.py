@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from levelhead.objective.shaping import GroupRelative, Overlong, PerToken, ZScore
 from levelhead.preflight.textbook.estimators import Matrix, mean
 from levelhead.preflight.textbook.records import Attempt, UnprovedError
-from levelhead.recipe.shaping import GroupRelative, LengthPenalty, Overlong, PerToken, Shaping, ZScore
+from levelhead.recipe.shaping import AnyShaper, Shaping
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ def shaped(
     return rewards
 
 
-def _penalised(penalty: LengthPenalty, budget: int, row: Sequence[float], lengths: Sequence[int]) -> list[float]:
+def _penalised(penalty: AnyShaper, budget: int, row: Sequence[float], lengths: Sequence[int]) -> list[float]:
     if isinstance(penalty, Overlong):  # Yu et al. 2025, DAPO, arXiv:2503.14476, eq. 13
         longest = penalty.max_length or budget
         start = longest - penalty.cache
@@ -71,7 +72,7 @@ def _penalised(penalty: LengthPenalty, budget: int, row: Sequence[float], length
         bonus = [0.5 - (n - short) / (long - short) for n in lengths]
         own = [b if x > penalty.threshold else min(b, 0.0) for x, b in zip(row, bonus, strict=True)]
         return [x + penalty.coef * b for x, b in zip(row, own, strict=True)]
-    raise UnprovedError(f"tasks[].shaping.length: {penalty}")
+    raise UnprovedError(f"tasks[].shaping.length.kind: {getattr(penalty, 'kind', type(penalty).__name__)}")
 
 
 def _standardised(settings: ZScore, rewards: Matrix, moments: Moments) -> Matrix:

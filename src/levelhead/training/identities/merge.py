@@ -10,7 +10,8 @@ from torch import Tensor
 
 from levelhead.objective.numerics import dot
 from levelhead.objective.surgery import MergeReport
-from levelhead.recipe.objective import Merge
+from levelhead.recipe.objective import MergeSection
+from levelhead.recipe.variants import CUSTOM
 from levelhead.training.identities.base import Violation
 
 LOOKED_AT = 4096
@@ -59,7 +60,7 @@ class MergeWitness:
                 self._whole += float(piece.square().sum())
         self._left += float(seen.square().sum())
 
-    def judge(self, report: MergeReport, merge: Merge) -> Iterator[Violation]:
+    def judge(self, report: MergeReport, merge: MergeSection) -> Iterator[Violation]:
         """The merged gradient is the weighted sum of the tasks', and the weights keep the aggregator's promise."""
         names, w_m = list(report.weights), torch.tensor(list(report.weights.values()), dtype=torch.float64)
         if not names or len(self._products) != len(names) or not bool(torch.isfinite(self._products).all()):
@@ -79,8 +80,8 @@ class MergeWitness:
             yield Violation("merge-promise", text, {**shown, "kind": report.kind})
 
 
-def promise(kind: str, products_mm: Tensor, weights_m: Tensor, merge: Merge, error: float = ERROR) -> str | None:
-    """Return the promise of an aggregator that weights do not keep, or ``None``.
+def promise(kind: str, products_mm: Tensor, weights_m: Tensor, merge: MergeSection, error: float = ERROR) -> str | None:
+    """Return the promise of an aggregator that weights do not keep, or ``None``; one of the user's own has made none.
 
     Args:
         kind: Of the aggregator.
@@ -89,6 +90,8 @@ def promise(kind: str, products_mm: Tensor, weights_m: Tensor, merge: Merge, err
         merge: For CAGrad's radius, and the scale that weights come in.
         error: Relative, that rounding explains.
     """
+    if kind == CUSTOM:
+        return None
     m = len(products_mm)
     norm = m if merge.scale == "sum" and kind not in ("sum", "pcgrad") else 1
     if kind in ("sum", "mean"):
@@ -117,7 +120,7 @@ def _alike(seen_m: Tensor, wanted: float, error: float) -> bool:
     return bool(((seen_m - wanted).abs() <= error).all())
 
 
-def _pcgrad(products_mm: Tensor, u_m: Tensor, _merge: Merge, error: float) -> str | None:
+def _pcgrad(products_mm: Tensor, u_m: Tensor, _merge: MergeSection, error: float) -> str | None:
     """Yu et al. 2020: what conflicts is projected off; two tasks are then against neither."""
     if not _conflicts(products_mm):
         return None if _alike(u_m, 1.0, error) else "tasks that do not conflict are summed"
@@ -129,7 +132,7 @@ def _pcgrad(products_mm: Tensor, u_m: Tensor, _merge: Merge, error: float) -> st
     return None
 
 
-def _upgrad(products_mm: Tensor, u_m: Tensor, _merge: Merge, error: float) -> str | None:
+def _upgrad(products_mm: Tensor, u_m: Tensor, _merge: MergeSection, error: float) -> str | None:
     """Quinton and Rey 2024: the merged gradient conflicts with no task."""
     if not _conflicts(products_mm):
         return None if _alike(u_m, 1 / len(u_m), error) else "tasks that do not conflict are averaged"
@@ -138,7 +141,7 @@ def _upgrad(products_mm: Tensor, u_m: Tensor, _merge: Merge, error: float) -> st
     return None
 
 
-def _mgda(products_mm: Tensor, u_m: Tensor, _merge: Merge, error: float) -> str | None:
+def _mgda(products_mm: Tensor, u_m: Tensor, _merge: MergeSection, error: float) -> str | None:
     """Desideri 2012: the shortest convex combination, along which every task falls at least as the whole does."""
     if bool((u_m < -error).any()) or abs(float(u_m.sum()) - 1) > error:
         return "weights are a convex combination"
@@ -148,7 +151,7 @@ def _mgda(products_mm: Tensor, u_m: Tensor, _merge: Merge, error: float) -> str 
     return None if bool((along_m >= square - slack).all()) else "no convex combination is shorter"
 
 
-def _cagrad(products_mm: Tensor, u_m: Tensor, merge: Merge, error: float) -> str | None:
+def _cagrad(products_mm: Tensor, u_m: Tensor, merge: MergeSection, error: float) -> str | None:
     """Liu et al. 2021: within ``c |g0|`` of the mean g0, and the task that gains least gains no less than by g0."""
     off_m = u_m - 1 / len(u_m)
     mean_m = torch.full_like(u_m, 1 / len(u_m))
@@ -163,7 +166,7 @@ def _cagrad(products_mm: Tensor, u_m: Tensor, merge: Merge, error: float) -> str
     return None if least >= before - slack - error**2 else "the task that gains least gains no less than by the mean"
 
 
-def _aligned_mtl(products_mm: Tensor, u_m: Tensor, _merge: Merge, error: float) -> str | None:
+def _aligned_mtl(products_mm: Tensor, u_m: Tensor, _merge: MergeSection, error: float) -> str | None:
     """Senushkin et al. 2023: task gradients made orthogonal, all as long as the smallest singular value."""
     values_m, vectors_mm = torch.linalg.eigh(products_mm)
     kept = values_m > 1e-9 * values_m.max()
@@ -177,7 +180,7 @@ def _aligned_mtl(products_mm: Tensor, u_m: Tensor, _merge: Merge, error: float) 
     return None
 
 
-PROMISES: Mapping[str, Callable[[Tensor, Tensor, Merge, float], str | None]] = {
+PROMISES: Mapping[str, Callable[[Tensor, Tensor, MergeSection, float], str | None]] = {
     "pcgrad": _pcgrad,
     "upgrad": _upgrad,
     "mgda": _mgda,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from levelhead import metrics as metric
+from levelhead.objective.controllers import Controller, Fixed
 from levelhead.policy.rounding import Tolerance
 from levelhead.recipe import Recipe
-from levelhead.recipe.controllers import KeepCoef
 from levelhead.recipe.training import Grpo
 from levelhead.records import Knobs
 from levelhead.training.identities.base import Violation, close
@@ -81,21 +81,21 @@ def coefficients(numbers: Numbers) -> Iterator[Violation]:
     """Coefficients in force are the recipe's, as far as its controllers leave them, times what the guard has turned."""
     grpo, knobs, values = numbers.grpo, numbers.knobs, numbers.values
     seen, wanted = values.get(metric.ENTROPY_COEF), grpo.entropy.coef * knobs.entropy + knobs.entropy_bonus
-    if isinstance(grpo.entropy.controller, KeepCoef) and seen is not None and not close(seen, wanted, EXACT):
+    if isinstance(grpo.entropy.controller, Fixed) and seen is not None and not close(seen, wanted, EXACT):
         yield _coefficient(metric.ENTROPY_COEF, seen, wanted)
     for section in numbers.recipe.tasks:
         task = name_of(section)
         seen = numbers.kl_coefs.get(task)
-        settings = grpo.kl.settings(section.kl, section.kl_controller)
-        if seen is None:
+        coef, controller = grpo.kl.of_task(section.kl, section.kl_controller)
+        if seen is None or not isinstance(controller, Controller):  # one of the user's own may go anywhere
             continue
-        if settings["kind"] == "fixed":
-            if not close(seen, settings["coef"] * knobs.kl, EXACT):
-                yield _coefficient(metric.KL_COEF.of(task), seen, settings["coef"] * knobs.kl)
-        elif not settings["coef_min"] * knobs.kl * (1 - EXACT) <= seen <= settings["coef_max"] * knobs.kl * (1 + EXACT):
+        low, high = controller.bounds
+        if isinstance(controller, Fixed):
+            if not close(seen, coef * knobs.kl, EXACT):
+                yield _coefficient(metric.KL_COEF.of(task), seen, coef * knobs.kl)
+        elif not low * knobs.kl * (1 - EXACT) <= seen <= high * knobs.kl * (1 + EXACT):
             text = f"{metric.KL_COEF.of(task)} is {seen:.6g}, outside of its controller's bounds"
-            bounds = {"coef_min": settings["coef_min"], "coef_max": settings["coef_max"]}
-            yield Violation("coefficient", text, {"seen": seen, **bounds})
+            yield Violation("coefficient", text, {"seen": seen, "coef_min": low, "coef_max": high})
 
 
 def _coefficient(name: str, seen: float, wanted: float) -> Violation:
