@@ -238,9 +238,9 @@ def _preflight(setup: Setup, folder: RunDir) -> None:
     report = preflight(setup)
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_json("check.json", report.to_json())
-    for found in report.checks:
-        if found.status == "warn":
-            say(f"levelhead: check: {found.name}: {found.message}", error=True)
+    for outcome in report.checks:
+        if outcome.status == "warn":
+            say(f"levelhead: check: {outcome.name}: {outcome.message}", error=True)
     if report.failures:
         raise PreflightError(report, str(folder.path / "check.json"))
 
@@ -289,8 +289,8 @@ def evaluate(
         ways["sampled"] = section.model_copy(update={"sampling": warm_sampling})
     try:
         return {
-            way: score(setup.tasks, collector, chosen, recipe.seed, items or section.final_items, baselines)
-            for way, chosen in ways.items()
+            way: score(setup.tasks, collector, config, recipe.seed, items or section.final_items, baselines)
+            for way, config in ways.items()
         }
     finally:
         loop.run(generator.close())
@@ -310,11 +310,11 @@ def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
 
     start = time.perf_counter()
     setup = prepare(recipe, weights=False)
-    found = describe(setup)
+    facts = describe(setup)
     stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
     n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1
     lengths = [len(setup.policy.codec.render(prompt.messages)) for prompt in stream.take(n)]
-    return found | {
+    return facts | {
         "first_batch_prompts": n,
         "first_batch_prompt_tokens": {"min": min(lengths), "max": max(lengths), "sum": sum(lengths)},
         "seconds": round(time.perf_counter() - start, 1),

@@ -70,5 +70,5 @@ def test_the_top_is_the_number_of_parts_when_each_lies_between_0_and_1() -> None
 
 def test_one_row_has_no_course() -> None:
     course = run([0.3])
-    assert not course.known
+    assert not course.has_signal
     assert course.learned == course.lost == 0.0

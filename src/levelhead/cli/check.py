@@ -101,15 +101,15 @@ def show(report: Report, *, everything: bool = False) -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for found in report.checks:
-        told = Text(found.message)
-        wrong = found.status != "pass"
-        if wrong and found.fix:
-            told.append(f"\nfix: {found.fix}", style="italic")
+    for outcome in report.checks:
+        detail = Text(outcome.message)
+        wrong = outcome.status != "pass"
+        if wrong and outcome.fix:
+            detail.append(f"\nfix: {outcome.fix}", style="italic")
         if wrong or everything:
-            for key, value in found.evidence.items():
-                told.append(f"\n  {key}: {json.dumps(value, ensure_ascii=False, default=str)}", style="dim")
-        table.add_row(Text(found.status, style=_STYLES[found.status]), found.name, told)
+            for key, value in outcome.evidence.items():
+                detail.append(f"\n  {key}: {json.dumps(value, ensure_ascii=False, default=str)}", style="dim")
+        table.add_row(Text(outcome.status, style=_STYLES[outcome.status]), outcome.name, detail)
     console = SafeConsole()
     console.print(table)
     counts = {status: sum(c.status == status for c in report.checks) for status in _STYLES}

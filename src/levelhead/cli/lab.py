@@ -82,8 +82,8 @@ def _read(path: Path) -> dict[str, Row]:
     if not path.is_file():
         return {}
     try:
-        found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        rows = [Row(**{**row, "preflight": tuple(row["preflight"])}) for row in found]
+        entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [Row(**{**row, "preflight": tuple(row["preflight"])}) for row in entries]
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"--out {path}: holds other things than rows of the matrix ({error})") from None
     return {row.fault: row for row in rows}

@@ -42,8 +42,8 @@ def show_summary(summary: Mapping[str, Any], folder: Path) -> None:
     """
     console = SafeConsole()
     tasks = summary.get("tasks")
-    for task, found in tasks.items() if isinstance(tasks, Mapping) else ():
-        stages = stages_of(found)
+    for task, entry in tasks.items() if isinstance(tasks, Mapping) else ():
+        stages = stages_of(entry)
         if stages:
             console.print()
             show_task(console, str(task), stages, [STAGES[stage.name] for stage in stages])

@@ -52,11 +52,11 @@ def train(
     if dry:
         from levelhead.api import dry_run
 
-        found = dry_run(resolved)
+        facts = dry_run(resolved)
         if as_json:
-            say_json(found)
+            say_json(facts)
         else:
-            say("\n".join(f"{k}: {v}" for k, v in found.items()))
+            say("\n".join(f"{k}: {v}" for k, v in facts.items()))
         return
     changes = keys_of(accept)
     resumed = {"resume_from": start, "accept_changes": changes} if start or changes else {}

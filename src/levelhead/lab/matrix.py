@@ -89,15 +89,15 @@ class Onlooker(LiveGuard):
 
     def before_update(self, record: StepRecord) -> Sequence[Decision]:
         """Look, and remember."""
-        found = super().before_update(record)
-        self.said += found
-        return found
+        decisions = super().before_update(record)
+        self.said += decisions
+        return decisions
 
     def after_update(self, record: StepRecord) -> Sequence[Decision]:
         """Look, and remember."""
-        found = super().after_update(record)
-        self.said += found
-        return found
+        decisions = super().after_update(record)
+        self.said += decisions
+        return decisions
 
 
 def run_fault(fault: Fault, check: Check, settings: Sequence[str] = (), *, anyway: bool = True) -> Row:
@@ -185,16 +185,16 @@ def _diagnosed(folder: Path) -> tuple[str | None, float | None]:
 
 def table(rows: Sequence[Row], stories: Mapping[str, str] | None = None) -> str:
     """Write rows as Markdown, a section a kind; checks beyond the second are counted."""
-    told = stories or {name: fault.story for name, fault in FAULTS.items()} | {CLEAN.name: CLEAN.story}
+    story_by_name = stories or {name: fault.story for name, fault in FAULTS.items()} | {CLEAN.name: CLEAN.story}
     lines: list[str] = []
     for kind in [*KINDS.values(), None]:
-        chosen = [r for r in rows if (r.fault == CLEAN.name) == (kind is None) and kind in (r.kind, None)]
-        if not chosen:
+        kind_rows = [r for r in rows if (r.fault == CLEAN.name) == (kind is None) and kind in (r.kind, None)]
+        if not kind_rows:
             continue
         lines += [f"### {kind[0].upper()}{kind[1:]}" if kind else "### None", ""]
         lines += ["| fault | what goes wrong | preflight, before step 1 | guard, at step | doctor, first bad step |"]
         lines += ["|---|---|---|---|---|"]
-        lines += [_line(row, told[row.fault]) for row in chosen] + [""]
+        lines += [_line(row, story_by_name[row.fault]) for row in kind_rows] + [""]
     return "\n".join(lines)
 
 

@@ -215,8 +215,8 @@ def _groups(outcomes: Outcomes, k: int, setup: Setup) -> tuple[Floats, Floats, N
     alone = setup.estimator not in BATCH_ESTIMATORS and not takes_lengths
     if alone and math.comb(k + levels - 1, levels - 1) <= MAX_ENUMERATED:
         rewards_gk, weight_g = _enumerated(outcomes, k)
-        found = _advantages(rewards_gk, np.full_like(rewards_gk, setup.tokens), setup)
-        return found.values_gk, rewards_gk, found.live_g, weight_g, True
+        estimate = _advantages(rewards_gk, np.full_like(rewards_gk, setup.tokens), setup)
+        return estimate.values_gk, rewards_gk, estimate.live_g, weight_g, True
     rng = np.random.default_rng([setup.seed, k])
     in_batch = max(1, int(setup.budget // (setup.tokens * k)))
     drawn = max(1, setup.samples // k)
@@ -225,9 +225,9 @@ def _groups(outcomes: Outcomes, k: int, setup: Setup) -> tuple[Floats, Floats, N
     )
     rewards_bgk = outcomes.draw(rng, (batches, per_batch, k))
     lengths_bgk = _lengths(rng, rewards_bgk.shape, setup)
-    found_b = [_advantages(*batch, setup) for batch in zip(rewards_bgk, lengths_bgk, strict=True)]
-    values_gk = np.concatenate([found.values_gk for found in found_b])
-    live_g = np.concatenate([found.live_g for found in found_b])
+    estimate_b = [_advantages(*batch, setup) for batch in zip(rewards_bgk, lengths_bgk, strict=True)]
+    values_gk = np.concatenate([estimate.values_gk for estimate in estimate_b])
+    live_g = np.concatenate([estimate.live_g for estimate in estimate_b])
     return values_gk, rewards_bgk.reshape(-1, k), live_g, np.full(len(live_g), 1 / len(live_g)), False
 
 

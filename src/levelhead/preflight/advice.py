@@ -99,11 +99,11 @@ def _reuse(grpo: Grpo) -> Check:
 
 def _coefficients(grpo: Grpo, tasks: Sequence[TaskSection]) -> Check:
     """Compare the coefficients that tasks really start from, each by the key that sets it, with published ones."""
-    found = {"grpo.entropy.coef": grpo.entropy.coef}
+    coefficients = {"grpo.entropy.coef": grpo.entropy.coef}
     if any(task.kl is None for task in tasks):
-        found["grpo.kl.coef"] = grpo.kl.coef
-    found |= {f"tasks.{i}.kl": task.kl for i, task in enumerate(tasks) if task.kl is not None}
-    largest = {key: _LARGEST["entropy" if key == "grpo.entropy.coef" else "kl"] for key in found}
+        coefficients["grpo.kl.coef"] = grpo.kl.coef
+    coefficients |= {f"tasks.{i}.kl": task.kl for i, task in enumerate(tasks) if task.kl is not None}
+    largest = {key: _LARGEST["entropy" if key == "grpo.entropy.coef" else "kl"] for key in coefficients}
     coefs = [task.kl if task.kl is not None else grpo.kl.coef for task in tasks]
     evidence = {
         "kl_coef": grpo.kl.coef,
@@ -112,11 +112,11 @@ def _coefficients(grpo: Grpo, tasks: Sequence[TaskSection]) -> Check:
         "source": _COEFFICIENTS,
     }
     name = "advice/coefficients"
-    high = [key for key, value in found.items() if value > largest[key]]
+    high = [key for key, value in coefficients.items() if value > largest[key]]
     if not high:
         low, top = min(coefs), max(coefs)
         leash = f"{top:g}" if low == top else f"{low:g} to {top:g} by task"
         return Check(name, "pass", f"KL {leash}, entropy {grpo.entropy.coef:g}", evidence)
-    told = " and ".join(f"{key} {found[key]:g}" for key in high)
+    summary = " and ".join(f"{key} {coefficients[key]:g}" for key in high)
     fix = " and ".join(f"set {key} to {largest[key] / 10:g} or less" for key in high)
-    return Check(name, "warn", f"{told}: such a term drowns the reward; {_COEFFICIENTS}", evidence, fix)
+    return Check(name, "warn", f"{summary}: such a term drowns the reward; {_COEFFICIENTS}", evidence, fix)

@@ -74,8 +74,8 @@ def _sampler(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
 @torch.no_grad()
 def _packing(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
     """Packed together, sequences have the log-probabilities they have alone."""
-    chosen = list(turns[:COMPARED])
-    sequences = [TokenSequence(t.context_ids, t.completion_ids, i // 2) for i, t in enumerate(chosen)]
+    compared_turns = list(turns[:COMPARED])
+    sequences = [TokenSequence(t.context_ids, t.completion_ids, i // 2) for i, t in enumerate(compared_turns)]
     gaps: list[float] = []
     entropies: list[float] = []
     scores = []
@@ -83,18 +83,18 @@ def _packing(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
         stats = scene.policy.score(micro, temperature)
         parts = torch.split(stats.logp, list(micro.lengths))
         for index, part in zip(micro.indices, parts, strict=True):
-            turn = chosen[index]
-            told = plain.logprobs(scene.policy, turn.context_ids, turn.completion_ids, temperature)
-            if len(told) != len(part):
+            turn = compared_turns[index]
+            logp_alone = plain.logprobs(scene.policy, turn.context_ids, turn.completion_ids, temperature)
+            if len(logp_alone) != len(part):
                 gaps.append(math.inf)
                 continue
-            gaps += (told - part).abs().tolist()
+            gaps += (logp_alone - part).abs().tolist()
         entropies += stats.entropy.tolist()
         scores.append((micro, stats.logp))
-    evidence = {"temperature": temperature, "sequences": len(chosen), "mean_entropy": fmean(entropies)}
+    evidence = {"temperature": temperature, "sequences": len(compared_turns), "mean_entropy": fmean(entropies)}
     what = "computed by the trainer in one batch and by the model alone"
     fix = "mask padding and other sequences out of attention, and give each token its own position"
-    drawn = [(turn.context_ids, turn.completion_ids) for turn in chosen]
+    drawn = [(turn.context_ids, turn.completion_ids) for turn in compared_turns]
     case = _dispute(scene, "the trainer", scored(scores), temperature, drawn)
     return _compared(case, "agreement/packing", gaps, what, evidence, fix)
 
@@ -133,9 +133,9 @@ def _trainer(scene: Scene) -> Check:
     bare = grpo.model_copy(update={"kl": Kl()})
     trial = grpo_trial(scene, bare, groups)
     scene.train_seconds = trial.seconds
-    found = trial.result.record.values
-    mean = found.get(metric.LOGP_DIFFERENCE_MEAN, 0.0)
-    most = found.get(metric.LOGP_DIFFERENCE_MAX, 0.0)
+    step_metrics = trial.result.record.values
+    mean = step_metrics.get(metric.LOGP_DIFFERENCE_MEAN, 0.0)
+    most = step_metrics.get(metric.LOGP_DIFFERENCE_MAX, 0.0)
     allowed = tolerance(scene.policy)
     behaviour = [
         abs(a - b) for turn in scene.turns for a, b in zip(turn.logprobs, turn.behaviour_logprobs, strict=True)
@@ -174,8 +174,8 @@ def _trainer(scene: Scene) -> Check:
 def _trainer_or_sampler(scene: Scene, trial: Trial, shown: Sequence[Group]) -> Explanation | None:
     """Return what explains that trainer and sampler disagree, whichever of them is wrong."""
     drawn = [turn for _, turns in scene.drawn.turns for turn in turns]
-    known = [*drawn, *(turn for group in shown for rollout in group.rollouts for turn in rollout.turns)]
-    pairs = [(turn.context_ids, turn.completion_ids) for turn in known]
+    all_turns = [*drawn, *(turn for group in shown for rollout in group.rollouts for turn in rollout.turns)]
+    pairs = [(turn.context_ids, turn.completion_ids) for turn in all_turns]
     heat = scene.controls.temperature or 1.0
     by_trainer = _dispute(scene, "the trainer", scored(trial.listener.scores), heat, pairs)
     by_sampler = _dispute(scene, "the sampler", recorded(drawn), heat)

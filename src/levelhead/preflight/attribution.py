@@ -22,13 +22,13 @@ class Token:
 
     Attributes:
         want: Slope by the textbook.
-        found: The trainer's.
+        actual: The trainer's.
         size: Of what the textbook's is made of.
         traits: What it may be told apart by.
     """
 
     want: float
-    found: float
+    actual: float
     size: float
     traits: Mapping[str, object]
 
@@ -128,13 +128,13 @@ def _of_terms(wrong: Sequence[Comparison]) -> str:
     """Factors with which surrogate and KL enter, where these two explain everything."""
     told = [t for c in wrong for t in c.told]
     policy, kl = (np.concatenate(column) for column in zip(*((t.policy, t.want.kl) for t in told), strict=True))
-    found = np.concatenate([t.found for t in told])
+    actual = np.concatenate([t.actual for t in told])
     columns = [column for column in (policy, kl) if np.abs(column).max() > 0]
     if len(columns) < 2:
         return ""
     system = np.stack(columns, axis=1)
-    factors = np.linalg.lstsq(system, found, rcond=None)[0]
-    if np.abs(system @ factors - found).max() > ALIKE * np.abs(found).max():
+    factors = np.linalg.lstsq(system, actual, rcond=None)[0]
+    if np.abs(system @ factors - actual).max() > ALIKE * np.abs(actual).max():
         return ""
     parts = [("the reward", float(factors[0])), ("the KL", float(factors[1]))]
     off = [f"{name} enters with {factor:.4g} times its weight" for name, factor in parts if abs(factor - 1) > EXACT]
@@ -146,9 +146,9 @@ def _tokens(c: Comparison, *, entropy: bool = False) -> Iterator[Token]:
         a = t.answer
         ratio = a.new - a.old
         for i in range(a.length):
-            want, found, size = t.total[i], t.found[i], t.size[i]
+            want, actual, size = t.total[i], t.actual[i], t.size[i]
             if entropy:
-                want, found, size = t.want.entropy[i], t.doubt[i], abs(t.want.entropy[i])
+                want, actual, size = t.want.entropy[i], t.doubt[i], abs(t.want.entropy[i])
             traits: dict[str, object] = {
                 "side of the clip": {-1: "below", 0: "within", 1: "above"}[int(t.want.side[i])],
                 "sign of the advantage": "+" if a.advantage[i] > 0 else "-" if a.advantage[i] < 0 else "0",
@@ -169,25 +169,25 @@ def _tokens(c: Comparison, *, entropy: bool = False) -> Iterator[Token]:
                 "micro-batch": f"{a.micro + 1} of {_where(c)}",
                 "answer": f"{a.problem + 1}.{a.attempt + 1}.{a.turn + 1} of {_where(c)}",
             }
-            yield Token(float(want), float(found), float(size), traits)
+            yield Token(float(want), float(actual), float(size), traits)
 
 
 def _factors(tokens: Sequence[Token]) -> str:
     """What the error follows: a constant, or one trait of the tokens."""
     sizes = np.array([t.size for t in tokens])
     floor = 1e-3 * float(sizes.max(initial=0.0))
-    strays = [t for t in tokens if abs(t.want) <= EXACT * floor and abs(t.found) > 1e-3 * floor]
+    strays = [t for t in tokens if abs(t.want) <= EXACT * floor and abs(t.actual) > 1e-3 * floor]
     if strays:
-        rest = [t for t in tokens if abs(t.want) <= EXACT * floor and abs(t.found) <= 1e-3 * floor]
+        rest = [t for t in tokens if abs(t.want) <= EXACT * floor and abs(t.actual) <= 1e-3 * floor]
         return f"{len(strays)} tokens have a gradient and should have none{_in_common(strays, rest)}"
     judged = [t for t in tokens if abs(t.want) > floor]
-    silent = [t for t in judged if abs(t.found) < ALIKE * abs(t.want)]
+    silent = [t for t in judged if abs(t.actual) < ALIKE * abs(t.want)]
     if silent and len(silent) < len(judged):
-        rest = [t for t in judged if abs(t.found) >= ALIKE * abs(t.want)]
+        rest = [t for t in judged if abs(t.actual) >= ALIKE * abs(t.want)]
         return f"{len(silent)} tokens have no gradient and should have one{_in_common(silent, rest)}"
     if not judged:
         return "no token has a gradient by the textbook, and some have one here"
-    ratios = np.array([t.found / t.want for t in judged])
+    ratios = np.array([t.actual / t.want for t in judged])
     if np.ptp(ratios) < ALIKE * max(np.abs(ratios).max(), 1e-30):
         return f"every token's gradient is {float(ratios.mean()):.5g} times what it should be"
     for trait in judged[0].traits:
@@ -196,11 +196,11 @@ def _factors(tokens: Sequence[Token]) -> str:
             levels.setdefault(t.traits[trait], []).append(float(ratio))
         if len(levels) > 1 and all(np.ptp(r) < ALIKE * max(abs(x) for x in r) + 1e-9 for r in levels.values()):
             return _by_trait(trait, {level: float(np.mean(r)) for level, r in levels.items()})
-    worst = max(judged, key=lambda t: abs(t.found - t.want))
+    worst = max(judged, key=lambda t: abs(t.actual - t.want))
     place = ", ".join(f"{name} {worst.traits[name]}" for name in ("task", "group", "rollout", "position", "update"))
     return (
         f"no single factor explains it; the largest error is at {place}: "
-        f"{worst.found:.4g} where the textbook has {worst.want:.4g}"
+        f"{worst.actual:.4g} where the textbook has {worst.want:.4g}"
     )
 
 

@@ -68,19 +68,21 @@ def find_cause(dispute: Dispute) -> Explanation | None:
     before, same_ids = case.apart(), not strange
     close: list[Explanation] = []
     for name, cause in CAUSES.items():
-        found = cause(case) if same_ids or name in ("tokens", "context") else None
-        if found is not None and (found.cause in _JUDGED_THEMSELVES or _explains(case, found.gap, before)):
-            close.append(found)
-            if found.gap.mean <= case.allowed.mean / 10:
+        explanation = cause(case) if same_ids or name in ("tokens", "context") else None
+        if explanation is not None and (
+            explanation.cause in _JUDGED_THEMSELVES or _explains(case, explanation.gap, before)
+        ):
+            close.append(explanation)
+            if explanation.gap.mean <= case.allowed.mean / 10:
                 break
-    return min(close, key=lambda found: found.gap.mean, default=None)
+    return min(close, key=lambda explanation: explanation.gap.mean, default=None)
 
 
-def says(found: Explanation | None) -> str:
+def says(explanation: Explanation | None) -> str:
     """Return a clause that names the cause, or says that none of those that are known explains it."""
-    if found is None:
+    if explanation is None:
         return f"none of {', '.join(CAUSES)} alone explains it"
-    return f"the cause is the {found.cause}: {found.says}"
+    return f"the cause is the {explanation.cause}: {explanation.says}"
 
 
 def _explains(case: Dispute, gap: Gap, before: Gap) -> bool:

@@ -100,10 +100,10 @@ def _learnability(scene: Scene, recipe: Learnability) -> Check:
         shown[name] = (sum(rewards) * min(2, len(members)), 4.0 * min(2, len(members)))
     late = 1 + round(AGE * recipe.half_life)
     stream.learn([], late)
-    kept = 0.5 ** ((late - 1) / recipe.half_life)
+    decay = 0.5 ** ((late - 1) / recipe.half_life)
     weights = {}
     for name, (wins, tries) in shown.items():
-        p = (kept * wins + 1) / (kept * tries + 2)
+        p = (decay * wins + 1) / (decay * tries + 2)
         weights[name] = _meant(scene, name, strata) * max(4 * p * (1 - p), recipe.floor)
     total = sum(weights.values())
     wanted = {name: TAKEN * weight / total for name, weight in weights.items()}
@@ -146,12 +146,12 @@ def _items(
 
 def _strata(scene: Scene) -> dict[str, list[Prompt]]:
     """Training prompts by task, those of a mixture by kind."""
-    found: dict[str, list[Prompt]] = {}
+    prompts_by_stratum: dict[str, list[Prompt]] = {}
     for name, task in scene.setup.tasks.items():
         for prompt in task.prompts("train", 0):
             kind = task.kind_of(prompt) if isinstance(task, Mixture) else ""
-            found.setdefault(f"{name}/{kind}" if kind else name, []).append(prompt)
-    return found
+            prompts_by_stratum.setdefault(f"{name}/{kind}" if kind else name, []).append(prompt)
+    return prompts_by_stratum
 
 
 def _meant(scene: Scene, stratum: str, strata: Mapping[str, Sequence[Prompt]]) -> float:
@@ -173,12 +173,12 @@ class _Told(Collector):
 
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
         """Return groups with contrast or without, as planned."""
-        found = []
+        groups = []
         for prompt in prompts:
             lively = self._lively[len(self.groups) % len(self._lively)]
             self.groups.append(made_up(prompt, [float(lively and i % 2) for i in range(k)]))
-            found.append(self.groups[-1])
-        return Collected(found)
+            groups.append(self.groups[-1])
+        return Collected(groups)
 
     def answers(self, groups: Sequence[Group]) -> dict[str, float]:  # noqa: ARG002
         """Return nothing: there are no answers."""
@@ -197,25 +197,25 @@ def _redraws(scene: Scene) -> Check:
     rng = generator(scene.seed, "redraws")
     evidence: dict[str, Any] = {"batches": 0, "kept_without_contrast": 0, "dropped_with_contrast": 0, "redrawn": 0}
     for share in (0.1, 0.4, 0.8):
-        told = _Told(scene, (rng.random(64) < share).tolist())
+        collector = _Told(scene, (rng.random(64) < share).tolist())
         most = max(small.dynamic_sampling, 1)  # a guard may ask for redraws that the recipe does without
-        drawer = Drawer(_stream(scene), told, small, scene.seed)
+        drawer = Drawer(_stream(scene), collector, small, scene.seed)
         batch = scene.loop.run(drawer.draw(1, scene.controls, redraws=1)).groups
-        kept = Counter(map(id, batch))
+        batch_counts = Counter(map(id, batch))
         flat = sum(len(set(group.rewards)) == 1 for group in batch)
-        lost = sum(len(set(group.rewards)) > 1 and id(group) not in kept for group in told.groups)
-        live = sum(len(set(group.rewards)) > 1 for group in told.groups)
+        lost = sum(len(set(group.rewards)) > 1 and id(group) not in batch_counts for group in collector.groups)
+        live = sum(len(set(group.rewards)) > 1 for group in collector.groups)
         evidence["batches"] += 1
         evidence["kept_without_contrast"] += flat
         evidence["dropped_with_contrast"] += lost if flat else 0
-        evidence["redrawn"] += len(told.groups) - wanted
-        if len(batch) != wanted or kept.total() != len(kept):
-            wrong = f"a batch of {wanted} groups has {len(batch)} after redraws, {len(kept)} of them different"
-        elif any(id(group) not in set(map(id, told.groups)) for group in batch):
+        evidence["redrawn"] += len(collector.groups) - wanted
+        if len(batch) != wanted or batch_counts.total() != len(batch_counts):
+            wrong = f"a batch of {wanted} groups has {len(batch)} after redraws, {len(batch_counts)} of them different"
+        elif any(id(group) not in set(map(id, collector.groups)) for group in batch):
             wrong = "a batch holds groups that nobody drew"
         elif flat and lost:
             wrong = f"{flat} groups without contrast are kept and {lost} with contrast were drawn and dropped"
-        elif flat and len(told.groups) < wanted + most:
+        elif flat and len(collector.groups) < wanted + most:
             wrong = f"{flat} of {wanted} groups have no contrast, and none were drawn in their place"
         elif live < wanted and flat != wanted - live:
             wrong = f"{live} groups with contrast were drawn, and {wanted - flat} of them are in the batch"

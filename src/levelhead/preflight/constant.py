@@ -75,22 +75,22 @@ def _of_task(scene: Scene, name: str, task: SingleTurnTask) -> Check:
         "policy_is_known": reads,
         "items": len(prompts),
     }
-    shown = f"a policy that always answers {short(constant.answer)} scores {score.score:+.2f}"
-    known = ", ".join(
+    summary = f"a policy that always answers {short(constant.answer)} scores {score.score:+.2f}"
+    bounds = ", ".join(
         f"{k} {v:+.2f}" for k, v in (("a perfect one", perfect), ("an empty answer", empty)) if v is not None
     )
-    passed = Check(label, "pass", f"{shown}; {known}" if known else shown, evidence)
+    passed = Check(label, "pass", f"{summary}; {bounds}" if bounds else summary, evidence)
     if not leaves_much(_balanced(task, prompts, constant), perfect, empty):
         return passed
     if reads:
         if over is None or over.score + 2 * over.se >= 0:
             return passed
-        found = f"{shown}, yours {fmean(mine):+.2f}: GRPO will find it"
-        return Check(label, "warn", found, evidence, ways_out(scene.recipe, name))
+        message = f"{summary}, yours {fmean(mine):+.2f}: GRPO will find it"
+        return Check(label, "warn", message, evidence, ways_out(scene.recipe, name))
     why = _trap(task, prompts, constant, perfect, empty, blind)
     if not why:
         return passed
-    return Check(label, "warn", f"{shown}, {why}; {known}", evidence, ways_out(scene.recipe, name))
+    return Check(label, "warn", f"{summary}, {why}; {bounds}", evidence, ways_out(scene.recipe, name))
 
 
 def _policy(
@@ -183,8 +183,8 @@ def _balanced(task: Task, prompts: Sequence[Prompt], constant: Constant) -> floa
 
 
 def _by_stratum(task: Task, prompts: Sequence[Prompt], constant: Constant) -> Mapping[str, list[float]]:
-    found: dict[str, list[float]] = {}
+    scores_by_stratum: dict[str, list[float]] = {}
     for prompt, score in zip(prompts, constant.scores, strict=True):
         for key, value in task.strata(prompt).items():
-            found.setdefault(f"{key} is {value}", []).append(score)
-    return {name: scores for name, scores in found.items() if len(scores) > 1}
+            scores_by_stratum.setdefault(f"{key} is {value}", []).append(score)
+    return {name: scores for name, scores in scores_by_stratum.items() if len(scores) > 1}

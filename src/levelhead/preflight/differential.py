@@ -50,7 +50,7 @@ class Told:
         answer: The completion.
         want: Its slopes by the textbook.
         policy: (t,) those of the surrogate, with the tokens that a loss by covariance treats otherwise.
-        found: (t,) the trainer's, along the log-probabilities.
+        actual: (t,) the trainer's, along the log-probabilities.
         doubt: (t,) the trainer's, along the entropies.
         row: Number of the completion.
     """
@@ -58,7 +58,7 @@ class Told:
     answer: Answer
     want: Slopes
     policy: Floats
-    found: Floats
+    actual: Floats
     doubt: Floats
     row: int
 
@@ -88,7 +88,7 @@ class Comparison:
     @property
     def error(self) -> float:
         """Largest difference along a log-probability, relative to the size of what it is made of."""
-        return _error([(t.total, t.found, t.size) for t in self.told])
+        return _error([(t.total, t.actual, t.size) for t in self.told])
 
     @property
     def doubt(self) -> float:
@@ -97,9 +97,9 @@ class Comparison:
 
 
 def _error(columns: Sequence[tuple[Floats, Floats, Floats]]) -> float:
-    """Largest ``|want - found| / size``, where size is at least a hundredth of its mean over the update."""
-    want, found, size = (np.concatenate(column) for column in zip(*columns, strict=True))
-    gap = np.abs(want - found)
+    """Largest ``|want - actual| / size``, where size is at least a hundredth of its mean over the update."""
+    want, actual, size = (np.concatenate(column) for column in zip(*columns, strict=True))
+    gap = np.abs(want - actual)
     floor = 0.01 * float(size[size > 0].mean()) if (size > 0).any() else 0.0
     if floor == 0.0:
         return float(np.inf) if (gap > 0).any() else 0.0
@@ -116,24 +116,28 @@ def compare(rehearsal: Rehearsal, variant: Variant | None = None) -> list[Compar
     Raises:
         UnprovedError: The recipe asks for something that the textbook does not have.
     """
-    chosen = variant or Variant("", rehearsal.settings)
-    book = Book(chosen.settings, chosen.kl)
-    made: list[Comparison] = []
+    arithmetic = variant or Variant("", rehearsal.settings)
+    book = Book(arithmetic.settings, arithmetic.kl)
+    comparisons: list[Comparison] = []
     for number, batch in enumerate(rehearsal.batches):
         problems = _problems(rehearsal, batch)
-        worths = chosen.worths(book.credit(problems), problems)
-        learns = _learns(chosen.settings, batch)
+        worths = arithmetic.worths(book.credit(problems), problems)
+        learns = _learns(arithmetic.settings, batch)
         for update in rehearsal.updates:
             if update.batch != number:
                 continue
-            answers = [chosen.answer(_answer(rehearsal, chosen, update, worths, learns, r)) for r in update.rows]
+            answers = [
+                arithmetic.answer(_answer(rehearsal, arithmetic, update, worths, learns, r)) for r in update.rows
+            ]
             doubts = [_whole(update, r, rehearsal, entropy=True) for r in update.rows]
-            slopes = [_scaled(s, chosen.scale(update)) for s in _slopes(book, answers, doubts, apart=chosen.apart)]
+            slopes = [
+                _scaled(s, arithmetic.scale(update)) for s in _slopes(book, answers, doubts, apart=arithmetic.apart)
+            ]
             told = [_told(update, a, s, r) for a, s, r in zip(answers, slopes, update.rows, strict=True)]
             _choose(told)
-            made.append(Comparison(update, told))
+            comparisons.append(Comparison(update, told))
         book.close()
-    return made
+    return comparisons
 
 
 def needs_scores(settings: Settings) -> bool:
@@ -275,8 +279,8 @@ def _scaled(slopes: Slopes, factor: float) -> Slopes:
 def _told(update: Update, answer: Answer, want: Slopes, row: int) -> Told:
     passes = update.passes.get(row, [])
     none = np.zeros(answer.length)
-    found = sum((p.slope for p in passes), none)
-    return Told(answer, want, want.policy.copy(), found, sum((p.entropy_slope for p in passes), none), row)
+    actual = sum((p.slope for p in passes), none)
+    return Told(answer, want, want.policy.copy(), actual, sum((p.entropy_slope for p in passes), none), row)
 
 
 def _choose(told: Sequence[Told]) -> None:
@@ -284,16 +288,16 @@ def _choose(told: Sequence[Told]) -> None:
     for micro in {t.answer.micro for t in told}:
         members = [t for t in told if t.answer.micro == micro]
         special = max((t.want.special for t in members), default=0)
-        chosen = []
+        special_masks = []
         for t in members:
-            seen = t.found - t.want.kl
-            closer = np.abs(seen - t.want.other) < np.abs(seen - t.want.policy)
-            chosen.append(t.want.optional & closer)
+            policy_slope = t.actual - t.want.kl
+            closer = np.abs(policy_slope - t.want.other) < np.abs(policy_slope - t.want.policy)
+            special_masks.append(t.want.optional & closer)
         # Some are treated otherwise without a trace: a token whose two slopes are equal.
         traceless = sum(int((t.want.optional & (t.want.other == t.want.policy)).sum()) for t in members)
-        count = sum(int(c.sum()) for c in chosen)
+        count = sum(int(c.sum()) for c in special_masks)
         if count <= special <= count + traceless:
-            for t, c in zip(members, chosen, strict=True):
+            for t, c in zip(members, special_masks, strict=True):
                 t.policy = np.where(c, t.want.other, t.want.policy)
 
 

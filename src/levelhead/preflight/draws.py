@@ -136,10 +136,10 @@ def _judge_distribution(name: str, shaped_tv: Tensor, ids_t: Tensor, controls: S
 
 def _others(shaped_tv: Tensor, index_t1: Tensor, controls: Sampling) -> dict[str, Tensor]:
     """Return the log-probabilities of the drawn tokens, (t,), under settings that the recipe did not ask for."""
-    found: dict[str, Tensor] = {}
+    logp_by_setting: dict[str, Tensor] = {}
     for factor in WARMTHS:
         told_tv = plain.truncated(shaped_tv / (factor * controls.temperature), controls)
-        found[f"temperature {factor * controls.temperature:g}"] = told_tv.gather(-1, index_t1)[:, 0].double()
+        logp_by_setting[f"temperature {factor * controls.temperature:g}"] = told_tv.gather(-1, index_t1)[:, 0].double()
     log_tv = (shaped_tv / controls.temperature).log_softmax(-1)
     own_t1 = log_tv.gather(-1, index_t1)
     ordered_tv = log_tv.exp().sort(dim=-1, descending=True).values
@@ -152,16 +152,16 @@ def _others(shaped_tv: Tensor, index_t1: Tensor, controls: Sampling) -> dict[str
         least_t1 = ordered_tv.gather(-1, count_t[:, None] - 1)
         count_t = (ordered_tv >= least_t1).sum(-1)  # tokens that tie with the last one are inside too
         share_t = mass_tv.gather(-1, count_t[:, None] - 1)[:, 0].log().double()
-        found[what] = torch.where(rank_t < count_t, own_t1[:, 0].double() - share_t, -torch.inf)
-    return found | {"no truncation": own_t1[:, 0].double()}
+        logp_by_setting[what] = torch.where(rank_t < count_t, own_t1[:, 0].double() - share_t, -torch.inf)
+    return logp_by_setting | {"no truncation": own_t1[:, 0].double()}
 
 
 def _by_context(turns: Sequence[Turn]) -> list[list[Turn]]:
-    found: dict[tuple[int, ...], list[Turn]] = {}
+    turns_by_context: dict[tuple[int, ...], list[Turn]] = {}
     for turn in turns:
         if turn.completion_ids:
-            found.setdefault(turn.context_ids, []).append(turn)
-    return sorted(found.values(), key=lambda members: len(members[0].context_ids))  # short ones cost least
+            turns_by_context.setdefault(turn.context_ids, []).append(turn)
+    return sorted(turns_by_context.values(), key=lambda members: len(members[0].context_ids))  # short ones cost least
 
 
 class _Same:
@@ -217,7 +217,8 @@ def _returns(scene: Scene) -> Check:
     grpo = scene.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
     k = min(grpo.group_size, 3)
-    prompts = list({p.token_ids: p for chosen in scene.prompts.values() for p in chosen[:1]}.values())[:RETURNS]
+    by_tokens = {p.token_ids: p for task_prompts in scene.prompts.values() for p in task_prompts[:1]}
+    prompts = list(by_tokens.values())[:RETURNS]
     n = len(prompts) + 1  # the first prompt stands in each batch twice
     few = grpo.model_copy(update={"group_size": k, "batch_size": k * n, "dynamic_sampling": 1})
     collector = _Unscored(scene)
@@ -277,7 +278,7 @@ def _processes(scene: Scene) -> Check:
     """Two processes draw together what one draws alone: no group twice, none left out, each in its place."""
     grpo = scene.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
-    prompts = [p for chosen in scene.prompts.values() for p in chosen[:2]][:4]
+    prompts = [p for task_prompts in scene.prompts.values() for p in task_prompts[:2]][:4]
     k, seed, controls = min(grpo.group_size, 2), derive(scene.seed, "processes"), _short(scene, 6)
     inner = _Unscored(scene)
     alone = inner.run(prompts, k, controls, seed).groups

@@ -43,7 +43,7 @@ def explain(name: str) -> Entry:
     key = key_of(name)
     if key is not None:
         return CATALOGUE[key]
-    known = [entry.removesuffix("/TASK").removesuffix("/STAGE") for entry in CATALOGUE]
-    near = difflib.get_close_matches(name.lower(), known, 1, 0.5) or [entry for entry in known if name.lower() in entry]
+    names = [entry.removesuffix("/TASK").removesuffix("/STAGE") for entry in CATALOGUE]
+    near = difflib.get_close_matches(name.lower(), names, 1, 0.5) or [entry for entry in names if name.lower() in entry]
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise InputError(f"--explain {name}: there is no check of that name{hint}\nThe checks are {', '.join(known)}.")
+    raise InputError(f"--explain {name}: there is no check of that name{hint}\nThe checks are {', '.join(names)}.")

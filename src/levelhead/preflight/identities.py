@@ -107,33 +107,33 @@ def _reachable(policy: Policy, rate: float) -> float:
 
 def _tried(policy: Policy, section: Sft | Grpo, seed: int) -> list[Violation]:
     """What two updates of the weights break; they are put back to the bit."""
-    chosen: list[nn.Parameter] = []
+    last_parameters: list[nn.Parameter] = []
     for parameter in reversed(policy.parameters):
-        if chosen and sum(p.numel() for p in chosen) + parameter.numel() > MOST:
+        if last_parameters and sum(p.numel() for p in last_parameters) + parameter.numel() > MOST:
             break
-        chosen.append(parameter)
-    before = [parameter.detach().clone() for parameter in chosen]
+        last_parameters.append(parameter)
+    before = [parameter.detach().clone() for parameter in last_parameters]
     updater = _updater(policy, section)
     stepping = Stepping(policy, updater, _updates(section))
     generator = torch.Generator().manual_seed(derive(seed, "identities"))
-    told: list[Violation] = []
+    violations: list[Violation] = []
     try:
         for _ in range(2):
-            for parameter in chosen:
+            for parameter in last_parameters:
                 noise = torch.randn(parameter.shape, generator=generator)
                 parameter.grad = noise.to(parameter.device, parameter.dtype)
             stepping.gradient()
-            told += stepping.clipped(updater.clip(), section.optimizer.max_grad_norm)
+            violations += stepping.clipped(updater.clip(), section.optimizer.max_grad_norm)
             rate = float(updater.optimizer.param_groups[0]["lr"])
             updater.step()
-            told += stepping.finish(rate, 1.0, skipped=False)
-            told += stepping.frozen()
+            violations += stepping.finish(rate, 1.0, skipped=False)
+            violations += stepping.frozen()
     finally:
         with torch.no_grad():
-            for parameter, kept in zip(chosen, before, strict=True):
-                parameter.copy_(kept)
+            for parameter, original in zip(last_parameters, before, strict=True):
+                parameter.copy_(original)
                 parameter.grad = None
-    return told
+    return violations
 
 
 def _position(scene: Scene, stage: str, section: Sft | Grpo) -> Check:

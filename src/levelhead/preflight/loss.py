@@ -111,11 +111,11 @@ def _places(
     states_of = _states(pairs, shared=scene.policy.packs_trees)
     wanted = Counter(token for token, silent in states_of if not silent)
     either = Counter(token for token, silent in states_of if silent)
-    found: Counter[int] = Counter()
+    loss_tokens: Counter[int] = Counter()
     for ids, marks in listener.rows():
-        found.update(token for token, mark in zip(ids, marks, strict=True) if mark)
-    states, fed = len(states_of), found.total()
-    surplus, missing = found - wanted - either, wanted - found
+        loss_tokens.update(token for token, mark in zip(ids, marks, strict=True) if mark)
+    states, fed = len(states_of), loss_tokens.total()
+    surplus, missing = loss_tokens - wanted - either, wanted - loss_tokens
     tokens, left_out = sum(len(pair.completion_ids) for pair in pairs), _left_out(pairs, listener)
     evidence = {
         "completion_tokens": tokens,

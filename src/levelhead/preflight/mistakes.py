@@ -29,8 +29,8 @@ def numbers_moved(account: Account, by: int) -> Account:
 def relabelled(account: Account, by: int) -> Account:
     """Return the account whose states were asked for a neighbour of each label."""
     asked = account.labels[:-1] if by > 0 else account.labels[1:]
-    kept = slice(1, None) if by > 0 else slice(0, -1)
-    return replace(account, places=account.places[kept], labels=asked, logprobs=account.logprobs[kept])
+    window = slice(1, None) if by > 0 else slice(0, -1)
+    return replace(account, places=account.places[window], labels=asked, logprobs=account.logprobs[window])
 
 
 def _read_behind(account: Account, ids: tuple[int, ...], positions: Iterable[int] = ()) -> Account:

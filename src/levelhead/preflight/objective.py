@@ -82,11 +82,11 @@ def _worst(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
     rows: list[tuple[float, dict[str, Any]]] = []
     for c in compared:
         for t in c.told:
-            i = int(np.argmax(np.abs(t.total - t.found)))
+            i = int(np.argmax(np.abs(t.total - t.actual)))
             place: dict[str, Any] = {"batch": c.update.batch + 1, "update": c.update.index + 1, "task": t.answer.task}
             place |= {"group": t.answer.problem + 1, "rollout": t.answer.attempt + 1, "position": i + 1}
-            want, found = float(t.total[i]), float(t.found[i])
-            rows.append((abs(want - found), place | {"textbook": want, "trainer": found}))
+            want, actual = float(t.total[i]), float(t.actual[i])
+            rows.append((abs(want - actual), place | {"textbook": want, "trainer": actual}))
     return [row for _, row in sorted(rows, key=lambda pair: -pair[0])[:5]]
 
 

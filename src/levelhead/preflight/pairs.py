@@ -85,7 +85,7 @@ def _rollouts(scene: Scene) -> Check:
 def _demonstrations(scene: Scene) -> Check:
     """In a batch of demonstrations each holds the perfect answer to its own prompt."""
     tasks = scene.setup.tasks
-    known = [
+    prompts = [
         prompt
         for name, task in tasks.items()
         if isinstance(task, SingleTurnTask) and not isinstance(task, Demonstrator)
@@ -94,20 +94,20 @@ def _demonstrations(scene: Scene) -> Check:
     ]
     check, fix = "pairs/demonstrations", "pair each prompt with its own answer, whatever the order of the batch"
     try:
-        pairs = demonstrations(scene, known)
+        pairs = demonstrations(scene, prompts)
     except InputError as error:
         return Check(check, "fail", str(error), {}, fix)
-    perfect = ["".join((tasks[prompt.task].oracle(prompt) or [""])[0].split()) for prompt in known]
+    perfect = ["".join((tasks[prompt.task].oracle(prompt) or [""])[0].split()) for prompt in prompts]
     wrong = None
-    if len(pairs) != len(known):
-        wrong = f"{len(known)} prompts have {len(pairs)} demonstrations"
+    if len(pairs) != len(prompts):
+        wrong = f"{len(prompts)} prompts have {len(pairs)} demonstrations"
     off = 0
-    for i, (prompt, pair) in enumerate(zip(known, pairs, strict=False)):
+    for i, (prompt, pair) in enumerate(zip(prompts, pairs, strict=False)):
         text = "".join(scene.codec.decode(pair.completion_ids).split())
         if perfect[i] in text and tuple(pair.context_ids) == tuple(scene.codec.render(prompt.messages)):
             continue
         off += 1
-        whose = next((known[j].id for j, other in enumerate(perfect) if other and other in text and j != i), None)
+        whose = next((prompts[j].id for j, other in enumerate(perfect) if other and other in text and j != i), None)
         what = f"the answer to {whose!r}" if whose and perfect[i] not in text else "another prompt or answer"
         wrong = wrong or f"the demonstration for prompt {prompt.id!r} holds {what}"
     evidence = {"demonstrations": len(pairs), "out_of_step": off}
@@ -266,8 +266,8 @@ def _scores(scene: Scene, name: str, task: SingleTurnTask, rows: _Rows) -> Check
 
     def scored(size: int, some: Sequence[int]) -> Floats:
         answers = [Answer(rows.prompts[i], rows.answers[j], tokens[j]) for i in some for j in range(size)]
-        found = scene.loop.run(rules.score_batch(answers))
-        totals = [math.nan if score is None else score.total for score in found]
+        scores = scene.loop.run(rules.score_batch(answers))
+        totals = [math.nan if score is None else score.total for score in scores]
         return np.array(totals, dtype=np.float64).reshape(len(some), size)
 
     scored(n, [0])  # whatever is only slow at first

@@ -76,8 +76,8 @@ def _starred(name: str) -> str:
 
 def _modules(inside: set[str], everything: set[str]) -> list[str]:
     """The fewest names of modules that together hold some parameters and no others."""
-    found = _covering(inside, everything)
-    starred = sorted({_starred(name) for name in found})
+    modules = _covering(inside, everything)
+    starred = sorted({_starred(name) for name in modules})
     whole = all(
         all(
             other in inside
@@ -86,20 +86,20 @@ def _modules(inside: set[str], everything: set[str]) -> list[str]:
         )
         for star in starred
     )
-    return starred if whole and len(starred) < len(found) else found
+    return starred if whole and len(starred) < len(modules) else modules
 
 
 def _covering(inside: set[str], everything: set[str], prefix: str = "") -> list[str]:
     """The highest modules all of whose parameters are among some."""
     below = sorted({_child(name, prefix) for name in everything if _under(name, prefix)}, key=_natural)
-    found: list[str] = []
+    modules: list[str] = []
     for child in below:
         members = {name for name in everything if _under(name, child)}
         if members <= inside:
-            found.append(child)
+            modules.append(child)
         elif members & inside:
-            found += _covering(inside, everything, child)
-    return found
+            modules += _covering(inside, everything, child)
+    return modules
 
 
 def _under(name: str, prefix: str) -> bool:

@@ -181,10 +181,10 @@ class Recorder:
                 delattr(thing, name)
 
     def _row(self, sequence: TokenSequence) -> int:
-        found = self._by_tokens.get((tuple(sequence.context_ids), tuple(sequence.completion_ids)), -1)
-        if found < 0:
+        row = self._by_tokens.get((tuple(sequence.context_ids), tuple(sequence.completion_ids)), -1)
+        if row < 0:
             self.rehearsal.strays.append("a sequence is trained on that is none of the rollouts")
-        return found
+        return row
 
     def _members(self, micro: MicroBatch, values: Tensor) -> list[tuple[int, slice]]:
         """Completions of a micro-batch and where their tokens are."""
@@ -222,19 +222,19 @@ class Recorder:
         entropy = stats.entropy + self._spread(members, lambda row: row.doubt, stats.entropy)
         said, doubt = _numbers(logp), _numbers(entropy)
         if update is None:
-            found = {row: (said[where], doubt[where]) for row, where in members}
-            self.rehearsal.batches[self.batch].scored |= found
+            scores_by_row = {row: (said[where], doubt[where]) for row, where in members}
+            self.rehearsal.batches[self.batch].scored |= scores_by_row
             return TokenStats(logp, entropy)
         zeros = np.zeros(len(said))
         passes = [Pass(said[w], doubt[w], zeros[w].copy(), zeros[w].copy(), self._passes) for _, w in members]
-        for (row, _), made in zip(members, passes, strict=True):
-            update.passes.setdefault(row, []).append(made)
+        for (row, _), forward_pass in zip(members, passes, strict=True):
+            update.passes.setdefault(row, []).append(forward_pass)
         self._passes += 1
 
         def back(gradient: Tensor, name: str) -> None:
-            found = _numbers(gradient)
-            for (_, where), made in zip(members, passes, strict=True):
-                setattr(made, name, getattr(made, name) + found[where])
+            slopes = _numbers(gradient)
+            for (_, where), forward_pass in zip(members, passes, strict=True):
+                setattr(forward_pass, name, getattr(forward_pass, name) + slopes[where])
 
         logp.register_hook(lambda gradient: back(gradient, "slope"))
         if entropy.requires_grad:
@@ -287,12 +287,12 @@ class _Rollouts(Replay):
 
 def watched_parameters(policy: Policy) -> list[torch.nn.Parameter]:
     """Return the parameters whose gradient is looked at: the last ones, up to a bound of entries."""
-    chosen: list[torch.nn.Parameter] = []
+    parameters: list[torch.nn.Parameter] = []
     for parameter in reversed(policy.parameters):
-        if chosen and sum(p.numel() for p in chosen) + parameter.numel() > WATCHED_ENTRIES:
+        if parameters and sum(p.numel() for p in parameters) + parameter.numel() > WATCHED_ENTRIES:
             break
-        chosen.append(parameter)
-    return chosen
+        parameters.append(parameter)
+    return parameters
 
 
 def rehearse(scene: Scene, grpo: Grpo, before: Callable[[Policy, Sequence[Row], float], Sequence[Floats]]) -> Rehearsal:

@@ -105,15 +105,15 @@ async def _episodes(task: Task, prompts: Sequence[Prompt]) -> dict[str, list[flo
     scores: dict[str, list[float | None]] = {"oracle": [], "empty": [], "gibberish": []}
     for prompt in prompts:
         if isinstance(task, Demonstrator):
-            known = [answer for _, answer in await task.demonstrate(prompt)]
+            answers = [answer for _, answer in await task.demonstrate(prompt)]
         else:
-            known = task.oracle(prompt) or []
-        scores["oracle"].append(await play(task, prompt, known) if known else None)
+            answers = task.oracle(prompt) or []
+        scores["oracle"].append(await play(task, prompt, answers) if answers else None)
         scores["empty"].append(await play(task, prompt, [""] * TURNS))
         scores["gibberish"].append(await play(task, prompt, [GIBBERISH] * TURNS))
     if any(score is not None for score in scores["oracle"]):
         return scores
-    return {kind: found for kind, found in scores.items() if kind != "oracle"}
+    return {kind: values for kind, values in scores.items() if kind != "oracle"}
 
 
 async def play(task: Task, prompt: Prompt, answers: Sequence[str]) -> float | None:
@@ -144,13 +144,13 @@ def _more_often(scores: dict[str, list[float | None]], kind: str, other: str, le
 def _order(task: Task, scores: dict[str, list[float | None]], level: float) -> Check:
     """The oracle scores more than an empty answer, and nothing scores more than the oracle beyond chance."""
     name = f"rewards/order/{task.name}"
-    known = {kind: [s for s in values if s is not None] for kind, values in scores.items()}
-    means = {kind: fmean(values) for kind, values in known.items() if values}
-    dropped = {kind: len(values) - len(known[kind]) for kind, values in scores.items()}
+    rewards_by_kind = {kind: [s for s in values if s is not None] for kind, values in scores.items()}
+    means = {kind: fmean(values) for kind, values in rewards_by_kind.items() if values}
+    dropped = {kind: len(values) - len(rewards_by_kind[kind]) for kind, values in scores.items()}
     evidence = {"mean_reward": means, "not_scored": dropped, "answers_of_a_kind": len(scores["empty"])}
     fix = "score a perfect answer, an empty one and nonsense by hand and mend the reward until they differ"
     listed = ", ".join(f"{kind} {mean:.3g}" for kind, mean in means.items())
-    every = [s for values in known.values() for s in values]
+    every = [s for values in rewards_by_kind.values() for s in values]
     if not every:
         return Check(name, "fail", "the reward scores none of the known answers", evidence, fix)
     if "oracle" not in means:
@@ -190,8 +190,8 @@ def _attached(scene: Scene, task: SingleTurnTask) -> Check:
 
     def again(order: Sequence[int]) -> dict[int, float | None]:
         answers = [Answer(pairs[i][0], pairs[i][1].text[0], pairs[i][1].turns[0].completion_ids) for i in order]
-        found = scene.loop.run(task.score_batch(answers))
-        return {i: None if score is None else score.total for i, score in zip(order, found, strict=True)}
+        scores = scene.loop.run(task.score_batch(answers))
+        return {i: None if score is None else score.total for i, score in zip(order, scores, strict=True)}
 
     forward, backward = again(range(len(pairs))), again(range(len(pairs) - 1, -1, -1))
     carried = {i: rollout.reward for i, (_, rollout) in enumerate(pairs)}

@@ -68,41 +68,41 @@ def known_answers(scene: Scene, name: str) -> Known | None:
     return Known(rules, answers, kinds) if answers else None
 
 
-def scores_of(scene: Scene, known: Known, answers: Sequence[Answer]) -> list[Score | None]:
+def scores_of(scene: Scene, probes: Known, answers: Sequence[Answer]) -> list[Score | None]:
     """Return the scores of some answers, in one call."""
-    return list(scene.loop.run(known.task.score_batch(answers)))
+    return list(scene.loop.run(probes.task.score_batch(answers)))
 
 
 def check_roundtrip(scene: Scene) -> Iterator[Check]:
     """Follow known answers to their rewards, and made-up rewards to the estimator."""
     for name in scene.setup.tasks:
-        known = known_answers(scene, name)
-        if known is None:
+        probes = known_answers(scene, name)
+        if probes is None:
             continue
         try:
-            scores = scores_of(scene, known, known.answers)
-            yield _text(scene, name, known, scores)
-            yield _total(name, known, scores)
-            yield _range(name, known, scores)
+            scores = scores_of(scene, probes, probes.answers)
+            yield _text(scene, name, probes, scores)
+            yield _total(name, probes, scores)
+            yield _range(name, probes, scores)
         except RewardError as error:
             yield Check(f"rewards/round-trip/{name}", "fail", str(error).splitlines()[0], {}, "mend the reward")
     if scene.grpo is not None:
         yield from _shaped(scene)
 
 
-def _text(scene: Scene, name: str, known: Known, scores: Sequence[Score | None]) -> Check:
+def _text(scene: Scene, name: str, probes: Known, scores: Sequence[Score | None]) -> Check:
     """A perfect answer that the policy writes token for token is worth what its text is worth."""
-    back = [replace(a, text=scene.codec.decode(a.token_ids)) for a in known.answers]
-    after = scores_of(scene, known, back)
-    again = scores_of(scene, known, known.answers)  # what is not steady is not the tokens' doing
-    pairs = zip(known.kinds, scores, after, again, strict=True)
+    back = [replace(a, text=scene.codec.decode(a.token_ids)) for a in probes.answers]
+    after = scores_of(scene, probes, back)
+    again = scores_of(scene, probes, probes.answers)  # what is not steady is not the tokens' doing
+    pairs = zip(probes.kinds, scores, after, again, strict=True)
     off = [i for i, (kind, a, b, c) in enumerate(pairs) if kind != "gibberish" and not same(a, b) and same(a, c)]
-    changed = sum(a.text != b.text for a, b in zip(known.answers, back, strict=True))
+    changed = sum(a.text != b.text for a, b in zip(probes.answers, back, strict=True))
     evidence: dict[str, Any] = {"answers": len(back), "texts_changed": changed, "scores_changed": len(off)}
     wrong = None
     if off:
-        i = min(off, key=lambda at: known.kinds[at] != "oracle")
-        before, now = known.answers[i].text, back[i].text
+        i = min(off, key=lambda at: probes.kinds[at] != "oracle")
+        before, now = probes.answers[i].text, back[i].text
         at = next((n for n, (x, y) in enumerate(zip(before, now, strict=False)) if x != y), min(len(before), len(now)))
         near = slice(max(0, at - 20), at + 20)
         evidence |= {"text": before[:200], "after": now[:200]}
@@ -130,10 +130,10 @@ def shown(score: Score | None) -> str:
     return "no score" if score is None else f"{score.total:.4g}"
 
 
-def _total(name: str, known: Known, scores: Sequence[Score | None]) -> Check:
+def _total(name: str, probes: Known, scores: Sequence[Score | None]) -> Check:
     """The total is the weighted sum of the parts, with the weights that the task declares."""
     check, compared, wrong = f"rewards/total/{name}", 0, None
-    weights = known.task.part_weights if isinstance(known.task, Weighted) else None
+    weights = probes.task.part_weights if isinstance(probes.task, Weighted) else None
     if weights is None:
         return Check(check, "pass", "the task declares no weights of its parts")
     for score in scores:
@@ -149,15 +149,15 @@ def _total(name: str, known: Known, scores: Sequence[Score | None]) -> Check:
     return judged(check, wrong, f"{compared} totals are the weighted sums of their parts", evidence, fix)
 
 
-def _range(name: str, known: Known, scores: Sequence[Score | None]) -> Check:
+def _range(name: str, probes: Known, scores: Sequence[Score | None]) -> Check:
     """Perfect answers get the most that the task declares, the worst the least, and nothing lies outside."""
     check = f"rewards/range/{name}"
-    declared = known.task.reward_range if isinstance(known.task, Ranged) else None
+    declared = probes.task.reward_range if isinstance(probes.task, Ranged) else None
     totals = [score.total for score in scores if score is not None]
     if declared is None or not totals:
         return Check(check, "pass", "the task declares no least and most reward")
     low, high = declared
-    perfect = [s.total for kind, s in zip(known.kinds, scores, strict=True) if kind == "oracle" and s is not None]
+    perfect = [s.total for kind, s in zip(probes.kinds, scores, strict=True) if kind == "oracle" and s is not None]
     evidence = {"declared": [low, high], "seen": [min(totals), max(totals)], "perfect": perfect}
     slack = 1e-6 * max(1.0, high - low)
     outside = [total for total in totals if not low - slack <= total <= high + slack]

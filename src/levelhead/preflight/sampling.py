@@ -111,7 +111,7 @@ def _temperature(scene: Scene) -> Check:
 
 def _lengths(scene: Scene) -> list[int]:
     """Lengths of the supervised targets, or of the oracles' answers where there is no supervised stage."""
-    prompts = [p for chosen in scene.prompts.values() for p in chosen]
+    prompts = [p for task_prompts in scene.prompts.values() for p in task_prompts]
     if scene.recipe.sft is not None:
         return [len(pair.completion_ids) for pair in demonstrations(scene, prompts)]
     answers = [(p, scene.setup.tasks[p.task].oracle(p)) for p in prompts]

@@ -152,21 +152,21 @@ class Scene:
     def prompts(self) -> dict[str, list[Prompt]]:
         """By task, the shortest, the longest and some prompts between, rendered; at least two where there are two."""
         share = max(2, GROUPS // len(self.setup.tasks))
-        chosen: dict[str, list[Prompt]] = {}
+        prompts_by_task: dict[str, list[Prompt]] = {}
         for name, task in self.setup.tasks.items():
             seed = derive(self.seed, "prompts", name)
-            found = [self.collector().render(p) for p in itertools.islice(task.prompts("train", seed), LOOKED_AT)]
-            found.sort(key=lambda prompt: len(prompt.token_ids))
-            count = min(share, len(found))
-            step = (len(found) - 1) / max(count - 1, 1)
-            chosen[name] = [found[round(i * step)] for i in range(count)]
-        return chosen
+            prompts = [self.collector().render(p) for p in itertools.islice(task.prompts("train", seed), LOOKED_AT)]
+            prompts.sort(key=lambda prompt: len(prompt.token_ids))
+            count = min(share, len(prompts))
+            step = (len(prompts) - 1) / max(count - 1, 1)
+            prompts_by_task[name] = [prompts[round(i * step)] for i in range(count)]
+        return prompts_by_task
 
     @cached_property
     def drawn(self) -> Drawn:
         """Groups of rollouts of every task, through the collector that the run uses."""
         k = 1 if self.grpo is None else min(self.grpo.group_size, ROLLOUTS)
-        prompts = [replace(p, token_ids=()) for chosen in self.prompts.values() for p in chosen]
+        prompts = [replace(p, token_ids=()) for task_prompts in self.prompts.values() for p in task_prompts]
         witness = Witness(self.generator)
         try:
             cost = self.collector(witness).run(prompts, k, self.controls, derive(self.seed, "draw"))
@@ -194,10 +194,10 @@ class Scene:
 
         They are in no order of length: a sampler that sorts them must put its completions back where they belong.
         """
-        found: dict[tuple[int, ...], Prompt] = {}
+        prompt_by_context: dict[tuple[int, ...], Prompt] = {}
         for prompt, _ in self.drawn.turns:
-            found.setdefault(prompt.token_ids, prompt)
-        by_length = sorted(found.values(), key=lambda prompt: len(prompt.token_ids))
+            prompt_by_context.setdefault(prompt.token_ids, prompt)
+        by_length = sorted(prompt_by_context.values(), key=lambda prompt: len(prompt.token_ids))
         step = max(1, len(by_length) // 4)
         messages = ({"role": "user", "content": "Hi"},)
         short = Prompt("preflight/short", by_length[0].task, messages, self.codec.render(messages))

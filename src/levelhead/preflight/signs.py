@@ -64,14 +64,14 @@ def check_signs(scene: Scene) -> Iterator[Check]:
 
 def _few(scene: Scene) -> list[Group]:
     """Two groups a task, cut to four different rollouts."""
-    kept: dict[str, list[Group]] = {}
+    groups_by_task: dict[str, list[Group]] = {}
     for group in scene.drawn.groups:
         by_length = differing(group)
         step = max(1, (len(by_length) - 1) // 3)
-        chosen = by_length[::step][:4]
-        if len(chosen) > 1 and len(kept.setdefault(group.prompt.task, [])) < 2:
-            kept[group.prompt.task].append(replace(group, rollouts=tuple(chosen)))
-    return [group for members in kept.values() for group in members]
+        rollouts = by_length[::step][:4]
+        if len(rollouts) > 1 and len(groups_by_task.setdefault(group.prompt.task, [])) < 2:
+            groups_by_task[group.prompt.task].append(replace(group, rollouts=tuple(rollouts)))
+    return [group for members in groups_by_task.values() for group in members]
 
 
 def _leashed(scene: Scene, grpo: Grpo) -> bool:

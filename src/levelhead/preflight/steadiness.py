@@ -42,42 +42,42 @@ def check_steadiness(scene: Scene) -> Iterator[Check]:
     """Score known answers of every task again and again."""
     for section in scene.recipe.tasks:
         name = name_of(section)
-        known = known_answers(scene, name)
+        probes = known_answers(scene, name)
         try:
-            if known is not None:
-                elsewhere = elsewhere_of(section, known.answers)
+            if probes is not None:
+                elsewhere = elsewhere_of(section, probes.answers)
                 with contextlib.closing(elsewhere) if elsewhere is not None else contextlib.nullcontext():
-                    yield _of_answers(scene, name, known, elsewhere)
+                    yield _of_answers(scene, name, probes, elsewhere)
             elif not hasattr(scene.setup.tasks[name], "rules"):
                 yield from _of_episodes(scene, name, scene.setup.tasks[name])
         except RewardError as error:
             yield Check(f"rewards/steady/{name}", "fail", str(error).splitlines()[0], {}, "mend the reward")
 
 
-def _of_answers(scene: Scene, name: str, known: Known, elsewhere: Elsewhere | None) -> Check:
+def _of_answers(scene: Scene, name: str, probes: Known, elsewhere: Elsewhere | None) -> Check:
     """Compare scores; circumstances that one score may depend on by design (the batch) only warn."""
-    answers = known.answers
-    score = functools.partial(scores_of, scene, known)
+    answers = probes.answers
+    score = functools.partial(scores_of, scene, probes)
     base = score(answers)
-    found = {"a second call": score(answers)}
+    scores_by_cause = {"a second call": score(answers)}
     with _other_random_numbers():
-        found["global random numbers"] = score(answers)
+        scores_by_cause["global random numbers"] = score(answers)
     with _later():
-        found["the clock"] = score(answers)
+        scores_by_cause["the clock"] = score(answers)
     backwards = score(answers[::-1])[::-1]
     alone = [score([answer])[0] for answer in answers[:8]]
     if elsewhere is not None:
-        found["the process"] = elsewhere.scores() or base
-    counts = {what: _moved(base, other) for what, other in found.items()}
+        scores_by_cause["the process"] = elsewhere.scores() or base
+    counts = {what: _moved(base, other) for what, other in scores_by_cause.items()}
     counts |= {"the order of the batch": _moved(base, backwards), "the rest of the batch": _moved(base[:8], alone)}
-    noise = {what: _noise(base, other) for what, other in found.items()}
+    noise = {what: _noise(base, other) for what, other in scores_by_cause.items()}
     evidence: dict[str, Any] = {"answers": len(answers), "changed": counts, "share_of_variance": noise}
     check = f"rewards/steady/{name}"
     fix = "seed what a reward draws by its answer, and let it look at nothing but the answer and its columns"
-    cause = next((what for what in found if counts[what]), None)
+    cause = next((what for what in scores_by_cause if counts[what]), None)
     if cause is not None:
         what = "differ when they are asked for twice" if cause == "a second call" else f"depend on {cause}"
-        wrong = f"{counts[cause]} of {len(answers)} scores {what}: {_example(base, found[cause])}"
+        wrong = f"{counts[cause]} of {len(answers)} scores {what}: {_example(base, scores_by_cause[cause])}"
         return Check(check, "fail" if max(noise.values()) > NOISE else "warn", wrong, evidence, fix)
     if _out_of_step(base[:8], alone) or _out_of_step(base, backwards):
         wrong = (
@@ -181,8 +181,8 @@ def _later() -> Iterator[None]:
     changed = [(time, name, real[name], later[name]) for name in real]
     changed += [(dt, "datetime", dt.datetime, _LaterTime), (dt, "date", dt.date, _LaterDate)]
     for module in _own_modules():
-        found = [(name, value) for name, value in list(vars(module).items()) if id(value) in swaps]
-        changed += [(module, name, value, swaps[id(value)]) for name, value in found]
+        attributes = [(name, value) for name, value in list(vars(module).items()) if id(value) in swaps]
+        changed += [(module, name, value, swaps[id(value)]) for name, value in attributes]
     for owner, name, _, new in changed:
         setattr(owner, name, new)
     try:
@@ -196,24 +196,24 @@ def _own_modules() -> list[Any]:
     """Modules that are neither Python's nor installed packages, nor this one."""
     paths = sysconfig.get_paths()
     libraries = tuple(paths[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
-    found = []
+    modules = []
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and not file.startswith(libraries) and module.__name__ != __name__:
-            found.append(module)
-    return found
+            modules.append(module)
+    return modules
 
 
 async def _replay(task: Task, prompt: Prompt, tokens: Callable[[str], str]) -> tuple[float | None, float | None]:
     """Play a prompt's perfect episode, and once more with answers that have been tokens in between."""
     if isinstance(task, Demonstrator):
-        known = [answer for _, answer in await task.demonstrate(prompt)]
+        answers = [answer for _, answer in await task.demonstrate(prompt)]
     else:
-        known = list(task.oracle(prompt) or ())
-    if not known:
+        answers = list(task.oracle(prompt) or ())
+    if not answers:
         return None, None
-    first = await play(task, prompt, known)
-    return first, await play(task, prompt, [tokens(answer) for answer in known])
+    first = await play(task, prompt, answers)
+    return first, await play(task, prompt, [tokens(answer) for answer in answers])
 
 
 def _of_episodes(scene: Scene, name: str, task: Task) -> Iterator[Check]:

@@ -74,9 +74,9 @@ def _insisting(scene: Scene, token: int) -> Iterator[None]:
 def _special(scene: Scene) -> Check:
     """Judge padding, end and first tokens, with counts of both sides."""
     codec = scene.codec
-    found = codec.judgements
+    judgements = codec.judgements
     order: tuple[Severity, ...] = ("info", "warning", "critical")
-    worst = order[max((order.index(j.severity) for j in found), default=0)]
+    worst = order[max((order.index(j.severity) for j in judgements), default=0)]
     prompts = [count(codec, turn.context_ids) for turn in scene.turns]
     answers = [count(codec, turn.completion_ids) for turn in scene.turns]
     kinds = ("total", "special", "stop", "padding")
@@ -86,11 +86,11 @@ def _special(scene: Scene) -> Check:
         "pad_is_stop": codec.pad_collides,
         "in_prompts": {kind: sum(getattr(c, kind) for c in prompts) for kind in kinds},
         "in_completions": {kind: sum(getattr(c, kind) for c in answers) for kind in kinds},
-        "judgements": {j.code: j.message for j in found},
+        "judgements": {j.code: j.message for j in judgements},
     }
-    if not found:
+    if not judgements:
         return Check("stops/special-tokens", "pass", "padding, end and first tokens do not collide", evidence)
-    message = "; ".join(j.message for j in found if j.severity == worst)
+    message = "; ".join(j.message for j in judgements if j.severity == worst)
     return Check(
         "stops/special-tokens", _STATUS[worst], message, evidence, "" if worst == "info" else "see the message"
     )

@@ -41,13 +41,13 @@ def check_tokens(scene: Scene) -> Iterator[Check]:
 def demonstrations(scene: Scene, prompts: Sequence[Prompt]) -> list[TokenSequence]:
     """Return the demonstrations that the supervised stage would train on; none where a task has no oracle."""
     sft = scene.recipe.sft
-    known = [p for p in prompts if _shown(scene, p)]
-    if sft is None or not known:
+    with_oracle = [p for p in prompts if _shown(scene, p)]
+    if sft is None or not with_oracle:
         return []
     tasks = scene.setup.tasks
     stream = PromptStream(list(tasks.values()), [1.0] * len(tasks), 0)
     updater = Updater(scene.policy.parameters, sft.optimizer, sft.steps, scene.policy.matrices)
-    return SftTrainer(scene.policy, tasks, stream, updater, sft, 0, scene.loop).demonstrations(known)
+    return SftTrainer(scene.policy, tasks, stream, updater, sft, 0, scene.loop).demonstrations(with_oracle)
 
 
 def spelled(codec: Codec, ids: Sequence[int]) -> str:
@@ -198,9 +198,9 @@ def _answer_differs(scene: Scene, prompt: Prompt, pair: TokenSequence) -> str | 
 def _made_once(scene: Scene) -> Check:
     """What the collector hands on is what the sampler drew, token for token."""
     drawn = [turn for _, turns in scene.drawn.turns for turn in turns]
-    known = {(turn.context_ids, turn.completion_ids) for turn in drawn}
+    sampled_pairs = {(turn.context_ids, turn.completion_ids) for turn in drawn}
     arrived = scene.turns
-    strange = [turn for turn in arrived if (turn.context_ids, turn.completion_ids) not in known]
+    strange = [turn for turn in arrived if (turn.context_ids, turn.completion_ids) not in sampled_pairs]
     evidence: dict[str, Any] = {"turns": len(arrived), "changed": len(strange)}
     wrong = None
     if strange:

@@ -176,12 +176,12 @@ def _cut(rollout: Rollout, share: float, stop_id: int | None) -> Rollout:
     length = max(1, round(share * len(last.completion_ids)))
     end: tuple[int, ...] = () if stop_id is None else (stop_id,)
     zeros = (0.0,) * len(end)
-    kept = length - len(end)
+    body_length = length - len(end)
     turn = replace(
         last,
-        completion_ids=last.completion_ids[:kept] + end,
-        logprobs=last.logprobs[:kept] + zeros,
-        behaviour_logprobs=last.behaviour_logprobs[:kept] + zeros,
+        completion_ids=last.completion_ids[:body_length] + end,
+        logprobs=last.logprobs[:body_length] + zeros,
+        behaviour_logprobs=last.behaviour_logprobs[:body_length] + zeros,
         finish="length" if stop_id is None else "stop",
     )
     return replace(rollout, turns=(*before, turn))

@@ -209,14 +209,14 @@ def _batch_mean(settings: Settings) -> _Worths:
     advantage = settings.grpo.advantage
 
     def worths(made: list[Worth], problems: Sequence[Problem]) -> list[Worth]:
-        found = []
+        new_worths = []
         for worth, problem in zip(made, problems, strict=True):
             own = [a.reward for a in problem.attempts]
             middle = mean([a.reward for p in problems if p.task == problem.task for a in p.attempts])
             spread = deviation(own, advantage.ddof) + advantage.eps if advantage.kind == "grpo" else 1.0
             alike = max(own) == min(own)
-            found.append(_with(worth, [0.0 if alike else (x - middle) / spread for x in own]))
-        return found
+            new_worths.append(_with(worth, [0.0 if alike else (x - middle) / spread for x in own]))
+        return new_worths
 
     return worths
 
@@ -231,9 +231,9 @@ def _moved(shift: int) -> _Worths:
 
 def _swapped(a: int, b: int) -> _Worths:
     def worths(made: list[Worth], _problems: Sequence[Problem]) -> list[Worth]:
-        found = list(made)
-        found[a], found[b] = made[b], made[a]
-        return found
+        new_worths = list(made)
+        new_worths[a], new_worths[b] = made[b], made[a]
+        return new_worths
 
     return worths
 

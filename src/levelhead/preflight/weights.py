@@ -46,8 +46,8 @@ class PlainPass:
                 else:
                     self._logits = [plain.logits(policy, *pair) for pair in pairs]
         with torch.no_grad():
-            found = [self._logp(i, temperature)[0] for i in range(len(rows))]
-        return [np.asarray(logp.double().cpu().numpy()) for logp in found]
+            logps = [self._logp(i, temperature)[0] for i in range(len(rows))]
+        return [np.asarray(logp.double().cpu().numpy()) for logp in logps]
 
     def _logp(self, index: int, temperature: float) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies of a completion, (t,) each."""
@@ -113,12 +113,12 @@ class Monitor:
         every = self.settings.grpo.merge.monitor_every
         return self.kind != "sum" or (every > 0 and self.updates % every == 0)
 
-    def seen(self, found: Sequence[float]) -> None:
+    def seen(self, task_cosines: Sequence[float]) -> None:
         """Note the cosines of an update whose tasks were kept apart."""
         merge = self.settings.grpo.merge
         every = merge.monitor_every
-        if found and (self.apart or every):
-            self.streak = self.streak + 1 if min(found) < merge.conflict_below else 0
+        if task_cosines and (self.apart or every):
+            self.streak = self.streak + 1 if min(task_cosines) < merge.conflict_below else 0
         self.updates += 1
         if self.kind == "sum" and 0 < merge.switch_after <= self.streak:
             self.kind = merge.switch_to
@@ -139,9 +139,9 @@ def compare_weights(rehearsal: Rehearsal, compared: Sequence[Comparison], passes
             monitor.seen(())
         else:
             want = _merged(rehearsal, c, passes, monitor, everything, watched)
-        found = [torch.zeros_like(p) if g is None else g for p, g in zip(watched, c.update.gradient, strict=True)]
-        gaps.append(_gap(rehearsal, c, passes, want, found, before, parts))
-        before = found
+        gradient = [torch.zeros_like(p) if g is None else g for p, g in zip(watched, c.update.gradient, strict=True)]
+        gaps.append(_gap(rehearsal, c, passes, want, gradient, before, parts))
+        before = gradient
         if gaps[-1].says:
             break
     return gaps
@@ -199,17 +199,17 @@ def _merged(
     kind = monitor.kind
     monitor.seen(cosines(products))
     where = {id(p): i for i, p in enumerate(everything)}
-    kept = [[g[where[id(p)]] for p in watched] for g in whole.values()]
+    watched_gradients = [[g[where[id(p)]] for p in watched] for g in whole.values()]
     straight = (
         passes.along(_added(rest), c.update.temperature, watched) if rest else [torch.zeros_like(p) for p in watched]
     )
-    made = []
+    merged = []
     for weights in merge_weights(merge, kind, products):
         total = [g.clone() for g in straight]
-        for weight, gradient in zip(weights, kept, strict=True):
+        for weight, gradient in zip(weights, watched_gradients, strict=True):
             total = [a + float(weight) * b for a, b in zip(total, gradient, strict=True)]
-        made.append(total)
-    return made
+        merged.append(total)
+    return merged
 
 
 def _inner(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
@@ -226,13 +226,13 @@ def _gap(
     c: Comparison,
     passes: PlainPass,
     ways: Sequence[list[Tensor]],
-    found: list[Tensor],
+    gradient: list[Tensor],
     before: list[Tensor] | None,
     parts: Mapping[str, _Slopes],
 ) -> Gap:
     allowed = CLOSE if rehearsal.exact else COARSE
-    want = min(ways, key=lambda way: _distance(found, way))
-    distance = _distance(found, want)
+    want = min(ways, key=lambda way: _distance(gradient, way))
+    distance = _distance(gradient, want)
     if distance <= allowed:
         limit = rehearsal.settings.grpo.optimizer.max_grad_norm
         shorter = min(1.0, limit / (c.update.norm + 1e-6))
@@ -242,8 +242,8 @@ def _gap(
                 f"clipping makes the gradient {c.update.clipped:.4g} times as long, and {shorter:.4g} by its norm",
             )
         return Gap(distance, "")
-    factor = _inner(found, want) / max(_inner(want, want), 1e-300)
-    if factor and _distance([g / factor for g in found], want) <= allowed:
+    factor = _inner(gradient, want) / max(_inner(want, want), 1e-300)
+    if factor and _distance([g / factor for g in gradient], want) <= allowed:
         return Gap(
             distance, f"the whole gradient is {factor:.4g} times what it should be{_known(factor, rehearsal, c)}"
         )
@@ -253,9 +253,9 @@ def _gap(
     }
     if before is not None:
         pieces["the update before, whose gradient was not cleared,"] = before
-    shares = _shares(found, pieces)
-    fitted = [sum(share * p[i] for share, p in zip(shares, pieces.values(), strict=True)) for i in range(len(found))]
-    if _distance(found, [torch.as_tensor(g) for g in fitted]) <= allowed:
+    shares = _shares(gradient, pieces)
+    fitted = [sum(share * p[i] for share, p in zip(shares, pieces.values(), strict=True)) for i in range(len(gradient))]
+    if _distance(gradient, [torch.as_tensor(g) for g in fitted]) <= allowed:
         wanted = dict.fromkeys(pieces, 0.0) | dict(zip(pieces, _shares(want, pieces), strict=True))
         off = [
             f"{name} enters {share:.4g} times and should {_times(wanted[name])}"
@@ -269,10 +269,10 @@ def _gap(
     )
 
 
-def _shares(found: Sequence[Tensor], pieces: Mapping[str, Sequence[Tensor]]) -> list[float]:
+def _shares(gradient: Sequence[Tensor], pieces: Mapping[str, Sequence[Tensor]]) -> list[float]:
     """Least squares of a gradient on some pieces."""
     products = np.array([[_inner(a, b) for b in pieces.values()] for a in pieces.values()])
-    target = np.array([_inner(found, a) for a in pieces.values()])
+    target = np.array([_inner(gradient, a) for a in pieces.values()])
     return [float(x) for x in np.linalg.lstsq(products, target, rcond=1e-10)[0]]
 
 

@@ -111,11 +111,11 @@ class History:
         Raises:
             InputError: The file cannot be read.
         """
-        found = compare(self._plain(name), json.loads(json.dumps(plain(recipe))))
-        renamed = {change.key for change in found}
+        differences = compare(self._plain(name), json.loads(json.dumps(plain(recipe))))
+        renamed = {change.key for change in differences}
         before, now = self._inputs(name), fingerprints(recipe)
         keys = [key for key in now if key in before and before[key] != now[key] and key not in renamed]
-        return [*found, *(Change(key, before[key], now[key], contents=True) for key in keys)]
+        return [*differences, *(Change(key, before[key], now[key], contents=True) for key in keys)]
 
     def next_names(self) -> tuple[str, str]:
         """File names of the next recipe and the fingerprints of its files."""
@@ -141,18 +141,18 @@ class History:
     def _inputs(self, name: str) -> dict[str, str]:
         path = self.folder / name.replace("recipe", "inputs").replace(".yaml", ".json")
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}  # of before there were any
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: cannot be read: {error}") from None
-        return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+        return {str(key): str(value) for key, value in content.items()} if isinstance(content, dict) else {}
 
 
 def _newest(folder: Path, name: str) -> str | None:
     stem, _, suffix = name.partition(".")
-    found = [path.name for path in folder.glob(f"{stem}*.{suffix}") if _number(path.name)]
-    return max(found, key=_number, default=None)
+    names = [path.name for path in folder.glob(f"{stem}*.{suffix}") if _number(path.name)]
+    return max(names, key=_number, default=None)
 
 
 def _number(name: str) -> int:

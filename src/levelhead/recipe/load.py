@@ -121,8 +121,8 @@ def _explain(error: ErrorDetails, source: str) -> str:
     parts = [part for part, _ in (*above, last)]
     key = ".".join(parts)
     if error["type"] == "extra_forbidden":
-        known = sorted({field.alias or name for model in last[1] for name, field in model.model_fields.items()})
-        near = difflib.get_close_matches(parts[-1], known, n=1, cutoff=0.5)
+        keys = sorted({field.alias or name for model in last[1] for name, field in model.model_fields.items()})
+        near = difflib.get_close_matches(parts[-1], keys, n=1, cutoff=0.5)
         hint = f"; did you mean {'.'.join([*parts[:-1], near[0]])!r}?" if near else ""
         return f"{source}: unknown key {key!r}{hint}"
     if error["type"] == "missing":
@@ -131,8 +131,8 @@ def _explain(error: ErrorDetails, source: str) -> str:
     value = error["input"]
     if error["type"] == TRUTH:
         return f"{source}: {key}: {error['msg']}"
-    shown = f" (got {_cut(value)})" if isinstance(value, str | int | float | bool | None) else ""
-    return f"{source}: {key}: {message}{shown}"
+    suffix = f" (got {_cut(value)})" if isinstance(value, str | int | float | bool | None) else ""
+    return f"{source}: {key}: {message}{suffix}"
 
 
 def _cut(value: Any) -> str:
@@ -146,21 +146,21 @@ def _walk(location: Iterable[int | str]) -> list[tuple[str, frozenset[type[BaseM
 
     Where a key may hold several kinds of section, the part after it is the ``kind`` and no key of the file.
     """
-    found: list[tuple[str, frozenset[type[BaseModel]]]] = []
+    path: list[tuple[str, frozenset[type[BaseModel]]]] = []
     models: frozenset[type[BaseModel]] = frozenset({Recipe})
     for part in location:
         if part == REGISTERED and len(models) > 1:
             models = frozenset(model for model in models if CUSTOM not in _kinds(model))
             continue
-        chosen = frozenset(model for model in models if part in _kinds(model))
-        if isinstance(part, str) and len(models) > 1 and chosen:
-            models = chosen
+        variants = frozenset(model for model in models if part in _kinds(model))
+        if isinstance(part, str) and len(models) > 1 and variants:
+            models = variants
             continue
-        found.append((str(part), models))
+        path.append((str(part), models))
         if isinstance(part, str):
             fields = (model.model_fields[part] for model in models if part in model.model_fields)
             models = frozenset(section for field in fields for section in _direct(field.annotation))
-    return found
+    return path
 
 
 def _kinds(model: type[BaseModel]) -> tuple[Any, ...]:

@@ -71,34 +71,38 @@ def headline(run: Run) -> str:
     stop = next((event for event in reversed(run.events) if event.get("action") == "stop"), None)
     if stop is not None:
         return f"Stopped at step {step_of(stop)}: {esc(stop.get('message') or stop.get('code'))}"
-    known = {task: found for task in run.summary_tasks if (found := judge(run.summary, task)) is not None}
-    if not known:
+    judgements = {task: judgement for task in run.summary_tasks if (judgement := judge(run.summary, task)) is not None}
+    if not judgements:
         return "No held-out comparison is on record: the run has not been evaluated before and after a stage."
-    better = [task for task, found in known.items() if found.word == "improved"]
-    rest = [task for task in known if task not in better]
+    better = [task for task, judgement in judgements.items() if judgement.word == "improved"]
+    rest = [task for task in judgements if task not in better]
     if not rest:
-        who = "The task" if len(known) == 1 else "Both tasks" if len(known) == 2 else f"All {len(known)} tasks"
+        count = len(judgements)
+        who = "The task" if count == 1 else "Both tasks" if count == 2 else f"All {count} tasks"
         return f"{who} improved: above the stage before, above the best constant answer, and no stratum fell."
-    if all(verdict_of(run.summary, task) is None for task in known):
-        return _by_score(known)
-    words = {word: [task for task in rest if known[task].word == word] for word in dict.fromkeys(_words(known, rest))}
+    if all(verdict_of(run.summary, task) is None for task in judgements):
+        return _by_score(judgements)
+    words = {
+        word: [task for task in rest if judgements[task].word == word]
+        for word in dict.fromkeys(_words(judgements, rest))
+    }
     parts = [f"{word} on {_names(tasks)}" for word, tasks in words.items()]
     said = "; ".join([f"improved on {_names(better)}", *parts] if better else parts)
     return f"{said[0].upper()}{said[1:]}."
 
 
-def _words(known: dict[str, Judgement], tasks: list[str]) -> list[str]:
-    return [known[task].word for task in tasks]
+def _words(judgements: dict[str, Judgement], tasks: list[str]) -> list[str]:
+    return [judgements[task].word for task in tasks]
 
 
-def _by_score(known: dict[str, Judgement]) -> str:
+def _by_score(judgements: dict[str, Judgement]) -> str:
     """The headline of a run without verdicts: where scores went, and that this alone shows little."""
-    rose = [task for task, found in known.items() if found.word == "score rose"]
-    fell = [task for task, found in known.items() if found.word == "score fell"]
+    rose = [task for task, judgement in judgements.items() if judgement.word == "score rose"]
+    fell = [task for task, judgement in judgements.items() if judgement.word == "score fell"]
     parts = [f"rose on {_names(rose)}"] if rose else []
     parts += [f"fell on {_names(fell)}"] if fell else []
     went = f"Held-out score {' and '.join(parts)}." if parts else "No change of the held-out score beyond chance."
-    return f"{went} {next(iter(known.values())).text}"
+    return f"{went} {next(iter(judgements.values())).text}"
 
 
 def task_cards(run: Run) -> str:
@@ -106,8 +110,8 @@ def task_cards(run: Run) -> str:
     order = run.tasks
     cards = [
         _card(run, task, stages, task_colour(order.index(task) if task in order else 0).removeprefix("$"))
-        for task, found in run.summary_tasks.items()
-        if (stages := stages_of(found))
+        for task, entry in run.summary_tasks.items()
+        if (stages := stages_of(entry))
     ]
     return tag("div", *cards, cls="cards") if cards else ""
 
@@ -249,8 +253,8 @@ def _width(span: float, whole: float) -> str:
     return f"{100 * span / whole:.2f}%"
 
 
-def _moved(found: Sequence[float | None], unit: str, write: Callable[[float], str]) -> str:
-    values = [write(value) for value in found if value is not None]
+def _moved(numbers: Sequence[float | None], unit: str, write: Callable[[float], str]) -> str:
+    values = [write(value) for value in numbers if value is not None]
     if not values:
         return ""
     if len(values) == 1 or values[-2] == values[-1]:

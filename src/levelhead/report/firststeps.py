@@ -18,16 +18,18 @@ def first_steps(run: Run) -> str:
 
 def _step(entry: dict[str, Any], *, opened: bool) -> str:
     tasks = entry.get("tasks")
-    found = tasks if isinstance(tasks, dict) else {}
-    body = "".join(_task(str(name), told) for name, told in found.items() if isinstance(told, dict))
+    task_entries = tasks if isinstance(tasks, dict) else {}
+    body = "".join(
+        _task(str(name), task_entry) for name, task_entry in task_entries.items() if isinstance(task_entry, dict)
+    )
     return fold(f"Step {esc(entry.get('step', '?'))}", body, opened=opened)
 
 
-def _task(name: str, told: dict[str, Any]) -> str:
-    known = {key.replace("_", " "): value for key, value in told.items() if key != "samples"}
-    samples = told.get("samples")
+def _task(name: str, entry: dict[str, Any]) -> str:
+    fields = {key.replace("_", " "): value for key, value in entry.items() if key != "samples"}
+    samples = entry.get("samples")
     rows = [sample for sample in samples if isinstance(sample, dict)] if isinstance(samples, list) else []
-    return tag("h3", esc(name)) + pairs(known) + "".join(_sample(row) for row in rows)
+    return tag("h3", esc(name)) + pairs(fields) + "".join(_sample(row) for row in rows)
 
 
 def _sample(row: dict[str, Any]) -> str:

@@ -21,18 +21,18 @@ def table(run: Run) -> str:
     """Return held-out success by kind and stage, and the turns of the last stage, as markup; empty without kinds."""
     rows = []
     stages: list[str] = []
-    for task, found in run.summary_tasks.items():
+    for task, entry in run.summary_tasks.items():
         metrics = {
-            stage: found[stage].get("metrics", {}) for stage in EVAL_STAGES if isinstance(found.get(stage), dict)
+            stage: entry[stage].get("metrics", {}) for stage in EVAL_STAGES if isinstance(entry.get(stage), dict)
         }
         metrics = {stage: values for stage, values in metrics.items() if isinstance(values, dict)}
         stages = stages or list(metrics)
         names = dict.fromkeys(n for values in metrics.values() for n in values if n.endswith(_SUCCESS))
         for name in names:
             kind = name.removesuffix(_SUCCESS)
-            shown = [_percent(number(metrics.get(stage, {}).get(name))) for stage in stages]
+            percents = [_percent(number(metrics.get(stage, {}).get(name))) for stage in stages]
             turns = number(metrics[list(metrics)[-1]].get(held_out.PAGE_STEPS.of(kind)))
-            cells = [f"{task}/{kind}", *shown, "" if turns is None else f"{turns:.1f}"]
+            cells = [f"{task}/{kind}", *percents, "" if turns is None else f"{turns:.1f}"]
             rows.append(tag("tr", *[tag("td", esc(cell)) for cell in cells]))
     if not rows:
         return ""

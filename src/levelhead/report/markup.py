@@ -56,8 +56,8 @@ def show(value: Any) -> str:
 
 def figure(value: Any, digits: int = 4) -> str:
     """Write a number with few digits."""
-    known = number(value)
-    return str(value) if known is None else f"{known:.{digits}g}"
+    numeric_value = number(value)
+    return str(value) if numeric_value is None else f"{numeric_value:.{digits}g}"
 
 
 def signed(value: float) -> str:

@@ -117,11 +117,11 @@ def dead_groups(run: Run) -> Chart | None:
     hint = "Groups whose rollouts all score alike teach nothing. Below: too hard; above: too easy. Moving mean."
     if failed or solved:
         layers = [(failed, "all failed", "$bad"), (solved, "all solved", "$good")]
-        known = on_steps(series(rows, metric.ZERO_STD), sorted({*failed.steps, *solved.steps}), 0.0)
-        sides = [on_steps(side, known.steps, 0.0).finite for side in (failed, solved)]
-        rest = [all_ - a - b for all_, a, b in zip(known.finite, *sides, strict=True)]
+        zero_std = on_steps(series(rows, metric.ZERO_STD), sorted({*failed.steps, *solved.steps}), 0.0)
+        sides = [on_steps(side, zero_std.steps, 0.0).finite for side in (failed, solved)]
+        rest = [all_ - a - b for all_, a, b in zip(zero_std.finite, *sides, strict=True)]
         if max(rest, default=0.0) > 1e-3:
-            other = Series("otherwise alike", known.steps, [max(0.0, value) for value in rest])
+            other = Series("otherwise alike", zero_std.steps, [max(0.0, value) for value in rest])
             layers.insert(1, (other, "otherwise alike", "$muted"))
         top = max(a + b for a, b in zip(*sides, strict=True))
     else:
@@ -252,14 +252,14 @@ def event_strip(run: Run) -> Chart | None:
     data = []
     colours = {"critical": "$bad", "warning": "$warn", "info": "$accent"}
     for severity, colour in colours.items():
-        chosen = [event for event in run.events if event.get("severity") == severity]
-        if chosen:
+        events = [event for event in run.events if event.get("severity") == severity]
+        if events:
             data.append(
                 {
                     "type": "scatter",
                     "mode": "markers",
-                    "x": [step_of(event) for event in chosen],
-                    "y": [plain(str(event.get("code"))) for event in chosen],
+                    "x": [step_of(event) for event in events],
+                    "y": [plain(str(event.get("code"))) for event in events],
                     "name": severity,
                     "legendgroup": severity,
                     "marker": {"color": colour, "size": 11, "symbol": "diamond"},
@@ -362,5 +362,5 @@ def _unaccounted(whole: Series, parts: Sequence[Series]) -> Series | None:
         for index, value in enumerate(on_steps(part, whole.steps, 0.0).finite):
             sums[index] += value
     rest = [None if a is None else max(0.0, a - b) for a, b in zip(whole.values, sums, strict=True)]
-    known = [value for value in rest if value is not None]
-    return Series("other", whole.steps, rest) if sum(known) > 0.01 * sum(whole.finite) else None
+    numbers = [value for value in rest if value is not None]
+    return Series("other", whole.steps, rest) if sum(numbers) > 0.01 * sum(whole.finite) else None

@@ -83,12 +83,12 @@ class Run:
     def summary_tasks(self) -> dict[str, Row]:
         """Task name to its stages, as ``summary.json`` has them."""
         tasks = self.summary.get("tasks")
-        known = (
+        rows = (
             {str(k)[:_LONGEST_NAME]: v for k, v in tasks.items() if isinstance(v, dict)}
             if isinstance(tasks, dict)
             else {}
         )
-        return dict(list(known.items())[:_MOST_TASKS])
+        return dict(list(rows.items())[:_MOST_TASKS])
 
     def lines(self, stage: str) -> list[Row]:
         """Metric lines of one stage, in order of step."""

@@ -49,9 +49,9 @@ def before_and_after(run: Run) -> str:
 def while_training(run: Run) -> str:
     """Show one group of rollouts of the first and of the last few sampled steps, best reward first."""
     names = list(run.rollouts)
-    chosen = names if len(names) <= 4 else [names[0], *names[-3:]]
+    step_names = names if len(names) <= 4 else [names[0], *names[-3:]]
     folds = []
-    for name in chosen:
+    for name in step_names:
         rows = run.rollouts[name]
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in rows:
@@ -62,8 +62,8 @@ def while_training(run: Run) -> str:
         group = max(groups.values(), key=lambda g: (_spread(g), len(g)))
         ranked = sorted(group, key=lambda row: -(number(row.get("reward")) or 0.0))
         step = step_of(ranked[0])
-        kept = f"{counted(len(rows), 'rollout')} kept, {counted(len(groups), 'prompt')}"
-        summary = f"Step {step} {tag('span', kept, cls='muted')}"
+        counts = f"{counted(len(rows), 'rollout')} kept, {counted(len(groups), 'prompt')}"
+        summary = f"Step {step} {tag('span', counts, cls='muted')}"
         answers = tag("div", *[_answer("", row) for row in ranked[:8]], cls="answers")
         folds.append(fold(summary, _prompt(ranked[0]), answers, cls="sample"))
     return "".join(folds)
@@ -78,18 +78,18 @@ def _choose(
         ends = [number(stage.get(k, {}).get("reward")) for stage in stages]
         return 0.0 if len(ends) < 2 or ends[0] is None or ends[1] is None else ends[1] - ends[0]
 
-    chosen: dict[tuple[str, str], str] = {}
+    label_by_key: dict[tuple[str, str], str] = {}
     ranked = sorted(keys, key=change)
     if len(stages) == 2 and ranked:
         if change(ranked[-1]) > 0:
-            chosen[ranked[-1]] = "largest gain"
+            label_by_key[ranked[-1]] = "largest gain"
         if change(ranked[0]) < 0:
-            chosen[ranked[0]] = "largest loss"
+            label_by_key[ranked[0]] = "largest loss"
     for k in keys:
-        if len(chosen) >= PER_TASK:
+        if len(label_by_key) >= PER_TASK:
             break
-        chosen.setdefault(k, "")
-    return list(chosen.items())
+        label_by_key.setdefault(k, "")
+    return list(label_by_key.items())
 
 
 def _comparison(columns: Sequence[tuple[str, Row]], why: str) -> str:

@@ -155,12 +155,12 @@ def verdict_of(summary: Mapping[str, Any], task: str) -> Verdict | None:
     """Return the verdict on a task; ``None`` where the run has none (it did not end, or is of an older version)."""
     tasks, verdicts = summary.get("tasks"), summary.get("verdict")
     own = tasks.get(task) if isinstance(tasks, Mapping) else None
-    found = own.get("verdict") if isinstance(own, Mapping) else None
-    if found is None and isinstance(verdicts, Mapping):
-        found = verdicts.get(task)
-    if not isinstance(found, Mapping) or not isinstance(found.get("text"), str):
+    verdict = own.get("verdict") if isinstance(own, Mapping) else None
+    if verdict is None and isinstance(verdicts, Mapping):
+        verdict = verdicts.get(task)
+    if not isinstance(verdict, Mapping) or not isinstance(verdict.get("text"), str):
         return None
-    return Verdict(found.get("improved") is True, found["text"])
+    return Verdict(verdict.get("improved") is True, verdict["text"])
 
 
 def measured(stages: Sequence[Stage]) -> Stage | None:
@@ -200,9 +200,9 @@ def _strata(rows: object) -> dict[str, Stratum]:
 def _metrics(values: object) -> dict[str, float]:
     if not isinstance(values, Mapping):
         return {}
-    return {str(name): known for name, value in values.items() if (known := number(value)) is not None}
+    return {str(name): numeric_value for name, value in values.items() if (numeric_value := number(value)) is not None}
 
 
 def _count(value: object) -> int | None:
-    known = number(value)
-    return None if known is None else int(known)
+    numeric_value = number(value)
+    return None if numeric_value is None else int(numeric_value)

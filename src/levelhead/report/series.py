@@ -56,12 +56,12 @@ def series(rows: Iterable[Mapping[str, Any]], name: str) -> Series:
 
 def names_under(rows: Iterable[Mapping[str, Any]], prefix: str, suffix: str = "") -> list[str]:
     """Names of the numeric metrics that begin and end so, in order of appearance."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for row in rows:
         for key, value in row.items():
             if key.startswith(prefix) and key.endswith(suffix) and _is_measured(value):
-                found[key] = None
-    return list(found)
+                names[key] = None
+    return list(names)
 
 
 def number(value: Any) -> float | None:
@@ -97,8 +97,8 @@ def smooth(curve: Series) -> Series:
         # Narrow at the ends, so that a steep start is not flattened; never so narrow that they show the noise.
         reach = max(half // 2, min(half, index, n - 1 - index))
         first, last = max(0, index - reach), min(n, index + reach + 1)
-        known = counts[last] - counts[first]
-        smoothed.append((sums[last] - sums[first]) / known if known else None)
+        count = counts[last] - counts[first]
+        smoothed.append((sums[last] - sums[first]) / count if count else None)
     return Series(curve.name, curve.steps, smoothed)
 
 
@@ -108,17 +108,17 @@ def thin(curve: Series) -> Series:
     if n <= MOST_POINTS:
         return curve
     width = math.ceil(n / (MOST_POINTS / 2))
-    kept: list[int] = []
+    indices: list[int] = []
     for start in range(0, n, width):
         bucket = range(start, min(start + width, n))
-        known = [index for index in bucket if curve.values[index] is not None]
-        if known:
-            low = min(known, key=lambda index: curve.values[index] or 0.0)
-            high = max(known, key=lambda index: curve.values[index] or 0.0)
-            kept += sorted({low, high})
+        candidates = [index for index in bucket if curve.values[index] is not None]
+        if candidates:
+            low = min(candidates, key=lambda index: curve.values[index] or 0.0)
+            high = max(candidates, key=lambda index: curve.values[index] or 0.0)
+            indices += sorted({low, high})
         else:
-            kept.append(start)
-    return Series(curve.name, [curve.steps[i] for i in kept], [curve.values[i] for i in kept])
+            indices.append(start)
+    return Series(curve.name, [curve.steps[i] for i in indices], [curve.values[i] for i in indices])
 
 
 def thin_together(curves: Sequence[Series]) -> list[Series]:
@@ -130,8 +130,8 @@ def thin_together(curves: Sequence[Series]) -> list[Series]:
 
 def on_steps(curve: Series, steps: Sequence[int], fill: float) -> Series:
     """Put a curve on other steps, ``fill`` standing where it has no value."""
-    known = dict(zip(curve.steps, curve.values, strict=True))
-    values = [known.get(step) for step in steps]
+    value_by_step = dict(zip(curve.steps, curve.values, strict=True))
+    values = [value_by_step.get(step) for step in steps]
     return Series(curve.name, list(steps), [fill if value is None else value for value in values])
 
 

@@ -21,18 +21,18 @@ _NOTHING = "(nothing at all)"
 
 def tables(run: Run) -> dict[str, str]:
     """Return a table a task, and the text of its best constant answer, as markup; none for a task without either."""
-    found = {task: stages_of(stages) for task, stages in run.summary_tasks.items()}
+    stages_by_task = {task: stages_of(stages) for task, stages in run.summary_tasks.items()}
     return {
         task: tag("div", tag("h3", esc(task)), _table(stages), _answer(stages), cls="card measured")
-        for task, stages in found.items()
+        for task, stages in stages_by_task.items()
         if strata_names(stages) or any(stage.constant for stage in stages)
     }
 
 
 def charts(run: Run) -> dict[str, Chart]:
     """Return a chart a task that has strata: each one's score by stage, and a line at the best constant answer."""
-    found = {task: stages_of(stages) for task, stages in run.summary_tasks.items()}
-    return {task: _chart(task, stages) for task, stages in found.items() if strata_names(stages)}
+    stages_by_task = {task: stages_of(stages) for task, stages in run.summary_tasks.items()}
+    return {task: _chart(task, stages) for task, stages in stages_by_task.items() if strata_names(stages)}
 
 
 def _table(stages: Sequence[Stage]) -> str:

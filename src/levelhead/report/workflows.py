@@ -41,8 +41,8 @@ def charts(analysis: Analysis) -> list[Chart]:
     """Return the charts of an analysis; none for a run that wrote nothing."""
     if not analysis.batches:
         return []
-    found = [_structures(analysis), _validity(analysis), _variety(analysis)]
-    return [*found, _operators(analysis)] if analysis.overall.operators else found
+    panels = [_structures(analysis), _validity(analysis), _variety(analysis)]
+    return [*panels, _operators(analysis)] if analysis.overall.operators else panels
 
 
 def _structures(analysis: Analysis) -> Chart:
@@ -52,7 +52,7 @@ def _structures(analysis: Analysis) -> Chart:
     for place, name in enumerate(STRUCTURES):
         values: list[float | None] = [c.structures[name] * (1.0 - c.fallback) for c in analysis.batches.values()]
         layers.append((Series(name, steps, values), name, f"$task-{place}"))
-    fallback: list[float | None] = [found.fallback for found in analysis.batches.values()]
+    fallback: list[float | None] = [census.fallback for census in analysis.batches.values()]
     layers.append((Series(held_out.FALLBACK, steps, fallback), "fallback", "$bad"))
     hint = "Share of answers by the most elaborate structure they show; a fallback holds no workflow."
     legend = [key(label, colour) for _, label, colour in layers]
@@ -74,10 +74,10 @@ def _validity(analysis: Analysis) -> Chart:
 
 def _variety(analysis: Analysis) -> Chart:
     """Entropy of the workflows of each batch that has any."""
-    known = {step: found.entropy for step, found in analysis.batches.items() if found.valid}
-    curve = Series(held_out.WORKFLOW_ENTROPY, list(known), list(known.values()))
+    entropy_by_step = {step: census.entropy for step, census in analysis.batches.items() if census.valid}
+    curve = Series(held_out.WORKFLOW_ENTROPY, list(entropy_by_step), list(entropy_by_step.values()))
     hint = "Shannon entropy over different workflows, in nats; 0 where all are the same."
-    traces = [line_trace(curve, "entropy", "$accent", markers=len(known) < 60)]
+    traces = [line_trace(curve, "entropy", "$accent", markers=len(entropy_by_step) < 60)]
     return Chart("workflow-variety", "Variety of workflows", hint, traces, {"yaxis": {"rangemode": "tozero"}})
 
 

@@ -130,19 +130,19 @@ class ConstantSearch:
         """
         weights = weights or [1.0] * len(prompts)
         forms = self._forms(prompts)
-        found: dict[str, Constant] = {}
+        constants: dict[str, Constant] = {}
         for form, rows in forms.items():
             constant = await self._best([prompts[i] for i in rows], seen or {}, [weights[i] for i in rows])
             if constant is None:
                 return None
-            found[form] = constant
-        if len(found) == 1:
-            return next(iter(found.values()))
+            constants[form] = constant
+        if len(constants) == 1:
+            return next(iter(constants.values()))
         scores = [0.0] * len(prompts)
         for form, rows in forms.items():
-            for i, score in zip(rows, found[form].scores, strict=True):
+            for i, score in zip(rows, constants[form].scores, strict=True):
                 scores[i] = score
-        lines = (f"{form}: {' '.join(constant.answer.split())}" for form, constant in sorted(found.items()))
+        lines = (f"{form}: {' '.join(constant.answer.split())}" for form, constant in sorted(constants.items()))
         return Constant("\n".join(lines), tuple(scores))
 
     def _forms(self, prompts: Sequence[Prompt]) -> dict[str, list[int]]:

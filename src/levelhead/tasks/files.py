@@ -127,22 +127,22 @@ def find_files(path: str | Sequence[str], suffixes: Sequence[str]) -> list[Path]
     Raises:
         InputError: Something named does not exist, a folder holds no matching file, or nothing is named.
     """
-    given = [path] if isinstance(path, str) else list(path)
-    if not given:
+    entries = [path] if isinstance(path, str) else list(path)
+    if not entries:
         raise InputError("tasks[].path is an empty list; name a data file, or leave path out for built-in items")
-    found: list[Path] = []
-    for entry in given:
+    files: list[Path] = []
+    for entry in entries:
         place = Path(entry).expanduser()
         if place.is_dir():
             inside = sorted(file for file in place.iterdir() if file.is_file() and file.suffix in suffixes)
             if not inside:
                 raise missing_data(entry, f"the folder holds no {' or '.join('*' + s for s in suffixes)} file")
-            found += inside
+            files += inside
         elif place.is_file():
-            found.append(place)
+            files.append(place)
         else:
             raise missing_data(entry, "no such file or folder")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def missing_data(path: str | Path, what: str) -> InputError:

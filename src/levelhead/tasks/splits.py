@@ -92,8 +92,8 @@ def limit_sides(
     sizes: dict[Split, int] = {"eval": n_eval, "train": limit - n_eval}
 
     def keep(items: Sequence[T], size: int) -> list[T]:
-        chosen = sorted(range(len(items)), key=lambda i: stable_hash("keep/" + key(items[i])))[:size]
-        return [items[i] for i in sorted(chosen)]
+        indices = sorted(range(len(items)), key=lambda i: stable_hash("keep/" + key(items[i])))[:size]
+        return [items[i] for i in sorted(indices)]
 
     return {side: keep(sides[side], size) for side, size in sizes.items()}
 

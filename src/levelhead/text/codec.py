@@ -160,8 +160,8 @@ class Codec:
         reply = self._reply(messages, message, prompt, tools)
         joint = self._encoder.encode(prompt.followed_by(reply))
         ids = joint[len(context) :] if joint[: len(context)] == context else self._encoder.encode(reply, continues=True)
-        found = next((i for i, token in enumerate(ids) if token in self.stop_ids), None)
-        completion = [*ids, self.stop_id] if found is None else ids[: found + 1]
+        stop_index = next((i for i, token in enumerate(ids) if token in self.stop_ids), None)
+        completion = [*ids, self.stop_id] if stop_index is None else ids[: stop_index + 1]
         return Demonstration(tuple(context), tuple(completion))
 
     def demonstrations(
@@ -183,8 +183,8 @@ class Codec:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of a completion, without stop tokens and other special tokens."""
-        kept = [int(token) for token in ids if token not in self.stop_ids]
-        return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        text_ids = [int(token) for token in ids if token not in self.stop_ids]
+        return str(self.tokenizer.decode(text_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def save(self, folder: str | Path) -> None:
         """Write the tokenizer, chat template included, as ``AutoTokenizer.from_pretrained`` reads it.

@@ -60,10 +60,10 @@ class ControlTokens:
 
     def found_in(self, value: Any) -> tuple[str, ...]:
         """Return the control tokens in every string of a message, roles aside, each once, in order."""
-        found: dict[str, None] = {}
+        tokens: dict[str, None] = {}
         for text in strings(value):
-            found.update(dict.fromkeys(self._pattern.findall(text)))
-        return tuple(found)
+            tokens.update(dict.fromkeys(self._pattern.findall(text)))
+        return tuple(tokens)
 
     def render(self, apply: Callable[[Any, Any], str], chat: list[Any], tools: list[Any] | None) -> Rendered:
         """Render a chat, cut inside each control token that its own strings spell out.
@@ -107,14 +107,14 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
 
 def strings(value: Any) -> list[str]:
     """Return every string of plain data, keys and roles aside, in order."""
-    found: list[str] = []
+    texts: list[str] = []
 
     def note(text: str) -> str:
-        found.append(text)
+        texts.append(text)
         return text
 
     map_strings(value, note)
-    return found
+    return texts
 
 
 def unused_character(texts: Iterable[str]) -> str:

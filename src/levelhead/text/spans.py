@@ -71,8 +71,8 @@ def locate(
         def render_with(variant: Message, index: int = index) -> str:
             return render([*messages[:index], variant, *messages[index + 1 :]])
 
-        found = _find(plain(message), text, mark, render_with)
-        places.append((min(start for start, _ in found), max(end for _, end in found)) if found else None)
+        ranges = _find(plain(message), text, mark, render_with)
+        places.append((min(start for start, _ in ranges), max(end for _, end in ranges)) if ranges else None)
     return places
 
 
@@ -80,7 +80,7 @@ def _find(
     message: dict[str, Any], text: str, mark: str, render_with: Callable[[Message], str]
 ) -> list[tuple[int, int]]:
     """Return where each string of a message is in ``text``, as far as it is there."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for number, string in enumerate(strings(message)):
         for cut in _cuts(string):
             before, after = string[:cut], string[cut:]
@@ -96,10 +96,10 @@ def _find(
             own = text[start:end]
             start, end = start + len(own) - len(own.lstrip()), end - len(own) + len(own.rstrip())
             if start < end:
-                found.append((start, end))
+                ranges.append((start, end))
             if end - start >= len(string.strip()):
                 break
-    return found
+    return ranges
 
 
 def _cuts(string: str) -> Iterator[int]:

@@ -96,14 +96,14 @@ def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase, template: ChatTemplate) 
     the first added token counts, with at most white space before it; after a tool call the last.
     """
     added = {token: int(index) for token, index in tokenizer.get_added_vocab().items()}
-    found: dict[int, None] = {}
+    ids: dict[int, None] = {}
     for messages in ([_QUESTION, _ANSWER], [_QUESTION, _ANSWER, _QUESTION]):
         rest = _try_render(template, messages, None).partition("Answer")[2].lstrip()
-        found.update(dict.fromkeys(_longest(added, [token for token in added if rest.startswith(token)])))
+        ids.update(dict.fromkeys(_longest(added, [token for token in added if rest.startswith(token)])))
     call = _try_render(template, [_QUESTION, _CALL], [PROBE_TOOL]).rstrip()
     if "probe" in call:
-        found.update(dict.fromkeys(_longest(added, [token for token in added if call.endswith(token)])))
-    return tuple(found)
+        ids.update(dict.fromkeys(_longest(added, [token for token in added if call.endswith(token)])))
+    return tuple(ids)
 
 
 def judge(
@@ -116,12 +116,12 @@ def judge(
         stops: Its stop set.
         rendered_ids: Ids of any rendered prompt.
     """
-    found = [*_judge_padding(tokenizer, stops), *_judge_ending(tokenizer, stops)]
+    judgements = [*_judge_padding(tokenizer, stops), *_judge_ending(tokenizer, stops)]
     bos = tokenizer.bos_token_id
     if bos is not None and list(tokenizer.encode("x"))[:1] == [bos]:
         leading = next((i for i, token in enumerate(rendered_ids) if token != bos), len(rendered_ids))
         if leading == 0:
-            found.append(
+            judgements.append(
                 Judgement(
                     "bos-missing",
                     "warning",
@@ -130,14 +130,14 @@ def judge(
                 )
             )
         elif leading > 1:
-            found.append(
+            judgements.append(
                 Judgement(
                     "bos-doubled",
                     "warning",
                     f"a prompt starts with {leading} times {tokenizer.bos_token}; the template should write it once",
                 )
             )
-    return tuple(found)
+    return tuple(judgements)
 
 
 def _judge_padding(tokenizer: PreTrainedTokenizerBase, stops: Sequence[StopToken]) -> list[Judgement]:

@@ -198,14 +198,14 @@ class Course:
         return [s for s in parts if kind is None or part_kind(_part_name(s.name)) == kind]
 
     def _held_out(self) -> list[Series]:
-        found = [
+        curves = [
             s for s in self._history.matching(held_out.NUMBER.prefix) if len(s) >= 2 and _EVAL_SCORE.search(s.name)
         ]
         # A task's score sums up its other metrics.
-        return [s for s in found if s.name.endswith("/score")] or found[:20]
+        return [s for s in curves if s.name.endswith("/score")] or curves[:20]
 
     @property
-    def known(self) -> bool:
+    def has_signal(self) -> bool:
         """Whether there is any reward-like signal with enough readings to tell a course from."""
         return self.reward.n >= _SHORT or bool(self.held_out)
 
@@ -324,7 +324,7 @@ class Course:
     @property
     def shape(self) -> Literal["rising", "falling", "flat", "unknown"]:
         """In one word."""
-        if not self.known:
+        if not self.has_signal:
             return "unknown"
         if self.lost > max(0.3, self.learned):
             return "falling"

@@ -195,7 +195,7 @@ def _finding(suspicion: Suspicion, belief: dict[str, float], best: dict[str, Sus
 def _healthy(view: View, others: Sequence[Finding]) -> Finding:
     """``healthy``, as sure as nothing else is: an undisturbed run of many rows that learns is surer than one row."""
     worst = 0.6 * max((f.confidence for f in others), default=0.0)
-    known = 0.55 + 0.2 * stats.ramp(view.rows, 1, 30) + 0.2 * view.course.learned
+    confidence = 0.55 + 0.2 * stats.ramp(view.rows, 1, 30) + 0.2 * view.course.learned
     series = view.series(metric.REWARD, view.course.source)
     readings = tuple(
         Reading(series.name, series.steps[i], series.values[i]) for i in sorted({0, len(series) - 1}) if len(series)
@@ -203,4 +203,4 @@ def _healthy(view: View, others: Sequence[Finding]) -> Finding:
     clues = [Clue(1.0, "nothing-wrong", {"rows": view.rows})]
     if view.course.learned > 0.3:
         clues.append(Clue(view.course.learned, "reward-rises", {}))
-    return Finding("healthy", "info", round(known * (1 - worst), 4), None, readings, tuple(clues))
+    return Finding("healthy", "info", round(confidence * (1 - worst), 4), None, readings, tuple(clues))

@@ -71,16 +71,16 @@ def judge(task: str, readings: Mapping[str, Sequence[float]]) -> Sameness | None
         return None
     readings, steps = _telling(readings)
     share, entropy = stats.mean(readings["top_share"]), stats.mean(readings.get("entropy", ()))
-    told = stats.mean(readings.get("information", ()))
-    known = readings.get("perfect_share", ())
-    perfect = stats.mean(known) if known else None
-    strength = stats.ramp(share, 0.85, 0.97) * stats.ramp(entropy, 0.5, 0.25) * stats.ramp(told, 0.15, 0.05)
+    information = stats.mean(readings.get("information", ()))
+    perfect_shares = readings.get("perfect_share", ())
+    perfect = stats.mean(perfect_shares) if perfect_shares else None
+    strength = stats.ramp(share, 0.85, 0.97) * stats.ramp(entropy, 0.5, 0.25) * stats.ramp(information, 0.15, 0.05)
     if readings.get("validity"):
         strength *= stats.ramp(stats.mean(readings["validity"]), 0.05, 0.3)
     strength *= (
         1 - _near_top(readings.get("reward", ())) if perfect is None else stats.ramp(share - perfect, 0.05, 0.15)
     )
-    return Sameness(task, share, entropy, told, perfect, strength * stats.ramp(steps, FEW_STEPS, MANY_STEPS))
+    return Sameness(task, share, entropy, information, perfect, strength * stats.ramp(steps, FEW_STEPS, MANY_STEPS))
 
 
 def _telling(readings: Mapping[str, Sequence[float]]) -> tuple[Mapping[str, Sequence[float]], int]:
@@ -94,8 +94,10 @@ def _telling(readings: Mapping[str, Sequence[float]]) -> tuple[Mapping[str, Sequ
     telling = [i for i, value in enumerate(perfect) if value < 1]
     if not telling:
         return readings, 0
-    kept = {name: [row[i] for i in telling] if len(row) == len(share) else row for name, row in readings.items()}
-    return kept, len(telling)
+    telling_readings = {
+        name: [row[i] for i in telling] if len(row) == len(share) else row for name, row in readings.items()
+    }
+    return telling_readings, len(telling)
 
 
 def tells(informations: Sequence[float]) -> bool:

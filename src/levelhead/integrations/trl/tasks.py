@@ -254,7 +254,7 @@ def reward_function(task: SingleTurnTask) -> Callable[..., list[float | None]]:
     The data set must come from :func:`rows` of the same task.  A part of the score is not told apart; ``None`` marks a
     completion that the task drops.
     """
-    known: dict[str, Prompt] = {}
+    prompts: dict[str, Prompt] = {}
     loop = EventLoop()
 
     def reward(
@@ -263,11 +263,11 @@ def reward_function(task: SingleTurnTask) -> Callable[..., list[float | None]]:
         completion_ids: Sequence[Sequence[int]] | None = None,
         **_: Any,
     ) -> list[float | None]:
-        if not known:
-            known.update((one.id, one) for split in _SPLITS for one in task.prompts(split, 0))
+        if not prompts:
+            prompts.update((one.id, one) for split in _SPLITS for one in task.prompts(split, 0))
         tokens = completion_ids or [()] * len(completions)
         answers = [
-            Answer(known[key], _text(completion), tuple(ids))
+            Answer(prompts[key], _text(completion), tuple(ids))
             for key, completion, ids in zip(levelhead_id, completions, tokens, strict=True)
         ]
         scores = loop.run(task.score_batch(answers))

@@ -84,8 +84,8 @@ def _targets_without_stop_token() -> Iterator[None]:
     def make(real: Any) -> Any:
         def demonstration(self: Codec, *args: Any, **options: Any) -> Demonstration:
             pair = real(self, *args, **options)
-            kept = tuple(token for token in pair.completion_ids if token not in self.stop_ids)
-            return Demonstration(pair.context_ids, kept or pair.completion_ids)
+            ids = tuple(token for token in pair.completion_ids if token not in self.stop_ids)
+            return Demonstration(pair.context_ids, ids or pair.completion_ids)
 
         return demonstration
 

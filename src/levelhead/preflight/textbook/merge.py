@@ -52,12 +52,12 @@ def merge_weights(merge: MergeSection, kind: str, products: Products) -> list[Fl
     on_mean = kind != "pcgrad"
     # Papers' means are over all tasks; where a gradient is zero the others are merged as if it were not there.
     scale = (len(live) / m if on_mean else 1.0) * (m if on_mean and merge.scale == "sum" else 1.0)
-    found = []
+    candidates = []
     for way in ways or [np.zeros(0)]:
         weights = np.zeros(m)
         weights[live] = way * scale
-        found.append(weights)
-    return found
+        candidates.append(weights)
+    return candidates
 
 
 def _solve(merge: MergeSection, kind: str, products: Products) -> list[Floats]:
@@ -191,8 +191,8 @@ def _mgda(products: Products) -> Floats:
 def _aligned(products: Products) -> Floats:
     """Senushkin et al. 2023, arXiv:2305.19000: all singular values of the Jacobian as the smallest one."""
     values, vectors = np.linalg.eigh(products)
-    kept = values > values.max() * len(products) * np.finfo(np.float64).eps
-    mix = vectors[:, kept] @ np.diag(np.sqrt(values[kept].min() / values[kept])) @ vectors[:, kept].T
+    nonzero = values > values.max() * len(products) * np.finfo(np.float64).eps
+    mix = vectors[:, nonzero] @ np.diag(np.sqrt(values[nonzero].min() / values[nonzero])) @ vectors[:, nonzero].T
     weights: Floats = mix.mean(axis=1)
     return weights
 

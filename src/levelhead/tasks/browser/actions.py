@@ -103,7 +103,7 @@ def parse_action(text: str) -> Action:
 
 
 def _arguments(inside: str) -> list[Argument]:
-    found: list[Argument] = []
+    arguments: list[Argument] = []
     position = 0
     while inside.strip():
         match = _ARGUMENT.match(inside, position)
@@ -111,16 +111,16 @@ def _arguments(inside: str) -> list[Argument]:
             raise ActionError("the arguments must be numbers or quoted text, with commas between")
         number, one, two = match.group("int", "one", "two")
         if number is not None:
-            found.append(int(number))
+            arguments.append(int(number))
         else:
-            found.append(_ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[1]), one if one is not None else two))
+            arguments.append(_ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[1]), one if one is not None else two))
         position = match.end()
         if position == len(inside):
             break
         if inside[position] != ",":
             raise ActionError("the arguments must be numbers or quoted text, with commas between")
         position += 1
-    return found
+    return arguments
 
 
 def _quote(text: str) -> str:

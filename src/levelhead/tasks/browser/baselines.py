@@ -98,22 +98,22 @@ class ScriptedBaselines:
 
     async def _choose(self, trials: Sequence[Prompt]) -> str:
         """Try every script on a few prompts of a page, and the best on some more where that has not settled it."""
-        known: dict[str, Outcomes] = {prompt.id: {} for prompt in trials}
+        outcomes_by_prompt: dict[str, Outcomes] = {prompt.id: {} for prompt in trials}
         gate = asyncio.Semaphore(self._lanes)
 
         async def scores(prompt: Prompt, names: Sequence[str]) -> list[float]:
             async with gate:
-                return [await self._trial(prompt, SCRIPTS[name], known[prompt.id]) for name in names]
+                return [await self._trial(prompt, SCRIPTS[name], outcomes_by_prompt[prompt.id]) for name in names]
 
         async def ranked(prompts: Sequence[Prompt], names: Sequence[str]) -> list[tuple[str, float]]:
             rows = await asyncio.gather(*(scores(prompt, names) for prompt in prompts))
             means = [fmean(column) for column in zip(*rows, strict=True)]
             return sorted(zip(names, means, strict=True), key=lambda pair: -pair[1])
 
-        found = await ranked(trials[:TRIED], list(SCRIPTS))
-        if 0 < found[0][1] < 1:
-            found = await ranked(trials, [name for name, _ in found[:LEFT]])
-        return found[0][0]
+        ranking = await ranked(trials[:TRIED], list(SCRIPTS))
+        if 0 < ranking[0][1] < 1:
+            ranking = await ranked(trials, [name for name, _ in ranking[:LEFT]])
+        return ranking[0][0]
 
     async def _score(self, prompts: Sequence[Prompt], script: Callable[[Prompt], Script]) -> tuple[float, ...]:
         gates = {page: asyncio.Semaphore(self._lanes) for page in self.trials}
@@ -125,25 +125,25 @@ class ScriptedBaselines:
 
         return tuple(await asyncio.gather(*map(score, prompts)))
 
-    async def _trial(self, prompt: Prompt, script: Script, known: Outcomes) -> float:
+    async def _trial(self, prompt: Prompt, script: Script, outcomes: Outcomes) -> float:
         """Score a script on a prompt, from what is known of the prompt where that is enough."""
-        score = _recall(script, known)
-        return score if score is not None else await unbroken(lambda: self._act(prompt, script, known))
+        score = _recall(script, outcomes)
+        return score if score is not None else await unbroken(lambda: self._act(prompt, script, outcomes))
 
-    async def _act(self, prompt: Prompt, script: Script, known: Outcomes) -> float:
+    async def _act(self, prompt: Prompt, script: Script, outcomes: Outcomes) -> float:
         episode = self._start(prompt)
         trail: Trail = []
         try:
             while True:
                 await episode.observe()
-                known[_actions(trail)] = episode.view
+                outcomes[_actions(trail)] = episode.view
                 action = _next(script, trail, episode.view)
                 if action is None:
                     return 0.0
                 trail.append((episode.view, action))
                 step = await episode.act(str(action))
                 if step.score is not None:
-                    known[_actions(trail)] = step.score.total
+                    outcomes[_actions(trail)] = step.score.total
                     return step.score.total
         finally:
             await episode.close()
@@ -163,11 +163,11 @@ def _next(script: Script, trail: Trail, view: View) -> Action | None:
     return None if trail and trail[-1] == (view, action) else action
 
 
-def _recall(script: Script, known: Outcomes) -> float | None:
+def _recall(script: Script, outcomes: Outcomes) -> float | None:
     """Return the score of a script by what is known, ``None`` where it does something new."""
     trail: Trail = []
     while True:
-        state = known.get(_actions(trail))
+        state = outcomes.get(_actions(trail))
         if state is None or isinstance(state, float):
             return state
         action = _next(script, trail, state)

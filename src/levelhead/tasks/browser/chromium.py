@@ -57,9 +57,9 @@ def find_chromium(named: str | None = None, bundled: str | None = None) -> Path:
     if bundled and os.access(bundled, os.X_OK):
         return Path(bundled)
     for command in (*_COMMANDS, *_MAC):
-        found = shutil.which(command)
-        if found:
-            return real_binary(Path(found))
+        executable = shutil.which(command)
+        if executable:
+            return real_binary(Path(executable))
     raise InputError(f"no Chromium found for the browser task; {HOW_TO_INSTALL}")
 
 

@@ -122,9 +122,9 @@ async def _identify(browser: Browser) -> BrowserRecord:
     answer = await session.send("SystemInfo.getProcessInfo")
     await session.detach()
     pid = next(int(process["id"]) for process in answer["processInfo"] if process["type"] == "browser")
-    owner, found = Process.find(os.getpid()), Process.find(pid)
-    if owner is None or found is None:
+    owner, browser_process = Process.find(os.getpid()), Process.find(pid)
+    if owner is None or browser_process is None:
         raise PlaywrightError("the browser ended right after its start")
     parent = parent_of(pid)
     driver = Process.find(parent) if parent not in (None, 1, os.getpid()) else None
-    return BrowserRecord(owner, found, driver)
+    return BrowserRecord(owner, browser_process, driver)

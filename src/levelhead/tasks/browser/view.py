@@ -94,16 +94,16 @@ class View:
         text = self.text
         if len(text) <= limit:
             return text
-        kept: list[str] = []
+        lines: list[str] = []
         room = limit - len(_cut_mark(len(self.lines)))
         for line in map(str, self.lines):
             if len(line) + 1 > room:
                 break
             room -= len(line) + 1
-            kept.append(line)
-        if not kept:
+            lines.append(line)
+        if not lines:
             return text[: room - 1] + "\n" + _cut_mark(len(self.lines))
-        return "\n".join((*kept, _cut_mark(len(self.lines) - len(kept))))
+        return "\n".join((*lines, _cut_mark(len(self.lines) - len(lines))))
 
 
 def read_view(raw: Mapping[str, Any]) -> View:

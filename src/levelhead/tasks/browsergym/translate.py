@@ -129,8 +129,8 @@ class _Reader:
 
 
 def _value(node: Mapping[str, Any], field: str) -> str:
-    found = node.get(field)
-    return str(found.get("value", "")).strip() if isinstance(found, Mapping) else ""
+    entry = node.get(field)
+    return str(entry.get("value", "")).strip() if isinstance(entry, Mapping) else ""
 
 
 def _properties(node: Mapping[str, Any]) -> dict[str, bool]:

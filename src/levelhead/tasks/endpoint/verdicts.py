@@ -79,9 +79,9 @@ def read_letter(text: str, letters: Collection[str]) -> str | None:
     """
     lines = list(own_lines(text))
     for form in (_LETTER, _NAMED):
-        chosen = {match[1] for line in lines if (match := form.fullmatch(line))} & set(letters)
-        if chosen:
-            return chosen.pop() if len(chosen) == 1 else None
+        choices = {match[1] for line in lines if (match := form.fullmatch(line))} & set(letters)
+        if choices:
+            return choices.pop() if len(choices) == 1 else None
     return None
 
 

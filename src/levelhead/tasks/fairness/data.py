@@ -169,12 +169,12 @@ def with_evidence(items: Iterable[FairnessItem]) -> list[FairnessItem]:
     for item in rows:
         if item.condition == "ambig":
             twins.setdefault(_people(item), set()).add(item.context.rstrip(". "))
-    found: list[FairnessItem] = []
+    annotated_items: list[FairnessItem] = []
     for item in rows:
         starts = [start for start in twins.get(_people(item), ()) if item.context.startswith(start)]
         rest = item.context[max(map(len, starts)) :].lstrip(". ") if starts and item.condition == "disambig" else ""
-        found.append(replace(item, evidence=rest) if rest else item)
-    return found
+        annotated_items.append(replace(item, evidence=rest) if rest else item)
+    return annotated_items
 
 
 def target_option(names: Sequence[str], groups: Sequence[str], stereotyped: Sequence[str], unknown: int) -> int | None:
@@ -212,12 +212,12 @@ def _people(item: FairnessItem) -> tuple[str, frozenset[str]]:
 
 
 def _unknown_option(row: Row, answers: Sequence[str], groups: Sequence[str]) -> int:
-    found = [i for i, group in enumerate(groups) if group.strip().casefold() == "unknown"]
-    if not found:
-        found = [i for i, answer in enumerate(answers) if answer.strip(" .").casefold() in UNKNOWN_PHRASES]
-    if len(found) != 1:
-        raise row.error(f"exactly one option must have the group 'unknown' in 'answer_info', not {len(found)}")
-    return found[0]
+    matches = [i for i, group in enumerate(groups) if group.strip().casefold() == "unknown"]
+    if not matches:
+        matches = [i for i, answer in enumerate(answers) if answer.strip(" .").casefold() in UNKNOWN_PHRASES]
+    if len(matches) != 1:
+        raise row.error(f"exactly one option must have the group 'unknown' in 'answer_info', not {len(matches)}")
+    return matches[0]
 
 
 def _stereotyped_groups(metadata: Row) -> tuple[str, ...]:

@@ -76,16 +76,16 @@ def summarize_outcomes(outcomes: Sequence[Outcome]) -> Mapping[str, float]:
     Keys: ``accuracy``, ``accuracy/<condition>``, ``accuracy/<category>``, ``accuracy/<category>/<condition>``,
     ``s_dis``, ``s_amb``, ``s_dis/<category>``, ``s_amb/<category>``.  A number that does not exist is absent.
     """
-    found: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {}
     categories = sorted({outcome.item.category for outcome in outcomes})
     for name, rows in (
         (None, list(outcomes)),
         *((name, [row for row in outcomes if row.item.category == name]) for name in categories),
     ):
-        found[held_out.ACCURACY if name is None else held_out.ACCURACY_OF.of(name)] = accuracy(rows)
+        metrics[held_out.ACCURACY if name is None else held_out.ACCURACY_OF.of(name)] = accuracy(rows)
         for condition in ("ambig", "disambig"):
             group = condition if name is None else f"{name}/{condition}"
-            found[held_out.ACCURACY_OF.of(group)] = accuracy(r for r in rows if r.item.condition == condition)
-        found[held_out.S_DIS if name is None else held_out.S_DIS_OF.of(name)] = bias_disambiguated(rows)
-        found[held_out.S_AMB if name is None else held_out.S_AMB_OF.of(name)] = bias_ambiguous(rows)
-    return {key: value for key, value in found.items() if value is not None}
+            metrics[held_out.ACCURACY_OF.of(group)] = accuracy(r for r in rows if r.item.condition == condition)
+        metrics[held_out.S_DIS if name is None else held_out.S_DIS_OF.of(name)] = bias_disambiguated(rows)
+        metrics[held_out.S_AMB if name is None else held_out.S_AMB_OF.of(name)] = bias_ambiguous(rows)
+    return {key: value for key, value in metrics.items() if value is not None}

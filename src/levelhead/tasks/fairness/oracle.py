@@ -52,8 +52,8 @@ def _quotes(item: FairnessItem) -> Iterator[str]:
     others = set(content_words(" ".join(a for i, a in enumerate(item.answers) if i not in (item.label, item.unknown))))
 
     def rank(sentence: str) -> int:
-        found = set(content_words(sentence))
-        return len(found & others - right) - len(found & right - others)
+        sentence_words = set(content_words(sentence))
+        return len(sentence_words & others - right) - len(sentence_words & right - others)
 
     yield from sorted(sentences(item.evidence), key=rank)
     yield from _pieces(item.evidence)

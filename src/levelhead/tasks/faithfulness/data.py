@@ -125,9 +125,9 @@ def withhold(item: FaithfulnessItem, share: float) -> FaithfulnessItem:
     if item.kind != "qa" or not item.answerable or stable_hash("withhold/" + item.key) >= share:
         return item
     parts = sentences(item.text)
-    kept = [part for part in parts if not contains_quote(part, item.right)]
-    rest = " ".join(kept)
-    if not kept or len(kept) == len(parts) or contains_quote(rest, item.right):
+    other_parts = [part for part in parts if not contains_quote(part, item.right)]
+    rest = " ".join(other_parts)
+    if not other_parts or len(other_parts) == len(parts) or contains_quote(rest, item.right):
         return item
     return replace(item, text=rest, right=UNKNOWN, answerable=False)
 
@@ -137,8 +137,8 @@ def _schema(row: Row) -> Kind:
     best = max(_SCHEMAS, key=lambda kind: len(keys & set(_SCHEMAS[kind])) / len(_SCHEMAS[kind]))
     missing = [key for key in _SCHEMAS[best] if key not in keys]
     if len(missing) == len(_SCHEMAS[best]):
-        known = "; ".join(f"{kind}: {', '.join(fields)}" for kind, fields in _SCHEMAS.items())
-        raise row.error(f"fits none of HaluEval's schemas ({known})")
+        schemas = "; ".join(f"{kind}: {', '.join(fields)}" for kind, fields in _SCHEMAS.items())
+        raise row.error(f"fits none of HaluEval's schemas ({schemas})")
     if missing:
         raise row.error(f"the field {missing[0]!r} is missing; a {best} row needs {', '.join(_SCHEMAS[best])}")
     return best

@@ -20,21 +20,21 @@ def summarize_outcomes(outcomes: Sequence[Outcome]) -> Mapping[str, float]:
     ``abstained/answerable`` and ``abstained/unanswerable``.  Where there are verdicts: ``recall/yes``, ``recall/no``
     and their mean ``balanced_accuracy``.
     """
-    found: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {}
     kinds = sorted({item.kind for item, _ in outcomes})
-    found |= _shares(list(outcomes), held_out.EXACT_MATCH, held_out.F1, held_out.QUOTED, held_out.HALLUCINATED)
+    metrics |= _shares(list(outcomes), held_out.EXACT_MATCH, held_out.F1, held_out.QUOTED, held_out.HALLUCINATED)
     for kind in kinds:
         names = (held_out.EXACT_MATCH_OF, held_out.F1_OF, held_out.QUOTED_OF, held_out.HALLUCINATED_OF)
-        found |= _shares([row for row in outcomes if row[0].kind == kind], *(name.of(kind) for name in names))
+        metrics |= _shares([row for row in outcomes if row[0].kind == kind], *(name.of(kind) for name in names))
     open_ended = [row for row in outcomes if row[0].kind != "general"]
     for answerable, name in ((True, held_out.ABSTAINED_ANSWERABLE), (False, held_out.ABSTAINED_UNANSWERABLE)):
-        found[name] = _mean([row for row in open_ended if row[0].answerable == answerable], "abstained")
+        metrics[name] = _mean([row for row in open_ended if row[0].answerable == answerable], "abstained")
     verdicts = [row for row in outcomes if row[0].kind == "general"]
     recalls = [_mean([row for row in verdicts if row[0].right == label], "exact") for label in ("yes", "no")]
-    found[held_out.RECALL_YES], found[held_out.RECALL_NO] = recalls
+    metrics[held_out.RECALL_YES], metrics[held_out.RECALL_NO] = recalls
     if recalls[0] is not None and recalls[1] is not None:
-        found[held_out.BALANCED_ACCURACY] = (recalls[0] + recalls[1]) / 2
-    return {key: value for key, value in found.items() if value is not None}
+        metrics[held_out.BALANCED_ACCURACY] = (recalls[0] + recalls[1]) / 2
+    return {key: value for key, value in metrics.items() if value is not None}
 
 
 def _shares(rows: Sequence[Outcome], exact: str, f1: str, quoted: str, hallucinated: str) -> dict[str, float | None]:

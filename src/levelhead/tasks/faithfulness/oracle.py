@@ -35,8 +35,8 @@ def _quotes(item: FaithfulnessItem) -> Iterator[str]:
     asked, right = set(content_words(item.question)), set(content_words(item.right))
 
     def rank(sentence: str) -> tuple[bool, int]:
-        found = set(content_words(sentence))
-        return not contains_quote(sentence, item.right), -len(found & (asked | right))
+        sentence_words = set(content_words(sentence))
+        return not contains_quote(sentence, item.right), -len(sentence_words & (asked | right))
 
     for source in (*item.spans, item.text):
         yield from sorted(sentences(source), key=rank)

@@ -146,8 +146,8 @@ def closeness(answer: str, item: FaithfulnessItem) -> float:
 def grounding(answer: str, item: FaithfulnessItem) -> float:
     """Share of the answer's content words that stand in the text or the question; 1 for an answer without any."""
     tokens = content_words(answer)
-    known = set(content_words(f"{item.text} {item.question}"))
-    return sum(token in known for token in tokens) / len(tokens) if tokens else 1.0
+    source_words = set(content_words(f"{item.text} {item.question}"))
+    return sum(token in source_words for token in tokens) / len(tokens) if tokens else 1.0
 
 
 def evidence_quality(quote: str, item: FaithfulnessItem) -> float:

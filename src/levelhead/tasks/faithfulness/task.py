@@ -96,10 +96,10 @@ class FaithfulnessTask(SingleTurnTask):
         """
         facts = prompt.facts
         if facts["kind"] == "general":
-            found = {"verdict": str(facts["right"])}
+            strata = {"verdict": str(facts["right"])}
         else:
-            found = {"answerable": "yes" if facts["answerable"] else "no"}
-        return {**found, "kind": str(facts["kind"])} if len(self._kinds) > 1 else found
+            strata = {"answerable": "yes" if facts["answerable"] else "no"}
+        return {**strata, "kind": str(facts["kind"])} if len(self._kinds) > 1 else strata
 
     def form(self, prompt: Prompt) -> str:
         """Return the kind: what is asked about a text, a dialogue, a summary or a response differs at a glance."""
@@ -144,22 +144,22 @@ class FaithfulnessTask(SingleTurnTask):
         longest = self.section.max_prompt_chars
         if longest is None:
             return items
-        kept = [item for item in items if len(render(item)) <= longest]
-        if not kept:
+        short_items = [item for item in items if len(render(item)) <= longest]
+        if not short_items:
             shortest = min(len(render(item)) for item in items)
             raise InputError(
                 f"tasks[].max_prompt_chars is {longest}, but the shortest prompt of {self.name} has {shortest} "
                 "characters; raise it, or leave it out"
             )
-        if len(kept) < len(items):
+        if len(short_items) < len(items):
             log.warning(
                 "%s: %d of %d rows left out, longer than %d characters",
                 self.name,
-                len(items) - len(kept),
+                len(items) - len(short_items),
                 len(items),
                 longest,
             )
-        return kept
+        return short_items
 
 
 def render(item: FaithfulnessItem) -> str:

@@ -138,14 +138,14 @@ def _messages(record: Record, column: str, value: Any) -> list[dict[str, Any]]:
 def _message(record: Record, n: int, message: Any) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise record.error(f"message {n} of the prompt must be a dict with role and content, not {_kind(message)}")
-    kept = {key: value for key, value in message.items() if value is not None}
-    if kept.get("role") not in ROLES:
+    fields = {key: value for key, value in message.items() if value is not None}
+    if fields.get("role") not in ROLES:
         raise record.error(f"message {n} of the prompt has role {message.get('role')!r}; known are {', '.join(ROLES)}")
-    if "content" not in kept and kept.get("tool_calls"):
-        return kept
-    if not isinstance(kept.get("content"), str):
+    if "content" not in fields and fields.get("tool_calls"):
+        return fields
+    if not isinstance(fields.get("content"), str):
         raise record.error(f"message {n} of the prompt needs a text as content, not {_kind(message.get('content'))}")
-    return kept
+    return fields
 
 
 def _oracle(record: Record, column: str) -> str | None:

@@ -73,8 +73,8 @@ def load_table(section: Function, data: Iterable[Mapping[str, Any]] | None) -> T
             raise missing_data(section.path, "no such file")
         return _from_file(path, suffix)
     if path.is_file():
-        known = ", ".join(sorted({*_JSON, *_PARQUET, *_DELIMITERS}))
-        raise InputError(f"{path}: a data file must end in one of {known}")
+        suffixes = ", ".join(sorted({*_JSON, *_PARQUET, *_DELIMITERS}))
+        raise InputError(f"{path}: a data file must end in one of {suffixes}")
     return _from_hub(section)
 
 

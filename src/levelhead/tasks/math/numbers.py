@@ -43,9 +43,9 @@ def final_answer(text: str) -> str | None:
     if MARKER in text:
         return text.rsplit(MARKER, 1)[1].split("\n", 1)[0]
     for pattern in (_BOXED, _SAID):
-        found = pattern.findall(text)
-        if found:
-            return str(found[-1])
+        matches = pattern.findall(text)
+        if matches:
+            return str(matches[-1])
     return None
 
 
@@ -71,10 +71,10 @@ def parse_number(text: str) -> Fraction | None:
         return None
     plain = _LATEX_FRACTION.sub(r"\1/\2", text.translate(_PLAINER)).replace("{,}", ",").replace("\\!", "")
     plain = _LATEX_TEXT.sub(r" \1 ", plain).replace("\\", " ")
-    found = list(_NUMBER.finditer(plain))
-    if len(found) != 1:
+    matches = list(_NUMBER.finditer(plain))
+    if len(matches) != 1:
         return None
-    match = found[0]
+    match = matches[0]
     before, after = plain[: match.start()], plain[match.end() :]
     glued = re.search(r"[\w.]$", before) and not match["money"]
     if glued or re.match(rf"{_GROUP}?[0-9]|[/+^=]|\s*[-+/^=]\s*\w", after):

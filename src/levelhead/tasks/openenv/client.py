@@ -55,12 +55,12 @@ class OpenEnvClient:
             WireError: The server refused.
         """
         message = request("reset", parameters)
-        kept = self._socket is not None
+        was_connected = self._socket is not None
         try:
             return read_reply(await self._ask(message))
         except ClosedError:
             # A connection kept from an earlier episode may have been closed by the server in the meantime.
-            if not kept:
+            if not was_connected:
                 raise
         return read_reply(await self._ask(message))
 

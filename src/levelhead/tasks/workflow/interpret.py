@@ -99,8 +99,8 @@ async def _run(node: Node, state: _State[D], path: Path, backend: Backend[D]) ->
             return state
         case Conditional(test, fault, clear):
             state = await _call(test, state, (*path, 0), backend)
-            found = state.verdict is not None and state.verdict.fault
-            return await _run(fault if found else clear, state, (*path, 1), backend)
+            has_fault = state.verdict is not None and state.verdict.fault
+            return await _run(fault if has_fault else clear, state, (*path, 1), backend)
         case Loop():
             return await _loop(node, state, path, backend)
         case Parallel(branches):

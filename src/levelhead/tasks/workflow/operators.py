@@ -66,6 +66,6 @@ OPERATORS: Mapping[str, Operator] = _catalogue(
 
 def nearest_operator(name: str) -> str | None:
     """Return the operator whose name looks most like a wrong one, or ``None`` where none does."""
-    lowered = {known.lower(): known for known in OPERATORS}
-    found = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.7)
-    return lowered[found[0]] if found else None
+    lowered = {operator.lower(): operator for operator in OPERATORS}
+    matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.7)
+    return lowered[matches[0]] if matches else None

@@ -19,18 +19,18 @@ PARTS = ("correctness", "efficiency", "simplicity", "format", "repetition")
 """Names of the parts, each in [0, 1], all 0 for an answer that is no workflow."""
 
 
-def looks(found: Extraction) -> Mapping[str, float]:
+def looks(extraction: Extraction) -> Mapping[str, float]:
     """Return the parts that depend on the policy's answer alone: ``simplicity``, ``format``, ``repetition``.
 
     Raises:
         ValueError: The answer holds no workflow.
     """
-    if found.tree is None:
+    if extraction.tree is None:
         raise ValueError("an answer without a workflow has no parts of a reward")
     return {
-        "simplicity": simplicity(found.tree),
-        "format": 0.0 if found.repairs else 1.0 if found.alone else 0.5,
-        "repetition": 1.0 - repeated_share(found.tree),
+        "simplicity": simplicity(extraction.tree),
+        "format": 0.0 if extraction.repairs else 1.0 if extraction.alone else 0.5,
+        "repetition": 1.0 - repeated_share(extraction.tree),
     }
 
 

@@ -27,9 +27,9 @@ def summarize(scores: Sequence[Score]) -> Mapping[str, float]:
         here = [_right(score) for score in scores if score.info["domain"] == domain]
         if here:
             values[held_out.ACCURACY_OF.of(domain)] = fmean(here)
-    found = census(score.info["workflow"] for score in scores)
+    workflow_census = census(score.info["workflow"] for score in scores)
     valid = [score for score in scores if score.valid]
-    values[held_out.FALLBACK] = found.fallback
+    values[held_out.FALLBACK] = workflow_census.fallback
     values[held_out.NORMALISED] = fmean(bool(score.info.get("repairs")) for score in scores)
     if all("expected" in score.info for score in valid):
         values[held_out.EXPECTED_REWARD] = fmean(
@@ -38,9 +38,9 @@ def summarize(scores: Sequence[Score]) -> Mapping[str, float]:
     if valid:
         values[held_out.TOKENS] = fmean(score.info["tokens"] for score in valid)
         values[held_out.CALLS] = fmean(score.info["calls"] for score in valid)
-        values[held_out.UNIQUE] = found.unique / found.valid
-        values[held_out.WORKFLOW_ENTROPY] = found.entropy
-        values |= {held_out.STRUCTURE.of(name): share for name, share in found.structures.items()}
+        values[held_out.UNIQUE] = workflow_census.unique / workflow_census.valid
+        values[held_out.WORKFLOW_ENTROPY] = workflow_census.entropy
+        values |= {held_out.STRUCTURE.of(name): share for name, share in workflow_census.structures.items()}
     return values
 
 

@@ -142,32 +142,34 @@ class WorkflowTask(SingleTurnTask):
         return list(await self._score_all(answers))
 
     async def _score_all(self, answers: Sequence[Answer]) -> list[Score]:
-        found = [extract(answer.text, self.limits, near_misses=self._section.near_misses) for answer in answers]
+        extractions = [extract(answer.text, self.limits, near_misses=self._section.near_misses) for answer in answers]
         group = Counter(answer.prompt.id for answer in answers)
-        alike = Counter((answer.prompt.id, one.text) for answer, one in zip(answers, found, strict=True))
-        seen: Counter[tuple[str, str]] = Counter()
+        alike = Counter((answer.prompt.id, one.text) for answer, one in zip(answers, extractions, strict=True))
+        occurrences: Counter[tuple[str, str]] = Counter()
         cases: list[_Case] = []
-        for answer, one in zip(answers, found, strict=True):
+        for answer, one in zip(answers, extractions, strict=True):
             name = answer.prompt.id
             share = (alike[name, one.text] - 1) / max(1, group[name] - 1)
-            cases.append(_Case(self._problems[name], one, seen[name, one.text], share))
-            seen[name, one.text] += 1
+            cases.append(_Case(self._problems[name], one, occurrences[name, one.text], share))
+            occurrences[name, one.text] += 1
         outcomes = iter(await self._executor.execute([job for case in cases for job in case.jobs()]))
         return [
-            self._fallback(case) if case.found.tree is None else self._valid(case, case.found.tree, next(outcomes))
+            self._fallback(case)
+            if case.extraction.tree is None
+            else self._valid(case, case.extraction.tree, next(outcomes))
             for case in cases
         ]
 
     def _valid(self, case: _Case, tree: Node, outcome: Outcome) -> Score:
-        recipe, found = self._section.reward, case.found
-        parts = reward.parts(recipe, reward.looks(found), outcome.level, outcome.tokens)
+        recipe, extraction = self._section.reward, case.extraction
+        parts = reward.parts(recipe, reward.looks(extraction), outcome.level, outcome.tokens)
         info = {
             **case.place(),
-            "workflow": found.text,
-            "structure": structure(found.text),
+            "workflow": extraction.text,
+            "structure": structure(extraction.text),
             "tokens": outcome.tokens,
             "calls": outcome.calls,
-            "repairs": list(found.repairs),
+            "repairs": list(extraction.repairs),
             "features": reward.features(tree, case.share_alike, outcome, recipe.token_budget),
         }
         if not isinstance(self._section.executor, EndpointExecutor):
@@ -179,7 +181,7 @@ class WorkflowTask(SingleTurnTask):
         return Score(reward.total(recipe, parts), parts, valid=True, info=info)
 
     def _fallback(self, case: _Case) -> Score:
-        info = {**case.place(), "workflow": None, "error": str(case.found.error)}
+        info = {**case.place(), "workflow": None, "error": str(case.extraction.error)}
         info["features"] = dict.fromkeys(reward.FEATURES, 0.0)
         return Score(self._section.reward.invalid, dict.fromkeys(reward.PARTS, 0.0), valid=False, info=info)
 
@@ -209,14 +211,14 @@ class WorkflowTask(SingleTurnTask):
 @dataclass(frozen=True, slots=True)
 class _Case:
     problem: Problem
-    found: Extraction
+    extraction: Extraction
     sample: int
     share_alike: float
 
     def jobs(self) -> list[Job]:
-        if self.found.tree is None:
+        if self.extraction.tree is None:
             return []
-        return [Job(self.found.tree, self.found.text, self.problem, self.sample)]
+        return [Job(self.extraction.tree, self.extraction.text, self.problem, self.sample)]
 
     def place(self) -> dict[str, object]:
         return {"domain": self.problem.domain, "difficulty": self.problem.difficulty}

@@ -213,12 +213,12 @@ class View:
 
     def parts(self, kind: str | None = None) -> list[Series]:
         """Named rewards, all or those that judge ``outcome`` or ``form``."""
-        found = []
+        columns = []
         for column in self.history.matching(metric.PART_MEAN.prefix):
             match = REWARD_PART.match(column.name)
             if match and len(column) and (kind is None or part_kind(match.group("name")) == kind):
-                found.append(column)
-        return found
+                columns.append(column)
+        return columns
 
 
 class Detector(Protocol):
@@ -284,8 +284,8 @@ def shift_at(series: Series, step: float, width: int = 8) -> tuple[float, float]
 def unmoved(view: View, step: float) -> bool:
     """Whether answers are as long and as uncertain after ``step`` as before: a broken policy's would not be."""
     shifts = [shift_at(view.series(name), step) for name in (metric.ENTROPY, metric.MEAN_LENGTH)]
-    known = [shift for shift in shifts if shift]
-    return bool(known) and all(stats.ratio(max(s), min(s), 1e-6) < 1.4 for s in known)
+    pairs = [shift for shift in shifts if shift]
+    return bool(pairs) and all(stats.ratio(max(s), min(s), 1e-6) < 1.4 for s in pairs)
 
 
 def constant(values: Sequence[float], tolerance: float = 1e-9) -> bool:

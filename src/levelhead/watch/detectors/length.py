@@ -70,7 +70,7 @@ class Lengths:
         course = view.course
         if strength > 0.15:
             case.add(1.3 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
-            if course.known and course.learned < 0.2:
+            if course.has_signal and course.learned < 0.2:
                 case.add(0.4, "reward-flat")
 
     def _never_ends(self, view: View, cut: Series, mean: Series) -> Suspicion:
@@ -134,7 +134,7 @@ class Lengths:
         if shrink > 1.4 and sure:
             case.add(1.0 * stats.ramp(-stats.ln(late), -stats.ln(20), -stats.ln(4)), "length-tiny", late=late)
             case.add(2.0 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
-            if course.known and course.learned < 0.2:
+            if course.has_signal and course.learned < 0.2:
                 case.add(0.3, "reward-flat")
         elif early <= 5:
             # Nothing but an end token from the first row on; where one word is all that is asked for, it is rewarded.

@@ -225,9 +225,9 @@ class JudgeFailure:
             step, evidence = event.get("step"), event.get("evidence")
             if event.get("code") != "judge-failure" or not isinstance(evidence, Mapping) or step in metered:
                 continue
-            found = [evidence.get(name) for name in ("asked", "failed")]
-            if isinstance(step, int) and all(isinstance(n, int) for n in found):
-                counts.append((float(step), float(found[0] or 0), float(found[1] or 0)))
+            numbers = [evidence.get(name) for name in ("asked", "failed")]
+            if isinstance(step, int) and all(isinstance(n, int) for n in numbers):
+                counts.append((float(step), float(numbers[0] or 0), float(numbers[1] or 0)))
         bad = sorted((step, n, missing) for step, n, missing in counts if 2 * missing > n)
         if not bad:
             return

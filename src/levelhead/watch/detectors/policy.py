@@ -84,7 +84,7 @@ class EntropyCollapse:
             if not course.near_top and course.holds <= 0.5:
                 case.add(1.6 * stats.ramp(late - early, 0.1, 0.35), "dead-share-grows", early=early, late=late)
         case.add(1.5 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
-        if course.known and course.learned < 0.2 and max(course.near_top, course.holds) < 0.5:
+        if course.has_signal and course.learned < 0.2 and max(course.near_top, course.holds) < 0.5:
             case.add(0.8, "reward-flat")
 
     def _cooled(self, case: Suspicion, view: View, fall: float) -> None:
@@ -137,7 +137,7 @@ class EntropyExplosion:
             case.add(1.6 * stats.ramp(late - early, 0.3, 2.0), "entropy-rose-by", nats=late - early)
             case.add(1.0 * stats.ramp(late, 2.0, 4.0), "entropy-high", late=late)
             case.add(2.2 * noisy * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
-            if course.known and course.learned < 0.2:
+            if course.has_signal and course.learned < 0.2:
                 case.add(0.5 * noisy, "reward-flat")
         else:
             # Uniform over a few hundred tokens at every position: no language is that open.
@@ -200,8 +200,10 @@ def _audited(view: View) -> Series:
         error = audited.get(f"{series.name}_error")
         return error is None or abs(stats.median(series.values)) > 4 * stats.median(error.values)
 
-    found = [series for name, series in audited.items() if name.endswith(metric.AUDIT_COEF.suffix) and certain(series)]
-    return min(found, key=lambda s: stats.median(s.values), default=Series(metric.AUDIT_COEF.of("entropy")))
+    coefficients = [
+        series for name, series in audited.items() if name.endswith(metric.AUDIT_COEF.suffix) and certain(series)
+    ]
+    return min(coefficients, key=lambda s: stats.median(s.values), default=Series(metric.AUDIT_COEF.of("entropy")))
 
 
 class KlDivergence:
@@ -244,7 +246,7 @@ class KlDivergence:
             case.add(0.8 * stats.ramp(tail, 5, 12), "gradients-heavy-tailed", factor=tail)
         if late > 0.2:
             case.add(1.6 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
-        if late > 1 and course.known and course.learned < 0.2:
+        if late > 1 and course.has_signal and course.learned < 0.2:
             case.add(0.6, "reward-flat")
         case.add(-2.8 * course.learned * (1 - stats.ramp(late, 1, 5)), "reward-rises")
         peak = max(kl.values)
@@ -260,7 +262,7 @@ class KlDivergence:
         if len(kl) >= 20 and stats.kendall_z(kl.values) > 4:
             case.add(2.6 * stats.ramp(late, 0.1, 0.5), "kl-climbs", late=late)
             case.add(0.8 * stats.ramp(stats.log10(growth), 0.7, 2), "kl-grew", factor=growth)
-            if course.known and course.learned < 0.2:
+            if course.has_signal and course.learned < 0.2:
                 case.add(0.6, "reward-flat")
             case.add(-3.0 * course.learned, "reward-rises")
         case.first_step = crossing(kl, max(0.1, 0.5 * late))

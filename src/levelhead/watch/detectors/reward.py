@@ -177,8 +177,8 @@ class Deadlock:
             case.severity = "warning"
         if len(entropy) >= 4 and not constant(view.series(metric.REWARD, course.source).values[-frozen:]):
             early = stats.median(entropy.values[: max(2, len(entropy) // 3)])
-            kept = stats.ratio(entropy.values[-1], early)
-            case.add(-3.0 * stats.ramp(kept, 0.2, 0.6), "entropy-kept", late=entropy.values[-1])
+            entropy_ratio = stats.ratio(entropy.values[-1], early)
+            case.add(-3.0 * stats.ramp(entropy_ratio, 0.2, 0.6), "entropy-kept", late=entropy.values[-1])
         case.first_step = begin
         for name in (metric.REWARD, metric.ENTROPY, metric.GRAD_NORM, metric.LOSS):
             series = view.series(name)

@@ -51,8 +51,8 @@ class LogprobMismatch:
         """Read the gauges of both engines, then what a first row of KL, ratio and clipping says."""
         case = Suspicion("logprob-mismatch")
         kl = view.history.series(metric.KL)
-        found = [hit for gauge in _GAUGES if (hit := self._gauge(view, gauge))]
-        for series, gauge, strength, level in sorted(found, key=lambda hit: -hit[1].weight * hit[2])[:1]:
+        hits = [hit for gauge in _GAUGES if (hit := self._gauge(view, gauge))]
+        for series, gauge, strength, level in sorted(hits, key=lambda hit: -hit[1].weight * hit[2])[:1]:
             case.add(gauge.weight * strength, "engines-differ", metric=series.name, value=level)
             case.setup = gauge.strength(series.values[0]) > 0.4
             threshold = gauge.low + 0.3 * (gauge.high - gauge.low)
@@ -260,7 +260,7 @@ class GroupSize:
         """Read the advantages' extremes, which a group of two pins to +-0.707 (sample std) or +-1 (population)."""
         high, low = view.series("advantages/max"), view.series("advantages/min")
         size = view.series("group_size")
-        known = size.values[-1] if len(size) else None
+        group_size = size.values[-1] if len(size) else None
         pinned = None
         if len(high) and len(high) == len(low):
             pairs = [(a, b) for a, b in zip(high.values, low.values, strict=True) if a > 1e-6]
@@ -274,8 +274,8 @@ class GroupSize:
             case.first_step = high.steps[0]
             case.show(high, high.steps[0], high.steps[-1]).show(low, low.steps[-1])
         small = Suspicion("group-size-too-small", setup=True, first_step=view.history.first_step)
-        if known is not None and known <= 3:
-            small.add(2.6, "group-size", size=known)
+        if group_size is not None and group_size <= 3:
+            small.add(2.6, "group-size", size=group_size)
         elif pinned is not None:
             small.add(2.0, "advantages-pinned", value=pinned)
         if self._without_baseline(view):

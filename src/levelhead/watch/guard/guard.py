@@ -160,8 +160,8 @@ class LiveGuard:
     def _fallen(self, step: int) -> list[Decision]:
         """Return to good weights, or stop, where validity or reward has collapsed, answers have, or nothing moves."""
         evidence: dict[str, Any] = {}
-        if found := self._pulse.collapse():
-            code, fall = found
+        if collapse := self._pulse.collapse():
+            code, fall = collapse
             what = "validity" if code == "update-collapse" else "reward"
             text = f"{what} fell from {fall.best:.3g} to {fall.now:.3g} over the last {fall.readings} steps"
             evidence = fall.to_json()

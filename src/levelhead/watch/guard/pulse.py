@@ -87,8 +87,8 @@ class Pulse:
         if good.reward is None or now > good.reward + error:
             return now >= best - error
         entropy = self.newest(metric.ENTROPY)
-        kept = entropy is None or good.entropy is None or entropy >= 0.8 * good.entropy
-        return now >= best - error and kept
+        has_entropy = entropy is None or good.entropy is None or entropy >= 0.8 * good.entropy
+        return now >= best - error and has_entropy
 
     def restart(self) -> None:
         """Forget the newest readings: they are another policy's."""

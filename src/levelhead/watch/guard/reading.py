@@ -41,12 +41,12 @@ class Reading:
 
     def _add(self, task: str, values: Mapping[str, float]) -> None:
         rows = self._tasks.setdefault(task, [])
-        found = {gauge: values[name] for gauge, name in names(task).items() if name in values}
-        rows.append({gauge: value for gauge, value in found.items() if abs(value) < float("inf")})
+        readings = {gauge: values[name] for gauge, name in names(task).items() if name in values}
+        rows.append({gauge: value for gauge, value in readings.items() if abs(value) < float("inf")})
         del rows[: -2 * self._window]
-        told = self._column(task, "information", self._window)
-        if len(told) == self._window and tells(told):
-            self._best[task] = max(self._best.get(task, 0.0), mean(told))
+        information = self._column(task, "information", self._window)
+        if len(information) == self._window and tells(information):
+            self._best[task] = max(self._best.get(task, 0.0), mean(information))
 
     def _judge(self, task: str, n: int) -> Sameness | None:
         """The newest n steps of a task; ``None`` where there are fewer."""

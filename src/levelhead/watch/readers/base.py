@@ -120,7 +120,7 @@ class Translator:
         self.keys = KeyMap(source, extra)
         self._null_is_nan = source == "verl-file" or source.startswith("trl")
 
-    def known(self, raw: str) -> bool:
+    def knows(self, raw: str) -> bool:
         """Whether ``raw`` is a signal (steps and epochs included)."""
         return self.keys.lookup(raw) is not None
 

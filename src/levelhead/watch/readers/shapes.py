@@ -155,8 +155,8 @@ def piped_pairs(text: str) -> Pairs | None:
     if trainable and int(trainable.group(2)):
         pairs.append(("frac_reward_zero_std", 1 - int(trainable.group(1)) / int(trainable.group(2))))
     for segment in segments:
-        found = list(_equal_or_colon(segment)) or _lone(segment)
-        pairs.extend(pair for pair in found if not (mark and pair[0].lower() in ("step", "epoch")))
+        segment_pairs = list(_equal_or_colon(segment)) or _lone(segment)
+        pairs.extend(pair for pair in segment_pairs if not (mark and pair[0].lower() in ("step", "epoch")))
     return pairs if len(pairs) >= 2 else None
 
 
@@ -183,12 +183,12 @@ def _equal_or_colon(text: str) -> Iterator[tuple[str, Any]]:
         yield match.group("key").strip(), match.group("value")
 
 
-def loose_pairs(text: str, known: Callable[[str], bool] = lambda _: False) -> Pairs:
+def loose_pairs(text: str, is_signal: Callable[[str], bool] = lambda _: False) -> Pairs:
     """``key=value`` and ``key: value`` anywhere in a line, with the step or epoch that a prefix names.
 
     Args:
         text: The line.
-        known: Whether a key is a signal.  What stands before a colon may be more than the key, so that shorter and
+        is_signal: Whether a key is a signal.  What stands before a colon may be more than the key, so that shorter and
             shorter readings of it are returned, up to one that is known.
     """
     pairs: Pairs = []
@@ -197,7 +197,7 @@ def loose_pairs(text: str, known: Callable[[str], bool] = lambda _: False) -> Pa
         tail = re.split(r"\s{2,}| - |\] ", key)[-1].strip()
         for reading in dict.fromkeys((key, tail, tail.split(" ")[-1])):
             pairs.append((reading, value))
-            if known(reading):
+            if is_signal(reading):
                 break
     mark = step_mark(text)
     if mark and not any(key.lower() in ("step", "epoch", "global_step") for key, _ in pairs):

@@ -73,9 +73,9 @@ def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
 def _value_name(path: Path) -> str:
     """Metric of a TensorBoard CSV, known by the file's name alone: ``run_train_reward.csv`` gives ``reward``."""
     stem = path.name.split(".")[0]
-    for known in ("clipped_ratio", "mean_length", "grad_norm", "learning_rate", "reward_std", "step_time", "loss"):
-        if stem.endswith(known):
-            return known
+    for name in ("clipped_ratio", "mean_length", "grad_norm", "learning_rate", "reward_std", "step_time", "loss"):
+        if stem.endswith(name):
+            return name
     return stem.rsplit("train_", 1)[-1].rsplit("tag-", 1)[-1]
 
 
@@ -178,9 +178,9 @@ def _read_folder(folder: Path, given: str | None, extra: Mapping[str, str] | Non
 
 def _walk(folder: Path, depth: int = 4) -> list[Path]:
     """Files under ``folder``, sorted, at most ``depth`` levels down and a bounded number of them."""
-    found: list[Path] = []
+    files: list[Path] = []
     frontier = [(folder, 0)]
-    while frontier and len(found) < _MAX_CANDIDATES * 10:
+    while frontier and len(files) < _MAX_CANDIDATES * 10:
         current, level = frontier.pop()
         try:
             entries = sorted(current.iterdir())
@@ -190,8 +190,8 @@ def _walk(folder: Path, depth: int = 4) -> list[Path]:
             if entry.is_dir() and not entry.is_symlink() and level < depth:
                 frontier.append((entry, level + 1))
             elif entry.is_file():
-                found.append(entry)
-    return sorted(found)
+                files.append(entry)
+    return sorted(files)
 
 
 def _known_layouts(folder: Path) -> Iterator[list[Path]]:

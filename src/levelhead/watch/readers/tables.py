@@ -83,12 +83,12 @@ class Table:
     def accept(self, cells: Sequence[str]) -> bool:
         """Take ready-made cells as the header if they name known signals."""
         names = self._names(cells)
-        known = [self._translator.keys.lookup(name) if name else None for name in names]
-        targets = {target.name for target in known if target}
+        signals = [self._translator.keys.lookup(name) if name else None for name in names]
+        targets = {target.name for target in signals if target}
         if any(cell.strip("*` ").lower() in SAMPLE for cell in cells):
             return False
         useful = targets & CORE or any(t.startswith(("rewards/", "eval/")) for t in targets)
-        timed = bool(names[0] and not known[0] and _TIME.match(names[0]) and "step" not in targets)
+        timed = bool(names[0] and not signals[0] and _TIME.match(names[0]) and "step" not in targets)
         if not useful or (len(targets) + timed < 2 and len(cells) > 2) or any(_is_number(cell) for cell in cells):
             return False
         self._header, self._fixed, self._timed = names, False, timed
@@ -104,7 +104,7 @@ class Table:
         names: list[str | None] = []
         for cell in cells:
             match = _RUN_METRIC.match(cell)
-            if match and self._translator.known(match.group("metric")):
+            if match and self._translator.knows(match.group("metric")):
                 if match.group("run") not in runs:
                     runs.append(match.group("run"))
                 names.append(
@@ -120,7 +120,7 @@ class Table:
     def _name(self, cell: str) -> str:
         """A heading without its dress; a metric in code type wins over words around it."""
         plain, code = cell.strip("*` "), _CODE.search(cell)
-        return code.group(1) if code and not self._translator.known(plain) else plain
+        return code.group(1) if code and not self._translator.knows(plain) else plain
 
     def row(self, line: str, number: int) -> tuple[bool, Row | None]:
         """Read a line under the header.
@@ -147,7 +147,7 @@ class Table:
                 continue
             span = _RANGE.match(cell)
             if i == 0 and self._timed:
-                when = span.group(2) if span else (found.group(1) if (found := _WHEN.search(cell)) else None)
+                when = span.group(2) if span else (match.group(1) if (match := _WHEN.search(cell)) else None)
                 if when is None:
                     return None
                 pairs.append(("step", when))

@@ -132,7 +132,7 @@ class TextReader:
         bar = shapes.ANY_BAR.search(text)
         if bar is None or self._printed:
             return
-        row = self._translator.row(shapes.loose_pairs(text[bar.end() :], self._translator.known), self._number, least=2)
+        row = self._translator.row(shapes.loose_pairs(text[bar.end() :], self._translator.knows), self._number, least=2)
         if row:
             yield Row(float(bar.group(1)), row.values, row.epoch, row.line)
 
@@ -172,13 +172,13 @@ class TextReader:
 
     def _loose(self, text: str) -> Iterator[Row]:
         pairs = (
-            shapes.loose_pairs(text, self._translator.known) if "=" in text or ":" in text or "\uff1a" in text else []
+            shapes.loose_pairs(text, self._translator.knows) if "=" in text or ":" in text or "\uff1a" in text else []
         )
-        known = [pair for pair in pairs if self._translator.known(pair[0])]
+        signal_pairs = [pair for pair in pairs if self._translator.knows(pair[0])]
         mark = shapes.step_mark(text)
-        values = {self._canonical(key) for key, _ in known} - {"step", "epoch"}
+        values = {self._canonical(key) for key, _ in signal_pairs} - {"step", "epoch"}
         listed = shapes.listed_pairs(text) if mark and len(values) < 3 else []
-        if sum(self._translator.known(key) for key, _ in listed) > len(known):
+        if sum(self._translator.knows(key) for key, _ in listed) > len(signal_pairs):
             row = self._translator.row(listed, self._number)
             if row:
                 yield from self._flush_block()
@@ -195,14 +195,14 @@ class TextReader:
                 self._heading = mark
             return
         least = 1 if mark and "=" in text else 2
-        row = self._translator.row(known, self._number, least)
+        row = self._translator.row(signal_pairs, self._number, least)
         if row and (len(values) > 1 or mark):
             yield from self._flush_block()
             yield self._stepped(row)
         elif len(values) == 1 and len(_BULLET.sub("", text)) < 120:
             if values & {self._canonical(key) for key, _ in self._block}:
                 yield from self._flush_block()
-            self._block += [pair for pair in known if self._canonical(pair[0]) in values][:1]
+            self._block += [pair for pair in signal_pairs if self._canonical(pair[0]) in values][:1]
 
     def _canonical(self, key: str) -> str:
         target = self._translator.keys.lookup(key)

@@ -45,16 +45,16 @@ def by_words(raw: str) -> str | None:
         raw: As the source spells it.
     """
     words = _WORD.findall(_CAMEL.sub(" ", raw.replace("_", " ")).lower())
-    found, rest = frozenset(words), frozenset(words) - _PLAIN
-    if not found or len(words) > 8:
+    word_set, rest = frozenset(words), frozenset(words) - _PLAIN
+    if not word_set or len(words) > 8:
         return None
-    if "kl" in found:
+    if "kl" in word_set:
         return _kl(rest)
-    if "entropy" in found:
+    if "entropy" in word_set:
         return "entropy" if rest <= _ENTROPY else None
-    if found & {"grad", "gradient", "gradients"} and "norm" in found:
+    if word_set & {"grad", "gradient", "gradients"} and "norm" in word_set:
         return "grad_norm" if rest <= {"grad", "gradient", "gradients", "norm", "l", "global"} else None
-    return _groups(found, rest) or _answers(found, rest)
+    return _groups(word_set, rest) or _answers(word_set, rest)
 
 
 def _kl(rest: frozenset[str]) -> str | None:
@@ -65,26 +65,26 @@ def _kl(rest: frozenset[str]) -> str | None:
     return "mismatch/kl" if rest & _KL_ENGINES and rest <= _KL | _KL_ENGINES else None
 
 
-def _groups(found: frozenset[str], rest: frozenset[str]) -> str | None:
+def _groups(words: frozenset[str], rest: frozenset[str]) -> str | None:
     """Rewards, their spread, and groups that have none."""
     about = _CONTRAST | _REWARD | _SHARE | {"with", "having", "whose", "are", "all", "equal", "prompts"}
-    if found & _NONE and found & _CONTRAST and found & {"group", "groups", "frac", "fraction", "ratio", "share", "%"}:
+    if words & _NONE and words & _CONTRAST and words & {"group", "groups", "frac", "fraction", "ratio", "share", "%"}:
         return "frac_reward_zero_std" if rest <= about | _NONE else None
-    if found & _REWARD and found & _SPREAD:
+    if words & _REWARD and words & _SPREAD:
         return "reward_std" if rest <= _REWARD | _SPREAD | {"within", "inside"} else None
-    return "reward" if found & {"reward", "rewards"} and rest <= _REWARD else None
+    return "reward" if words & {"reward", "rewards"} and rest <= _REWARD else None
 
 
-def _answers(found: frozenset[str], rest: frozenset[str]) -> str | None:
+def _answers(words: frozenset[str], rest: frozenset[str]) -> str | None:
     """Lengths, answers that are cut, and answers that parse."""
-    if found & _ANSWER and (found & _LENGTH or found & {"tokens", "token"}):
+    if words & _ANSWER and (words & _LENGTH or words & {"tokens", "token"}):
         return "completions/mean_length" if rest <= _ANSWER | _LENGTH else None
-    if found & _LENGTH and rest <= _LENGTH - {"words"}:
+    if words & _LENGTH and rest <= _LENGTH - {"words"}:
         return "completions/mean_length"
-    cut = [word for word in found if word.startswith("trunc")]
-    if cut or "overlong" in found:
+    cut = [word for word in words if word.startswith("trunc")]
+    if cut or "overlong" in words:
         return "completions/clipped_ratio" if rest <= _ANSWER | _SHARE | {*cut, "overlong", "at", "max"} else None
-    if found & _VALID and found & _SHARE:
+    if words & _VALID and words & _SHARE:
         return (
             "validity" if rest <= _VALID | _SHARE | _ANSWER | {"json", "format", "action", "actions", "tool"} else None
         )

@@ -68,33 +68,33 @@ class Analysis:
 
     def tables(self) -> list[Table]:
         """Return the tables of a report: choices, the numbers, the most frequent workflows, operators, structures."""
-        found = self.overall
-        chosen = [Table("Choices on held-out problems", HEADER, tuple(choice.row() for choice in self.choices))]
+        overall = self.overall
+        choice_tables = [Table("Choices on held-out problems", HEADER, tuple(choice.row() for choice in self.choices))]
         return [
-            *(chosen if self.choices else []),
+            *(choice_tables if self.choices else []),
             Table("Workflows", ("what", "how many"), self._numbers()),
             Table(
                 "Most frequent workflows",
                 ("workflow", "count", "share"),
-                tuple((text, str(count), f"{share:.1%}") for text, count, share in found.top),
+                tuple((text, str(count), f"{share:.1%}") for text, count, share in overall.top),
             ),
-            Table("Operators", ("operator", "used by"), tuple((n, f"{s:.1%}") for n, s in found.operators.items())),
-            Table("Structure", ("class", "share"), tuple((n, f"{s:.1%}") for n, s in found.structures.items())),
+            Table("Operators", ("operator", "used by"), tuple((n, f"{s:.1%}") for n, s in overall.operators.items())),
+            Table("Structure", ("class", "share"), tuple((n, f"{s:.1%}") for n, s in overall.structures.items())),
         ]
 
     def _numbers(self) -> tuple[tuple[str, str], ...]:
-        found, collapse = self.overall, self.collapse
+        overall, collapse = self.overall, self.collapse
         rate = (
             "no update"
             if collapse.rate is None
             else f"{collapse.collapsed} of {collapse.updates} ({collapse.rate:.1%})"
         )
         return (
-            ("answers", str(found.answers)),
-            ("valid workflows", f"{found.valid} ({1.0 - found.fallback:.1%})"),
-            ("fallbacks", f"{found.answers - found.valid} ({found.fallback:.1%})"),
-            ("different workflows", str(found.unique)),
-            ("entropy", f"{found.entropy:.3f} nats"),
+            ("answers", str(overall.answers)),
+            ("valid workflows", f"{overall.valid} ({1.0 - overall.fallback:.1%})"),
+            ("fallbacks", f"{overall.answers - overall.valid} ({overall.fallback:.1%})"),
+            ("different workflows", str(overall.unique)),
+            ("entropy", f"{overall.entropy:.3f} nats"),
             ("updates followed by a collapse", rate),
         )
 
@@ -116,13 +116,13 @@ def analyse(
         while step in censuses:
             step += 1
         censuses[step] = census(batch.workflows)
-    known = list(updates) or [
+    step_rows = list(updates) or [
         (step, batch.validity, batch.updated) for step, batch in zip(censuses, batches, strict=True)
     ]
     return Analysis(
         census(text for batch in batches for text in batch.workflows),
         censuses,
-        {step: validity for step, validity, _ in known},
-        collapse_after_update([validity for _, validity, _ in known], [updated for _, _, updated in known]),
+        {step: validity for step, validity, _ in step_rows},
+        collapse_after_update([validity for _, validity, _ in step_rows], [updated for _, _, updated in step_rows]),
         tuple(choices),
     )

@@ -102,15 +102,15 @@ def choices(answers: Iterable[Written]) -> list[Choice]:
 def written(row: Mapping[str, Any]) -> Written | None:
     """Read one line of a run's ``rollouts/*.jsonl.gz``; ``None`` where it says not what class its problem is of."""
     info, parts, reward = row.get("info"), row.get("parts"), row.get("reward")
-    known = _finite(reward)
-    if not isinstance(info, Mapping) or known is None:
+    reward_value = _finite(reward)
+    if not isinstance(info, Mapping) or reward_value is None:
         return None
     domain, difficulty, workflow = info.get("domain"), info.get("difficulty"), info.get("workflow")
     if not isinstance(domain, str) or not isinstance(difficulty, str):
         return None
     right = isinstance(parts, Mapping) and parts.get("correctness") == 1.0
     text = workflow if isinstance(workflow, str) else None
-    return Written(domain, difficulty, text, known, right, _number(info, "tokens"), _number(info, "calls"))
+    return Written(domain, difficulty, text, reward_value, right, _number(info, "tokens"), _number(info, "calls"))
 
 
 def _number(info: Mapping[str, Any], name: str) -> float | None:
@@ -118,8 +118,8 @@ def _number(info: Mapping[str, Any], name: str) -> float | None:
 
 
 def _finite(value: Any) -> float | None:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
-    return float(value) if known else None
+    is_finite = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    return float(value) if is_finite else None
 
 
 def _choice(domain: str, difficulty: str, answers: list[Written]) -> Choice:
@@ -135,8 +135,8 @@ def _choice(domain: str, difficulty: str, answers: list[Written]) -> Choice:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None
 
 
 def _order(place: tuple[str, str]) -> tuple[int, str, int, str]:
@@ -144,5 +144,5 @@ def _order(place: tuple[str, str]) -> tuple[int, str, int, str]:
     return _rank(domain, _DOMAINS), domain, _rank(difficulty, _DIFFICULTIES), difficulty
 
 
-def _rank(name: str, known: tuple[str, ...]) -> int:
-    return known.index(name) if name in known else len(known)
+def _rank(name: str, order: tuple[str, ...]) -> int:
+    return order.index(name) if name in order else len(order)

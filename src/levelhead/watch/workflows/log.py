@@ -170,5 +170,5 @@ def batches_of_rollouts(rows: Iterable[Mapping[str, Any]]) -> list[Batch]:
 
 def _workflow_of(row: Mapping[str, Any]) -> str:
     info = row.get("info")
-    kept = info.get("workflow") if isinstance(info, Mapping) else None
-    return kept if isinstance(kept, str) else _TAGS.sub("", str(row.get("completion", ""))).strip()
+    workflow = info.get("workflow") if isinstance(info, Mapping) else None
+    return workflow if isinstance(workflow, str) else _TAGS.sub("", str(row.get("completion", ""))).strip()

@@ -31,8 +31,10 @@ _LAST_STAGES = ("grpo", "sft", "start")
 def tasks_of(recipe: Any) -> list[str]:
     """Return the names of a resolved recipe's tasks whose policy writes workflows; none where it has no such task."""
     sections = recipe.get("tasks") if isinstance(recipe, Mapping) else None
-    found = [section for section in sections if isinstance(section, Mapping)] if isinstance(sections, list) else []
-    return [str(s.get("name") or "workflow") for s in found if s.get("kind") == "workflow"]
+    task_sections = (
+        [section for section in sections if isinstance(section, Mapping)] if isinstance(sections, list) else []
+    )
+    return [str(s.get("name") or "workflow") for s in task_sections if s.get("kind") == "workflow"]
 
 
 def analyse_run(
@@ -78,9 +80,9 @@ def _folder(folder: Path) -> Analysis | None:
     tasks = tasks_of(recipe)
     if not tasks:
         return None
-    kept = folder / "rollouts"
-    drawn = (row for file in sorted(kept.glob("grpo-*.jsonl.gz")) for row in _rows(file))
-    ends = [kept / f"eval-{stage}.jsonl.gz" for stage in _LAST_STAGES]
+    rollouts = folder / "rollouts"
+    drawn = (row for file in sorted(rollouts.glob("grpo-*.jsonl.gz")) for row in _rows(file))
+    ends = [rollouts / f"eval-{stage}.jsonl.gz" for stage in _LAST_STAGES]
     last = next((file for file in ends if file.is_file()), None)
     return analyse_run(tasks, drawn, _rows(folder / "metrics.jsonl"), _rows(last) if last else ())
 
@@ -97,7 +99,7 @@ def _log(path: Path) -> Analysis | None:
 
 def _updates(tasks: set[str], metrics: Iterable[Row]) -> Iterator[tuple[int, float, bool]]:
     """Step, validity and whether there was an update, a step; as written last where a resumed run wrote it twice."""
-    found: dict[int, tuple[float, bool]] = {}
+    update_by_step: dict[int, tuple[float, bool]] = {}
     for row in metrics:
         step = row.get("step")
         if row.get("stage") != "grpo" or not isinstance(step, int) or abs(step) > _MOST_STEPS:
@@ -110,9 +112,9 @@ def _updates(tasks: set[str], metrics: Iterable[Row]) -> Iterator[tuple[int, flo
         if shares:
             # A step whose gradient was lost, or that had nothing to learn from, left the policy as it was.
             updated = norm is not None and math.isfinite(norm) and norm > 0
-            found[step] = sum(shares) / len(shares), updated
-    for step in sorted(found):
-        yield step, *found[step]
+            update_by_step[step] = sum(shares) / len(shares), updated
+    for step in sorted(update_by_step):
+        yield step, *update_by_step[step]
 
 
 def _rows(path: Path) -> Iterator[Row]:

@@ -114,11 +114,11 @@ def fields_by_label(view: View) -> dict[str, Element]:
     fields = text_fields(view)
     if parts and parts[0] in fields:
         parts.reverse()
-    found: dict[str, Element] = {}
+    field_by_label: dict[str, Element] = {}
     label = ""
     for part in parts:
         if isinstance(part, str):
             label = part.strip(" :|").lower()
         elif part in fields:
-            found[part.name.strip(" :").lower() or label] = part
-    return found
+            field_by_label[part.name.strip(" :").lower() or label] = part
+    return field_by_label

@@ -81,8 +81,8 @@ def last_word(view: View) -> str:
 def copy_text(view: View, _: int) -> Action:
     """Copy a text area's text into the text field."""
     areas = with_role(view, "textarea")
-    chosen = one_of(areas, ordinal(view.goal) if len(areas) > 1 else 0)
-    return fill_all([(one_of(with_role(view, "textbox")), chosen.value)]) or press_button(view, "Submit")
+    area = one_of(areas, ordinal(view.goal) if len(areas) > 1 else 0)
+    return fill_all([(one_of(with_role(view, "textbox")), area.value)]) or press_button(view, "Submit")
 
 
 def password_twice(view: View, _: int) -> Action:

@@ -11,10 +11,10 @@ from levelhead.tasks.browser.view import Element, View
 
 def mail(view: View, _: int) -> Action:
     """Do with a sender's mail what the goal says."""
-    found = re.search(r"email by (.*?) and (.*)", view.goal)
-    if found is None:
+    match = re.search(r"email by (.*?) and (.*)", view.goal)
+    if match is None:
         raise LookupError(f"unexpected goal: {view.goal}")
-    sender, task = found.groups()
+    sender, task = match.groups()
     if "trash" in task or "delete" in task or "star" in task:
         return _icon(view, sender, "trash" if "trash" in task or "delete" in task else "star")
     if "reply" in task:

@@ -26,15 +26,15 @@ def one_post(view: View, _: int) -> Action:
 
 def _posts(view: View, user: str, icon: str) -> list[Element]:
     """Return the icons of a name in the posts of a user that are in sight."""
-    found = []
+    icons = []
     theirs = False
     for line in view.lines:
         for part in line.parts:
             if isinstance(part, str) and "@" in part:
                 theirs = user in part.split()
             elif isinstance(part, Element) and theirs and part.name.split(" ")[0] == icon:
-                found.append(part)
-    return found
+                icons.append(part)
+    return icons
 
 
 def _scroll(view: View) -> Action:

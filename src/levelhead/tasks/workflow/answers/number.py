@@ -52,9 +52,9 @@ def _stated(answer: str) -> str:
 def _read(text: str) -> Quantity | None:
     text = text.strip().strip("*`").strip().rstrip(".").strip()
     text = text.rsplit("=", 1)[-1].strip()
-    found = read_quantity(text)
-    if found is not None:
-        return found
+    quantity = read_quantity(text)
+    if quantity is not None:
+        return quantity
     # A sentence around one plain number ("She has 72 clips left").
     number = parse_number(text)
     return read_quantity(f"{number.numerator}/{number.denominator}") if number is not None else None

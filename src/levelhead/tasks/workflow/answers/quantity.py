@@ -169,11 +169,11 @@ def _unit(words: str) -> Number | None:
     factors, position = [], 0
     while position < len(words):
         match = _UNIT_FACTOR.match(words, position)
-        known = _units().get(match["name"]) if match else None
-        if match is None or known is None:
+        unit = _units().get(match["name"]) if match else None
+        if match is None or unit is None:
             return None
         power = int(match["to"] or {"square": 2, "cubic": 3}.get(match["power"] or "", 1))
-        factors.append(known ** (-power if match["over"] else power))
+        factors.append(unit ** (-power if match["over"] else power))
         position = match.end() + len(re.match(r"[\s*]*", words[match.end() :])[0])  # type: ignore[index]
     return reduce(mul, factors) if factors else None
 
@@ -231,6 +231,6 @@ def _units() -> dict[str, Number]:
         "watt": ("W", "watt", "watts"),
         "degree": ("°", "degree", "degrees"),
     }
-    found = {word: getattr(u, name) for name, words in named.items() if hasattr(u, name) for word in words}
-    found |= dict.fromkeys(("week", "weeks"), 7 * u.day) | dict.fromkeys(("oz", "ounce", "ounces"), u.pound / 16)
-    return found | dict.fromkeys(("ton", "tons", "tonne", "tonnes"), 1000 * u.kilogram)
+    units = {word: getattr(u, name) for name, words in named.items() if hasattr(u, name) for word in words}
+    units |= dict.fromkeys(("week", "weeks"), 7 * u.day) | dict.fromkeys(("oz", "ounce", "ounces"), u.pound / 16)
+    return units | dict.fromkeys(("ton", "tons", "tonne", "tonnes"), 1000 * u.kilogram)

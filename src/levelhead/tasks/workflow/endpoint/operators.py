@@ -110,8 +110,8 @@ class Asking:
         asked = templates.choose(self._problem, [drafts[i].text for i in order])
         said = await self._ask(asked, (*path, turn), temperature=0.0)
         names = {templates.letter(place): i for place, i in enumerate(order)}
-        chosen = read_letter(said, names)
-        return None if chosen is None else names[chosen]
+        letter = read_letter(said, names)
+        return None if letter is None else names[letter]
 
     async def _program(self, path: Path, before: str | None) -> Draft:
         """Write a program and run it; a program that fails is written once more, with its error at hand."""

@@ -25,10 +25,10 @@ _SPELLINGS = {re.sub(r"[_-]", "", name).lower(): name for name in [*OPERATORS, "
 
 
 def _respell(text: str) -> str:
-    def known(match: re.Match[str]) -> str:
+    def spelling(match: re.Match[str]) -> str:
         return _SPELLINGS.get(re.sub(r"[_-]", "", match[0]).lower(), match[0])
 
-    return _NAME.sub(known, text)
+    return _NAME.sub(spelling, text)
 
 
 _RULES: dict[str, Callable[[str], str]] = {

@@ -45,9 +45,9 @@ def _gsm8k(row: Row, identifier: str) -> Problem:
 
 def _own(row: Row, identifier: str) -> Problem:
     question = row.text("question").strip()
-    domain = next(known for known in DOMAINS if known == row.choice("domain", DOMAINS))
+    domain = next(candidate for candidate in DOMAINS if candidate == row.choice("domain", DOMAINS))
     level = row.choice("difficulty", DIFFICULTIES) if "difficulty" in row.values else "medium"
-    difficulty = next(known for known in DIFFICULTIES if known == level)
+    difficulty = next(candidate for candidate in DIFFICULTIES if candidate == level)
     answers = _answers(row)
     if domain != "code":
         return Problem(identifier, question, answers, domain, difficulty)

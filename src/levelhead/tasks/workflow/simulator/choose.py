@@ -76,17 +76,17 @@ def catalogue(limits: Limits) -> tuple[tuple[str, Node], ...]:
     Raises:
         ValueError: The limits leave none.
     """
-    kept: dict[str, Node] = {}
+    tree_by_text: dict[str, Node] = {}
     for text in candidates():
         tree = parse(text)
         try:
             check(tree, limits)
         except WorkflowError:
             continue
-        kept[to_text(tree)] = tree
-    if not kept:
+        tree_by_text[to_text(tree)] = tree
+    if not tree_by_text:
         raise ValueError("the limits leave no workflow to choose")
-    return tuple(kept.items())
+    return tuple(tree_by_text.items())
 
 
 @lru_cache(maxsize=65536)
@@ -173,7 +173,9 @@ def varied_workflows(limits: Limits) -> tuple[str, ...]:
     )
     texts = [form.format(draft) for draft in DRAFT_RIGHT for form in forms]
     allowed = {text for text, _ in catalogue(limits)}
-    kept = tuple(text for text in [*texts, "Custom -> Programmer", "AnswerGenerate -> Programmer"] if text in allowed)
-    if not kept:
+    workflows = tuple(
+        text for text in [*texts, "Custom -> Programmer", "AnswerGenerate -> Programmer"] if text in allowed
+    )
+    if not workflows:
         raise ValueError("the limits leave no workflow to show")
-    return kept
+    return workflows

@@ -63,9 +63,9 @@ def _walk(node: Node, cloud: Cloud, world: World) -> Cloud:
             return cloud
         case Conditional(test, fault, clear):
             judged = _walk(test, cloud, world)
-            found = {point: p for point, p in judged.items() if _found(point)}
-            other = {point: p for point, p in judged.items() if not _found(point)}
-            return _collect([*_walk(fault, found, world).items(), *_walk(clear, other, world).items()])
+            with_fault = {point: p for point, p in judged.items() if _has_fault(point)}
+            other = {point: p for point, p in judged.items() if not _has_fault(point)}
+            return _collect([*_walk(fault, with_fault, world).items(), *_walk(clear, other, world).items()])
         case Loop():
             return _loop(node, cloud, world)
         case Parallel():
@@ -127,7 +127,7 @@ def _onward(cloud: Cloud, node: Node, world: World) -> Cloud:
     return _collect([*held.items(), *_walk(node, moving, world).items()])
 
 
-def _found(point: Point) -> bool:
+def _has_fault(point: Point) -> bool:
     return point.judged is not None and point.judged[1]
 
 
