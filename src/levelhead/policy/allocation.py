@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from levelhead.policy.backends.cpu.attention import unused_mask
+from levelhead.policy.backends.trees import unused_mask
 from levelhead.policy.head import Blocks
 
 
@@ -111,7 +111,7 @@ class _Trees:
         self._kept: list[Tensor] = []
 
     def attend(self, _layer: int, query: Tensor, key: Tensor, value: Tensor, _scale: float) -> Tensor:
-        """See :class:`levelhead.policy.backends.cpu.attention.Branches`."""
+        """See :class:`levelhead.policy.backends.trees.Branches`."""
         if torch.is_autocast_enabled(query.device.type):
             dtype = torch.get_autocast_dtype(query.device.type)
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
