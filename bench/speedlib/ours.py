@@ -104,8 +104,8 @@ class Ours:
             self.policy.keep_reference(trained=False)
         guard = make_guard(Guard(**options["guard"])) if "guard" in options else None
         task = BenchTask(w, prompts)
-        generator = make_generator(self.policy)
-        collector = Collector({"bench": task}, self.policy.codec, generator, EventLoop())
+        self.generator = make_generator(self.policy)
+        collector = Collector({"bench": task}, self.policy.codec, self.generator, EventLoop())
         self.objective = Objective(recipe, {"bench": 1.0}, {"bench": None})
         self.updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps)
         stream = PromptStream([task], [1.0], 0)
@@ -117,7 +117,7 @@ class Ours:
         for method in ("clip", "step"):
             self.clock.wrap(self.updater, method, "optimizer")
         self.clock.wrap(self.trainer, "_accumulate", "backward")
-        self.clock.wrap(generator, "sample", "sampling")
+        self.clock.wrap(self.generator, "sample", "sampling")
         self.done = 0
 
     def step(self) -> dict[str, float]:

@@ -136,9 +136,13 @@ def test_keys_and_values_grow_with_prompt_and_budget() -> None:
     assert part(planner(prompt=128).plan(recipe()), "keys and values") > cache
 
 
-def test_on_a_gpu_every_row_has_its_own_keys_and_values() -> None:
-    plan = planner("cuda").plan(recipe({"preset": "tiny", "tiny": TINY, "dtype": "bfloat16"}))
-    assert part(plan, "keys and values") == 2 * 2 * 2 * 16 * 2 * 16 * (64 + 16)
+def test_on_a_gpu_a_group_has_the_keys_and_values_of_its_prompt_once_unless_another_backend_is_named() -> None:
+    model = {"preset": "tiny", "tiny": TINY, "dtype": "bfloat16"}
+    a_token = 2 * 2 * 2 * 16 * 2
+    plan = planner("cuda").plan(recipe(model))
+    assert part(plan, "keys and values") == a_token * (4 * 64 + 16 * 16)
+    named = planner("cuda").plan(recipe({**model, "backend": "sdpa"}))
+    assert part(named, "keys and values") == a_token * 16 * (64 + 16)
 
 
 def test_drawing_ahead_takes_a_copy_and_adds_sampling_to_the_update() -> None:

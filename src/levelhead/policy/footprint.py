@@ -64,6 +64,7 @@ class Footprints:
         if section.lora is not None:
             self.policy.merge_bytes = int(section.lora.merge_gib * 2**30)
         self.device = device
+        self.policy.runs_on = section.backend
         self.backend = expected_backend(self.policy, device)
         if self.backend != "sdpa":
             self.policy.base.config._attn_implementation = TREES
