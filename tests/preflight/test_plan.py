@@ -235,7 +235,7 @@ def test_llama_3_8b_is_16_gb_of_weights_that_are_never_allocated(tmp_path: Path)
     assert part(plan, "weights") == pytest.approx(16.06e9, rel=0.01)
     assert plan.parameters == pytest.approx(8.05e9, rel=0.01)
     assert plan.fits
-    assert make_plan(asked, "16GB", 1024)[0].fits is False
+    assert plan.total > 20e9
 
 
 def test_a_model_whose_config_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
