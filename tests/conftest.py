@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that hold slow tests: begun last, one of them would keep a single process busy alone."""
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def missing(reason: str) -> None:
     """Skip the test, or fail it where a browser is required."""
     if os.environ.get("LEVELHEAD_REQUIRE_BROWSER") == "1":

@@ -18,7 +18,12 @@ from levelhead import train
 from levelhead.training.ranks import Ranks
 from small_run import recipe
 
-SCRIPT = "import sys, json; from levelhead import train; train(json.load(open(sys.argv[1])), out=sys.argv[2])"
+SCRIPT = """
+import json, sys
+from levelhead import train
+for path, out in zip(sys.argv[1::2], sys.argv[2::2]):
+    train(json.load(open(path)), out=out)
+"""
 
 
 def free_port() -> int:
@@ -27,15 +32,22 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def in_two_processes(found: dict[str, Any], folder: Path) -> None:
-    """What a launcher does: the same command in each process, and their ranks in the environment."""
-    path = folder.with_suffix(".json")
-    path.write_text(json.dumps(found), encoding="utf-8")
+def in_two_processes(runs: dict[Path, dict[str, Any]]) -> None:
+    """What a launcher does: the same command in each process, and their ranks in the environment.
+
+    Args:
+        runs: Recipes by the folder of their run, one after the other.
+    """
+    arguments: list[str] = []
+    for folder, content in runs.items():
+        path = folder.with_suffix(".json")
+        path.write_text(json.dumps(content), encoding="utf-8")
+        arguments += [str(path), str(folder)]
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "ACCELERATE_USE_CPU": "1"}
     shared |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(path), str(folder)],
+            [sys.executable, "-c", SCRIPT, *arguments],
             env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
@@ -58,17 +70,24 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("merge", ["sum", "cagrad"])
-def test_two_processes_have_the_losses_and_weights_of_one(tmp_path: Path, merge: str) -> None:
-    found = recipe(
-        tmp_path, grpo__steps=3, grpo__merge__kind=merge, grpo__optimizer__eps=1e-3, checkpoint__keep_last=1,
-        checkpoint__best=False, grpo__audit__first=2,
-    )  # fmt: skip
-    found["sft"] = None
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    train(found, out=alone)
-    in_two_processes(found, together)
-    other = together.with_name("together.rank-1")
+def test_two_processes_have_the_losses_and_weights_of_one(tmp_path: Path) -> None:
+    runs: dict[Path, dict[str, Any]] = {}
+    for merge in ("sum", "cagrad"):
+        content = recipe(
+            tmp_path, grpo__steps=3, grpo__merge__kind=merge, grpo__optimizer__eps=1e-3, checkpoint__keep_last=1,
+            checkpoint__best=False, grpo__audit__first=2,
+        )  # fmt: skip
+        runs[tmp_path / merge] = content | {"sft": None}
+    in_two_processes(runs)
+    for together, content in runs.items():
+        alone = together.with_name(f"{together.name}-alone")
+        train(content, out=alone)
+        same_as_alone(alone, together)
+
+
+def same_as_alone(alone: Path, together: Path) -> None:
+    """Hold the run of two processes against that of one."""
+    other = together.with_name(f"{together.name}.rank-1")
     for one, first, second in zip(steps(alone), steps(together), steps(other), strict=True):
         known = {name for name, value in one.items() if isinstance(value, float) and "time" not in name}
         assert {"loss", "grad_norm", "kl", "entropy", "reward"} <= known
