@@ -34,7 +34,7 @@ pytestmark = [
     ),
 ]
 
-STEPS, BATCH, HELD_OUT = 5, 12, 4
+STEPS, BATCH, HELD_OUT = 4, 8, 4
 CACHE = "replies.sqlite"
 
 
