@@ -147,7 +147,7 @@ def measured(case: Case, folder: Path, steps: int = 2) -> dict[str, int]:
             policy._backend = Sdpa()
         ours = Ours(*workloads.load(folder), policy, options)
         # The profiler sees this thread alone, and rollouts are drawn in another: here they are drawn in this one.
-        ours.generator._worker = Here()
+        ours.generator._executor = Here()
         drawer = ours.trainer.batches._drawer
 
         def draw(*args: Any) -> Any:

@@ -123,7 +123,7 @@ class Scene:
         self.policy: Policy = setup.policy
         self.seed = derive(self.recipe.seed, "preflight")
         self.loop = EventLoop()
-        self.generator = make_generator(self.policy)
+        self.generator = make_generator(self.policy, self.loop.waiter)
         self.train_seconds: float | None = None
         """What the forward and backward passes of one update on the drawn groups took, once they have been made."""
         self.collector().at_step(0, self.recipe.grpo.steps if self.recipe.grpo is not None else 0)

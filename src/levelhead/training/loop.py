@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import Future, wait
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Executor, Future
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -18,12 +20,61 @@ class WaitInterruptedError(KeyboardInterrupt):
     """The first interrupt came while scores were waited for: the step is given up, and what was before it stands."""
 
 
+class Waiter(Executor):
+    """Runs what it is given in whichever thread waits for a coroutine, which has nothing else to do.
+
+    Torch keeps a pool of threads for each thread that computes, and two pools crowd the cores.
+    """
+
+    def __init__(self) -> None:
+        # No lock is held anywhere: an interrupt may come between any two lines.
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._bells: list[SimpleQueue[None]] = []
+
+    def submit(self, work: Callable[..., T], /, *args: Any, **options: Any) -> Future[T]:
+        """Hand work to the thread that waits, or will wait next."""
+        result: Future[T] = Future()
+
+        def job() -> None:
+            try:
+                if result.set_running_or_notify_cancel():
+                    result.set_result(work(*args, **options))
+            except BaseException as error:
+                interrupted = not isinstance(error, Exception)  # the thread that waits was, not the work
+                result.set_exception(CancelledError() if interrupted else error)
+                if interrupted:
+                    raise
+
+        self._jobs.append(job)
+        for bell in tuple(self._bells):
+            bell.put(None)
+        return result
+
+    def serve(self, until: Future[Any]) -> None:
+        """Run what is given, in this thread, until something else is done."""
+        bell: SimpleQueue[None] = SimpleQueue()
+        self._bells.append(bell)
+        until.add_done_callback(lambda _: bell.put(None))
+        try:
+            while not until.done():
+                try:
+                    job = self._jobs.popleft()
+                except IndexError:
+                    bell.get()
+                else:
+                    job()
+        finally:
+            self._bells.remove(bell)
+
+
 class EventLoop:
     """An event loop in a background thread; every coroutine of a run is awaited on it, from any thread."""
 
     def __init__(self) -> None:
         self._awaited = False
         self._giving_up = 0
+        self.waiter = Waiter()
+        """Runs what it is given in a thread that waits for this loop."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="levelhead-loop", daemon=True)
         self._thread.start()
@@ -48,13 +99,16 @@ class EventLoop:
         return asyncio.run_coroutine_threadsafe(_contained(coroutine), self._loop)
 
     def wait(self, future: Future[Any]) -> None:
-        """Wait until what :meth:`submit` began has ended; an interrupt ends the wait alone."""
+        """Wait until what :meth:`submit` began has ended, and do meanwhile what is handed to :attr:`waiter`.
+
+        An interrupt ends the wait alone.
+        """
         if threading.current_thread() is not threading.main_thread():
-            wait([future])
+            self.waiter.serve(future)
             return
         self._awaited = True
         try:
-            wait([future])
+            self.waiter.serve(future)
         finally:
             self._awaited = False
 

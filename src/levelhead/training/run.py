@@ -82,7 +82,7 @@ class Run:
         self.events = EventLog(folder, loud=not self.ranks.rank)
         self.loop = EventLoop()
         self.policy.version = 0
-        self.generator = make_generator(self.policy)
+        self.generator = make_generator(self.policy, self.loop.waiter)
         collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,26 +57,28 @@ class _Pending:
 class LocalGenerator:
     """Draws from the policy that is being trained: no copy of the weights, always the newest version.
 
-    Requests are drawn in batches, in a thread of the generator's own: one begins as soon as every coroutine that is
-    expected to ask has asked.  Each prompt is computed once, however many completions it has; rows that have finished
-    leave the batch.
+    Requests are drawn in batches: one begins as soon as every coroutine that is expected to ask has asked.  Each prompt
+    is computed once, however many completions it has; rows that have finished leave the batch.
 
     Args:
         policy: Whose model draws.
         rows: Completions drawn at once; what the controls say unless given.
+        executor: Where batches are drawn; a thread of the generator's own unless given.
     """
 
-    def __init__(self, policy: Policy, rows: int | None = None) -> None:
+    def __init__(self, policy: Policy, rows: int | None = None, executor: Executor | None = None) -> None:
         self._source = self._policy = policy
         self._rows = rows
         self._version = policy.version
         self.suppressed = 0.0
         """Draws that the minimum length is expected to have changed, in the last batch."""
         self._threads = torch.get_num_threads()
-        self._worker: ThreadPoolExecutor | None = None
+        self._executor = executor
+        self._thread: ThreadPoolExecutor | None = None
         self._asking = 0
         self._waiting: list[_Pending] = []
         self._drawing: asyncio.Task[None] | None = None
+        self._work: Future[list[Completion]] | None = None
         self._batch: Sequence[_Pending] = ()
         self._closed = False
 
@@ -108,6 +110,7 @@ class LocalGenerator:
         finally:
             if pending in self._waiting:
                 self._waiting.remove(pending)
+            self._call_off_if_given_up()
 
     def expect(self, count: int) -> None:
         """Announce that this many coroutines are going to ask; see :class:`Generator`."""
@@ -123,10 +126,11 @@ class LocalGenerator:
         self._closed = True
         for pending in self._waiting:
             pending.completion.cancel()
+        self._call_off_if_given_up()
         if self._drawing is not None:
             await asyncio.wait([self._drawing])
-        if self._worker is not None:
-            self._worker.shutdown()
+        if self._thread is not None:
+            self._thread.shutdown()
 
     def _draw_if_all_wait(self) -> None:
         if self._drawing is None and self._waiting and len(self._waiting) >= self._asking:
@@ -134,13 +138,14 @@ class LocalGenerator:
             self._drawing = asyncio.get_running_loop().create_task(self._hand_out(batch))
 
     async def _hand_out(self, batch: list[_Pending]) -> None:
-        """Draw a batch in the generator's thread; then begin the next one, if it waits already."""
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, "levelhead-generator", self._set_up_thread)
+        """Draw a batch; then begin the next one, if it waits already."""
+        if self._executor is None:
+            self._executor = self._thread = ThreadPoolExecutor(1, "levelhead-generator", self._set_up_thread)
         batch.sort(key=lambda pending: pending.request.place)
-        work = asyncio.get_running_loop().run_in_executor(self._worker, self._complete, batch)
+        self._batch = batch
+        self._work = self._executor.submit(self._complete, batch)
         try:
-            completions = await work
+            completions = await asyncio.wrap_future(self._work)
         except BaseException as error:
             for pending in batch:
                 if not pending.completion.done():
@@ -150,8 +155,14 @@ class LocalGenerator:
                 if not pending.completion.done():
                     pending.completion.set_result(completion)
         finally:
-            self._drawing = None
+            self._drawing = self._work = None
+            self._batch = ()
             self._draw_if_all_wait()
+
+    def _call_off_if_given_up(self) -> None:
+        """Cancel a batch that has not begun to be drawn; one that has begun ends by itself."""
+        if self._work is not None and self._given_up():
+            self._work.cancel()
 
     def _set_up_thread(self) -> None:
         torch.set_num_threads(self._threads)  # a new thread would take as many as there are cores
@@ -160,7 +171,6 @@ class LocalGenerator:
 
     def _complete(self, batch: Sequence[_Pending]) -> list[Completion]:
         """Draw a batch: one call for all groups of the same size, controls and seed."""
-        self._batch = batch
         groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
         for i, pending in enumerate(batch):
             prompt = pending.request.prompt
@@ -178,7 +188,6 @@ class LocalGenerator:
             for members, drawn in zip(chosen, turns, strict=True):
                 for i in members:
                     completions[i] = Completion(drawn[batch[i].request.index], (self._version, self._version))
-        self._batch = ()
         return [completions[i] for i in range(len(batch))]
 
     def _given_up(self) -> bool:
