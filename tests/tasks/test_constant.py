@@ -177,18 +177,24 @@ def test_nothing_is_chosen_for_one_item() -> None:
 class Played(EnvironmentTask):
     """An environment with two scripts."""
 
-    asked = 0
+    asked = idled = 0
 
     def episode(self, prompt: Prompt) -> object:  # type: ignore[override]
         raise AssertionError(prompt)
 
-    async def baselines(self, prompts: Sequence[Prompt]) -> Sequence[Baseline]:
+    async def baselines(self, prompts: int) -> Sequence[Baseline]:
+        return [Baseline("do nothing", self.idle), Baseline("click the first button", self.click)]
+
+    async def idle(self, prompts: Sequence[Prompt]) -> list[float]:
+        self.idled += len(prompts)
+        return [0.0] * len(prompts)
+
+    async def click(self, prompts: Sequence[Prompt]) -> list[float]:
         self.asked += len(prompts)
-        click = tuple(float(p.facts["task"] == "click-test") for p in prompts)
-        return [Baseline("do nothing", (0.0,) * len(prompts)), Baseline("click the first button", click)]
+        return [float(p.facts["task"] == "click-test") for p in prompts]
 
 
-def test_an_environment_plays_its_own_scripts_once_a_prompt() -> None:
+def test_an_environment_plays_its_best_script_once_a_prompt_and_others_on_a_few() -> None:
     task = Played(Browser(kind="browser", tasks=["click-test", "enter-text"], items=40, eval_fraction=0.5), "system")
     looking, prompts = search(task), list(task.prompts("eval", 0))
     found = asyncio.run(looking.best(prompts[:20]))
@@ -197,6 +203,7 @@ def test_an_environment_plays_its_own_scripts_once_a_prompt() -> None:
     assert found.scores == tuple(float(p.facts["task"] == "click-test") for p in prompts[:20])
     assert asyncio.run(looking.best(prompts)) is not None
     assert task.asked == len(prompts)
+    assert task.idled <= 4 * constant.FIRST_ITEMS < len(prompts)
     assert task.strata(prompts[0]) == {"task": prompts[0].facts["task"]}
 
 

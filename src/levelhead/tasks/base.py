@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -130,28 +130,28 @@ class Demonstrator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What one way of acting that reads nothing scores on given prompts.
+    """One way of acting that reads nothing.
 
     Attributes:
         answer: Its name, to be shown to people: the text that it always writes, or words for what it does
             (``"always click the first button"``, ``"random valid actions"``).
-        scores: Total score of an episode played that way, one a prompt, in the order of the prompts.
+        play: Acts that way on prompts; returns the total score of each episode, in the order of the prompts.  Scores
+            depend on the prompt alone (random actions are drawn from a generator seeded by its id), so that each is
+            played once and remembered.  Raises :class:`EpisodeLostError` where they cannot be had.
     """
 
     answer: str
-    scores: tuple[float, ...]
+    play: Callable[[Sequence[Prompt]], Awaitable[Sequence[float]]]
 
 
 @runtime_checkable
 class Baselined(Protocol):
     """A task whose constant policies are not one answer each: an environment that plays fixed scripts itself."""
 
-    async def baselines(self, prompts: Sequence[Prompt]) -> Sequence[Baseline]:
-        """Play every fixed script, and a random policy, once on each prompt; none where that costs too much.
+    async def baselines(self, prompts: int) -> Sequence[Baseline]:
+        """Return the fixed scripts, and a random policy, to be played on so many prompts; none where that is too much.
 
-        The scores depend on the prompts alone (random actions are drawn from a generator seeded by the prompt's id),
-        so that they are asked for once a prompt and remembered.  The caller chooses the best one, on other prompts
-        than it is scored on.
+        The caller chooses the best one, on other prompts than it is scored on.
         """
         ...
 

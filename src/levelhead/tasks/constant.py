@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from levelhead.errors import RewardError
 from levelhead.records import Prompt
-from levelhead.tasks.base import Answer, Baselined, SingleTurnTask, Task
+from levelhead.tasks.base import Answer, Baseline, Baselined, EpisodeLostError, SingleTurnTask, Task
 from levelhead.tasks.splits import stable_hash
 
 CANDIDATES = 64
@@ -100,7 +100,7 @@ class ConstantSearch:
         self._unfit: set[str] = set()
         self._own: list[str] = []
         self._shown: list[str] | None = None
-        self._scripts: list[str] = []
+        self._scripts: dict[str, Baseline] = {}
         self._seconds: list[float] = []
         self.slow = False
 
@@ -166,11 +166,11 @@ class ConstantSearch:
         """Return the best single answer to prompts of one form."""
         if len(prompts) < 2 or not self.possible:
             return None
-        scripts = await self._play(prompts)
-        texts = [text for text in self._candidates(seen) if text not in self._unfit]
+        self._scripts = {script.answer: script for script in await self._baselines(len(prompts))}
+        texts = [text for text in [*self._scripts, *self._candidates(seen)] if text not in self._unfit]
         order = sorted(range(len(prompts)), key=lambda i: (stable_hash(f"constant/{prompts[i].id}"), prompts[i].id))
         halves = order[::2], order[1::2]
-        winners = [await self._winner([*scripts, *texts], prompts, half, weights) for half in halves]
+        winners = [await self._winner(texts, prompts, half, weights) for half in halves]
         scores = [0.0] * len(prompts)
         means = []
         for winner, half in zip(winners, halves[::-1], strict=True):
@@ -211,19 +211,6 @@ class ConstantSearch:
                 values += [self._scores[answer, prompt.id]] if (answer, prompt.id) in self._scores else []
         return Estimate.of(values) if len(values) > 1 else None
 
-    async def _play(self, prompts: Sequence[Prompt]) -> list[str]:
-        """Let the task play its own baselines on the prompts that it has not played yet."""
-        task: object = self._task
-        if not isinstance(task, Baselined):
-            return []
-        new = [p for p in prompts if not self._scripts or any((s, p.id) not in self._scores for s in self._scripts)]
-        if new:
-            played = await task.baselines(new)
-            self._scripts = [line.answer for line in played] or self._scripts
-            for line in played:
-                self._scores.update({(line.answer, p.id): score for p, score in zip(new, line.scores, strict=True)})
-        return self._scripts
-
     def _candidates(self, seen: Mapping[str, int]) -> list[str]:
         """The empty answer and the task's constants, then frequent answers and frequent demonstrations in turn."""
         if not isinstance(self._task, SingleTurnTask):
@@ -255,18 +242,22 @@ class ConstantSearch:
             share = [weights[i] for i in items]
             means = {text: _mean([self._scores[text, prompts[i].id] for i in items], share) for text in left}
             left.sort(key=means.__getitem__, reverse=True)
-            if n == len(half):
+            ahead = left[: math.ceil(len(left) / 2)]
+            if n == len(half) or len(ahead) == 1:
                 return left[0]
-            left, n = left[: max(2, math.ceil(len(left) / 2))], min(2 * n, len(half))
+            left, n = ahead, min(2 * n, len(half))
 
     async def _score(self, texts: Iterable[str], prompts: Sequence[Prompt], items: Sequence[int]) -> None:
-        """Score answers to items that are not known yet.
+        """Score answers, or scripts, on items that are not known yet.
 
         One answer at a time: what an answer is worth does not depend on the others that are tried beside it.
         """
         for text in texts:
             new = [prompts[i] for i in items if (text, prompts[i].id) not in self._scores]
             if not new or text in self._unfit or self.slow:
+                continue
+            if text in self._scripts:
+                await self._play(self._scripts[text], new)
                 continue
             start = time.perf_counter()
             try:
@@ -276,6 +267,18 @@ class ConstantSearch:
             self._seconds.append((time.perf_counter() - start) / len(new))
             rate = statistics.median(self._seconds) if len(self._seconds) >= TIMED else 0.0
             self.slow = rate * self.cost(len(prompts)) > BUDGET
+
+    async def _baselines(self, prompts: int) -> Sequence[Baseline]:
+        task: object = self._task
+        return await task.baselines(prompts) if isinstance(task, Baselined) else ()
+
+    async def _play(self, script: Baseline, prompts: Sequence[Prompt]) -> None:
+        try:
+            scores = await script.play(prompts)
+        except EpisodeLostError:
+            self._unfit.add(script.answer)
+        else:
+            self._scores.update({(script.answer, p.id): score for p, score in zip(prompts, scores, strict=True)})
 
     async def _rate(self, text: str, prompts: Sequence[Prompt]) -> None:
         assert isinstance(self._task, SingleTurnTask)  # noqa: S101 - only such a task has texts as candidates

@@ -342,9 +342,10 @@ async def test_scripts_solve_pages_that_ask_for_no_reading_and_none_that_asks_fo
     task = BrowserTask(Browser(kind="browser", tasks=pages, items=30, pages=2, spare_pages=3))
     try:
         prompts = [task.prompt(page, seed) for seed in range(1000, 1006) for page in pages]
-        fixed, aimless = await task.baselines(prompts)
-        assert fixed.scores[:3] + fixed.scores[4:8] == (1, 1, 1, 0, 1, 1, 1)
-        by_page = {page: sum(fixed.scores[i :: len(pages)]) for i, page in enumerate(pages)}
+        plays = [line.play for line in await task.baselines(len(prompts))]
+        fixed, aimless = [tuple(await play(prompts)) for play in plays]
+        assert fixed[:3] + fixed[4:8] == (1, 1, 1, 0, 1, 1, 1)
+        by_page = {page: sum(fixed[i :: len(pages)]) for i, page in enumerate(pages)}
         assert (by_page["click-test"], by_page["focus-text"], by_page["click-dialog"], by_page["enter-text"]) == (
             6,
             6,
@@ -352,10 +353,10 @@ async def test_scripts_solve_pages_that_ask_for_no_reading_and_none_that_asks_fo
             0,
         )
         assert 0 < by_page["click-button"] < 6
-        assert sum(aimless.scores) < sum(fixed.scores)
+        assert sum(aimless) < sum(fixed)
         # Another order, of fewer prompts: the same scores.
-        again = await task.baselines(prompts[7:3:-1])
-        assert [one.scores for one in again] == [one.scores[7:3:-1] for one in (fixed, aimless)]
+        again = [tuple(await play(prompts[7:3:-1])) for play in plays]
+        assert again == [scores[7:3:-1] for scores in (fixed, aimless)]
         assert {event.code for event in task.drain_events(0)} <= {"browser-started"}
     finally:
         await task.close()

@@ -24,7 +24,7 @@ Trail = list[tuple[View, Action]]
 
 TRIED = 3
 """Training seeds of a page that every script is tried on."""
-TRIED_AGAIN = 6
+TRIED_AGAIN = 3
 """Further ones for the best scripts, where the first have not settled it."""
 LEFT = 5
 """Scripts that are tried on those."""
@@ -72,18 +72,20 @@ class ScriptedBaselines:
         self._lanes = max(1, live // max(len(trials), 1))
         self._best: Mapping[str, str] = {}
 
-    async def play(self, prompts: Sequence[Prompt]) -> list[Baseline]:
-        """Return what the best script of each page and random actions score; nothing where that costs too much."""
-        if len(self.trials) > MOST_PAGES or len(prompts) > MOST_PROMPTS:
+    async def baselines(self, prompts: int) -> list[Baseline]:
+        """Return the best script of each page, and random actions; nothing where so many prompts cost too much."""
+        if len(self.trials) > MOST_PAGES or prompts > MOST_PROMPTS:
             return []
         try:
             best = await self.best_scripts()
-            fixed = await self._score(prompts, lambda prompt: SCRIPTS[best[_page(prompt)]])
-            aimless = await self._score(prompts, lambda prompt: random_script(f"random/{prompt.id}"))
         except EpisodeLostError:
             return []
         name = "; ".join(f"{page}: {script}" for page, script in best.items())
-        return [Baseline(name, fixed), Baseline(RANDOM, aimless)]
+        fixed = Baseline(name, lambda prompts: self._play(prompts, lambda prompt: SCRIPTS[best[_page(prompt)]]))
+        aimless = Baseline(
+            RANDOM, lambda prompts: self._play(prompts, lambda prompt: random_script(f"random/{prompt.id}"))
+        )
+        return [fixed, aimless]
 
     async def best_scripts(self) -> Mapping[str, str]:
         """Return the script that does best on the training seeds of each page.
@@ -115,7 +117,7 @@ class ScriptedBaselines:
             ranking = await ranked(trials, [name for name, _ in ranking[:LEFT]])
         return ranking[0][0]
 
-    async def _score(self, prompts: Sequence[Prompt], script: Callable[[Prompt], Script]) -> tuple[float, ...]:
+    async def _play(self, prompts: Sequence[Prompt], script: Callable[[Prompt], Script]) -> tuple[float, ...]:
         gates = {page: asyncio.Semaphore(self._lanes) for page in self.trials}
 
         async def score(prompt: Prompt) -> float:

@@ -75,9 +75,9 @@ class BrowserTask(EnvironmentTask):
         """Start an attempt at a prompt."""
         return BrowserEpisode(self._terms(prompt), self.pool, self.report)
 
-    async def baselines(self, prompts: Sequence[Prompt]) -> Sequence[Baseline]:
-        """Play, on each prompt, the fixed script that is best on the training seeds of its page, and random actions."""
-        return await self.scripted.play(prompts)
+    async def baselines(self, prompts: int) -> Sequence[Baseline]:
+        """Return the fixed scripts that are best on the training seeds of each page, and random actions."""
+        return await self.scripted.baselines(prompts)
 
     async def oracle_action(self, prompt: Prompt, view: View, step: int) -> str | None:
         """Return the perfect answer to what the page shows at a step.

@@ -103,17 +103,13 @@ class FairnessTask(SingleTurnTask):
         """Return every letter with a reason that fits any text: one that abstains, and one that does not."""
         return [f"Reason: {reason}\nAnswer: {letter}" for reason in REASONS for letter in LETTERS]
 
-    async def baselines(self, prompts: Sequence[Prompt]) -> Sequence[Baseline]:
-        """Score the policy that looks for the option which says that it is not known, and reads nothing else.
+    async def baselines(self, prompts: int) -> Sequence[Baseline]:  # noqa: ARG002
+        """Return the policy that looks for the option which says that it is not known, and reads nothing else.
 
         No constant text can do that, because the options are shuffled; reading the context is not needed for it.  Its
         reason names the two people, as the options do.
         """
-        scores = []
-        for prompt in prompts:
-            item = FairnessItem.from_facts(prompt.facts)
-            scores.append(score_answer(unread_answer(item), item).total)
-        return [Baseline("the option that says it is not known", tuple(scores))]
+        return [Baseline("the option that says it is not known", _abstain)]
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return accuracy by condition and category and BBQ's bias scores."""
@@ -163,3 +159,8 @@ def render(item: FairnessItem) -> str:
 
 def _key(item: FairnessItem) -> str:
     return f"{item.category}/{item.question_index}/{item.example_id}"
+
+
+async def _abstain(prompts: Sequence[Prompt]) -> list[float]:
+    items = [FairnessItem.from_facts(prompt.facts) for prompt in prompts]
+    return [score_answer(unread_answer(item), item).total for item in items]
