@@ -103,7 +103,7 @@ async def test_where_few_seeds_leave_it_open_the_best_are_tried_on_more() -> Non
 
 @pytest.mark.asyncio
 async def test_what_has_been_played_is_not_played_again() -> None:
-    house = House(page=lambda _: 2, patient=True)
+    house = House(page=lambda seed: 2 if seed == 0 else 4, patient=True)
     scripts = house.scripts()
     await scripts.best_scripts()
     # What changes nothing is not done twice.  The first button is also click(1), and the last one click(3).
@@ -112,6 +112,13 @@ async def test_what_has_been_played_is_not_played_again() -> None:
     again = sum(map(len, house.played.values()))
     await scripts.best_scripts()
     assert sum(map(len, house.played.values())) == again
+
+
+@pytest.mark.asyncio
+async def test_once_a_script_never_fails_no_other_is_tried() -> None:
+    house = House(page=lambda _: 2)
+    assert await house.scripts().best_scripts() == {"page": "click(2)"}
+    assert house.played == {f"page/{seed}": [["click(1)"], ["click(2)"]] for seed in range(3)}
 
 
 @pytest.mark.asyncio

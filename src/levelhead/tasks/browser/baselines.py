@@ -32,6 +32,8 @@ MOST_PAGES = 24
 """Pages beyond which looking for the best script of each would take minutes."""
 MOST_PROMPTS = 512
 """Prompts beyond which playing them all would."""
+PERFECT = 1.0
+"""What an episode that reaches its goal scores."""
 RANDOM = "random valid actions"
 
 _ATTEMPTS = 3
@@ -103,17 +105,20 @@ class ScriptedBaselines:
         outcomes_by_prompt: dict[str, Outcomes] = {prompt.id: {} for prompt in trials}
         gate = asyncio.Semaphore(self._lanes)
 
-        async def scores(prompt: Prompt, names: Sequence[str]) -> list[float]:
+        async def score(prompt: Prompt, name: str) -> float:
             async with gate:
-                return [await self._trial(prompt, SCRIPTS[name], outcomes_by_prompt[prompt.id]) for name in names]
+                return await self._trial(prompt, SCRIPTS[name], outcomes_by_prompt[prompt.id])
 
         async def ranked(prompts: Sequence[Prompt], names: Sequence[str]) -> list[tuple[str, float]]:
-            rows = await asyncio.gather(*(scores(prompt, names) for prompt in prompts))
-            means = [fmean(column) for column in zip(*rows, strict=True)]
-            return sorted(zip(names, means, strict=True), key=lambda pair: -pair[1])
+            means: dict[str, float] = {}
+            for name in names:
+                means[name] = fmean(await asyncio.gather(*(score(prompt, name) for prompt in prompts)))
+                if means[name] == PERFECT:  # of equals the first one is chosen
+                    break
+            return sorted(means.items(), key=lambda pair: -pair[1])
 
         ranking = await ranked(trials[:TRIED], list(SCRIPTS))
-        if 0 < ranking[0][1] < 1:
+        if 0 < ranking[0][1] < PERFECT:
             ranking = await ranked(trials, [name for name, _ in ranking[:LEFT]])
         return ranking[0][0]
 
