@@ -92,8 +92,8 @@ def _type(value: Schema) -> str:
     kind = value.get("type")
     if kind == "array":
         items = [value["items"]] if "items" in value else value.get("prefixItems", [])
-        inner = ", ".join(dict.fromkeys(_type(item) for item in items))
-        return f"list of {inner}" if items else "list"
+        each = ", ".join(dict.fromkeys(_type(item) for item in items))
+        return f"list of {each}" if items else "list"
     if kind == "object":
         inner = value.get("additionalProperties")
         return f"names to {_type(inner)}" if isinstance(inner, Mapping) and inner else "mapping"
