@@ -18,8 +18,8 @@ from levelhead.cli.main import app
 from levelhead.policy.policy import Policy
 from levelhead.preflight import Check, PreflightError, Report, preflight
 from levelhead.preflight.advice import check_advice
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.rewards import expected_dead
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.stops import check_stops
 from levelhead.preflight.tokens import check_tokens
 from levelhead.text import fingerprint
@@ -159,11 +159,11 @@ def test_templates_of_the_usual_families_pass(family: str) -> None:
         num_attention_heads=2,
         num_key_value_heads=2,
     )
-    scene = Scene(replace(setup, policy=Policy(Qwen2ForCausalLM(config).eval(), codec)))
+    context = PreflightContext(replace(setup, policy=Policy(Qwen2ForCausalLM(config).eval(), codec)))
     try:
-        failures = [check for check in (*check_tokens(scene), *check_stops(scene)) if check.status == "fail"]
+        failures = [check for check in (*check_tokens(context), *check_stops(context)) if check.status == "fail"]
     finally:
-        scene.close()
+        context.close()
     assert not failures
 
 
@@ -219,7 +219,7 @@ def test_command_exits_1_on_failure_0_otherwise_and_prints_one_document(tmp_path
 def test_advice_looks_at_the_coefficients_that_tasks_really_start_from(
     settings: tuple[str, ...], status: str, message: str
 ) -> None:
-    check = next(c for c in check_advice(Scene(setup_of(*settings))) if c.name == "advice/coefficients")
+    check = next(c for c in check_advice(PreflightContext(setup_of(*settings))) if c.name == "advice/coefficients")
     assert check.status == status
     assert message in check.message
     assert not check.fix or all(key.split()[0] in check.fix for key in message.split(" and "))

@@ -162,7 +162,7 @@ class Run:
     def _grpo(self) -> Outcome:
         recipe = self.recipe.grpo
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
-        objective, creditor = make_objective(self.recipe, recipe, self.setup.tasks)
+        objective, estimator = make_objective(self.recipe, recipe, self.setup.tasks)
         stream, updater = self._begin("grpo", recipe)
         if objective.needs_reference:
             resumed = self._resumed is not None and self.state.step > 0
@@ -176,7 +176,7 @@ class Run:
             recipe,
             derive(self.recipe.seed, "grpo"),
             self.observers,
-            creditor,
+            estimator,
             self.ranks,
             self.watch,
         )

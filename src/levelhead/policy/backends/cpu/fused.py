@@ -3,7 +3,7 @@
 A decoding step multiplies few rows, so that what a model's modules do around the products is a good part of its cost.
 Here the same weights are used without the modules, and an adapter is merged into a copy of the weights it sits on:
 never into those weights themselves, which others may share.  What the architecture does is not assumed but compared, on
-the model at hand, with the model's own forward (:meth:`~levelhead.policy.backends.cpu.backend.Cpu.stepper`); where they
+the model at hand, with the model's own forward (:meth:`~.backend.Cpu.fused_forward`); where they
 differ, and for families that are not listed here, the model's own is used.
 """
 
@@ -52,7 +52,7 @@ class _Norm:
         return (x * mean.rsqrt_()).mul_(self.weight)
 
 
-class _Turns:
+class _RotaryEmbedding:
     """Cosine and signed sine with which heads of a position are turned: rotary position embedding.
 
     Args:
@@ -154,7 +154,7 @@ class _Layer:
     activation: Callable[[Tensor], Tensor]
 
 
-class Stepper:
+class FusedForward:
     """A model's forward pass on weights as they are now.
 
     Args:
@@ -181,7 +181,7 @@ class Stepper:
         scales = {layer.scale for layer in self._layers}
         if len(scales) > 1:
             raise _UnknownShapeError(f"layers of different scales {sorted(scales)}")
-        self._turns = _Turns(decoder.rotary_emb, self._embedding, scales.pop())
+        self._rotary = _RotaryEmbedding(decoder.rotary_emb, self._embedding, scales.pop())
         self._norm = _norm(decoder.norm)
         self._head = self._packed(model.get_output_embeddings())
 
@@ -199,7 +199,7 @@ class Stepper:
         """
         rows, length = ids.shape
         hidden = functional.embedding(ids.flatten(), self._embedding)
-        cos, turn = (part.view(rows, length, 1, -1) for part in self._turns(positions.flatten()))
+        cos, turn = (part.view(rows, length, 1, -1) for part in self._rotary(positions.flatten()))
         for index, layer in enumerate(self._layers):
             heads = layer.heads(layer.norm(hidden)).contiguous().view(rows, length, -1, self._width)
             turned, value = heads.split([self._queries + self._keys, self._keys], 2)
@@ -269,14 +269,14 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def expected(policy: PolicyLike) -> bool:
-    """Whether a policy, whose model may have no weights, will sample through a stepper; see :func:`make_stepper`."""
+    """Whether a policy, whose model may have no weights, will sample through :func:`make_fused`."""
     exact = policy.compute_dtype == policy.base.dtype == torch.float32
     known = policy.base.config.model_type in _FAMILIES
     return exact and known and _adapted_bytes(policy) <= policy.merge_bytes
 
 
 def reading(policy: PolicyLike, tokens: int) -> int:
-    """Return the bytes that a stepper's pass over the tokens of prompts takes, what it keeps for decoding included.
+    """Return the bytes of a fused pass over the tokens of prompts, with what it keeps for decoding.
 
     Keys and values are kept as views of all heads, turned and not: of 2 q + 3 kv heads a layer.
     """
@@ -290,7 +290,7 @@ def reading(policy: PolicyLike, tokens: int) -> int:
 
 
 def copies(policy: PolicyLike) -> int:
-    """Return the bytes of weights that a stepper will lay out anew, from a model that may have no weights."""
+    """Return the bytes of weights that a fused forward will lay out anew, from a model that may have no weights."""
     model: Any = policy.base
     total = 0
     for layer in model.get_decoder().layers:
@@ -304,7 +304,7 @@ def copies(policy: PolicyLike) -> int:
 
 
 def _copied(modules: tuple[Any, ...], before: int, room: int, *, packs: bool) -> int:
-    """Bytes that :meth:`Stepper._packed`, or :meth:`Stepper._product`, copies of linear layers."""
+    """Bytes that :meth:`FusedForward._packed`, or :meth:`FusedForward._product`, copies of linear layers."""
     adapted = [hasattr(module, "base_layer") for module in modules]
     weights = [module.base_layer.weight if own else module.weight for module, own in zip(modules, adapted, strict=True)]
     merged = sum(_bytes(weight) for weight, own in zip(weights, adapted, strict=True) if own)
@@ -313,8 +313,8 @@ def _copied(modules: tuple[Any, ...], before: int, room: int, *, packs: bool) ->
     return size if packs and before + size <= room and (large or len(weights) > 1) else merged
 
 
-def make_stepper(policy: PolicyLike) -> Stepper | None:
-    """A stepper on a policy's weights as they are now; ``None`` where the model's own forward is to be used.
+def make_fused(policy: PolicyLike) -> FusedForward | None:
+    """A fused forward on a policy's weights as they are now; ``None`` where the model's own forward is to be used.
 
     That is where the policy does not compute in float32 on a CPU, where merging its adapter would take more than
     :attr:`~levelhead.policy.policy.Policy.merge_bytes`, where somebody has hooked into the model's forward, and where
@@ -324,7 +324,7 @@ def make_stepper(policy: PolicyLike) -> Stepper | None:
     if not exact or _adapted_bytes(policy) > policy.merge_bytes or _hooked(policy.base):
         return None
     try:
-        return Stepper(policy)
+        return FusedForward(policy)
     except (_UnknownShapeError, AttributeError) as error:
         _log.info("%s samples through its own modules (%s)", type(policy.base).__name__, error)
         return None

@@ -19,7 +19,7 @@ from levelhead.training.repeats import repeat_metrics
 from levelhead.training.stream import Stream
 
 
-class Drawer:
+class RolloutBatcher:
     """Fills the batch of a step.
 
     With ``dynamic_sampling`` (DAPO, Yu et al. 2025, section 3.2) groups without contrast give way to groups of further

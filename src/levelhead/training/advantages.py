@@ -22,13 +22,13 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout
 from levelhead.tasks.base import GRADE, Judged, Task, Weighted
 from levelhead.training.balance import group_weights, stratum_of
-from levelhead.training.rescore import Scores
+from levelhead.training.recompute import Scores
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Credit:
+class GroupAdvantages:
     """What a group's rollouts are worth.
 
     Attributes:
@@ -47,7 +47,7 @@ class Credit:
 
 
 @dataclass(slots=True)
-class Creditor:
+class AdvantageEstimator:
     """Turns scored groups into credit, and keeps the statistics that shaping runs on.
 
     Attributes:
@@ -66,7 +66,7 @@ class Creditor:
 
     def assign(
         self, groups: Sequence[Group], scores: Scores | None, kl_coefs: Mapping[str, float]
-    ) -> tuple[list[Credit], dict[str, float]]:
+    ) -> tuple[list[GroupAdvantages], dict[str, float]]:
         """Return the credit of every group, and what was measured on the way.
 
         Groups of one task and size are taken together.  A group that lost all but one of its rollouts has nothing to
@@ -74,7 +74,7 @@ class Creditor:
 
         Args:
             groups: Scored.
-            scores: Of their tokens, where :func:`levelhead.training.rescore.wanted`.
+            scores: Of their tokens, where :func:`levelhead.training.recompute.wanted`.
             kl_coefs: Coefficient of each task, for ``kl.where: reward``.
 
         Raises:
@@ -84,20 +84,20 @@ class Creditor:
         for index, group in enumerate(groups):
             buckets.setdefault((group.prompt.task, len(group.rollouts)), []).append(index)
         self._check_weights(groups)
-        found: dict[int, Credit] = {}
+        found: dict[int, GroupAdvantages] = {}
         drift: dict[str, list[float]] = {}
         for (task, size), members in buckets.items():
             chosen = [groups[i] for i in members]
             if size < 2:
-                found |= {i: Credit([0.0] * size, False, list(groups[i].rewards)) for i in members}
+                found |= {i: GroupAdvantages([0.0] * size, False, list(groups[i].rewards)) for i in members}
                 continue
             known = None if scores is None else [scores[i] for i in members]
             rewards_gk = self.shape(task, chosen)
             charged_gk = rewards_gk
             if self.recipe.kl.where == "reward" and known is not None and _is_referred(known):
                 charged_gk = rewards_gk + _charge(known, kl_coefs[task], drift.setdefault(task, []))
-            credited = self._estimate(task, chosen, known, rewards_gk, charged_gk)
-            found.update(zip(members, credited, strict=True))
+            group_advantages = self._estimate(task, chosen, known, rewards_gk, charged_gk)
+            found.update(zip(members, group_advantages, strict=True))
         means = {metric.KL_BY_TASK.of(task): math.fsum(gaps) / len(gaps) for task, gaps in drift.items() if gaps}
         values = means | ({metric.KL: math.fsum(means.values()) / len(means)} if means else {})
         for name, balanced in self.balanced.items():
@@ -127,10 +127,10 @@ class Creditor:
 
     def _estimate(
         self, task: str, groups: Sequence[Group], scores: Scores | None, shaped_gk: Floats, rewards_gk: Floats
-    ) -> list[Credit]:
+    ) -> list[GroupAdvantages]:
         estimator = self.recipe.advantage.make()
         if len(groups[0].rollouts) < estimator.min_group_size:
-            return [Credit([0.0] * len(row), False, row.tolist()) for row in shaped_gk]
+            return [GroupAdvantages([0.0] * len(row), False, row.tolist()) for row in shaped_gk]
         if "parts" in estimator.arrays:
             estimator = estimator.for_parts({name for g in groups for r in g.rollouts for name in _parts(r)})
         arrays = self._arrays(estimator, task, groups, scores)
@@ -142,7 +142,7 @@ class Creditor:
                 for g, group in enumerate(groups)
             ]
         return [
-            Credit(result.values_gk[g].tolist(), bool(result.live_g[g]), shaped_gk[g].tolist(), tokens[g])
+            GroupAdvantages(result.values_gk[g].tolist(), bool(result.live_g[g]), shaped_gk[g].tolist(), tokens[g])
             for g in range(len(groups))
         ]
 
@@ -179,13 +179,15 @@ class Creditor:
             raise InputError(f"grpo.advantage.weights: no task has a reward called {unknown[0]!r}; there are {there}")
 
 
-def _balance(name: str, task: Task, groups: Sequence[Group], credited: dict[int, Credit]) -> dict[str, float]:
+def _balance(
+    name: str, task: Task, groups: Sequence[Group], group_advantages: dict[int, GroupAdvantages]
+) -> dict[str, float]:
     """Give each group of a task its stratum's weight (:mod:`levelhead.training.balance`); return them as metrics."""
     members = [i for i, group in enumerate(groups) if group.prompt.task == name and group.rollouts]
     strata = [stratum_of(task, groups[i].prompt) for i in members]
     weights = group_weights(strata)
     for i, weight in zip(members, weights, strict=True):
-        credited[i] = replace(credited[i], weight=weight)
+        group_advantages[i] = replace(group_advantages[i], weight=weight)
     return {metric.BALANCE.of(name, stratum): weight for stratum, weight in zip(strata, weights, strict=True)}
 
 

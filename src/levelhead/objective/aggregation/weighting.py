@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from levelhead.objective.aggregation.aggregators import Aggregator
+from levelhead.objective.aggregation.registry import make_aggregator
 from levelhead.objective.registry import build
-from levelhead.objective.surgery.aggregators import Aggregator
-from levelhead.objective.surgery.registry import make_aggregator
 
 
 def weights(

@@ -73,8 +73,8 @@ class CaGrad(Aggregator):
     """CAGrad's radius: 0 is the mean."""
 
     def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
-        """Return the weights that :func:`levelhead.objective.surgery.solvers.cagrad` computes."""
-        from levelhead.objective.surgery.solvers import cagrad
+        """Return the weights that :func:`levelhead.objective.aggregation.solvers.cagrad` computes."""
+        from levelhead.objective.aggregation.solvers import cagrad
 
         return cagrad(gramian_mm, self.c)
 
@@ -86,8 +86,8 @@ class PcGrad(Aggregator):
     scale = "sum"
 
     def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the weights that :func:`levelhead.objective.surgery.solvers.pcgrad` computes."""
-        from levelhead.objective.surgery.solvers import pcgrad
+        """Return the weights that :func:`levelhead.objective.aggregation.solvers.pcgrad` computes."""
+        from levelhead.objective.aggregation.solvers import pcgrad
 
         return pcgrad(gramian_mm, generator)
 
@@ -98,8 +98,8 @@ class UpGrad(Aggregator):
     name = "upgrad"
 
     def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
-        """Return the weights that :func:`levelhead.objective.surgery.solvers.upgrad` computes."""
-        from levelhead.objective.surgery.solvers import upgrad
+        """Return the weights that :func:`levelhead.objective.aggregation.solvers.upgrad` computes."""
+        from levelhead.objective.aggregation.solvers import upgrad
 
         return upgrad(gramian_mm)
 
@@ -110,8 +110,8 @@ class Mgda(Aggregator):
     name = "mgda"
 
     def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
-        """Return the weights that :func:`levelhead.objective.surgery.solvers.mgda` computes."""
-        from levelhead.objective.surgery.solvers import mgda
+        """Return the weights that :func:`levelhead.objective.aggregation.solvers.mgda` computes."""
+        from levelhead.objective.aggregation.solvers import mgda
 
         return mgda(gramian_mm)
 
@@ -122,7 +122,7 @@ class AlignedMtl(Aggregator):
     name = "aligned_mtl"
 
     def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
-        """Return the weights that :func:`levelhead.objective.surgery.solvers.aligned_mtl` computes."""
-        from levelhead.objective.surgery.solvers import aligned_mtl
+        """Return the weights that :func:`levelhead.objective.aggregation.solvers.aligned_mtl` computes."""
+        from levelhead.objective.aggregation.solvers import aligned_mtl
 
         return aligned_mtl(gramian_mm)

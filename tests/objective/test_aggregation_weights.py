@@ -13,7 +13,7 @@ from torch import Tensor
 from torchjd import aggregation as torchjd
 from torchjd.linalg import QuadprogProjector
 
-from levelhead.objective.surgery import AGGREGATORS, Aggregator, weights
+from levelhead.objective.aggregation import AGGREGATORS, Aggregator, weights
 
 D = torch.float64
 NAMES = sorted(AGGREGATORS)

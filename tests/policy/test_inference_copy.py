@@ -1,4 +1,4 @@
-"""A twin draws what the policy would, keeps what it had while the policy trains, and shares what nobody trains."""
+"""An inference copy draws what the policy would, keeps its weights while the policy trains, and shares frozen ones."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ def move(policy: Policy) -> None:
 
 
 def test_a_twin_shares_frozen_weights_and_copies_the_trained_ones(policy: Policy) -> None:
-    twin = policy.twin()
-    pairs = list(zip(twin.model.parameters(), policy.model.parameters(), strict=True))
+    inference_copy = policy.inference_copy()
+    pairs = list(zip(inference_copy.model.parameters(), policy.model.parameters(), strict=True))
     assert all((mine is theirs) != theirs.requires_grad for mine, theirs in pairs)
-    assert not any(weight.requires_grad for weight in twin.model.parameters())
-    assert len(twin.copied(policy)) == len(policy.parameters)
+    assert not any(weight.requires_grad for weight in inference_copy.model.parameters())
+    assert len(inference_copy.copied(policy)) == len(policy.parameters)
 
 
 def test_a_twin_stays_behind_until_it_follows(policy: Policy) -> None:
-    twin = policy.twin()
+    inference_copy = policy.inference_copy()
     first = draws(policy)
-    assert draws(twin) == first
+    assert draws(inference_copy) == first
     move(policy)
-    assert draws(twin) == first
+    assert draws(inference_copy) == first
     assert draws(policy) != first
-    twin.follow(policy)
-    assert draws(twin) == draws(policy)
+    inference_copy.follow(policy)
+    assert draws(inference_copy) == draws(policy)
 
 
 def test_training_leaves_the_modes_of_a_twin_alone(policy: Policy) -> None:
-    twin = policy.twin()
+    inference_copy = policy.inference_copy()
     with policy.training():
-        assert not any(module.training for module in twin.model.modules())
+        assert not any(module.training for module in inference_copy.model.modules())
 
 
 def test_a_reference_adapter_is_shared_and_switching_to_it_leaves_a_twin_alone() -> None:
@@ -68,16 +68,16 @@ def test_a_reference_adapter_is_shared_and_switching_to_it_leaves_a_twin_alone()
     move(policy)
     policy.keep_reference(trained=True)
     move(policy)
-    twin = policy.twin()
+    inference_copy = policy.inference_copy()
     wanted = draws(policy)
     with policy._reference_adapter():
-        assert draws(twin) == wanted
-    assert len(twin.copied(policy)) == len(policy.parameters)
+        assert draws(inference_copy) == wanted
+    assert len(inference_copy.copied(policy)) == len(policy.parameters)
 
 
 def test_a_twin_draws_in_one_thread_while_the_policy_trains_in_another(policy: Policy) -> None:
     ids = codec_ids()
-    sequences = [TokenSequence(ids[:6], ids[i : i + 9], bundle=0) for i in range(4)]
+    sequences = [TokenSequence(ids[:6], ids[i : i + 9], prefix_group=0) for i in range(4)]
 
     def gradients() -> list[torch.Tensor]:
         policy.model.zero_grad()
@@ -86,15 +86,15 @@ def test_a_twin_draws_in_one_thread_while_the_policy_trains_in_another(policy: P
                 policy.score(micro).logp.sum().backward()
         return [weight.grad.clone() for weight in policy.parameters if weight.grad is not None]
 
-    twin = policy.twin()
-    wanted, drawn = gradients(), draws(twin)
+    inference_copy = policy.inference_copy()
+    wanted, drawn = gradients(), draws(inference_copy)
     found: list[Any] = []
     done = threading.Event()
 
     def draw() -> None:
         torch.set_num_threads(1)
         while not done.is_set():
-            found.append(draws(twin))
+            found.append(draws(inference_copy))
 
     thread = threading.Thread(target=draw)
     thread.start()
@@ -110,8 +110,8 @@ def test_a_twin_draws_in_one_thread_while_the_policy_trains_in_another(policy: P
 
 def test_a_twin_samples_the_way_the_policy_does(policy: Policy) -> None:
     draws(policy)
-    twin = policy.twin()
-    assert twin.backend is policy.backend
-    assert isinstance(twin.backend, Cpu)
-    assert twin.backend.steps
-    assert twin.backend.stepper(twin) is not None
+    inference_copy = policy.inference_copy()
+    assert inference_copy.backend is policy.backend
+    assert isinstance(inference_copy.backend, Cpu)
+    assert inference_copy.backend.steps
+    assert inference_copy.backend.fused_forward(inference_copy) is not None

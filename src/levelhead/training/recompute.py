@@ -18,7 +18,7 @@ from levelhead.records import Group
 
 
 @dataclass(frozen=True, slots=True)
-class Rescored:
+class TokenScores:
     """One turn, token by token.
 
     Attributes:
@@ -32,7 +32,7 @@ class Rescored:
     reference: tuple[float, ...] | None = None
 
 
-Scores = list[list[list[Rescored]]]
+Scores = list[list[list[TokenScores]]]
 """By group, rollout and turn."""
 
 
@@ -48,7 +48,7 @@ def wanted(recipe: Grpo) -> bool:
 
 
 @torch.no_grad()
-def rescore(
+def recompute_logprobs(
     policy: Policy, groups: Sequence[Group], temperature: float, tokens: int, *, reference: bool = False
 ) -> Scores:
     """Score every token of every turn.
@@ -61,13 +61,13 @@ def rescore(
         reference: Whether the reference scores them too.
     """
     turns = [(i, turn) for i, group in enumerate(groups) for rollout in group.rollouts for turn in rollout.turns]
-    sequences = [TokenSequence(turn.context_ids, turn.completion_ids, bundle) for bundle, turn in turns]
-    found: dict[int, Rescored] = {}
+    sequences = [TokenSequence(turn.context_ids, turn.completion_ids, prefix_group) for prefix_group, turn in turns]
+    found: dict[int, TokenScores] = {}
     for micro in policy.pack(sequences, tokens):
         stats = policy.score(micro, temperature)
         columns = [stats.logp, stats.entropy, *([policy.reference_logp(micro, temperature)] if reference else [])]
         parts = [column.split(list(micro.lengths)) for column in columns]
         for position, index in enumerate(micro.indices):
-            found[index] = Rescored(*(tuple(part[position].tolist()) for part in parts))
+            found[index] = TokenScores(*(tuple(part[position].tolist()) for part in parts))
     each = iter(found[index] for index in range(len(turns)))
     return [[[next(each) for _ in rollout.turns] for rollout in group.rollouts] for group in groups]

@@ -30,7 +30,7 @@ class _Reading:
     entropy: float
 
 
-class Keeper:
+class TrustRegion:
     """Beside the updater the only one that touches weights: it puts back what an update took too far.
 
     In memory it holds, on the device, the trained weights that a step starts from, and in host memory those that the
@@ -100,7 +100,7 @@ class Keeper:
             metric.GUARD_SCALE: trials[-1].scale,
             metric.GUARD_DRIFT: trials[-1].drift[1],
         }
-        follows = alignment(probe, [sample.merit for sample in chosen], whole.logp - before.logp)
+        follows = alignment(probe, [sample.centred_reward for sample in chosen], whole.logp - before.logp)
         if follows is not None:
             self.values[metric.GUARD_ALIGNMENT] = follows
         left = {"kl_after": trials[-1].kl, "drift_after": trials[-1].drift[1]}
@@ -210,23 +210,23 @@ def old_logp(probe: Sequence[MicroBatch], chosen: Sequence[Sample], like: Tensor
     return torch.tensor([value for sample in order for value in sample.old_logprobs], device=like.device)
 
 
-def alignment(probe: Sequence[MicroBatch], merits: Sequence[float], change: Tensor) -> float | None:
-    """Whether an update followed the rewards: cosine, over the probe, of merit and mean change of log-probability.
+def alignment(probe: Sequence[MicroBatch], centred_rewards: Sequence[float], change: Tensor) -> float | None:
+    """Cosine, over the probe, of centred reward and mean change of log-probability: whether an update followed rewards.
 
     Args:
         probe: Micro-batches of the probe's sequences.
-        merits: Of each sequence: its reward less its group's mean.
+        centred_rewards: Of each sequence: its reward less its group's mean.
         change: (m,) change of each token's log-probability, micro-batch after micro-batch.
 
     Returns:
         -1 to 1, above 0 in expectation for any update that climbs the reward; ``None`` where fewer than two
-        sequences have merit either way, or nothing has moved, or the change is not finite.
+        sequences have centred_reward either way, or nothing has moved, or the change is not finite.
     """
     order = [index for micro in probe for index in micro.indices]
     lengths = [length for micro in probe for length in micro.lengths]
     moved_n = torch.stack([part.mean() for part in change.split(lengths)]).double().cpu()
-    merit_n = torch.tensor([merits[index] for index in order], dtype=torch.float64)
-    size = float(moved_n.norm() * merit_n.norm())
-    if int((merit_n != 0).sum()) < 2 or not math.isfinite(size) or size == 0:
+    centred_reward_n = torch.tensor([centred_rewards[index] for index in order], dtype=torch.float64)
+    size = float(moved_n.norm() * centred_reward_n.norm())
+    if int((centred_reward_n != 0).sum()) < 2 or not math.isfinite(size) or size == 0:
         return None
-    return float(merit_n @ moved_n) / size
+    return float(centred_reward_n @ moved_n) / size

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from levelhead import metrics as metric
-from levelhead.objective.surgery.aggregators import Aggregator
-from levelhead.objective.surgery.buffers import Buffer, combine, gramian, lent, read, write
-from levelhead.objective.surgery.monitor import ConflictMonitor
-from levelhead.objective.surgery.registry import AGGREGATORS, make_aggregator
-from levelhead.objective.surgery.weighting import weights
+from levelhead.objective.aggregation.aggregators import Aggregator
+from levelhead.objective.aggregation.buffers import Buffer, combine, gramian, lent, read, write
+from levelhead.objective.aggregation.monitor import ConflictMonitor
+from levelhead.objective.aggregation.registry import AGGREGATORS, make_aggregator
+from levelhead.objective.aggregation.weighting import weights
 from levelhead.objective.terms import Term, scalar_loss
 
 

@@ -110,7 +110,7 @@ class Drawn:
     k: int
 
 
-class Scene:
+class PreflightContext:
     """The objects of a run, made as the run makes them, with seeded draws.
 
     Args:

@@ -13,10 +13,10 @@ from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
+from levelhead.training.advantages import AdvantageEstimator, GroupAdvantages, make_shapers
 from levelhead.training.batch import make_batch
-from levelhead.training.credit import Credit, Creditor, make_shapers
 from levelhead.training.prepare import make_objective
-from levelhead.training.rescore import Rescored, Scores, wanted
+from levelhead.training.recompute import Scores, TokenScores, wanted
 
 
 def turn(n: int = 2, finish: str = "stop") -> Turn:
@@ -32,21 +32,23 @@ def group(rewards: Sequence[float], task: str = "t", *, turns: Sequence[int] = (
     return Group(Prompt("p", task, ()), tuple(rollouts))
 
 
-def creditor(shaping: dict[str, Any] | None = None, task: str = "t", **grpo: Any) -> Creditor:
+def estimator(shaping: dict[str, Any] | None = None, task: str = "t", **grpo: Any) -> AdvantageEstimator:
     recipe = Grpo.model_validate({"group_size": 4, "batch_size": 8, **grpo})
-    return Creditor(recipe, make_shapers({task: Shaping.model_validate(shaping or {})}, recipe))
+    return AdvantageEstimator(recipe, make_shapers({task: Shaping.model_validate(shaping or {})}, recipe))
 
 
-def assign(made: Creditor, groups: Sequence[Group], scores: Scores | None = None, coef: float = 0.0) -> list[Credit]:
+def assign(
+    made: AdvantageEstimator, groups: Sequence[Group], scores: Scores | None = None, coef: float = 0.0
+) -> list[GroupAdvantages]:
     return made.assign(groups, scores, {g.prompt.task: coef for g in groups})[0]
 
 
 def test_groups_without_contrast_are_exactly_zero_and_counted_by_side() -> None:
     groups = [group([0.7] * 4), group([0.1] * 4), group([0.1, 0.1, 0.1, 0.9]), group([-1.0] * 4)]
-    credited = assign(creditor(), groups)
-    assert [c.live for c in credited] == [False, False, True, False]
-    assert all(value == 0.0 for c in credited if not c.live for value in c.values)
-    values = make_batch(groups, credited).values
+    group_advantages = assign(estimator(), groups)
+    assert [c.live for c in group_advantages] == [False, False, True, False]
+    assert all(value == 0.0 for c in group_advantages if not c.live for value in c.values)
+    values = make_batch(groups, group_advantages).values
     assert values["frac_reward_zero_std"] == 0.75
     assert values["dead_groups/all_solved"] == 0.25
     assert values["dead_groups/all_failed"] == 0.5
@@ -55,13 +57,13 @@ def test_groups_without_contrast_are_exactly_zero_and_counted_by_side() -> None:
 
 def test_contrast_is_that_of_the_rewards_whatever_the_estimator_makes_of_it() -> None:
     groups = [group([0.5] * 4), group([1.0] * 4)]
-    credited = assign(creditor(advantage={"kind": "reinforce_pp"}), groups)
-    assert all(c.live for c in credited)
-    assert make_batch(groups, credited).values["frac_reward_zero_std"] == 1.0
+    group_advantages = assign(estimator(advantage={"kind": "reinforce_pp"}), groups)
+    assert all(c.live for c in group_advantages)
+    assert make_batch(groups, group_advantages).values["frac_reward_zero_std"] == 1.0
 
 
 def test_advantages_of_a_task_do_not_depend_on_another_task() -> None:
-    made = creditor(advantage={"kind": "batch"})
+    made = estimator(advantage={"kind": "batch"})
     mine = [group([0.0, 1.0, 1.0, 0.0]), group([0.0, 0.0, 0.0, 1.0])]
     alone = assign(made, mine)
     beside = assign(made, [*mine, group([0.0, 90.0, 3.0, 7.0], "other")])
@@ -70,7 +72,7 @@ def test_advantages_of_a_task_do_not_depend_on_another_task() -> None:
 
 def test_a_turn_weighs_as_much_as_its_share_of_the_episode() -> None:
     groups = [group([0.0, 1.0], turns=[1, 4])]
-    batch = make_batch(groups, assign(creditor(group_size=2), groups))
+    batch = make_batch(groups, assign(estimator(group_size=2), groups))
     samples = batch.groups[0]
     assert [s.weight for s in samples] == [1.0, 0.25, 0.25, 0.25, 0.25]
     assert len({s.advantage for s in samples[1:]}) == 1
@@ -79,25 +81,25 @@ def test_a_turn_weighs_as_much_as_its_share_of_the_episode() -> None:
 
 def test_groups_that_lost_rollouts_are_compared_among_what_is_left() -> None:
     groups = [group([0.0, 1.0, 2.0, 3.0]), group([0.0, 1.0]), group([5.0]), Group(Prompt("p", "t", ()), ())]
-    credited = assign(creditor(), groups)
-    assert [len(c.values) for c in credited] == [4, 2, 1, 0]
-    assert [c.live for c in credited] == [True, True, False, False]
-    assert credited[1].values == assign(creditor(), [group([0.0, 1.0])])[0].values
-    values = make_batch(groups, credited).values
+    group_advantages = assign(estimator(), groups)
+    assert [len(c.values) for c in group_advantages] == [4, 2, 1, 0]
+    assert [c.live for c in group_advantages] == [True, True, False, False]
+    assert group_advantages[1].values == assign(estimator(), [group([0.0, 1.0])])[0].values
+    values = make_batch(groups, group_advantages).values
     assert values["reward"] == pytest.approx((6 + 1 + 5) / 7)
-    assert make_batch([groups[3]], [credited[3]]).values == {}
+    assert make_batch([groups[3]], [group_advantages[3]]).values == {}
 
 
 def test_pass_at_k_leaves_groups_alone_that_lost_too_many_rollouts() -> None:
-    made = creditor(advantage={"kind": "pass_at_k", "k": 3})
-    credited = assign(made, [group([0.0, 1.0, 0.0, 0.0]), group([0.0, 1.0, 0.0])])
-    assert [c.live for c in credited] == [True, False]
+    made = estimator(advantage={"kind": "pass_at_k", "k": 3})
+    group_advantages = assign(made, [group([0.0, 1.0, 0.0, 0.0]), group([0.0, 1.0, 0.0])])
+    assert [c.live for c in group_advantages] == [True, False]
 
 
 def test_gdpo_sees_the_named_rewards() -> None:
     parts = [{"a": 0.0, "b": 3.0}, {"a": 1.0, "b": 3.0}, {"a": 0.0, "b": 5.0}, {"a": 0.0, "b": 3.0}]
     groups = [group([9.0] * 4, parts=parts)]
-    made = creditor(advantage={"kind": "gdpo", "weights": {"a": 0.0}, "batch_norm": False})
+    made = estimator(advantage={"kind": "gdpo", "weights": {"a": 0.0}, "batch_norm": False})
     (credit,) = assign(made, groups)
     assert int(np.argmax(credit.values)) == 2
     assert credit.values[0] == credit.values[1]
@@ -105,7 +107,7 @@ def test_gdpo_sees_the_named_rewards() -> None:
 
 def test_gdpo_compares_an_answer_by_the_rewards_that_apply_to_it() -> None:
     parts = [{"a": 0.0, "b": 3.0}, {"a": 1.0}, {"a": 0.0, "b": 5.0}, {"a": 0.0, "b": 3.0}]
-    made = creditor(advantage={"kind": "gdpo", "weights": {"a": 0.0}, "batch_norm": False, "ddof": 0})
+    made = estimator(advantage={"kind": "gdpo", "weights": {"a": 0.0}, "batch_norm": False, "ddof": 0})
     (credit,) = assign(made, [group([9.0] * 4, parts=parts)])
     assert credit.values[1] == 0
     assert credit.values[2] == pytest.approx(2**0.5, abs=1e-3)  # of three answers, not of four
@@ -134,24 +136,24 @@ def test_a_judge_that_saw_no_answer_of_a_batch_can_have_a_weight() -> None:
 )
 def test_an_estimator_that_lacks_what_it_needs_says_what(advantage: dict, parts: list, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        assign(creditor(advantage=advantage), [group([0.0] * 4, parts=parts)])
+        assign(estimator(advantage=advantage), [group([0.0] * 4, parts=parts)])
 
 
 def test_workflow_aware_breaks_ties_by_features() -> None:
     features = [{"features": {"short": x}} for x in (0.1, 0.9, 0.1, 0.1)]
     advantage = {"kind": "workflow_aware", "feature_weights": {"short": 1.0}, "mix": 0.2}
-    (tied,) = assign(creditor(advantage=advantage), [group([1.0] * 4, info=features)])
+    (tied,) = assign(estimator(advantage=advantage), [group([1.0] * 4, info=features)])
     assert tied.live
     assert int(np.argmax(tied.values)) == 1
     by_parts = [info["features"] for info in features]
-    assert assign(creditor(advantage=advantage), [group([1.0] * 4, parts=by_parts)]) == [tied]
+    assert assign(estimator(advantage=advantage), [group([1.0] * 4, parts=by_parts)]) == [tied]
 
 
-def rescored(groups: Sequence[Group], *, logp: float = -1.0, reference: float | None = None) -> Scores:
+def recomputed(groups: Sequence[Group], *, logp: float = -1.0, reference: float | None = None) -> Scores:
     return [
         [
             [
-                Rescored(
+                TokenScores(
                     (logp,) * len(t.completion_ids),
                     tuple(0.1 * (i + 1) for i in range(len(t.completion_ids))),
                     None if reference is None else (reference,) * len(t.completion_ids),
@@ -166,29 +168,29 @@ def rescored(groups: Sequence[Group], *, logp: float = -1.0, reference: float | 
 
 def test_gtpo_gives_every_token_of_every_turn_its_own_advantage() -> None:
     groups = [group([0.0, 1.0, 1.0, 0.0], turns=[1, 2, 1, 1])]
-    made = creditor(advantage={"kind": "gtpo"})
+    made = estimator(advantage={"kind": "gtpo"})
     assert wanted(made.recipe)
-    (credit,) = assign(made, groups, rescored(groups))
+    (credit,) = assign(made, groups, recomputed(groups))
     assert credit.tokens is not None
     assert [len(row) for row in credit.tokens] == [r.length for r in groups[0].rollouts]
-    samples = make_batch(groups, [credit], rescored(groups)).groups[0]
+    samples = make_batch(groups, [credit], recomputed(groups)).groups[0]
     assert [len(s.advantages or ()) for s in samples] == [len(s.logprobs) for s in samples]
     assert [*(samples[1].advantages or ()), *(samples[2].advantages or ())] == credit.tokens[1]
 
 
 def test_the_leash_can_be_charged_on_the_reward() -> None:
     groups = [group([1.0, 1.0, 0.0, 0.0])]
-    made = creditor(advantage={"kind": "dr_grpo"}, kl={"coef": 0.1, "where": "reward", "estimator": "k1"})
-    scores = rescored(groups, logp=-1.0, reference=-3.0)
-    credited, values = made.assign(groups, scores, {"t": 0.1})
+    made = estimator(advantage={"kind": "dr_grpo"}, kl={"coef": 0.1, "where": "reward", "estimator": "k1"})
+    scores = recomputed(groups, logp=-1.0, reference=-3.0)
+    group_advantages, values = made.assign(groups, scores, {"t": 0.1})
     charged = [r.reward - 0.1 * 2.0 * r.length for r in groups[0].rollouts]
-    assert credited[0].values == pytest.approx([x - np.mean(charged) for x in charged])
+    assert group_advantages[0].values == pytest.approx([x - np.mean(charged) for x in charged])
     assert values == pytest.approx({"kl/t": 2.0, "kl": 2.0})
-    assert credited[0].shaped == [1.0, 1.0, 0.0, 0.0]
+    assert group_advantages[0].shaped == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_shaping_comes_before_advantages_and_remembers() -> None:
-    made = creditor({"zscore": {"decay": 0.5, "tail": 0.0}}, advantage={"kind": "dr_grpo"})
+    made = estimator({"zscore": {"decay": 0.5, "tail": 0.0}}, advantage={"kind": "dr_grpo"})
     groups = [group([0.0, 10.0, 20.0, 30.0])]
     (first,) = assign(made, groups)
     assert max(first.shaped) < 5
@@ -196,22 +198,22 @@ def test_shaping_comes_before_advantages_and_remembers() -> None:
     assert make_batch(groups, [first]).values["reward"] == 15.0
     state = made.state()
     (second,) = assign(made, [group([0.0, 1.0, 2.0, 3.0])])
-    fresh = creditor({"zscore": {"decay": 0.5, "tail": 0.0}}, advantage={"kind": "dr_grpo"})
+    fresh = estimator({"zscore": {"decay": 0.5, "tail": 0.0}}, advantage={"kind": "dr_grpo"})
     fresh.load_state(state)
     assert assign(fresh, [group([0.0, 1.0, 2.0, 3.0])]) == [second]
 
 
 def test_shaping_that_does_not_fit_is_an_input_error() -> None:
     with pytest.raises(InputError, match="tasks: t: shaping: cache must be between 0 and max_length=64"):
-        creditor({"length": {"kind": "overlong", "cache": 99}})
+        estimator({"length": {"kind": "overlong", "cache": 99}})
     with pytest.raises(InputError, match="gdpo does not look at"):
-        creditor({"scale": 2.0}, advantage={"kind": "gdpo"})
+        estimator({"scale": 2.0}, advantage={"kind": "gdpo"})
 
 
 def test_only_the_tokens_of_highest_entropy_are_kept() -> None:
     groups = [group([0.0, 1.0, 0.0, 1.0])]
-    made = creditor(loss={"top_entropy": 0.25})
-    scores = rescored(groups)
+    made = estimator(loss={"top_entropy": 0.25})
+    scores = recomputed(groups)
     batch = make_batch(groups, assign(made, groups, scores), scores, 0.25)
     kept = [k for s in batch.groups[0] for k in s.keep or ()]
     entropies = [h for turns in scores[0] for t in turns for h in t.entropies]

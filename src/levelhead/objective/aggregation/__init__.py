@@ -9,14 +9,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from levelhead.objective.surgery.aggregators import Aggregator
-from levelhead.objective.surgery.registry import AGGREGATORS, make_aggregator
+from levelhead.objective.aggregation.aggregators import Aggregator
+from levelhead.objective.aggregation.registry import AGGREGATORS, make_aggregator
 
 if TYPE_CHECKING:
-    from levelhead.objective.surgery.buffers import gramian
-    from levelhead.objective.surgery.merger import GradientMerger, MergeReport
-    from levelhead.objective.surgery.monitor import ConflictMonitor
-    from levelhead.objective.surgery.weighting import weights
+    from levelhead.objective.aggregation.buffers import gramian
+    from levelhead.objective.aggregation.merger import GradientMerger, MergeReport
+    from levelhead.objective.aggregation.monitor import ConflictMonitor
+    from levelhead.objective.aggregation.weighting import weights
 
 __all__ = [
     "AGGREGATORS",

@@ -12,9 +12,9 @@ import pytest
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
+from levelhead.training.advantages import AdvantageEstimator, make_shapers
 from levelhead.training.batch import make_batch
-from levelhead.training.credit import Creditor, make_shapers
-from levelhead.training.identities.credit import BATCH, FORMULAS, Credited
+from levelhead.training.identities.advantages import BATCH, FORMULAS, BatchAdvantages
 
 EXACT = sorted(FORMULAS)
 
@@ -37,18 +37,20 @@ def batch_of(turns: int = 1) -> list[Group]:
     return [*groups, group("flat", [0.7] * 4), group("q", [0.0, 1.0, 1.0, 0.5], "two"), group("short", [1.0])]
 
 
-def made(kind: str = "grpo", *, turns: int = 1, credit: Callable[[Any], Any] | None = None, **changes: Any) -> Credited:
+def made(
+    kind: str = "grpo", *, turns: int = 1, credit: Callable[[Any], Any] | None = None, **changes: Any
+) -> BatchAdvantages:
     grpo = Grpo(advantage={"kind": kind, **changes}, batch_size=24, group_size=4, updates_per_batch=2, epochs=2)
     groups = batch_of(turns)
     shaping = {"one": Shaping(), "two": Shaping()}
-    credited, _ = Creditor(grpo, make_shapers(shaping, grpo)).assign(groups, None, {})
-    credited = credit(credited) if credit else credited
-    batch = make_batch(groups, credited)
+    group_advantages, _ = AdvantageEstimator(grpo, make_shapers(shaping, grpo)).assign(groups, None, {})
+    group_advantages = credit(group_advantages) if credit else group_advantages
+    batch = make_batch(groups, group_advantages)
     hands = [[s for g in batch.groups[part::2] for s in g] for _ in range(2) for part in range(2)]
-    return Credited(grpo, shaping, groups, credited, batch, hands)
+    return BatchAdvantages(grpo, shaping, groups, group_advantages, batch, hands)
 
 
-def told(found: Credited) -> dict[str, str]:
+def told(found: BatchAdvantages) -> dict[str, str]:
     return {violation.code: violation.text for identity in BATCH for violation in identity(found)}
 
 
@@ -69,11 +71,11 @@ def test_estimators_without_a_formula_are_left_alone() -> None:
 
 
 def values(change: Callable[[list[float]], list[float]]) -> Callable[[Any], Any]:
-    return lambda credited: [replace(c, values=change(c.values)) for c in credited]
+    return lambda group_advantages: [replace(c, values=change(c.values)) for c in group_advantages]
 
 
-def exchanged(credited: list[Any]) -> list[Any]:
-    first, second, *others = credited
+def exchanged(group_advantages: list[Any]) -> list[Any]:
+    first, second, *others = group_advantages
     return [replace(first, values=second.values), replace(second, values=first.values), *others]
 
 
@@ -97,9 +99,9 @@ def test_other_advantages_are_told_of_with_what_is_off(name: str, kind: str) -> 
 
 
 REWARDS = {
-    "clipped": lambda credited: [replace(c, shaped=[min(x, 0.5) for x in c.shaped]) for c in credited],
-    "rounded": lambda credited: [replace(c, shaped=[round(x) for x in c.shaped]) for c in credited],
-    "reversed": lambda credited: [replace(c, shaped=c.shaped[::-1]) for c in credited],
+    "clipped": lambda group_advantages: [replace(c, shaped=[min(x, 0.5) for x in c.shaped]) for c in group_advantages],
+    "rounded": lambda group_advantages: [replace(c, shaped=[round(x) for x in c.shaped]) for c in group_advantages],
+    "reversed": lambda group_advantages: [replace(c, shaped=c.shaped[::-1]) for c in group_advantages],
 }
 
 
@@ -114,7 +116,7 @@ def test_rewards_that_are_to_be_shaped_may_change() -> None:
     assert "rewards-changed" not in told(shaped)
 
 
-def agreement(change: Callable[[float], float]) -> Credited:
+def agreement(change: Callable[[float], float]) -> BatchAdvantages:
     found = made()
     logged = found.batch.values["advantages/agreement"]
     values = {**found.batch.values, "advantages/agreement": change(logged)}
@@ -126,31 +128,33 @@ def test_an_agreement_other_than_expected_is_told_of(change: Callable[[float], f
     assert set(told(agreement(change))) == {"advantage-agreement"}
 
 
-def dropped(found: Credited) -> Credited:
+def dropped(found: BatchAdvantages) -> BatchAdvantages:
     return replace(found, minibatches=[hand[:-1] for hand in found.minibatches])
 
 
-def doubled(found: Credited) -> Credited:
+def doubled(found: BatchAdvantages) -> BatchAdvantages:
     return replace(found, minibatches=[[*hand, hand[0]] for hand in found.minibatches])
 
 
-def one_epoch(found: Credited) -> Credited:
+def one_epoch(found: BatchAdvantages) -> BatchAdvantages:
     return replace(found, minibatches=found.minibatches[:2])
 
 
-def other_tokens(found: Credited) -> Credited:
+def other_tokens(found: BatchAdvantages) -> BatchAdvantages:
     groups = [list(samples) for samples in found.batch.groups]
     groups[0][0], groups[0][1] = groups[0][1], groups[0][0]
     return replace(found, batch=replace(found.batch, groups=groups))
 
 
-def other_advantage(found: Credited) -> Credited:
+def other_advantage(found: BatchAdvantages) -> BatchAdvantages:
     groups = [[replace(s, advantage=s.advantage * 1.01) for s in samples] for samples in found.batch.groups]
     return replace(found, batch=replace(found.batch, groups=groups))
 
 
 @pytest.mark.parametrize("break_it", [dropped, doubled, one_epoch, other_tokens, other_advantage])
-def test_samples_that_are_not_the_rollouts_once_an_epoch_are_told_of(break_it: Callable[[Credited], Credited]) -> None:
+def test_samples_that_are_not_the_rollouts_once_an_epoch_are_told_of(
+    break_it: Callable[[BatchAdvantages], BatchAdvantages],
+) -> None:
     assert "samples" in told(break_it(made()))
 
 

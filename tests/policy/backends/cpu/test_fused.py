@@ -10,10 +10,10 @@ import torch
 import transformers
 
 from levelhead.policy.backends.cpu import backend
-from levelhead.policy.backends.cpu import stepper as stepper_module
+from levelhead.policy.backends.cpu import fused as fused_module
 from levelhead.policy.backends.cpu.backend import Cpu
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
-from levelhead.policy.backends.cpu.stepper import Stepper
+from levelhead.policy.backends.cpu.fused import FusedForward
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
@@ -55,9 +55,9 @@ def lora_policy(**model: Any) -> Policy:
     return policy
 
 
-def find_stepper(policy: Policy) -> Stepper | None:
+def find_fused(policy: Policy) -> FusedForward | None:
     assert isinstance(policy.backend, Cpu)
-    return policy.backend.stepper(policy)
+    return policy.backend.fused_forward(policy)
 
 
 def prompts() -> list[Prompt]:
@@ -68,9 +68,9 @@ def prompts() -> list[Prompt]:
 @torch.inference_mode()
 def played(policy: Policy, *, fast: bool, k: int = 3) -> list[torch.Tensor]:
     """Logits of a decoding in which some rows leave."""
-    stepper = find_stepper(policy)
-    assert stepper is not None
-    decoder = SharedDecoder(policy, stepper if fast else None, prompts(), k, 8)
+    fused_forward = find_fused(policy)
+    assert fused_forward is not None
+    decoder = SharedDecoder(policy, fused_forward if fast else None, prompts(), k, 8)
     found = [decoder.start()]
     tokens = torch.tensor(codec_ids()[20:32]).repeat(k)[: 4 * k]
     for position in range(5):
@@ -112,12 +112,12 @@ def test_positions_that_change_with_the_longest_one_are_followed(rope: dict[str,
 
 def test_positions_beyond_the_table_extend_it() -> None:
     policy = random_policy("Qwen3", **FAMILIES["Qwen3"])
-    stepper = find_stepper(policy)
-    assert stepper is not None
+    fused_forward = find_fused(policy)
+    assert fused_forward is not None
     for positions in (torch.tensor([0, 3]), torch.tensor([700, 2]), torch.tensor([955, 956])):
-        cos, turn = stepper._turns(positions)
-        wanted, sine = policy.base.get_decoder().rotary_emb(stepper._embedding, positions[None])
-        root = stepper._layers[0].scale ** 0.5  # of the scale on products of queries and keys
+        cos, turn = fused_forward._rotary(positions)
+        wanted, sine = policy.base.get_decoder().rotary_emb(fused_forward._embedding, positions[None])
+        root = fused_forward._layers[0].scale ** 0.5  # of the scale on products of queries and keys
         assert torch.equal(cos, wanted[0] * root)
         assert torch.equal(turn.abs(), sine[0].abs() * root)
 
@@ -127,9 +127,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     """How products are computed: from packed weights; with two threads' layout; from several weights."""
     threads = torch.get_num_threads()
     if request.param == "packed":
-        monkeypatch.setattr(stepper_module, "_LARGE", 0)
+        monkeypatch.setattr(fused_module, "_LARGE", 0)
     else:
-        monkeypatch.setattr(stepper_module, "_SMALL", 0)
+        monkeypatch.setattr(fused_module, "_SMALL", 0)
         torch.set_num_threads(2)
     yield request.param
     torch.set_num_threads(threads)
@@ -141,10 +141,10 @@ def test_every_way_of_computing_products_gives_the_same_logits(way: str, family:
     policy = random_policy(family, **FAMILIES[family])
     if way == "apart":
         policy.merge_bytes = 0
-    stepper = find_stepper(policy)
-    assert stepper is not None
-    assert (stepper.copied > 0) == (way != "apart")
-    assert isinstance(stepper._head, stepper_module._Packed) == (way == "packed")
+    fused_forward = find_fused(policy)
+    assert fused_forward is not None
+    assert (fused_forward.copied > 0) == (way != "apart")
+    assert isinstance(fused_forward._head, fused_module._Packed) == (way == "packed")
     close(played(policy, fast=True, k=k), played(policy, fast=False, k=k))
 
 
@@ -172,13 +172,13 @@ def test_merging_leaves_every_weight_and_module_as_it_was() -> None:
     storages = [value.data_ptr() for value in policy.model.state_dict().values()]
     forwards = [module.forward for module in policy.model.modules()]
     LocalGenerator(policy).sample(prompts(), 2, Sampling(max_new_tokens=4), seed=1)
-    stepper = find_stepper(policy)
-    assert stepper is not None
-    assert stepper.copied > 0
+    fused_forward = find_fused(policy)
+    assert fused_forward is not None
+    assert fused_forward.copied > 0
     assert all(torch.equal(value, before[name]) for name, value in policy.model.state_dict().items())
     assert storages == [value.data_ptr() for value in policy.model.state_dict().values()]
     assert forwards == [module.forward for module in policy.model.modules()]
-    assert not {weight.data_ptr() for layer in stepper._layers for weight in layer.out.weights} & set(storages)
+    assert not {weight.data_ptr() for layer in fused_forward._layers for weight in layer.out.weights} & set(storages)
 
 
 def test_the_newest_weights_are_sampled() -> None:
@@ -194,19 +194,19 @@ def test_the_newest_weights_are_sampled() -> None:
 def test_an_adapter_whose_merged_weights_are_too_large_stays_unmerged() -> None:
     policy = lora_policy()
     policy.merge_bytes = 1000
-    assert find_stepper(policy) is None
+    assert find_fused(policy) is None
     assert len(LocalGenerator(policy).sample(prompts(), 2, Sampling(max_new_tokens=4), seed=1)) == 4
 
 
 @pytest.mark.parametrize(("family", "config"), [("Granite", {}), ("Gemma", {"head_dim": 8}), ("Olmo2", {})])
 def test_another_architecture_samples_through_its_modules(family: str, config: dict[str, Any]) -> None:
-    assert find_stepper(random_policy(family, **config)) is None
+    assert find_fused(random_policy(family, **config)) is None
 
 
 def test_layers_of_different_scales_sample_through_their_modules() -> None:
     policy = random_policy("Llama", **FAMILIES["Llama"])
     policy.base.get_decoder().layers[-1].self_attn.scaling *= 2
-    assert stepper_module.make_stepper(policy) is None
+    assert fused_module.make_fused(policy) is None
 
 
 def test_a_model_that_differs_from_its_stepper_is_found_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -214,7 +214,7 @@ def test_a_model_that_differs_from_its_stepper_is_found_out(caplog: pytest.LogCa
     layer: Any = policy.base.get_decoder().layers[1]
     forward = layer.forward
     layer.forward = lambda *args, **kwargs: forward(*args, **kwargs) * 1.001
-    assert find_stepper(policy) is None
+    assert find_fused(policy) is None
     assert "its own modules" in caplog.text
     assert isinstance(policy.backend, Cpu)
     assert policy.backend.steps is False
@@ -222,27 +222,27 @@ def test_a_model_that_differs_from_its_stepper_is_found_out(caplog: pytest.LogCa
 
 def test_a_hook_of_the_users_is_called_while_sampling() -> None:
     policy = tiny_policy()
-    assert find_stepper(policy) is not None
+    assert find_fused(policy) is not None
     seen: list[int] = []
     handle = policy.base.get_decoder().layers[0].register_forward_hook(lambda *_: seen.append(1))
     LocalGenerator(policy).sample(prompts(), 2, Sampling(max_new_tokens=4, min_new_tokens=3), seed=1)
     assert len(seen) == 4
     handle.remove()
-    assert find_stepper(policy) is not None
+    assert find_fused(policy) is not None
 
 
 def test_gradient_checkpointing_does_not_stand_in_the_way() -> None:
-    assert find_stepper(lora_policy(gradient_checkpointing=True)) is not None
+    assert find_fused(lora_policy(gradient_checkpointing=True)) is not None
 
 
 def test_half_precision_samples_through_the_modules() -> None:
     policy = lora_policy()
     policy.compute_dtype = torch.bfloat16
-    assert find_stepper(policy) is None
+    assert find_fused(policy) is None
 
 
 def test_equality_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_policy()
-    assert find_stepper(policy) is not None
+    assert find_fused(policy) is not None
     monkeypatch.setattr(backend, "SharedDecoder", None)
-    assert find_stepper(policy) is not None
+    assert find_fused(policy) is not None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from levelhead.objective.aggregation.aggregators import Aggregator
 from levelhead.objective.registry import build, owners, registry
-from levelhead.objective.surgery.aggregators import Aggregator
 
 AGGREGATORS = registry(
-    "levelhead.objective.surgery",
+    "levelhead.objective.aggregation",
     Aggregator,
     [
         "aggregators:Sum",

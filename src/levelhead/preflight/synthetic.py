@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.preflight.scene import Scene
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.textbook.estimators import WORKFLOW_FEATURES
 from levelhead.preflight.textbook.records import Floats
 from levelhead.preflight.textbook.surrogates import clip_range
@@ -87,34 +87,34 @@ def group_size(grpo: Grpo) -> int:
     return max(min(grpo.group_size, MOST_ROLLOUTS), grpo.advantage.make().min_group_size)
 
 
-def make_rows(scene: Scene, grpo: Grpo) -> list[Row]:
+def make_rows(context: PreflightContext, grpo: Grpo) -> list[Row]:
     """Return the completions of a batch, group by group; each batch has the same ones."""
-    draws = generator(scene.seed, "made-up")
-    banned = {*scene.codec.stop_ids, scene.codec.pad_id, *scene.codec.tokenizer.all_special_ids}
-    embedding: Any = scene.policy.base.get_input_embeddings()
-    size = min(scene.codec.vocab_size, int(embedding.num_embeddings))
+    draws = generator(context.seed, "made-up")
+    banned = {*context.codec.stop_ids, context.codec.pad_id, *context.codec.tokenizer.all_special_ids}
+    embedding: Any = context.policy.base.get_input_embeddings()
+    size = min(context.codec.vocab_size, int(embedding.num_embeddings))
     words = np.array([token for token in range(size) if token not in banned])
 
     def some(n: int) -> tuple[int, ...]:
         return tuple(int(token) for token in draws.choice(words, n))
 
     rows: list[Row] = []
-    names = list(scene.setup.tasks)
+    names = list(context.setup.tasks)
     # Groups of a task stand in pairs, so that each mini-batch has groups of every task.
     order = [(name, first + i) for first in range(0, GROUPS, UPDATES) for name in names for i in range(UPDATES)]
     for problem, (name, number) in enumerate(order):
-        single = scene.is_single(scene.setup.tasks[name])
+        single = context.is_single(context.setup.tasks[name])
         for attempt in range(group_size(grpo)):
             turns = 1 if single else 1 + (attempt + number) % 3
             truncated = attempt % 4 == (2 + number) % 4
-            context = some(4) if not attempt else rows[-1].context_ids[:4]
+            context_ids = some(4) if not attempt else rows[-1].context_ids[:4]
             for turn in range(turns):
                 length = _LENGTHS[(attempt + 3 * number + 2 * turn) % len(_LENGTHS)]
                 length = LONGEST if truncated and turn == turns - 1 else min(length, LONGEST - 1)
-                row = Row(name, problem, attempt, turn, turns, truncated, context, some(length))
+                row = Row(name, problem, attempt, turn, turns, truncated, context_ids, some(length))
                 _spread(row, grpo.loss, draws)
                 rows.append(row)
-                context = (*context, *row.completion_ids, *some(2))
+                context_ids = (*context_ids, *row.completion_ids, *some(2))
     return rows
 
 
@@ -166,12 +166,12 @@ def _corrections(loss: LossSection, draws: np.random.Generator, t: int) -> Float
 
 
 def make_groups(
-    scene: Scene, grpo: Grpo, rows: Sequence[Row], batch: int, before: Sequence[Floats]
+    context: PreflightContext, grpo: Grpo, rows: Sequence[Row], batch: int, before: Sequence[Floats]
 ) -> tuple[list[Group], list[str]]:
     """Return the groups of a batch, scored, and the stratum of each.
 
     Args:
-        scene: Of the preflight.
+        context: Of the preflight.
         grpo: The ``grpo`` section.
         rows: Completions.
         batch: Number of the batch.
@@ -182,7 +182,7 @@ def make_groups(
     for problem in sorted({row.problem for row in rows}):
         members = [(row, logp) for row, logp in zip(rows, before, strict=True) if row.problem == problem]
         name = members[0][0].task
-        task, choice = scene.setup.tasks[name], scene.prompts[name]
+        task, choice = context.setup.tasks[name], context.prompts[name]
         prompt = choice[seen[name] % len(choice)]
         rollouts = []
         for attempt in sorted({row.attempt for row, _ in members}):

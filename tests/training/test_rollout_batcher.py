@@ -10,7 +10,7 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score
 from levelhead.training.collect import Collected, rollout_seed
-from levelhead.training.drawer import Drawer
+from levelhead.training.rollout_batcher import RolloutBatcher
 
 K = 4
 
@@ -64,7 +64,7 @@ class Scripted:
 
 def drawn(stream: Numbered, collector: Scripted, redraws: int, step: int = 7) -> Collected:
     recipe = Grpo(batch_size=3 * K, group_size=K, dynamic_sampling=redraws)
-    return asyncio.run(Drawer(stream, collector, recipe, seed=1).draw(step, recipe.sampling))  # type: ignore[arg-type]
+    return asyncio.run(RolloutBatcher(stream, collector, recipe, seed=1).draw(step, recipe.sampling))  # type: ignore[arg-type]
 
 
 def ids(found: Collected) -> list[str]:
@@ -123,7 +123,7 @@ class Few(Numbered):
 def test_a_prompt_that_stands_in_a_batch_twice_is_drawn_by_another_seed_each_time() -> None:
     collector = Scripted()
     recipe = Grpo(batch_size=8 * K, group_size=K, steps=3)
-    batch = asyncio.run(Drawer(Few(), collector, recipe, 5).draw(1, recipe.sampling))
+    batch = asyncio.run(RolloutBatcher(Few(), collector, recipe, 5).draw(1, recipe.sampling))
     assert [group.prompt.id for group in batch.groups] == ["0", "1", "2", "0", "1", "2", "0", "1"]
     assert collector.seeds[0] == rollout_seed(5, 1)
     assert len(set(collector.seeds)) == 3

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.objective import kl, losses
-from levelhead.objective.surgery import AGGREGATORS, ConflictMonitor, GradientMerger, gramian, weights
+from levelhead.objective.aggregation import AGGREGATORS, ConflictMonitor, GradientMerger, gramian, weights
 from levelhead.objective.terms import Term, as_loss, task_gradients
 
 ROWS, TOKENS, WIDTH, VOCAB = 8, 5, 6, 7

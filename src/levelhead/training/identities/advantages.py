@@ -13,8 +13,8 @@ from levelhead import metrics as metric
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group
+from levelhead.training.advantages import GroupAdvantages
 from levelhead.training.batch import Batch, Sample
-from levelhead.training.credit import Credit
 from levelhead.training.identities.base import Violation, close
 
 Rows: TypeAlias = Sequence[Sequence[float]]
@@ -24,7 +24,7 @@ SAME = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Credited:
+class BatchAdvantages:
     """A batch with its credit.
 
     Attributes:
@@ -39,12 +39,12 @@ class Credited:
     grpo: Grpo
     shaping: Mapping[str, Shaping]
     groups: Sequence[Group]
-    credits: Sequence[Credit]
+    credits: Sequence[GroupAdvantages]
     batch: Batch
     minibatches: Sequence[Sequence[Sample]]
 
 
-def rewards_kept(step: Credited) -> Iterator[Violation]:
+def rewards_kept(step: BatchAdvantages) -> Iterator[Violation]:
     """Rewards that no shaping was asked for reach the estimator as the task gave them."""
     for group, credit in zip(step.groups, step.credits, strict=True):
         if step.shaping.get(group.prompt.task) != Shaping() or tuple(credit.shaped) == group.rewards:
@@ -57,7 +57,7 @@ def rewards_kept(step: Credited) -> Iterator[Violation]:
         return
 
 
-def advantages(step: Credited) -> Iterator[Violation]:
+def advantages(step: BatchAdvantages) -> Iterator[Violation]:
     """Advantages are the estimator's formula on these rewards, worked out once more; so their agreement is known."""
     wanted = expected(step)
     pairs = [
@@ -77,7 +77,7 @@ def advantages(step: Credited) -> Iterator[Violation]:
         )
         yield Violation("advantage", text, {"seen": seen, "expected": right, "rewards": list(credit.shaped)[:16]})
     logged = step.batch.values.get(metric.AGREEMENT)
-    merits = {i: _centred(step.credits[i].shaped) for i in wanted}
+    centred_rewards = {i: _centred(step.credits[i].shaped) for i in wanted}
     unknown = any(credit.live for i, credit in enumerate(step.credits) if i not in wanted)
     if logged is None or unknown or wrong is not None:
         return
@@ -86,7 +86,7 @@ def advantages(step: Credited) -> Iterator[Violation]:
         (a, m, n)
         for i, row in wanted.items()
         if step.credits[i].live
-        for a, m, n in zip(row, merits[i], weights[i], strict=True)
+        for a, m, n in zip(row, centred_rewards[i], weights[i], strict=True)
     ]
     size = math.sqrt(math.fsum(n * a * a for a, _, n in triples) * math.fsum(n * m * m for _, m, n in triples))
     right = math.fsum(n * a * m for a, m, n in triples) / size if size else math.nan
@@ -98,7 +98,7 @@ def advantages(step: Credited) -> Iterator[Violation]:
         yield Violation("advantage-agreement", text, {"seen": logged, "expected": right})
 
 
-def expected(step: Credited) -> dict[int, list[float]]:
+def expected(step: BatchAdvantages) -> dict[int, list[float]]:
     """Advantages of the groups whose estimator has a formula here, by index; groups too small to compare are 0."""
     recipe = step.grpo.advantage
     if recipe.kind not in FORMULAS or step.grpo.kl.where == "reward":
@@ -201,7 +201,7 @@ def _cause(seen: Sequence[float], wanted: Sequence[float]) -> str:
     return f"they are {shift:.4g} too high" if same([v + shift for v in wanted]) else "in no simple way"
 
 
-def samples_once(step: Credited) -> Iterator[Violation]:
+def samples_once(step: BatchAdvantages) -> Iterator[Violation]:
     """Samples carry the tokens and advantages of their rollouts, and each is trained on once an epoch."""
     found: Counter[int] = Counter()
     for group, credit, samples in zip(step.groups, step.credits, step.batch.groups, strict=True):
@@ -224,7 +224,7 @@ def samples_once(step: Credited) -> Iterator[Violation]:
         yield Violation("samples", text, {"samples": len(wanted), "missing": missing, "repeated": often})
 
 
-def rewards_logged(step: Credited) -> Iterator[Violation]:
+def rewards_logged(step: BatchAdvantages) -> Iterator[Violation]:
     """Rewards that are logged are the means over the rollouts of this step, of all and of each task."""
     rewards: dict[str, list[float]] = {}
     for group in step.groups:
@@ -242,7 +242,7 @@ def rewards_logged(step: Credited) -> Iterator[Violation]:
         return
 
 
-BATCH: tuple[Callable[[Credited], Iterator[Violation]], ...] = (
+BATCH: tuple[Callable[[BatchAdvantages], Iterator[Violation]], ...] = (
     rewards_kept,
     rewards_logged,
     advantages,
