@@ -242,10 +242,8 @@ def _contrast(context: PreflightContext) -> Iterator[Check]:
 def _task_contrast(context: PreflightContext, name: str, groups: Sequence[Group], k: int) -> Check:
     rewards = [reward for group in groups for reward in group.rewards]
     dead = fmean(max(g.rewards) == min(g.rewards) for g in groups)
-    best = max(rewards)
-    low = min(rewards)
-    rates = [fmean(r > (best + low) / 2 for r in g.rewards) if best > low else 0.0 for g in groups]
-    expected = {str(size): expected_dead(rates, len(groups[0].rollouts), size) for size in (k, 2 * k, 4 * k)}
+    counts = _reward_counts(groups)
+    expected = {str(size): expected_dead(counts, size) for size in (k, 2 * k, 4 * k)}
     evidence = {
         "groups": len(groups),
         "reward": fmean(rewards),
@@ -269,15 +267,15 @@ def _task_contrast(context: PreflightContext, name: str, groups: Sequence[Group]
     return Check(name, "pass", f"{now}; about {expected[str(k)]:.0%} are expected at K = {k}", evidence)
 
 
-def expected_dead(rates: Sequence[float], seen: int, k: int) -> float:
-    """Expected share of groups without contrast among K rollouts that succeed or fail.
+def expected_dead(counts: Sequence[Sequence[int]], k: int) -> float:
+    """Return the expected share of groups without contrast among groups of ``k`` rollouts.
 
-    A prompt whose s of n rollouts succeeded has, under Jeffreys' prior, a success rate p ~ Beta(s + 1/2, n - s + 1/2),
-    and its group is dead with probability E[p^K + (1 - p)^K], a ratio of Beta functions.
+    A prompt whose n rollouts got reward v n_v times, of m rewards that its task gives, has under Jeffreys' prior the
+    chances Dirichlet(n_v + 1/2); its group has no contrast with probability sum_v E[p_v^K].  The marginals are
+    Beta(n_v + 1/2, n - n_v + (m - 1) / 2), so each term is a ratio of Beta functions.
 
     Args:
-        rates: Share of successes of each prompt.
-        seen: Rollouts behind each share.
+        counts: For each prompt, how often it got each reward of the task, zeros included.
         k: Group size to predict for.
     """
 
@@ -287,8 +285,14 @@ def expected_dead(rates: Sequence[float], seen: int, k: int) -> float:
             value *= (a + i) / (a + b + i)
         return value
 
-    shapes = [(rate * seen + 0.5, (1 - rate) * seen + 0.5) for rate in rates]
-    return fmean(power(a, b) + power(b, a) for a, b in shapes)
+    return fmean(sum(power(times + 0.5, sum(row) - times + 0.5 * (len(row) - 1)) for times in row) for row in counts)
+
+
+def _reward_counts(groups: Sequence[Group]) -> list[list[int]]:
+    """Return how often each group got each reward of them all; two rewards at least, as most tasks have."""
+    levels = sorted({reward for group in groups for reward in group.rewards})
+    missing = [0] * max(0, 2 - len(levels))
+    return [[list(group.rewards).count(level) for level in levels] + missing for group in groups]
 
 
 def _group_size(k: int, *, divides: bool) -> Check:
