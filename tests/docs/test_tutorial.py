@@ -16,7 +16,7 @@ FILE = re.compile(r'```\w+ title="([^"]+)"\n(.*?)```', re.DOTALL)
 
 def run(*command: str, folder: Path) -> str:
     """Run a command of the page in a folder and return what it prints."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)  # noqa: S603
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
