@@ -187,3 +187,12 @@ class Logging(Section):
     """Also write TensorBoard event files to ``tensorboard/`` in the run."""
     wandb: str | None = None
     """Also log to this Weights & Biases project."""
+    report_to: list[Literal["tensorboard", "wandb", "trackio", "mlflow"]] = Field(default_factory=list)
+    """Experiment trackers that are sent every number, and samples of rollouts as tables (docs/trackers.md)."""
+    project: str = Field("levelhead", min_length=1, max_length=128)
+    """Project at Weights & Biases and Trackio, experiment at MLflow."""
+
+    def trackers(self) -> list[str]:
+        """Names of the trackers, each once: those of ``report_to`` and those with a key of their own."""
+        own = [*(["tensorboard"] if self.tensorboard else []), *(["wandb"] if self.wandb else [])]
+        return list(dict.fromkeys([*self.report_to, *own]))

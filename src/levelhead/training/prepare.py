@@ -29,7 +29,7 @@ from levelhead.training.credit import Creditor, declared_rewards, make_shapers
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
 from levelhead.training.objective import Objective
-from levelhead.training.sinks import check_sinks
+from levelhead.training.trackers import check_trackers
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
 
@@ -107,7 +107,7 @@ def prepare(
     """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    check_sinks(recipe)
+    check_trackers(recipe)
     check_attention(recipe.model)
     check_objective(recipe)
     made = make_tasks(recipe, tasks)
