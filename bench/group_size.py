@@ -31,6 +31,7 @@ from levelhead.policy.load import load_checkpoint
 from levelhead.recipe import Recipe, validate
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.make import make_generator
+from levelhead.tasks.workflow.analysis import collapse_after_update
 from levelhead.training.checkpoint import Checkpoints
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import TaskResult, evaluate
@@ -41,7 +42,6 @@ from levelhead.training.prepare import make_objective, make_tasks, prepare
 from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
 from levelhead.training.stream import PromptStream
-from levelhead.watch.workflows import collapse_after_update
 
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = ROOT / "bench" / "results" / "group_size.jsonl"

@@ -20,11 +20,11 @@ from typing import Any
 from unittest.mock import patch
 
 from levelhead.api import train
+from levelhead.guard import LiveGuard
 from levelhead.recipe import load
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.keeper import Keeper
 from levelhead.training.optim import Updater
-from levelhead.watch.guard import LiveGuard
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = ("dual-tiny", "workflow-tiny", "workflow-collapse")

@@ -208,8 +208,8 @@ def _write_report(run: Run) -> None:
 
 def guarded(recipe: Recipe, observers: Sequence[Observer]) -> list[Observer]:
     """Return the observers with the recipe's guard behind them, unless one of them is a guard already."""
+    from levelhead.guard import make_guard
     from levelhead.records import Guard
-    from levelhead.watch.guard import make_guard
 
     guard = None if any(isinstance(observer, Guard) for observer in observers) else make_guard(recipe.guard)
     return [*observers, *([guard] if guard else [])]

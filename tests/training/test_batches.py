@@ -16,6 +16,7 @@ import pytest
 
 from levelhead.api import Result, train
 from levelhead.errors import InputError
+from levelhead.guard import LiveGuard
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Event, Knobs, StepRecord
 from levelhead.rollout.generators.local import LocalGenerator
@@ -23,7 +24,6 @@ from levelhead.training.collect import Collected, Collector
 from levelhead.training.drawer import Drawer
 from levelhead.training.optim import Updater
 from levelhead.training.ranks import Ranks
-from levelhead.watch.guard import LiveGuard
 from small_run import events, metrics, recipe, same_weights, steps
 
 SMALL = {"sft": None, "eval__final_items": 1, "checkpoint__every": 0, "grpo__audit__first": 0}

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from levelhead.api import train
+from levelhead.guard import LiveGuard
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Event, Knobs, StepRecord
 from levelhead.training.batch import Sample
 from levelhead.training.keeper import alignment, divergence, old_logp
 from levelhead.training.optim import Updater
-from levelhead.watch.guard import LiveGuard
 from small_run import events, metrics, recipe, same_weights, steps
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from levelhead.diagnosis.verdict import short
 from levelhead.errors import RewardError
 from levelhead.preflight.result import Check
 from levelhead.preflight.scene import Scene
@@ -16,7 +17,6 @@ from levelhead.tasks.base import Answer, SingleTurnTask, Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
 from levelhead.training.evaluate import balanced_mean, main_stratum
 from levelhead.training.evaluator import ways_out
-from levelhead.watch.verdict import short
 
 ITEMS = 96
 """Training prompts of a task that constant answers are scored on."""
