@@ -285,7 +285,7 @@ def evaluate(
     loop = EventLoop()
     generator = make_generator(setup.policy, loop.waiter)
     collector = Collector(setup.tasks, setup.policy.codec, generator, loop)
-    collector.at_step(*at_the_end(recipe))
+    collector.at_step(*at_the_end(setup.recipe))
     section = recipe.eval
     baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if section.constant else None
     ways = {"greedy": section.model_copy(update={"sampling": section.sampling.model_copy(update={"temperature": 0.0})})}

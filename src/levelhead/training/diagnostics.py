@@ -51,7 +51,7 @@ def note_first_steps(folder: RunDir, policy: Policy, groups: Sequence[Group], st
 
 
 def save_sample(folder: RunDir, log: Logging, result: StepResult) -> list[dict[str, Any]]:
-    """Write the first groups of a step, if it is one whose rollouts the recipe wants to see; returns what is written."""
+    """Write the first groups of a step, if the recipe wants to see its rollouts; returns what is written."""
     step, every = result.record.step, log.rollouts_every
     if not every or (step % every and step != 1):
         return []

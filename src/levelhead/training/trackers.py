@@ -182,8 +182,7 @@ class Trackers:
     def write(self, record: StepRecord, offset: int) -> None:
         """Send the numbers of a record; ``offset`` is the number of steps of the stages before."""
         values = {tag(record.stage, name): value for name, value in {**record.values, **record.timings}.items()}
-        numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
-        self._each(record.step, lambda tracker: tracker.numbers(numbers, offset + record.step))
+        self._each(record.step, lambda tracker: tracker.numbers(values, offset + record.step))
 
     def rollouts(self, rows: Rows, offset: int) -> None:
         """Send rollouts as they stand in ``rollouts/`` of the run."""
