@@ -38,8 +38,9 @@ from levelhead.training.ranks import Ranks, SharedCollector
 from levelhead.training.resume import Resumption, load_state
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
-from levelhead.training.sinks import ProgressSink, Sink, make_sinks
+from levelhead.training.sinks import ProgressSink, Sink
 from levelhead.training.stream import Position, Stream
+from levelhead.training.trackers import Trackers
 
 Outcome = Literal["done", "interrupted", "stopped"]
 Stage = Literal["sft", "grpo"]
@@ -56,6 +57,7 @@ class Run:
         resumption: How an interrupted run of ``folder`` goes on; a new run begins unless given.
         observers: Shown every record of the reinforcement stage.
         told: Events of before the run began.
+        trackers: Sent every number, and samples of rollouts; closed at the end.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class Run:
         resumption: Resumption | None = None,
         observers: Sequence[Observer] = (),
         told: Sequence[Event] = (),
+        trackers: Trackers | None = None,
     ) -> None:
         self.setup, self.folder, self.observers = setup, folder, observers
+        self._trackers = trackers or Trackers({})
         self.recipe, self.policy = setup.recipe, setup.policy
         self.ranks = Ranks.joined()
         if self.recipe.grpo is not None and self.recipe.grpo.ahead and not self.ranks.alone:
@@ -93,7 +97,6 @@ class Run:
         self._plan = resumption or Resumption(self.recipe, History(folder.path))
         self._resumed = self._resume() if resumption is not None else None
         self.evaluator.load_state(self.state.baselines)
-        self._sinks: list[Sink] = []
         self._interrupts = Interrupts(self.loop)
         self._began = time.perf_counter()
 
@@ -107,7 +110,6 @@ class Run:
         with contextlib.ExitStack() as stack:
             stack.callback(self._close)
             stack.enter_context(self._interrupts.noted())
-            self._sinks = make_sinks(self.recipe, self.folder.path)
             stack.enter_context(self.events.ending(self.state))
             if self._resumed is None:
                 self._begun()
@@ -191,7 +193,7 @@ class Run:
             while self.state.step < recipe.steps:
                 result = trainer.step(self.state.step + 1)
                 self._record(result.record, [*result.news, *trainer.batches.events(result.record.step)], bar)
-                save_sample(self.folder, self.recipe.log, result)
+                self._trackers.rollouts(save_sample(self.folder, self.recipe.log, result), self.offset["grpo"])
                 warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
                 self.state.trainer, self.state.stream = trainer.state(), trainer.batches.state()
@@ -268,9 +270,9 @@ class Run:
 
     def _record(self, record: StepRecord, events: Sequence[Event], bar: Sink) -> None:
         self.folder.append("metrics.jsonl", [record])
-        self.events.write(events, {**record.values, **record.timings})
-        for sink in [*self._sinks, bar]:
-            sink.write(record, self.offset[record.stage])
+        self._trackers.write(record, self.offset[record.stage])
+        self.events.write([*events, *self._trackers.drain_events()], {**record.values, **record.timings})
+        bar.write(record, self.offset[record.stage])
         self.state.step = record.step
 
     def _gradient_is_lost(self, events: Sequence[Event]) -> bool:
@@ -290,7 +292,7 @@ class Run:
         self.state.unevaluated = True
         results = self._score(self.recipe.eval.items)
         self.state.unevaluated = False
-        self.evaluator.write(results, step, None, self._sinks, 0)
+        self.evaluator.write(results, step, None, self._trackers, 0)
         self.events.write(self.evaluator.unrated_events(results, step))
         score = selection(results)
         if self.recipe.checkpoint.best and (self.state.best is None or score > self.state.best):
@@ -301,12 +303,13 @@ class Run:
     def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
         """Score the policy between stages, for the summary."""
         results = self._score(self.recipe.eval.final_items)
-        self.evaluator.write(results, step, stage, self._sinks, self.offset.get(stage, 0))
+        self.evaluator.write(results, step, stage, self._trackers, self.offset.get(stage, 0))
         self.events.write([*self.collector.events(step), *self.evaluator.unrated_events(results, step)])
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
-        self.folder.save_rollouts(f"eval-{stage}", stage, step, groups)
+        rows = self.folder.save_rollouts(f"eval-{stage}", stage, step, groups)
+        self._trackers.rollouts([{**row, "stage": "eval"} for row in rows], self.offset.get(stage, 0))
         seconds = self.state.seconds + time.perf_counter() - self._began
         self.folder.write_json("summary.json", summary(self.state.summary, list(self.stages), seconds))
         return results
@@ -384,8 +387,7 @@ class Run:
         if self.batches is not None:
             self.batches.close()
         self.loop.run(self.generator.close())
-        for sink in self._sinks:
-            sink.close()
+        self._trackers.close()
         for task in self.setup.tasks.values():
             if isinstance(task, Environment):
                 self.loop.run(task.close())
