@@ -34,8 +34,6 @@ NORMS = 32
 PRESSED = 8
 """Updates over which shortened ones are counted; half as many tell of a learning rate that is too high."""
 CONSTANT = "constant-answer"
-DEAD = frozenset({"reward-dead-groups", "no-learning-signal-all-zero-reward"})
-"""Findings that are met by drawing other groups."""
 CALM = 24
 """Updates without a shortened one after which some of the learning rate is given back."""
 
@@ -246,7 +244,7 @@ class LiveGuard:
         self._next_look = self.history.rows + max(4, round(LOOK_AGAIN * self.history.rows))
         decisions: list[Decision] = []
         findings = diagnose(self.history).findings
-        if self._knobs.redraws and not DEAD.intersection(finding.code for finding in findings):
+        if self._knobs.redraws and not any(_redraws(finding.code) for finding in findings):
             text = "groups have contrast again: no more are drawn in place of those without"
             decisions += self._turn(step, "reward-dead-groups", "info", text, replace(self._knobs, redraws=0))
         for finding in findings:
@@ -261,24 +259,36 @@ class LiveGuard:
         return decisions
 
     def _treat(self, step: int, finding: Finding) -> list[Decision]:
-        """Turn the knob that a finding asks for."""
+        """Do what the finding's file says that a guard does about it."""
+        decisions: list[Decision] = []
+        for name in CATALOGUE[finding.code].interventions:
+            decisions += self._intervene(step, finding, remedy.Intervention(name))
+        return decisions
+
+    def _intervene(self, step: int, finding: Finding, intervention: remedy.Intervention) -> list[Decision]:
+        """Carry out one intervention, where the run gives it something to act on."""
         knobs, code = self._knobs, finding.code
         text = CATALOGUE[code].title.get()
-        if code == "entropy-collapse" and not self._solved():
-            knobs, text = remedy.more_entropy(knobs, self.bounds), f"{text}: the entropy bonus is raised"
-        elif code == "entropy-explosion":
-            knobs, text = remedy.less_entropy(knobs), f"{text}: the entropy bonus is lowered"
-        elif code == "kl-blowup" and (self._pulse.newest(metric.KL) or 0) > 0:
-            knobs, text = remedy.shorter_leash(knobs, self.bounds), f"{text}: the KL coefficient is raised"
-        elif code in DEAD and not self._solved():
-            share = {metric.ZERO_STD: self._pulse.newest(metric.ZERO_STD)}
-            more, text = remedy.more_draws(knobs, self.bounds), f"{text}: groups are redrawn"
-            asked = self._turn(step, code, "warning", text, more, share, "resample")
-            if self._pulse.dead >= self.bounds.window:
-                warmer, text = remedy.warmer(self._knobs, self.bounds), f"{text}, and sampled warmer"
-                asked += self._turn(step, code, "warning", text, warmer, share)
-            return asked
+        match intervention:
+            case remedy.Intervention.RAISE_ENTROPY if not self._solved():
+                knobs, text = remedy.more_entropy(knobs, self.bounds), f"{text}: the entropy bonus is raised"
+            case remedy.Intervention.LOWER_ENTROPY:
+                knobs, text = remedy.less_entropy(knobs), f"{text}: the entropy bonus is lowered"
+            case remedy.Intervention.RAISE_KL if (self._pulse.newest(metric.KL) or 0) > 0:
+                knobs, text = remedy.shorter_leash(knobs, self.bounds), f"{text}: the KL coefficient is raised"
+            case remedy.Intervention.REDRAW if not self._solved():
+                return self._redraw(step, code, text)
         return self._turn(step, code, "warning", text, knobs, _shown(finding))
+
+    def _redraw(self, step: int, code: str, text: str) -> list[Decision]:
+        """Sample other groups in place of those without contrast, and warmer where they have had none for a window."""
+        share = {metric.ZERO_STD: self._pulse.newest(metric.ZERO_STD)}
+        more, text = remedy.more_draws(self._knobs, self.bounds), f"{text}: groups are redrawn"
+        decisions = self._turn(step, code, "warning", text, more, share, "resample")
+        if self._pulse.dead >= self.bounds.window:
+            warmer, text = remedy.warmer(self._knobs, self.bounds), f"{text}, and sampled warmer"
+            decisions += self._turn(step, code, "warning", text, warmer, share)
+        return decisions
 
     def _turn(
         self,
@@ -354,6 +364,11 @@ class LiveGuard:
             self._invariants.load_state(state["invariants"])
         if "reading" in state:  # nor in those of before answers were
             self._reading.load_state(state["reading"])
+
+
+def _redraws(code: str) -> bool:
+    """Whether a finding is met by sampling other groups."""
+    return remedy.Intervention.REDRAW in CATALOGUE[code].interventions
 
 
 def _shown(finding: Finding) -> dict[str, Any]:

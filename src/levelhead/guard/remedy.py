@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +11,16 @@ from levelhead.diagnosis import stats
 from levelhead.diagnosis.sameness import Sameness
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Knobs
+
+
+class Intervention(enum.StrEnum):
+    """What the guard does about a finding while training; the files of the findings use these names."""
+
+    RAISE_ENTROPY = "raise-entropy-bonus"
+    LOWER_ENTROPY = "lower-entropy-bonus"
+    RAISE_KL = "raise-kl-coefficient"
+    REDRAW = "redraw-groups"
+
 
 FIRST_BONUS = 0.001
 """Entropy coefficient that is added at first; it doubles from there."""
