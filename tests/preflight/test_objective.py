@@ -18,7 +18,7 @@ import levelhead.objective.surgery.merger as merger_module
 import levelhead.training.batch as batch_module
 import levelhead.training.credit as credit_module
 import levelhead.training.objective as objective_module
-from levelhead.lab.faults import inject
+from faults.known import inject
 from levelhead.objective.surgery import GradientMerger
 from levelhead.objective.terms import Term
 from levelhead.policy.policy import Policy, TokenStats

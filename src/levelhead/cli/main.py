@@ -16,7 +16,6 @@ from levelhead.cli.check import check
 from levelhead.cli.demo import demo
 from levelhead.cli.doctor import doctor
 from levelhead.cli.evaluate import evaluate
-from levelhead.cli.lab import lab
 from levelhead.cli.report import report
 from levelhead.cli.serve import serve
 from levelhead.cli.simulate import simulate
@@ -40,7 +39,6 @@ app.command("simulate")(simulate)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 app.add_typer(serve, name="serve")
-app.add_typer(lab, name="lab")
 
 
 @app.callback(invoke_without_command=True)

@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from faults.known import FAULTS, KINDS, Fault, inject
+from faults.probe import setup_of
 from levelhead.doctor.report import examine
 from levelhead.errors import InputError, PolicyError, RewardError
 from levelhead.guard import LiveGuard
-from levelhead.lab.faults import FAULTS, KINDS, Fault, inject
-from levelhead.lab.probe import setup_of
+from levelhead.preflight import preflight
+from levelhead.preflight.run import FAMILIES
 from levelhead.recipe.guard import Guard
 from levelhead.records import Decision, StepRecord
 from levelhead.training.prepare import Setup
@@ -39,7 +41,15 @@ class Complaint:
 
 
 Check = Callable[[Setup], Sequence[Complaint]]
-"""The preflight, handed in so that this room stands beside that one."""
+"""What is asked before the first step: :func:`preflight_complaints`, or nothing."""
+
+
+def preflight_complaints(setup: Setup) -> list[Complaint]:
+    """Run the preflight, cost and speed left out, and return what it has against a run."""
+    families = [name for name in FAMILIES if name not in ("memory", "throughput")]
+    severities = {"fail": "critical", "warn": "warning"}
+    checks = preflight(setup, families=families).checks
+    return [Complaint(check.name, severities[check.status]) for check in checks if check.status in severities]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +115,7 @@ def run_fault(fault: Fault, check: Check, settings: Sequence[str] = (), *, anywa
 
     Args:
         fault: Put in before anything is made.
-        check: The preflight.
+        check: What is asked before the first step.
         settings: Further changes of the probe.
         anyway: Train also what the preflight blocks.
     """
@@ -144,7 +154,7 @@ def matrix(
     names = [*FAULTS, CLEAN.name] if names is None else list(names)
     for name in names:
         if name not in FAULTS and name != CLEAN.name:
-            raise InputError(f"{name!r} is no known fault; levelhead lab list has them all")
+            raise InputError(f"{name!r} is no known fault; --list names them all")
     for name in names:
         yield run_fault(FAULTS.get(name, CLEAN), check, settings, anyway=anyway)
 

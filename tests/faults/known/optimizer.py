@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import levelhead.training.optim
-from levelhead.lab.faults.registry import fault, replaced
+from faults.known.registry import fault, replaced
 from levelhead.objective.surgery import GradientMerger
 from levelhead.training.optim import Updater
 
@@ -49,7 +49,7 @@ def _gradients_not_cleared() -> Iterator[None]:
 
 @fault("learning-rate-grows", "the schedule multiplies where it should decay", kind="signs")
 def _learning_rate_grows() -> Iterator[None]:
-    with replaced(levelhead.training.optim, "schedule", lambda _: lambda recipe, done, steps: 1.4**done):  # noqa: ARG005
+    with replaced(levelhead.training.optim, "schedule", lambda _: lambda recipe, done, steps: 1.4**done):
         yield
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import levelhead.objective.losses
 import levelhead.training.batch
 import levelhead.training.objective
-from levelhead.lab.faults.registry import fault, replaced
+from faults.known.registry import fault, replaced
 from levelhead.policy.policy import Policy
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import levelhead.rollout.generators.local
-from levelhead.lab.faults.registry import fault, replaced
+from faults.known.registry import fault, replaced
 from levelhead.policy.backends.cpu.backend import Cpu
 from levelhead.policy.backends.sdpa import PaddedDecoder, Sdpa
 from levelhead.policy.policy import Policy
@@ -94,7 +94,7 @@ def _draws_depend_on_the_batch() -> Iterator[None]:
     with replaced(
         levelhead.rollout.generators.local,
         "uniforms",
-        lambda _: lambda seed, prompt, index, n: shared.random(n),  # noqa: ARG005
+        lambda _: lambda seed, prompt, index, n: shared.random(n),
     ):
         yield
 
@@ -109,7 +109,7 @@ def _stale_sampler_weights() -> Iterator[None]:
 
         return init
 
-    def synced(real: Any) -> Any:  # noqa: ARG001 - the real one hands over the weights
+    def synced(real: Any) -> Any:
         async def sync(self: Any) -> None:
             self._version = self._source.version
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from levelhead.cli.lab import _check
-from levelhead.cli.main import app
+from faults.known import FAULTS, KINDS
+from faults.matrix import CLEAN, Row, matrix, preflight_complaints, run_fault, table
 from levelhead.errors import InputError
-from levelhead.lab.faults import FAULTS, KINDS
-from levelhead.lab.matrix import CLEAN, Row, matrix, run_fault, table
 
-PAGE = Path(__file__).parents[2] / "docs" / "experiments" / "faults.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "experiments" / "faults.md"
 
 
 def test_there_are_enough_faults_of_every_kind() -> None:
@@ -31,7 +31,7 @@ def test_every_fault_has_a_row_on_the_page_and_was_caught(name: str) -> None:
 
 
 def test_a_clean_run_is_left_alone_by_everybody() -> None:
-    row = run_fault(CLEAN, _check)
+    row = run_fault(CLEAN, preflight_complaints)
     assert not row.caught, row
     assert row.trained
 
@@ -85,7 +85,7 @@ def test_a_judge_that_likes_one_phrase_makes_a_policy_forget_to_read() -> None:
 
 
 def test_what_the_preflight_blocks_is_not_started() -> None:
-    row = run_fault(FAULTS["advantages-negated"], _check, anyway=False)
+    row = run_fault(FAULTS["advantages-negated"], preflight_complaints, anyway=False)
     assert row.blocked
     assert not row.trained
     assert "signs/reward" in row.preflight
@@ -96,22 +96,46 @@ def test_an_unknown_fault_is_refused() -> None:
         list(matrix(["no-such"], lambda _setup: ()))
 
 
-def test_rows_are_taken_up_where_they_were_left(tmp_path: Path) -> None:
+@pytest.fixture
+def bench() -> Any:
+    """``bench/fault_matrix.py`` as a module."""
+    spec = importlib.util.spec_from_file_location("bench_fault_matrix", ROOT / "bench" / "fault_matrix.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rows_are_taken_up_where_they_were_left(tmp_path: Path, bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     name = "advantages-negated"
     row = Row(name, KINDS["signs"], ("signs/reward",), blocked=True, trained=True, guard="large-update", guard_step=3)
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row.to_json()) + "\n", encoding="utf-8")
-    result = CliRunner().invoke(app, ["lab", "faults", name, "--out", str(path)])
-    assert result.exit_code == 0
-    assert f"| `{name}` |" in result.stdout
-    assert "`large-update`, 3" in result.stdout
+    assert bench.main([name, "--out", str(path)]) == 0
+    output = capsys.readouterr().out
+    assert f"| `{name}` |" in output
+    assert "`large-update`, 3" in output
 
 
-def test_a_fault_that_nobody_caught_is_an_error(tmp_path: Path) -> None:
+def test_a_fault_that_nobody_caught_is_an_error(tmp_path: Path, bench: Any) -> None:
     path = tmp_path / "rows.jsonl"
     row = Row("advantages-negated", KINDS["signs"], (), blocked=False, trained=True)
     path.write_text(json.dumps(row.to_json()) + "\n", encoding="utf-8")
-    assert CliRunner().invoke(app, ["lab", "faults", row.fault, "--out", str(path)]).exit_code == 1
+    assert bench.main([row.fault, "--out", str(path)]) == 1
+
+
+def test_an_argument_that_cannot_be_used_is_told_in_one_line(
+    tmp_path: Path, bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("no row\n", encoding="utf-8")
+    assert bench.main(["--out", str(path)]) == 2
+    assert bench.main(["no-such"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert str(path) in lines[0]
+    assert "--list" in lines[1]
 
 
 def test_rows_become_a_section_a_kind() -> None:
@@ -123,7 +147,8 @@ def test_rows_become_a_section_a_kind() -> None:
     assert text.count("not started | not started") == len(FAULTS)
 
 
-def test_faults_are_listed_with_what_goes_wrong() -> None:
-    listed = json.loads(CliRunner().invoke(app, ["lab", "list", "--json"]).stdout)
+def test_faults_are_listed_with_what_goes_wrong(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
     assert [row["fault"] for row in listed] == list(FAULTS)
     assert all(row["story"] for row in listed)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from levelhead.lab.faults.registry import fault, replaced
+from faults.known.registry import fault, replaced
 from levelhead.text.codec import Codec
 from levelhead.training.collect import Collector
 
@@ -37,7 +37,7 @@ def _with_ids(turn: Any, ids: tuple[int, ...]) -> Any:
 
 @fault("retokenized-from-text", "completions are decoded and tokenized again on the way to the trainer")
 def _retokenized_from_text() -> Iterator[None]:
-    def change(codec: Codec, rollout: Any, prompt: Any) -> Any:  # noqa: ARG001
+    def change(codec: Codec, rollout: Any, prompt: Any) -> Any:
         def again(turn: Any) -> Any:
             ids = tuple(codec.tokenizer.encode(codec.decode(turn.completion_ids), add_special_tokens=False))
             stop = (codec.stop_id,) if turn.finish == "stop" else ()
@@ -50,7 +50,7 @@ def _retokenized_from_text() -> Iterator[None]:
 
 @fault("appended-end-of-turn", "an end-of-turn that nobody drew is appended to cut completions and trained on")
 def _appended_end_of_turn() -> Iterator[None]:
-    def change(codec: Codec, rollout: Any, prompt: Any) -> Any:  # noqa: ARG001
+    def change(codec: Codec, rollout: Any, prompt: Any) -> Any:
         turns = [t if t.finish == "stop" else _with_ids(t, (*t.completion_ids, codec.stop_id)) for t in rollout.turns]
         return replace(rollout, turns=tuple(turns))
 
@@ -59,7 +59,7 @@ def _appended_end_of_turn() -> Iterator[None]:
 
 @fault("judge-reads-the-prompt", "the text that is judged begins with the end of the prompt", kind="data")
 def _judge_reads_the_prompt() -> Iterator[None]:
-    def change(codec: Codec, rollout: Any, prompt: Any) -> Any:  # noqa: ARG001
+    def change(codec: Codec, rollout: Any, prompt: Any) -> Any:
         texts = [codec.decode((*turn.context_ids[-12:], *turn.completion_ids)) for turn in rollout.turns]
         return replace(rollout, text=tuple(texts))
 

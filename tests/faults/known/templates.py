@@ -7,7 +7,7 @@ from typing import Any
 
 import levelhead.text.codec
 import levelhead.text.tiny
-from levelhead.lab.faults.registry import fault, replaced
+from faults.known.registry import fault, replaced
 from levelhead.policy.packing import TokenSequence
 from levelhead.text.codec import Codec, Demonstration
 from levelhead.text.stops import StopToken
@@ -69,8 +69,8 @@ def _truncation_cuts_the_generation_prompt() -> Iterator[None]:
 
 @fault("incomplete-stop-set", "generation ends at the tokenizer's eos, which the template does not end turns with")
 def _incomplete_stop_set() -> Iterator[None]:
-    def make(real: Any) -> Any:  # noqa: ARG001 - what is missing is what the real one finds
-        def stop_tokens(tokenizer: Any, template: Any, generation_eos: Any) -> tuple[StopToken, ...]:  # noqa: ARG001
+    def make(real: Any) -> Any:
+        def stop_tokens(tokenizer: Any, template: Any, generation_eos: Any) -> tuple[StopToken, ...]:
             return (StopToken(int(tokenizer.pad_token_id), str(tokenizer.pad_token), ("eos",)),)
 
         return stop_tokens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from levelhead.lab.faults.registry import misconfigured
+from faults.known.registry import misconfigured
 
 misconfigured(
     "group-of-two",

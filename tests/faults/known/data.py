@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from levelhead.lab.faults.registry import fault, replaced
+from faults.known.registry import fault, replaced
 from levelhead.records import Score
 from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.function import FunctionTask
@@ -37,23 +37,23 @@ def _total(score: Score | None, value: float) -> Score | None:
 
 @fault("reward-constant", "the reward is the same for every answer", kind="data")
 def _reward_constant() -> Iterator[None]:
-    yield from _scores(lambda answers, scores: [_total(score, 1.0) for score in scores])  # noqa: ARG005
+    yield from _scores(lambda answers, scores: [_total(score, 1.0) for score in scores])
 
 
 @fault("reward-upside-down", "a distance is returned where a similarity was meant", kind="data")
 def _reward_upside_down() -> Iterator[None]:
-    yield from _scores(lambda answers, scores: [_total(s, -s.total) for s in scores])  # noqa: ARG005
+    yield from _scores(lambda answers, scores: [_total(s, -s.total) for s in scores])
 
 
 @fault("reward-not-finite", "the reward divides by a count that may be 0", kind="data")
 def _reward_not_finite() -> Iterator[None]:
-    yield from _scores(lambda answers, scores: [_total(s, float("nan")) for s in scores])  # noqa: ARG005
+    yield from _scores(lambda answers, scores: [_total(s, float("nan")) for s in scores])
 
 
 @fault("reward-by-chance", "the judge's answer is parsed wrongly: the reward is a coin", kind="data")
 def _reward_by_chance() -> Iterator[None]:
     coins = random.Random(0)
-    yield from _scores(lambda answers, scores: [_total(s, float(coins.random() < 0.5)) for s in scores])  # noqa: ARG005
+    yield from _scores(lambda answers, scores: [_total(s, float(coins.random() < 0.5)) for s in scores])
 
 
 @fault(

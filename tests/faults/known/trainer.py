@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from levelhead.lab.faults.registry import fault, replaced
+from faults.known.registry import fault, replaced
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.training.grpo import GrpoTrainer
@@ -29,7 +29,7 @@ def _packed(change: Callable[[MicroBatch, Sequence[TokenSequence], int], MicroBa
     "mask-for-right-padding", "the mask is built as if padding stood on the other side: the loss falls on the prompt"
 )
 def _mask_for_right_padding() -> Iterator[None]:
-    def change(micro: MicroBatch, sequences: Sequence[TokenSequence], pad_id: int) -> MicroBatch:  # noqa: ARG001
+    def change(micro: MicroBatch, sequences: Sequence[TokenSequence], pad_id: int) -> MicroBatch:
         flat = micro.input_ids.flatten()
         gather = (micro.gather - 8).clamp(min=0)
         return replace(micro, gather=gather, targets=flat[gather + 1])
@@ -39,7 +39,7 @@ def _mask_for_right_padding() -> Iterator[None]:
 
 @fault("labels-off-by-one", "labels are not shifted: each state is asked for the token it has read")
 def _labels_off_by_one() -> Iterator[None]:
-    def change(micro: MicroBatch, sequences: Sequence[TokenSequence], pad_id: int) -> MicroBatch:  # noqa: ARG001
+    def change(micro: MicroBatch, sequences: Sequence[TokenSequence], pad_id: int) -> MicroBatch:
         return replace(micro, gather=(micro.gather + 1).clamp(max=micro.input_ids.numel() - 1))
 
     yield from _packed(change)
@@ -103,7 +103,7 @@ def _logprobs_of_the_raw_prompt() -> Iterator[None]:
 )
 def _temperature_in_sampling_only() -> Iterator[None]:
     def make(real: Any) -> Any:
-        return lambda self, batch, temperature=1.0: real(self, batch, 1.0)  # noqa: ARG005
+        return lambda self, batch, temperature=1.0: real(self, batch, 1.0)
 
     with replaced(Policy, "score", make):
         yield
@@ -115,8 +115,8 @@ def _temperature_in_sampling_only() -> Iterator[None]:
     "grpo.kl.coef=0.05",
 )
 def _reference_not_frozen() -> Iterator[None]:
-    def make(real: Any) -> Any:  # noqa: ARG001 - the real one makes the copy that is missing here
-        def keep_reference(self: Policy, *, trained: bool) -> None:  # noqa: ARG001
+    def make(real: Any) -> Any:
+        def keep_reference(self: Policy, *, trained: bool) -> None:
             self._reference = self.base
 
         return keep_reference
@@ -127,7 +127,7 @@ def _reference_not_frozen() -> Iterator[None]:
 
 @fault("dropout-left-on", "the trainer runs with the dropout that the model's config asks for")
 def _dropout_left_on() -> Iterator[None]:
-    def make(real: Any) -> Any:  # noqa: ARG001 - the real one switches it off
+    def make(real: Any) -> Any:
         def disable_dropout(self: Policy) -> None:
             for module in self.model.modules():
                 if isinstance(getattr(module, "attention_dropout", None), float):

@@ -1,7 +1,7 @@
 """Known bugs, on purpose: mistakes that post-training code really makes, behind names, for the checks to be tried on.
 
 Each fault is a context manager that changes our own classes while it is entered, and puts them back, or a setting
-that is known to break runs.  No recipe can reach one: they are entered from Python, and by ``levelhead lab``.
+that is known to break runs.  No recipe can reach one: they are entered from tests, and by ``bench/fault_matrix.py``.
 """
 
 from __future__ import annotations
