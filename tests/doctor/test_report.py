@@ -105,7 +105,7 @@ def test_the_text_in_chinese(sick: Report) -> None:
     shown = text(sick, "zh")
     assert "严重" in shown
     assert "KL 失控" in shown
-    assert "应改动" in shown
+    assert "建议修改" in shown
     assert not re.search(r"\b(since step|would confirm)\b", shown)
 
 
