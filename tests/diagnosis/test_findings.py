@@ -146,14 +146,14 @@ def test_settings_are_in_the_words_of_the_trainer() -> None:
 
 def test_every_argument_that_scenarios_bring_up_is_worded() -> None:
     missing = set()
-    for scenario in [*scenarios.HEALTHY.values(), *(s for s, _ in scenarios.SICK.values())]:
+    for scenario in [*scenarios.HEALTHY.values(), *(s for s, _ in scenarios.UNHEALTHY.values())]:
         history = History()
         for i, row in enumerate(scenarios.rows(scenario, 3, 40)):
             history.append(i + 1, row)
         view = View(history)
-        for suspicion in (s for d in DETECTORS for s in d.examine(view)):
-            for c in suspicion.clues:
-                if any(wording(suspicion.code, c.key, c.numbers, language) == c.key for language in ("en", "zh")):
+        for candidate in (s for d in DETECTORS for s in d.examine(view)):
+            for c in candidate.evidence:
+                if any(wording(candidate.code, c.key, c.numbers, language) == c.key for language in ("en", "zh")):
                     missing.add(c.key)
     assert not missing
 

@@ -65,7 +65,7 @@ class Row:
         guard_step: Step at which it came.
         trained: Whether the run was made; one that the preflight blocks would not start.
         stopped: Exception that ended the run, if one did.
-        doctor: Leading finding over the finished log, if it is sick.
+        doctor: Leading finding over the finished log, if it is unhealthy.
         doctor_step: Its first bad step.
     """
 
@@ -182,7 +182,7 @@ def _train(fault: Fault, folder: Path, settings: Sequence[str]) -> tuple[Onlooke
 
 
 def _diagnosed(folder: Path) -> tuple[str | None, float | None]:
-    """The doctor's leading finding, if it calls the run sick."""
+    """The doctor's leading finding, if it calls the run unhealthy."""
     try:
         report = examine(folder)
     except InputError:

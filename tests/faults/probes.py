@@ -249,7 +249,7 @@ def _events(folder: Path) -> list[dict[str, Any]]:
 
 
 def _doctor(folder: Path) -> dict[str, Any] | None:
-    """The doctor's leading finding, if it calls the run sick."""
+    """The doctor's leading finding, if it calls the run unhealthy."""
     try:
         diagnosis = examine(folder).diagnosis
     except InputError:

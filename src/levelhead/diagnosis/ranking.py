@@ -1,4 +1,4 @@
-"""From suspicions to a diagnosis: what explains what, how sure that is, and what the verdict comes to."""
+"""From candidate findings to a diagnosis: what explains what, how sure that is, and what the verdict comes to."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors import DETECTORS, Detector, Suspicion, View
-from levelhead.diagnosis.detectors.base import Clue, Reading
+from levelhead.diagnosis.detectors import DETECTORS, Candidate, Detector, View
+from levelhead.diagnosis.detectors.base import Evidence, Reading
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.history import History
 from levelhead.records import Severity
@@ -20,8 +20,8 @@ SHIFT = 0.38
 
 REPORTED_AT = -1.4
 """Findings of lower log-odds are left out."""
-SICK_AT = -SHIFT / SLOPE
-"""A finding from these log-odds on (more likely than not, calibrated), and worse than ``info``, makes the run sick."""
+UNHEALTHY_AT = -SHIFT / SLOPE
+"""A finding from these log-odds on (more likely than not, calibrated), worse than ``info``, makes a run unhealthy."""
 CRITICAL_AT = 0.6
 """A critical finding of lower log-odds is a warning."""
 
@@ -46,7 +46,7 @@ class Finding:
         confidence: Calibrated probability that it is right.
         first_step: First bad step; ``None`` where no step can be named.
         readings: Rows that show it.
-        clues: Arguments for and against.
+        evidence: Arguments for and against.
         explains: Codes of other findings that follow from this one.
     """
 
@@ -55,7 +55,7 @@ class Finding:
     confidence: float
     first_step: float | None
     readings: tuple[Reading, ...]
-    clues: tuple[Clue, ...]
+    evidence: tuple[Evidence, ...]
     explains: tuple[str, ...] = ()
 
 
@@ -85,9 +85,9 @@ def diagnose(
         events: Lines of ``events.jsonl``, where the run is one of ours.
     """
     view = View(history, events)
-    suspicions = [s for detector in detectors for s in detector.examine(view)]
-    suspicions += too_fast(suspicions, view)
-    return weigh(suspicions, view)
+    candidates = [s for detector in detectors for s in detector.examine(view)]
+    candidates += too_fast(candidates, view)
+    return weigh(candidates, view)
 
 
 def confidence_of(log_odds: float) -> float:
@@ -95,12 +95,12 @@ def confidence_of(log_odds: float) -> float:
     return stats.sigmoid(SLOPE * log_odds + SHIFT)
 
 
-def too_fast(suspicions: Iterable[Suspicion], view: View) -> list[Suspicion]:
+def too_fast(candidates: Iterable[Candidate], view: View) -> list[Candidate]:
     """``lr-too-high`` from what it does: several instabilities at once, early, with growing gradients."""
-    shaky = [s for s in suspicions if s.code in _INSTABILITY and s.log_odds > -1.2 and s.severity != "info"]
+    shaky = [s for s in candidates if s.code in _INSTABILITY and s.log_odds > -1.2 and s.severity != "info"]
     rate, gradient = view.series(metric.LEARNING_RATE), view.series(metric.GRAD_NORM)
     peak = max(rate.values, default=0.0)
-    case = Suspicion("lr-too-high")
+    case = Candidate("lr-too-high")
     onsets = [s.first_step for s in shaky if s.first_step is not None]
     span = view.history.last_step - view.history.first_step
     if len(shaky) >= 2 and onsets:
@@ -115,12 +115,12 @@ def too_fast(suspicions: Iterable[Suspicion], view: View) -> list[Suspicion]:
         early = stats.median(gradient.values[: max(2, n // 5)])
         top = max(stats.smooth(gradient.values, 3))
         case.add(0.8 * stats.ramp(top / max(early, 1e-9), 4, 15), "gradient-grew", early=early, late=top)
-    if not case.clues or not onsets:
+    if not case.evidence or not onsets:
         return []
     case.first_step = min(onsets)
     if span > 0 and (case.first_step - view.history.first_step) / span < 0.35:
         case.add(0.4, "early-in-the-run", step=case.first_step)
-    case.add(-2.5 * view.course.learned, "reward-rises")
+    case.add(-2.5 * view.reward_trend.learned, "reward-rises")
     case.show(rate, *((rate.steps[rate.values.index(peak)],) if peak else ()))
     for other in shaky[:3]:
         for reading in other.readings[:2]:
@@ -128,66 +128,66 @@ def too_fast(suspicions: Iterable[Suspicion], view: View) -> list[Suspicion]:
     return [case]
 
 
-def weigh(suspicions: Iterable[Suspicion], view: View) -> Diagnosis:
+def weigh(candidates: Iterable[Candidate], view: View) -> Diagnosis:
     """Rank by how well each explains the others, and draw the verdict."""
-    best: dict[str, Suspicion] = {}
-    for suspicion in suspicions:
-        if suspicion.clues and (suspicion.code not in best or suspicion.log_odds > best[suspicion.code].log_odds):
-            best[suspicion.code] = suspicion
+    best: dict[str, Candidate] = {}
+    for candidate in candidates:
+        if candidate.evidence and (candidate.code not in best or candidate.log_odds > best[candidate.code].log_odds):
+            best[candidate.code] = candidate
     belief = {code: confidence_of(s.log_odds) for code, s in best.items()}
     ranked = sorted(best, key=lambda code: (-_rank(code, best, belief), code))
     findings = [_finding(best[code], belief, best) for code in ranked if best[code].log_odds >= REPORTED_AT]
-    sick = [f for f in findings if f.severity != "info"]
+    unhealthy = [f for f in findings if f.severity != "info"]
     verdict: Severity | str = "healthy"
-    if sick:
-        verdict = "critical" if any(f.severity == "critical" for f in sick) else "warning"
+    if unhealthy:
+        verdict = "critical" if any(f.severity == "critical" for f in unhealthy) else "warning"
         findings.sort(key=lambda f: f.severity == "info")
     else:
         findings = [_healthy(view, findings), *findings]
     return Diagnosis(verdict, tuple(findings), view.rows)
 
 
-def _rank(code: str, best: dict[str, Suspicion], belief: dict[str, float]) -> float:
+def _rank(code: str, best: dict[str, Candidate], belief: dict[str, float]) -> float:
     """Own log-odds, plus what it explains, minus what explains it."""
     own = best[code]
     score = min(own.log_odds, 6.0)
-    for other, suspicion in best.items():
+    for other, candidate in best.items():
         if other == code:
             continue
-        if other in CATALOGUE[code].explains and _before(own, suspicion):
+        if other in CATALOGUE[code].explains and _before(own, candidate):
             score += 0.6 * belief[other]
-        if code in CATALOGUE[other].explains and _before(suspicion, own):
+        if code in CATALOGUE[other].explains and _before(candidate, own):
             score -= 2.5 * belief[other] * stats.ramp(belief[other], 0.3, 0.7)
     return score
 
 
-def _before(cause: Suspicion, effect: Suspicion) -> bool:
+def _before(cause: Candidate, effect: Candidate) -> bool:
     """Whether the cause shows no later than the effect; unknown steps do not contradict."""
     if cause.first_step is None or effect.first_step is None:
         return True
     return cause.first_step <= effect.first_step + max(3.0, 0.02 * abs(effect.first_step))
 
 
-def _finding(suspicion: Suspicion, belief: dict[str, float], best: dict[str, Suspicion]) -> Finding:
-    entry = CATALOGUE[suspicion.code]
-    confidence = belief[suspicion.code]
-    severity = suspicion.severity or entry.severity
-    if suspicion.log_odds < SICK_AT:
+def _finding(candidate: Candidate, belief: dict[str, float], best: dict[str, Candidate]) -> Finding:
+    entry = CATALOGUE[candidate.code]
+    confidence = belief[candidate.code]
+    severity = candidate.severity or entry.severity
+    if candidate.log_odds < UNHEALTHY_AT:
         severity = "info"
-    elif severity == "critical" and suspicion.log_odds < CRITICAL_AT:
+    elif severity == "critical" and candidate.log_odds < CRITICAL_AT:
         severity = "warning"
     explains = tuple(
         code
         for code in entry.explains
-        if code in best and best[code].log_odds >= REPORTED_AT and _before(suspicion, best[code])
+        if code in best and best[code].log_odds >= REPORTED_AT and _before(candidate, best[code])
     )
     return Finding(
-        suspicion.code,
+        candidate.code,
         severity,
         confidence,
-        suspicion.first_step,
-        tuple(suspicion.readings),
-        tuple(suspicion.clues),
+        candidate.first_step,
+        tuple(candidate.readings),
+        tuple(candidate.evidence),
         explains,
     )
 
@@ -195,12 +195,12 @@ def _finding(suspicion: Suspicion, belief: dict[str, float], best: dict[str, Sus
 def _healthy(view: View, others: Sequence[Finding]) -> Finding:
     """``healthy``, as sure as nothing else is: an undisturbed run of many rows that learns is surer than one row."""
     worst = 0.6 * max((f.confidence for f in others), default=0.0)
-    confidence = 0.55 + 0.2 * stats.ramp(view.rows, 1, 30) + 0.2 * view.course.learned
-    series = view.series(metric.REWARD, view.course.source)
+    confidence = 0.55 + 0.2 * stats.ramp(view.rows, 1, 30) + 0.2 * view.reward_trend.learned
+    series = view.series(metric.REWARD, view.reward_trend.source)
     readings = tuple(
         Reading(series.name, series.steps[i], series.values[i]) for i in sorted({0, len(series) - 1}) if len(series)
     )
-    clues = [Clue(1.0, "nothing-wrong", {"rows": view.rows})]
-    if view.course.learned > 0.3:
-        clues.append(Clue(view.course.learned, "reward-rises", {}))
-    return Finding("healthy", "info", round(confidence * (1 - worst), 4), None, readings, tuple(clues))
+    evidence = [Evidence(1.0, "nothing-wrong", {"rows": view.rows})]
+    if view.reward_trend.learned > 0.3:
+        evidence.append(Evidence(view.reward_trend.learned, "reward-rises", {}))
+    return Finding("healthy", "info", round(confidence * (1 - worst), 4), None, readings, tuple(evidence))

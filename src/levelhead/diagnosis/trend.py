@@ -166,8 +166,8 @@ def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[flo
     return crash, peak, steps[at], steps[start]
 
 
-class Course:
-    """The outcome of a run, from its reward, its held-out scores, or the part that judges correctness.
+class RewardTrend:
+    """How the reward of a run went: by its reward, its held-out scores, or the part that judges correctness.
 
     Args:
         history: The run.
@@ -206,7 +206,7 @@ class Course:
 
     @property
     def has_signal(self) -> bool:
-        """Whether there is any reward-like signal with enough readings to tell a course from."""
+        """Whether there is any reward-like signal with enough readings to tell a trend from."""
         return self.reward.n >= _SHORT or bool(self.held_out)
 
     @property

@@ -88,7 +88,7 @@ def _card(finding: Finding, report: Report, language: Language) -> str:
     )
     parts = [f"<p>{escape(entry.meaning.get(language))}</p>", "<dl>"]
     for sign, name in ((1, "for"), (-1, "against")):
-        words = [wording(finding.code, c.key, c.numbers, language) for c in finding.clues if c.weight * sign > 0]
+        words = [wording(finding.code, c.key, c.numbers, language) for c in finding.evidence if c.weight * sign > 0]
         if words:
             parts.append(f"<dt>{label(name, language)}</dt><dd>{escape('; '.join(words))}</dd>")
     if finding.code != "healthy" and finding.severity != "info":

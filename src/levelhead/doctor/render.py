@@ -106,8 +106,8 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
         yield line, _COLOURS.get(finding.severity, "")
     yield from _wrap(entry.meaning.get(language))
     for sign, name in ((1, "for"), (-1, "against")):
-        clues = sorted((c for c in finding.clues if c.weight * sign > 0), key=lambda c: -abs(c.weight))
-        words = [wording(finding.code, c.key, c.numbers, language) for c in clues]
+        evidence = sorted((c for c in finding.evidence if c.weight * sign > 0), key=lambda c: -abs(c.weight))
+        words = [wording(finding.code, c.key, c.numbers, language) for c in evidence]
         if words:
             yield from _wrap(f"{label(name, language)}: {'; '.join(words)}")
     if finding.readings:

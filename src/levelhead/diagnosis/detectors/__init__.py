@@ -1,7 +1,7 @@
 """Detectors: each looks at a history for one family of findings and argues for and against."""
 
 from levelhead.diagnosis.detectors.answers import ConstantAnswer
-from levelhead.diagnosis.detectors.base import Clue, Detector, Reading, Suspicion, View
+from levelhead.diagnosis.detectors.base import Candidate, Detector, Evidence, Reading, View
 from levelhead.diagnosis.detectors.ended import Ended
 from levelhead.diagnosis.detectors.gradient import GradientSpike, NonFinite, ZeroGradient
 from levelhead.diagnosis.detectors.length import Lengths
@@ -46,4 +46,4 @@ DETECTORS: tuple[Detector, ...] = (
 )
 """All of them, in the order in which they are asked."""
 
-__all__ = ["DETECTORS", "Clue", "Detector", "Reading", "Suspicion", "View"]
+__all__ = ["DETECTORS", "Candidate", "Detector", "Evidence", "Reading", "View"]

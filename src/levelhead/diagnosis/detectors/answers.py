@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Suspicion, View
+from levelhead.diagnosis.detectors.base import Candidate, View
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.sameness import PREFIX, Sameness, judge, names, tells
 
@@ -20,13 +20,13 @@ class ConstantAnswer:
 
     codes = ("constant-answer",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Read what was measured of the answers; without that, lengths, contrast and entropy that have all stopped."""
         measured = [column.name.removeprefix(PREFIX) for column in view.history.matching(PREFIX) if len(column)]
         cases = [self._of_task(view, task) for task in measured] if measured else [self._inferred(view)]
         yield from (case for case in cases if case is not None)
 
-    def _of_task(self, view: View, task: str) -> Suspicion | None:
+    def _of_task(self, view: View, task: str) -> Candidate | None:
         series = {gauge: view.series(name) for gauge, name in names(task).items()}
         share, entropy = series["top_share"], series["entropy"]
         n = len(share)
@@ -36,12 +36,12 @@ class ConstantAnswer:
         # A batch of few rollouts is a small sample of what the policy answers.
         smooth = [stats.smooth(one.values, 4) for one in (share, entropy)]
         begin = _mostly_from([s >= _ALIKE and h <= _FEW for s, h in zip(*smooth, strict=False)])
-        case = Suspicion("constant-answer")
+        case = Candidate("constant-answer")
         case.add(
             5.5 * late.strength, "answers-alike",
             task=task, share=late.share, entropy=late.entropy, information=late.information,
         )  # fmt: skip
-        if not case.clues:
+        if not case.evidence:
             return None
         first = share.steps[min(begin, n - 1)]
         rows = n - begin
@@ -53,7 +53,7 @@ class ConstantAnswer:
         case.show(share, share.steps[0], case.first_step, share.steps[-1])
         return case.show(series["information"], share.steps[0], share.steps[-1]).show(series["reward"], share.steps[-1])
 
-    def _beside(self, case: Suspicion, late: Sameness, before: Sequence[float], rows: int) -> None:
+    def _beside(self, case: Candidate, late: Sameness, before: Sequence[float], rows: int) -> None:
         """What perfect answers would be like, and what the answers told of the prompt before."""
         if late.perfect is not None:
             case.add(0.5, "answers-should-differ", share=late.perfect)
@@ -64,14 +64,14 @@ class ConstantAnswer:
             # Some find the best answer to all prompts first, and learn to tell them apart from there.
             case.add(-3.5 * stats.ramp(rows, 40, 10), "answers-never-told", rows=rows)
 
-    def _inferred(self, view: View) -> Suspicion | None:
+    def _inferred(self, view: View) -> Candidate | None:
         """Other logs: the same length for every answer of every row, no contrast, and a reward that has stopped.
 
         None of these alone says so: short answers are often of one length, and a reward that has come to its top is one
         that was earned.
         """
         length = _fixed_length(view)
-        dead, reward = view.dead, view.series(metric.REWARD, view.course.source)
+        dead, reward = view.dead, view.series(metric.REWARD, view.reward_trend.source)
         if length is None or len(dead) < 4 or len(reward) < 4:
             return None
         begin = max(length.steps[0], _since(dead, [value >= 0.95 for value in dead.values]))
@@ -79,7 +79,7 @@ class ConstantAnswer:
         if rows < 4:
             return None
         rewards = [value for step, value in zip(reward.steps, reward.values, strict=True) if step >= begin]
-        case = Suspicion("constant-answer", first_step=begin, setup=begin <= view.history.first_step)
+        case = Candidate("constant-answer", first_step=begin, setup=begin <= view.history.first_step)
         case.add(2.6 * stats.ramp(rows, 3, 8), "length-same", length=length.values[-1])
         spread = max(rewards, default=0.0) - min(rewards, default=0.0)
         case.add(1.8 if spread <= 1e-6 else 0.6, "equal-rewards", rows=rows, low=min(rewards), high=max(rewards))
@@ -92,7 +92,7 @@ class ConstantAnswer:
             share = stats.mean(cut.values[-min(rows, len(cut)) :])
             case.add(-5.0 * stats.ramp(share, 0.3, 0.8), "cut-share", share=share)
         case.add(-3.5 * stats.ramp(length.values[-1], 12, 4), "answers-are-short", length=length.values[-1])
-        case.add(-6.0 * view.course.near_top, "reward-near-top", value=view.course.reward.late)
+        case.add(-6.0 * view.reward_trend.near_top, "reward-near-top", value=view.reward_trend.reward.late)
         # Where nothing can be earned at all, that is the finding, whatever is answered.
         case.add(-4.5 * (max(rewards) <= 1e-9), "reward-always", value=rewards[-1], rows=rows)
         return (

@@ -1,4 +1,4 @@
-"""What a detector is given (a view of the run) and what it gives (suspicions with evidence for and against)."""
+"""What a detector is given (a view of the run) and what it gives (candidate findings with evidence for and against)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.history import History, Series
 from levelhead.diagnosis.signals import REWARD_PART, part_kind
-from levelhead.diagnosis.trend import Course, trend
+from levelhead.diagnosis.trend import RewardTrend, trend
 from levelhead.records import Severity
 
 PRIOR = -3.0
@@ -32,7 +32,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Clue:
+class Evidence:
     """One argument: its weight in log-odds (positive for, negative against) and its wording's key and numbers."""
 
     weight: float
@@ -41,40 +41,40 @@ class Clue:
 
 
 @dataclass(slots=True)
-class Suspicion:
-    """The case for one finding.
+class Candidate:
+    """A candidate finding: the case for it and against it.
 
     Attributes:
         code: The finding's code.
-        clues: Arguments for and against.
+        evidence: Arguments for and against.
         first_step: First bad step.
         readings: Rows that show it, at most eight.
         severity: Where the evidence itself settles how bad it is; the catalogue's otherwise.
-        setup: Visible at the first row: a fault of the set-up, not of the course.
+        setup: Visible at the first row: a fault of the set-up, not of the training.
     """
 
     code: str
-    clues: list[Clue] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
     first_step: float | None = None
     readings: list[Reading] = field(default_factory=list)
     severity: Severity | None = None
     setup: bool = False
 
-    def add(self, weight: float, key: str, **numbers: float | str) -> Suspicion:
+    def add(self, weight: float, key: str, **numbers: float | str) -> Candidate:
         """Add an argument; weights under 0.05 are no argument.
 
         What the reward's trend says is one argument, of the sum of its weights: no text says both that the reward rises
         and that it does not.
         """
         if key in _TREND:
-            weight += sum(clue.weight for clue in self.clues if clue.key in _TREND)
-            self.clues = [clue for clue in self.clues if clue.key not in _TREND]
+            weight += sum(argument.weight for argument in self.evidence if argument.key in _TREND)
+            self.evidence = [argument for argument in self.evidence if argument.key not in _TREND]
             key = "reward-flat" if weight > 0 else "reward-rises"
         if abs(weight) >= 0.05:
-            self.clues.append(Clue(weight, key, numbers))
+            self.evidence.append(Evidence(weight, key, numbers))
         return self
 
-    def show(self, series: Series, *steps: float) -> Suspicion:
+    def show(self, series: Series, *steps: float) -> Candidate:
         """Show the readings of ``series`` nearest to ``steps``."""
         for step in steps:
             at = index_at(series, step)
@@ -82,7 +82,7 @@ class Suspicion:
                 self.show_value(series.name, series.steps[at], series.values[at])
         return self
 
-    def show_value(self, metric: str, step: float, value: float) -> Suspicion:
+    def show_value(self, metric: str, step: float, value: float) -> Candidate:
         """Show one number."""
         reading = Reading(metric, step, value)
         if reading not in self.readings and len(self.readings) < _MAX_READINGS:
@@ -92,7 +92,7 @@ class Suspicion:
     @property
     def log_odds(self) -> float:
         """Prior and arguments together."""
-        return PRIOR + sum(clue.weight for clue in self.clues)
+        return PRIOR + sum(argument.weight for argument in self.evidence)
 
 
 class View:
@@ -106,15 +106,15 @@ class View:
     def __init__(self, history: History, events: Sequence[Mapping[str, Any]] = ()) -> None:
         self.history = history
         self.events = events
-        self._course: Course | None = None
+        self._reward_trend: RewardTrend | None = None
         self._dead: Series | None = None
 
     @property
-    def course(self) -> Course:
+    def reward_trend(self) -> RewardTrend:
         """What became of the reward."""
-        if self._course is None:
-            self._course = Course(self.history)
-        return self._course
+        if self._reward_trend is None:
+            self._reward_trend = RewardTrend(self.history)
+        return self._reward_trend
 
     @property
     def rows(self) -> int:
@@ -155,7 +155,12 @@ class View:
         A policy loss lies about 0 on either side, and a KL penalty in it grows.
         """
         loss = self.history.series(metric.LOSS)
-        if self.course.reward.n or self.course.held_out or "policy_loss" in self.history or metric.KL in self.history:
+        if (
+            self.reward_trend.reward.n
+            or self.reward_trend.held_out
+            or "policy_loss" in self.history
+            or metric.KL in self.history
+        ):
             return False
         if len(loss) < 4 or min(loss.values) <= 0:
             return False
@@ -222,15 +227,15 @@ class View:
 
 
 class Detector(Protocol):
-    """Looks for a family of findings.  Pure: the same view gives the same suspicions."""
+    """Looks for a family of findings.  Pure: the same view gives the same candidates."""
 
     @property
     def codes(self) -> tuple[str, ...]:
         """Findings it may raise."""
         ...
 
-    def examine(self, view: View) -> Iterable[Suspicion]:
-        """Suspicions that this run gives rise to; the weak ones too, for the diagnosis weighs them."""
+    def examine(self, view: View) -> Iterable[Candidate]:
+        """Candidate findings of this run; the weak ones too, for the diagnosis weighs them."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from levelhead.diagnosis.detectors.base import Suspicion, View
+from levelhead.diagnosis.detectors.base import Candidate, View
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.notice import printable
@@ -21,7 +21,7 @@ class Ended:
 
     codes = (REWARDS, ERROR)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Look at the last event."""
         last = last_stop(view.events, view.history)
         if last is None:
@@ -29,15 +29,15 @@ class Ended:
         step, code = float(last.get("step") or 0), str(last.get("code"))
         said = printable(last.get("message", ""), _MOST_CHARACTERS)
         if code == "rewards":
-            case = Suspicion(REWARDS, first_step=step, severity="critical")
+            case = Candidate(REWARDS, first_step=step, severity="critical")
             key = "ended-by-endpoint" if _is_endpoint(last) else "ended-by-rewards"
             yield case.add(9.0, key, step=step, message=said)
         elif code in CATALOGUE:
             # The detectors may have more to say of it; that it is there, the guard was sure enough to act upon.
-            case = Suspicion(code, first_step=step, severity="critical")
+            case = Candidate(code, first_step=step, severity="critical")
             yield case.add(5.0, "ended-by-guard", step=step, message=said)
         else:
-            case = Suspicion(ERROR, first_step=step, severity="critical")
+            case = Candidate(ERROR, first_step=step, severity="critical")
             yield case.add(9.0, "ended-by-error", step=step, message=said)
 
 

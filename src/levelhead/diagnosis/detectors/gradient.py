@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Suspicion, View
+from levelhead.diagnosis.detectors.base import Candidate, View
 from levelhead.diagnosis.detectors.policy import aftermath
 from levelhead.diagnosis.history import Series
 
@@ -24,9 +24,9 @@ class NonFinite:
 
     codes = ("nonfinite",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Tell a run that is gone from one that lost a step."""
-        case = Suspicion("nonfinite")
+        case = Candidate("nonfinite")
         best = 0.0
         for name, full in _WEIGHTS.items():
             series = view.history.series(name)
@@ -39,14 +39,14 @@ class NonFinite:
                 case.show_value(name, bad.last, math.nan)
             if weight > best:
                 best = weight
-                case.clues = []
+                case.evidence = []
                 share = bad.count / (bad.count + len(series) * series.stride)
                 case.add(weight, key, metric=name, share=share, rows=bad.count)
                 case.first_step = bad.first
                 case.setup = bad.leading == bad.count and not len(series)
                 if weight < 4:
                     case.severity = "info" if weight < 2.5 else "warning"
-        if case.clues:
+        if case.evidence:
             yield case
 
     def _weigh(self, series: Series, full: float, name: str) -> tuple[float, str]:
@@ -68,14 +68,14 @@ class GradientSpike:
 
     codes = ("gradient-spike",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Weigh the size, the number, and what came after."""
         gradient = view.series(metric.GRAD_NORM)
         n = len(gradient)
         if not n:
             yield from self._from_loss(view)
             return
-        case = Suspicion("gradient-spike")
+        case = Candidate("gradient-spike")
         values, steps = gradient.values, gradient.steps
         base = stats.running_median(values, 20)
         typical = stats.median(values)
@@ -84,7 +84,7 @@ class GradientSpike:
         spikes = [i for i in range(n) if ratios[i] >= _SPIKE]
         top = max(range(n), key=values.__getitem__)
         absurd = 5.0 * stats.ramp(stats.log10(max(values[top], 1e-12)), 2.7, 4.5)
-        case.add(absurd * (1 - 0.7 * view.course.learned), "gradient-absurd", value=values[top])
+        case.add(absurd * (1 - 0.7 * view.reward_trend.learned), "gradient-absurd", value=values[top])
         case.first_step = steps[top]
         if spikes:
             case.first_step = steps[spikes[0]] if values[top] < 1e4 else steps[top]
@@ -95,7 +95,7 @@ class GradientSpike:
                 step=steps[worst],
             )
             harm = max(aftermath(view, steps[i]) for i in _worst_few(spikes, ratios))
-            case.add(3.5 * harm * (1 - 0.6 * view.course.learned), "harm-after-spike", step=steps[worst])
+            case.add(3.5 * harm * (1 - 0.6 * view.reward_trend.learned), "harm-after-spike", step=steps[worst])
             if n >= 30 and len(spikes) > 0.03 * n:
                 case.add(1.2 * stats.ramp(len(spikes) / n, 0.03, 0.1), "gradient-spikes-often", count=len(spikes))
             if harm < 0.3 and values[top] < 1e3:
@@ -103,11 +103,11 @@ class GradientSpike:
                 if len(spikes) <= max(2, 0.03 * n):
                     case.severity = "info"
         self._growth(case, view, gradient)
-        case.add(-2.5 * view.course.learned, "reward-rises")
+        case.add(-2.5 * view.reward_trend.learned, "reward-rises")
         case.show(gradient, *(steps[i] for i in sorted({max(0, worst - 1), worst, top, n - 1})))
         yield case
 
-    def _from_loss(self, view: View) -> Iterator[Suspicion]:
+    def _from_loss(self, view: View) -> Iterator[Candidate]:
         """Without gradients in the log: a loss that leaves its own range by orders of magnitude."""
         loss = view.series(metric.LOSS, "policy_loss")
         if len(loss) < 4:
@@ -116,15 +116,15 @@ class GradientSpike:
         # A loss of exactly 0 is a batch without contrast, and no measure of the others.
         early = [v for v in size[: max(2, len(size) // 2)] if v > 0]
         usual, top = stats.median(early), max(size)
-        case = Suspicion("gradient-spike", first_step=loss.steps[size.index(top)])
+        case = Candidate("gradient-spike", first_step=loss.steps[size.index(top)])
         if top > 10:
             case.add(
                 3.6 * stats.ramp(stats.log10(top / max(usual, 1e-3)), 2, 4), "loss-exploded", early=usual, late=top
             )
-            case.add(-2.5 * view.course.learned, "reward-rises")
+            case.add(-2.5 * view.reward_trend.learned, "reward-rises")
             yield case.show(loss, loss.steps[0], loss.steps[size.index(top)], loss.steps[-1])
 
-    def _growth(self, case: Suspicion, view: View, gradient: Series) -> None:
+    def _growth(self, case: Candidate, view: View, gradient: Series) -> None:
         n = len(gradient)
         if n < 4:
             if n >= 2 and gradient.values[-1] > 100 * gradient.values[0] and gradient.values[-1] > 100:
@@ -135,7 +135,7 @@ class GradientSpike:
         if late > 2 and early > 0:
             grown = stats.ramp(stats.log10(late / early), 0.8, 1.5)
             case.add(2.6 * grown, "gradient-grew", early=early, late=late)
-            case.add(2.0 * grown * view.course.lost, "reward-falls", value=view.course.reward.late)
+            case.add(2.0 * grown * view.reward_trend.lost, "reward-falls", value=view.reward_trend.reward.late)
 
 
 def _worst_few(spikes: list[int], ratios: list[float]) -> list[int]:
@@ -147,7 +147,7 @@ class ZeroGradient:
 
     codes = ("zero-gradient-despite-signal",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Compare gradient and contrast row by row."""
         gradient, dead, std = view.series(metric.GRAD_NORM), view.dead, view.series(metric.REWARD_STD)
         if not len(gradient):
@@ -168,15 +168,15 @@ class ZeroGradient:
         zero = [step for step, v in rows if v <= _STILL]
         tiny = [step for step, v in rows if v <= 2e-5]
         share = len(zero) / len(rows)
-        case = Suspicion("zero-gradient-despite-signal", setup=True)
+        case = Candidate("zero-gradient-despite-signal", setup=True)
         n = len(rows)
         certainty = {1: 0.62, 2: 0.7}.get(n, 1.0)
         case.add(5.5 * certainty * stats.ramp(share, 0.7, 0.95), "gradient-zero", rows=len(zero), of=n)
         if share < 0.7:
             case.add(3.2 * certainty * stats.ramp(len(tiny) / n, 0.8, 0.95), "gradient-tiny", rows=len(tiny), of=n)
         if not len(view.history.series(metric.ZERO_STD)):
-            case.add(-0.8 if case.clues else 0.0, "contrast-not-measured")
-        case.add(-3.0 * view.course.learned if case.clues else 0.0, "reward-rises")
+            case.add(-0.8 if case.evidence else 0.0, "contrast-not-measured")
+        case.add(-3.0 * view.reward_trend.learned if case.evidence else 0.0, "reward-rises")
         hits = zero or tiny
         if hits:
             case.first_step = hits[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Suspicion, View, crossing
+from levelhead.diagnosis.detectors.base import Candidate, View, crossing
 from levelhead.diagnosis.history import Series
 
 
@@ -16,7 +16,7 @@ class Lengths:
 
     codes = ("length-truncation", "length-runaway", "length-collapse", "length-fixed", "eos-never")
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Look at the share of cut completions, and at the mean length's own history."""
         mean, cut = view.series(metric.MEAN_LENGTH), self._cut(view)
         if len(cut):
@@ -45,49 +45,51 @@ class Lengths:
                 return Series(name, series.steps, [float(v) for v in at_cap])
         return logged
 
-    def _truncation(self, view: View, cut: Series) -> Suspicion:
-        course = view.course
+    def _truncation(self, view: View, cut: Series) -> Candidate:
+        reward_trend = view.reward_trend
         n = len(cut)
         # One batch is a small sample of a share.
         m = max(stats.edge(n), min(3, n // 2))
         early, late = stats.mean(cut.values[:m]), stats.mean(cut.values[-m:])
         peak = max(stats.smooth(cut.values, m)[m - 1 :]) if n else 0.0
         level = max(late, 0.8 * peak)
-        case = Suspicion("length-truncation")
+        case = Candidate("length-truncation")
         weight = 3.0 * stats.ramp(level, 0.15, 0.6) + 0.8 * stats.ramp(level, 0.7, 0.95)
         case.add(weight, "cut-share", share=level)
         if n >= 4:
             sure = stats.surety(cut.values, level - early, m)
             case.add(1.2 * sure * stats.ramp(level - early, 0.1, 0.4), "cut-share-grows", early=early, late=level)
             self._outcome(case, view, level)
-        case.add(-4.5 * course.learned, "reward-rises")
+        case.add(-4.5 * reward_trend.learned, "reward-rises")
         case.setup = early > 0.5
         case.first_step = cut.steps[0] if case.setup else crossing(cut, max(0.15, 0.4 * level))
         case.show(cut, cut.steps[0], *((case.first_step,) if case.first_step is not None else ()), cut.steps[-1])
         return case.show(view.series(metric.MEAN_LENGTH), cut.steps[-1])
 
-    def _outcome(self, case: Suspicion, view: View, strength: float) -> None:
-        course = view.course
+    def _outcome(self, case: Candidate, view: View, strength: float) -> None:
+        reward_trend = view.reward_trend
         if strength > 0.15:
-            case.add(1.3 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
-            if course.has_signal and course.learned < 0.2:
+            case.add(
+                1.3 * reward_trend.lost * (1 - reward_trend.learned), "reward-falls", value=reward_trend.reward.late
+            )
+            if reward_trend.has_signal and reward_trend.learned < 0.2:
                 case.add(0.4, "reward-flat")
 
-    def _never_ends(self, view: View, cut: Series, mean: Series) -> Suspicion:
-        case = Suspicion("eos-never", setup=True, first_step=cut.steps[0])
+    def _never_ends(self, view: View, cut: Series, mean: Series) -> Candidate:
+        case = Candidate("eos-never", setup=True, first_step=cut.steps[0])
         n = len(cut)
         share = stats.mean([float(v >= 0.98) for v in cut.values])
         case.add({1: 2.4, 2: 3.0}.get(n, 4.6) * stats.ramp(share, 0.9, 0.99), "never-ends", rows=n)
-        if case.clues and len(mean):
+        if case.evidence and len(mean):
             cap = max(mean.values)
             case.add(0.6 if cap >= 512 else (-1.6 if cap <= 128 else 0.0), "cap", cap=cap)
         ended = view.series(metric.MEAN_TERMINATED_LENGTH)
-        if case.clues and len(ended) and max(ended.values) > 0:
+        if case.evidence and len(ended) and max(ended.values) > 0:
             case.add(-1.0, "some-end", length=max(ended.values))
-        case.add(-3.2 * view.course.learned if case.clues else 0.0, "reward-rises")
+        case.add(-3.2 * view.reward_trend.learned if case.evidence else 0.0, "reward-rises")
         return case.show(cut, cut.steps[0], cut.steps[-1]).show(mean, *mean.steps[-1:])
 
-    def _change(self, view: View, mean: Series, cut: Series) -> Iterator[Suspicion]:
+    def _change(self, view: View, mean: Series, cut: Series) -> Iterator[Candidate]:
         n = len(mean)
         if n < 2:
             return
@@ -100,9 +102,9 @@ class Lengths:
         yield self._runaway(view, mean, cut, max(early, 1.0), highest, up)
         yield self._shrink(view, mean, max(early, 1.0), max(late, 1.0), down)
 
-    def _runaway(self, view: View, mean: Series, cut: Series, early: float, late: float, sure: float) -> Suspicion:
-        course = view.course
-        case = Suspicion("length-runaway")
+    def _runaway(self, view: View, mean: Series, cut: Series, early: float, late: float, sure: float) -> Candidate:
+        reward_trend = view.reward_trend
+        case = Candidate("length-runaway")
         growth = late / early
         case.add(
             3.0 * sure * stats.ramp(stats.ln(growth), stats.ln(1.6), stats.ln(4)), "length-grew", early=early, late=late
@@ -113,7 +115,7 @@ class Lengths:
                 share = max(stats.smooth(cut.values, m))
                 case.add(1.2 * stats.ramp(share, 0.05, 0.3), "cut-share", share=share)
             self._outcome(case, view, 1.0)
-        case.add(-4.0 * course.learned, "reward-rises")
+        case.add(-4.0 * reward_trend.learned, "reward-rises")
         # The first readings are what the growth is measured from, a high one among them included.
         m = stats.edge(len(mean))
         case.first_step = crossing(Series(mean.name, mean.steps[m:], mean.values[m:]), 1.5 * early)
@@ -121,9 +123,9 @@ class Lengths:
             mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
         )
 
-    def _shrink(self, view: View, mean: Series, early: float, late: float, sure: float) -> Suspicion:
-        course = view.course
-        case = Suspicion("length-collapse")
+    def _shrink(self, view: View, mean: Series, early: float, late: float, sure: float) -> Candidate:
+        reward_trend = view.reward_trend
+        case = Candidate("length-collapse")
         shrink = early / late
         case.add(
             3.0 * sure * stats.ramp(stats.ln(shrink), stats.ln(1.5), stats.ln(4)),
@@ -133,23 +135,25 @@ class Lengths:
         )
         if shrink > 1.4 and sure:
             case.add(1.0 * stats.ramp(-stats.ln(late), -stats.ln(20), -stats.ln(4)), "length-tiny", late=late)
-            case.add(2.0 * course.lost * (1 - course.learned), "reward-falls", value=course.reward.late)
-            if course.has_signal and course.learned < 0.2:
+            case.add(
+                2.0 * reward_trend.lost * (1 - reward_trend.learned), "reward-falls", value=reward_trend.reward.late
+            )
+            if reward_trend.has_signal and reward_trend.learned < 0.2:
                 case.add(0.3, "reward-flat")
         elif early <= 5:
             # Nothing but an end token from the first row on; where one word is all that is asked for, it is rewarded.
-            nothing = stats.ramp(late, 4, 2) * (course.reward.late <= 0.02) * (course.reward.n > 0)
+            nothing = stats.ramp(late, 4, 2) * (reward_trend.reward.late <= 0.02) * (reward_trend.reward.n > 0)
             case.add(3.4 * nothing, "length-tiny", late=late)
             case.setup = nothing > 0
-        case.add(-3.5 * course.learned, "reward-rises")
+        case.add(-3.5 * reward_trend.learned, "reward-rises")
         case.first_step = mean.steps[0] if case.setup else crossing(mean, early / 1.5, above=False)
         return case.show(
             mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
         )
 
-    def _fixed(self, view: View, mean: Series) -> Suspicion | None:
+    def _fixed(self, view: View, mean: Series) -> Candidate | None:
         low, high = view.series(metric.MIN_LENGTH), view.series(metric.MAX_LENGTH)
-        case = Suspicion("length-fixed")
+        case = Candidate("length-fixed")
         if len(low) and len(low) == len(high):
             same = [a == b for a, b in zip(low.values, high.values, strict=True)]
             tail = stats.tail_run(same)
@@ -171,7 +175,7 @@ class Lengths:
         cut = view.series(metric.CLIPPED_RATIO).values
         ended = 1 - stats.mean(cut[-stats.edge(len(cut)) :])
         case.add(-2.6 * ended * stats.ramp(mean.values[-1], 32, 12), "answers-are-short", length=mean.values[-1])
-        case.add(-3.0 * view.course.learned, "reward-rises")
+        case.add(-3.0 * view.reward_trend.learned, "reward-rises")
         case.first_step = steps[n - tail]
         case.setup = tail == n
         return case.show(mean, case.first_step, mean.steps[-1])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Suspicion, View, ends, index_at, shift_at
+from levelhead.diagnosis.detectors.base import Candidate, View, ends, index_at, shift_at
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.signals import SIGNALS
 from levelhead.diagnosis.trend import Trend, proven_flat, trend
@@ -30,9 +30,9 @@ class RewardHacking:
 
     codes = ("reward-hacking",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Compare the total and the form rewards with outcome, held-out score, validity and length."""
-        case = Suspicion("reward-hacking")
+        case = Candidate("reward-hacking")
         gain, winner = self._gain(view)
         for series in [*view.parts("outcome"), view.series(metric.VALIDITY)]:
             if len(series) >= 3 and series.name != (winner.name if winner else ""):
@@ -40,7 +40,7 @@ class RewardHacking:
         self._held_out(case, view)
         self._fluency(case, view)
         self._jump(case, view)
-        if case.clues:
+        if case.evidence:
             yield case
 
     def _gain(self, view: View) -> tuple[float, Series | None]:
@@ -53,7 +53,7 @@ class RewardHacking:
                     best = (strength, series)
         return best
 
-    def _loser(self, case: Suspicion, series: Series, gain: float, winner: Series | None) -> None:
+    def _loser(self, case: Candidate, series: Series, gain: float, winner: Series | None) -> None:
         early, late = _means(series)
         if early < 0.03 or winner is None or gain < 0.2:
             return
@@ -66,9 +66,9 @@ class RewardHacking:
             case.first_step = case.first_step if case.first_step is not None else _leaves(series, early, late)
             case.show(series, series.steps[0], series.steps[-1]).show(winner, winner.steps[0], winner.steps[-1])
 
-    def _held_out(self, case: Suspicion, view: View) -> None:
-        rise = view.course.reward.rise
-        for name, held in view.course.held_out.items():
+    def _held_out(self, case: Candidate, view: View) -> None:
+        rise = view.reward_trend.reward.rise
+        for name, held in view.reward_trend.held_out.items():
             down = max(held.fall, held.crash)
             weight = 5.0 * rise * down
             if weight > 1:
@@ -77,9 +77,9 @@ class RewardHacking:
                 case.show(view.history.series(name), held.peak_step, held.drop_step)
                 return
 
-    def _fluency(self, case: Suspicion, view: View) -> None:
+    def _fluency(self, case: Candidate, view: View) -> None:
         """The text itself gets worse: its perplexity under a model that is not trained multiplies."""
-        gain = max(view.course.reward.rise, view.course.near_top, view.course.learned)
+        gain = max(view.reward_trend.reward.rise, view.reward_trend.near_top, view.reward_trend.learned)
         for series in view.history.matching(held_out.NUMBER.prefix):
             if not _PERPLEXITY.search(series.name) or len(series) < 3 or min(series.values) <= 0:
                 continue
@@ -91,10 +91,10 @@ class RewardHacking:
                 case.show(series, series.steps[0], series.steps[-1])
                 return
 
-    def _jump(self, case: Suspicion, view: View) -> None:
+    def _jump(self, case: Candidate, view: View) -> None:
         """A leap to the maximum within a few rows while answers shrink to nothing is a trick, not an insight."""
         reward, length = view.series(metric.REWARD), view.series(metric.MEAN_LENGTH)
-        top = view.course.top
+        top = view.reward_trend.top
         if len(reward) < 8 or len(length) < 8 or not top:
             return
         at, _ = stats.change_point(reward.values)
@@ -111,24 +111,24 @@ class NoImprovement:
 
     codes = ("no-improvement",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Weigh length and flatness of the record against room to improve."""
-        course = view.course
-        reward = course.reward
-        series = view.series(metric.REWARD, course.source)
+        reward_trend = view.reward_trend
+        reward = reward_trend.reward
+        series = view.series(metric.REWARD, reward_trend.source)
         if reward.n < 4:
             return
-        case = Suspicion("no-improvement", first_step=series.steps[0])
+        case = Candidate("no-improvement", first_step=series.steps[0])
         steps = max(reward.n * series.stride, series.steps[-1] - series.steps[0])
         # A demonstration of two dozen steps comes to its end as well.
         finished = _schedule_done(view.series(metric.LEARNING_RATE)) * stats.ramp(steps, 20, 36)
         reached = max(stats.ramp(steps, 40, 160), finished)
-        held_out = max((s for name in course.held_out if len(s := view.series(name)) >= 5), key=len, default=None)
-        proven = max(proven_flat(series, course.top), proven_flat(held_out, 1.0) if held_out else 0.0)
-        flat = (1 - reward.rise) * (1 - course.learned) * (0.4 + 0.6 * proven)
-        if course.top:
+        held_out = max((s for name in reward_trend.held_out if len(s := view.series(name)) >= 5), key=len, default=None)
+        proven = max(proven_flat(series, reward_trend.top), proven_flat(held_out, 1.0) if held_out else 0.0)
+        flat = (1 - reward.rise) * (1 - reward_trend.learned) * (0.4 + 0.6 * proven)
+        if reward_trend.top:
             # The higher a reward stands from the start, the less of a gain there is to be seen.
-            flat *= stats.ramp(reward.early / course.top, 0.95, 0.5)
+            flat *= stats.ramp(reward.early / reward_trend.top, 0.95, 0.5)
         case.add(
             (0.8 * (reward.n >= 20) + 2.2 * reached + 0.6 * stats.ramp(steps, 160, 600)) * flat,
             "reward-flat-for",
@@ -149,18 +149,18 @@ class NoImprovement:
             case.add(0.8, "policy-has-not-moved", kl=max(kl.values))
         if len(rate) and flat > 0.5 and 0 < max(rate.values) <= 1e-7:
             case.add(0.8, "learning-rate-tiny", rate=max(rate.values))
-        case.add(-2.0 * course.near_top, "reward-near-top", value=reward.late)
-        case.add(-3.5 * course.learned, "reward-rises")
+        case.add(-2.0 * reward_trend.near_top, "reward-near-top", value=reward.late)
+        case.add(-3.5 * reward_trend.learned, "reward-rises")
         if not view.from_start:
             case.add(-2.0 + 1.2 * stats.ramp(steps, 100, 400), "starts-later", step=view.history.first_step)
-        self._chosen(case, view)
-        if course.held_out and course.learned > 0.3:
+        self._curriculum(case, view)
+        if reward_trend.held_out and reward_trend.learned > 0.3:
             case.add(-2.0, "held-out-rises")
         if reward.fall > 0.5:
             case.first_step = reward.drop_step
         yield case.show(series, series.steps[0], series.steps[-1])
 
-    def _chosen(self, case: Suspicion, view: View) -> None:
+    def _curriculum(self, case: Candidate, view: View) -> None:
         """A curriculum that serves what is half solved holds the reward there, however much the policy learns."""
         arms = [series for series in view.history.matching(metric.CURRICULUM_SUCCESS.prefix) if len(series) >= 6]
         if arms:
@@ -173,7 +173,7 @@ class NoBetterThanConstant:
 
     codes = ("no-improvement",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Compare each task's last evaluation with what the best constant answer scored on its items."""
         for gap in view.history.matching(held_out.NUMBER.prefix):
             task, _, measure = gap.name.removeprefix(held_out.NUMBER.prefix).rpartition("/")
@@ -182,14 +182,14 @@ class NoBetterThanConstant:
             if measure != held_out.OVER_CONSTANT or not (len(gap) and len(errors) and len(score)) or gap.steps[-1] <= 0:
                 continue
             above = gap.values[-1] / max(errors.values[-1], 1e-9)
-            case = Suspicion("no-improvement")
+            case = Candidate("no-improvement")
             case.add(
                 4.0 * stats.ramp(above, ABOVE, 0.5 * ABOVE) * stats.ramp(gap.steps[-1], *RUN_LENGTH),
                 "not-above-constant", task=task, gap=gap.values[-1], error=errors.values[-1],
             )  # fmt: skip
             near_top = stats.ramp(score.values[-1], *NEARLY_PERFECT)
             case.add(-4.0 * near_top, "reward-near-top", value=score.values[-1])
-            if case.clues:
+            if case.evidence:
                 yield case.show(gap, gap.steps[0], gap.steps[-1])
 
 
@@ -198,9 +198,9 @@ class JudgeFailure:
 
     codes = ("judge-failure",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Look for reward errors, missing verdicts, and stretches of constant reward amid unchanged answers."""
-        case = Suspicion("judge-failure")
+        case = Candidate("judge-failure")
         errors = view.series("reward/errors")
         if len(errors):
             worst = max(stats.smooth(errors.values, 3))
@@ -212,10 +212,10 @@ class JudgeFailure:
             case.add(2.5, "reward-not-finite", rows=reward.bad.count)
         self._verdicts(case, view)
         self._blank(case, view, reward)
-        if case.clues:
+        if case.evidence:
             yield case
 
-    def _verdicts(self, case: Suspicion, view: View) -> None:
+    def _verdicts(self, case: Candidate, view: View) -> None:
         """Steps in which more than half of a judge's verdicts held no grade, by the metrics and by the events."""
         failures, verdicts = view.history.series(metric.JUDGE_FAILURES), view.history.series(metric.JUDGE_VERDICTS)
         asked = dict(zip(verdicts.steps, verdicts.values, strict=True))
@@ -237,7 +237,7 @@ class JudgeFailure:
         case.first_step = bad[0][0]
         case.show(failures, bad[0][0], bad[-1][0]).show(verdicts, bad[0][0], bad[-1][0])
 
-    def _blank(self, case: Suspicion, view: View, reward: Series) -> None:
+    def _blank(self, case: Candidate, view: View, reward: Series) -> None:
         values = reward.values
         if len(values) < 8:
             return
@@ -293,7 +293,7 @@ class TaskBalance:
 
     codes = ("task-imbalance", "gradient-conflict")
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Compare the tasks' own rewards, and the cosine of their gradients where it is logged."""
         tasks = [
             s for s in view.history.matching(metric.REWARD_BY_TASK.prefix) if s.name not in SIGNALS and len(s) >= 8
@@ -307,19 +307,19 @@ class TaskBalance:
         ]
         for cosine in cosines[:1]:
             late = stats.median(cosine.values[-stats.edge(len(cosine), 0.4) :])
-            case = Suspicion(
+            case = Candidate(
                 "gradient-conflict",
                 first_step=next((s for s, v in zip(cosine.steps, cosine.values, strict=True) if v < 0), None),
             )
             case.add(4.0 * stats.ramp(-late, 0.05, 0.5), "gradients-oppose", cosine=late)
-            case.add(-2.0 * view.course.learned, "reward-rises")
+            case.add(-2.0 * view.reward_trend.learned, "reward-rises")
             yield case.show(cosine, cosine.steps[0], cosine.steps[-1])
 
-    def _imbalance(self, tasks: list[Series]) -> Suspicion:
+    def _imbalance(self, tasks: list[Series]) -> Candidate:
         trends: list[tuple[Series, Trend]] = [(s, trend(s)) for s in tasks]
         worst, fallen = max(trends, key=lambda pair: max(pair[1].fall, pair[1].crash))
         best, risen = max(trends, key=lambda pair: pair[1].rise)
-        case = Suspicion("task-imbalance", first_step=fallen.drop_step)
+        case = Candidate("task-imbalance", first_step=fallen.drop_step)
         loss = max(fallen.fall, fallen.crash)
         if worst is not best:
             case.add(

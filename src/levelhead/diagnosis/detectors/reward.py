@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Suspicion, View, constant, ends, index_at, shift_at, unmoved
+from levelhead.diagnosis.detectors.base import Candidate, View, constant, ends, index_at, shift_at, unmoved
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.trend import proven_flat
 
@@ -19,21 +19,21 @@ class DeadGroups:
 
     codes = ("reward-dead-groups", "no-learning-signal-all-zero-reward", "saturated-all-one-reward")
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Judge the share of dead groups, and which side they are on."""
         dead = view.dead
-        reward = view.series(metric.REWARD, view.course.source)
+        reward = view.series(metric.REWARD, view.reward_trend.source)
         failing = self._all_failed(view, dead, reward)
         solved = self._all_solved(view, dead, reward)
         yield from (s for s in (failing, solved) if s)
         if len(dead):
             yield self._mixed(view, dead)
 
-    def _all_failed(self, view: View, dead: Series, reward: Series) -> Suspicion | None:
+    def _all_failed(self, view: View, dead: Series, reward: Series) -> Candidate | None:
         n = len(reward)
         if not n:
             return None
-        case = Suspicion("no-learning-signal-all-zero-reward", setup=True)
+        case = Candidate("no-learning-signal-all-zero-reward", setup=True)
         low = min(reward.values)
         at_floor = [abs(v - low) <= 1e-6 for v in reward.values]
         share = sum(at_floor) / n
@@ -47,47 +47,47 @@ class DeadGroups:
             case.add(weight, "reward-always", value=low, rows=n)
         elif is_floor and low >= 0 and n >= 10 and stats.mean(reward.values) < 0.02 and alive is not None:
             case.add(4.0 * stats.ramp(1 - alive, 0.8, 0.95), "reward-almost-always", value=stats.mean(reward.values))
-            case.add(-4.0 * view.course.learned, "reward-rises")
+            case.add(-4.0 * view.reward_trend.learned, "reward-rises")
         failed = view.series(metric.ALL_FAILED)
         if len(failed):
             late = stats.mean(failed.values[-stats.edge(len(failed)) :])
             case.add(3.5 * stats.ramp(late, 0.8, 0.97), "groups-failed", share=late)
-            case.add(-3.0 * view.course.learned, "reward-rises")
-        if not case.clues:
+            case.add(-3.0 * view.reward_trend.learned, "reward-rises")
+        if not case.evidence:
             return None
         case.first_step = reward.steps[0]
         case.show(reward, reward.steps[0], reward.steps[-1]).show(dead, *dead.steps[:1], *dead.steps[-1:])
         return case
 
-    def _all_solved(self, view: View, dead: Series, reward: Series) -> Suspicion | None:
+    def _all_solved(self, view: View, dead: Series, reward: Series) -> Candidate | None:
         n = len(reward)
         if not n or not len(dead):
             return None
-        course = view.course
+        reward_trend = view.reward_trend
         m = stats.edge(n, 0.2)
         late, late_dead = stats.mean(reward.values[-m:]), stats.mean(dead.values[-stats.edge(len(dead), 0.2) :])
-        top = course.top or max(reward.values)
+        top = reward_trend.top or max(reward.values)
         if late <= 0 or top <= 0 or late < 0.97 * top or late_dead < 0.9:
             return None
         # A constant positive reward of unknown scale is the maximum only if the scale says so.
-        if constant(reward.values) and course.top is None:
+        if constant(reward.values) and reward_trend.top is None:
             return None
         if constant(reward.values) and abs(late - 1.0) > 0.02 and len(view.parts()) != 1 and n < 3:
             return None
-        case = Suspicion("saturated-all-one-reward")
+        case = Candidate("saturated-all-one-reward")
         from_start = reward.values[0] >= 0.97 * top
         case.add({1: 3.6, 2: 4.0}.get(n, 5.0) if from_start else 3.6, "reward-at-top", value=late, top=top)
         if not from_start:
-            case.add(-3.2 * max(course.learned, 0.5), "reward-rises")
-            if course.learned >= 0.5:
+            case.add(-3.2 * max(reward_trend.learned, 0.5), "reward-rises")
+            if reward_trend.learned >= 0.5:
                 case.severity = "info"
         case.setup = from_start
         start = _tail_start(reward, lambda v: v >= 0.97 * top)
         case.first_step = reward.steps[start]
         return case.show(reward, case.first_step, reward.steps[-1]).show(dead, dead.steps[-1])
 
-    def _mixed(self, view: View, dead: Series) -> Suspicion:
-        case = Suspicion("reward-dead-groups")
+    def _mixed(self, view: View, dead: Series) -> Candidate:
+        case = Candidate("reward-dead-groups")
         n = len(dead)
         m = max(1, n // 2)
         share, late = stats.mean(dead.values), stats.mean(dead.values[-m:])
@@ -97,15 +97,17 @@ class DeadGroups:
             scale *= 0.8
         case.add(scale * stats.ramp(0.5 * (share + late), 0.6, 0.97), "dead-share", share=late)
         early = stats.mean(dead.values[: stats.edge(n, 0.25)])
-        if n >= 4 and late - early > 0.2 and not view.course.near_top:
+        if n >= 4 and late - early > 0.2 and not view.reward_trend.near_top:
             case.add(1.2 * stats.ramp(late - early, 0.2, 0.6), "dead-share-grows", early=early, late=late)
         self._fading(case, view)
-        course = view.course
-        if share > 0.6 and course.reward.n >= 6 and course.learned < 0.2 and course.near_top < 0.5:
-            case.add(1.2 * proven_flat(view.series(metric.REWARD, course.source), course.top), "reward-flat")
-        case.add(-4.0 * view.course.learned, "reward-rises")
-        case.add(-1.5 * view.course.near_top, "reward-near-top", value=view.course.reward.late)
-        if view.course.learned > 0.5 and share > 0.6:
+        reward_trend = view.reward_trend
+        if share > 0.6 and reward_trend.reward.n >= 6 and reward_trend.learned < 0.2 and reward_trend.near_top < 0.5:
+            case.add(
+                1.2 * proven_flat(view.series(metric.REWARD, reward_trend.source), reward_trend.top), "reward-flat"
+            )
+        case.add(-4.0 * view.reward_trend.learned, "reward-rises")
+        case.add(-1.5 * view.reward_trend.near_top, "reward-near-top", value=view.reward_trend.reward.late)
+        if view.reward_trend.learned > 0.5 and share > 0.6:
             case.severity = "info"
         beyond = [i for i, v in enumerate(dead.values) if v >= 0.6]
         tail = _tail_start(dead, lambda v: v >= 0.6)
@@ -117,10 +119,10 @@ class DeadGroups:
             case.show(view.series(metric.GRAD_NORM), dead.steps[-1])
         return case
 
-    def _fading(self, case: Suspicion, view: View) -> None:
+    def _fading(self, case: Candidate, view: View) -> None:
         """Continuous rewards hardly ever tie: their contrast fades without a group being dead."""
         std = view.history.series(metric.REWARD_STD)
-        if len(std) < 6 or len(view.history.series(metric.ZERO_STD)) or view.course.near_top > 0.5:
+        if len(std) < 6 or len(view.history.series(metric.ZERO_STD)) or view.reward_trend.near_top > 0.5:
             return
         early, late = ends(std)
         if 0 < late < early:
@@ -137,7 +139,7 @@ class Deadlock:
 
     codes = ("deadlock",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Find the step from which everything stands still to the end, after a time when something moved."""
         dead = view.dead
         still = [view.series(name) for name in (metric.GRAD_NORM, metric.LOSS, "policy_loss")]
@@ -156,26 +158,26 @@ class Deadlock:
         moved = any(v < _DEAD for v in dead.values) or any(v > _STILL for v in gradient.values)
         if dead.values[-1] < _DEAD or (len(gradient) and gradient.values[-1] > _STILL) or not moved:
             return
-        case = Suspicion("deadlock")
+        case = Candidate("deadlock")
         case.add(7.5 * stats.ramp(frozen, 1, max(6, 0.1 * len(dead))), "stands-still", rows=frozen, step=begin)
         if frozen < 5:
             case.add(-2.0, "few-rows", rows=frozen)
         case.add(-6.0 * self._by_chance(view, dead, begin, frozen), "dead-rows-are-usual", rows=frozen)
-        course = view.course
+        reward_trend = view.reward_trend
         alive = sum(1 for step, v in zip(dead.steps, dead.values, strict=True) if step < begin and v < _DEAD)
         entropy = view.entropy
         open_minded = not len(entropy) or entropy.values[-1] > 0.05
-        if course.near_top and alive >= 20 and open_minded:
+        if reward_trend.near_top and alive >= 20 and open_minded:
             case.add(-4.0, "reward-rose-slowly-to-top", rows=alive)
             case.severity = "warning"
-        shift = shift_at(view.series(metric.REWARD, course.source), begin)
+        shift = shift_at(view.series(metric.REWARD, reward_trend.source), begin)
         if shift and shift[1] < shift[0] and unmoved(view, begin):
             case.add(-5.0, "policy-unmoved")
         arrived = self._arrived(view, begin)
         if arrived > 0:
-            case.add(-6.0 * arrived, "reward-near-top", value=course.reward.late)
+            case.add(-6.0 * arrived, "reward-near-top", value=reward_trend.reward.late)
             case.severity = "warning"
-        if len(entropy) >= 4 and not constant(view.series(metric.REWARD, course.source).values[-frozen:]):
+        if len(entropy) >= 4 and not constant(view.series(metric.REWARD, reward_trend.source).values[-frozen:]):
             early = stats.median(entropy.values[: max(2, len(entropy) // 3)])
             entropy_ratio = stats.ratio(entropy.values[-1], early)
             case.add(-3.0 * stats.ramp(entropy_ratio, 0.2, 0.6), "entropy-kept", late=entropy.values[-1])
@@ -190,9 +192,9 @@ class Deadlock:
 
     def _arrived(self, view: View, begin: float) -> float:
         """0 to 1: how near its maximum the reward stood before all stood still: a run that had arrived, not a leap."""
-        reward, top = view.series(metric.REWARD, view.course.source), view.course.top
-        if view.course.began_at_top:
-            return stats.ramp(reward.values[-1] / view.course.top, 0.85, 0.95) if view.course.top else 0.0
+        reward, top = view.series(metric.REWARD, view.reward_trend.source), view.reward_trend.top
+        if view.reward_trend.began_at_top:
+            return stats.ramp(reward.values[-1] / view.reward_trend.top, 0.85, 0.95) if view.reward_trend.top else 0.0
         before = [v for step, v in zip(reward.steps, reward.values, strict=True) if step < begin][-5:]
         if len(before) < 3 or not top or reward.values[-1] < 0.9 * top:
             return 0.0
@@ -205,7 +207,7 @@ class Deadlock:
         """
         before = [v >= _DEAD for step, v in zip(dead.steps, dead.values, strict=True) if step < begin]
         first = before.index(False) if False in before else len(before)
-        if not constant(view.series(metric.REWARD, view.course.source).values[:first]):
+        if not constant(view.series(metric.REWARD, view.reward_trend.source).values[:first]):
             first = 0
         usual = (sum(before[first:]) + 0.5) / (len(before) - first + 1)
         return stats.ramp(-frozen * stats.ln(min(usual, 0.999)), 8, 3)
@@ -216,7 +218,7 @@ class RewardErrors:
 
     codes = ("reward-errors",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Look at the share of dropped answers in the metrics, and at events where these have none."""
         worst: dict[float, float] = {}
         for series in view.history.matching(metric.REWARD_ERRORS):
@@ -232,7 +234,7 @@ class RewardErrors:
         bad = sorted(step for step, share in worst.items() if share > 0.5)
         if not bad:
             return
-        case = Suspicion("reward-errors", first_step=bad[0])
+        case = Candidate("reward-errors", first_step=bad[0])
         case.add(5.2, "answers-dropped", steps=len(bad), share=max(worst.values()))
         yield case.show(view.history.series(metric.REWARD_ERRORS), bad[0], bad[-1])
 

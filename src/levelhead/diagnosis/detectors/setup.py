@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Suspicion, View, constant, crossing, ends
+from levelhead.diagnosis.detectors.base import Candidate, View, constant, crossing, ends
 from levelhead.diagnosis.history import Series
 
 
@@ -47,9 +47,9 @@ class LogprobMismatch:
 
     codes = ("logprob-mismatch",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Read the gauges of both engines, then what a first row of KL, ratio and clipping says."""
-        case = Suspicion("logprob-mismatch")
+        case = Candidate("logprob-mismatch")
         kl = view.history.series(metric.KL)
         hits = [hit for gauge in _GAUGES if (hit := self._gauge(view, gauge))]
         for series, gauge, strength, level in sorted(hits, key=lambda hit: -hit[1].weight * hit[2])[:1]:
@@ -70,11 +70,11 @@ class LogprobMismatch:
         self._correlation(case, view)
         self._negative(case, kl)
         self._first_row(case, view)
-        if case.clues:
+        if case.evidence:
             # A far reference slows learning; it does not always prevent it.
             far = stats.ramp(stats.log10(max(kl.values[0], 1e-9)), 0, 0.7) if len(kl) and case.setup else 0.0
-            case.add(-2.2 * (1 - 0.5 * far) * view.course.learned, "reward-rises")
-            if len(view.course.held_out) and view.course.learned > 0.5:
+            case.add(-2.2 * (1 - 0.5 * far) * view.reward_trend.learned, "reward-rises")
+            if len(view.reward_trend.held_out) and view.reward_trend.learned > 0.5:
                 case.add(-1.0, "held-out-rises")
             yield case
 
@@ -91,7 +91,7 @@ class LogprobMismatch:
         level = max(early, late)
         return (series, gauge, gauge.strength(level), level) if gauge.strength(level) > 0 else None
 
-    def _beyond_rounding(self, case: Suspicion, view: View) -> None:
+    def _beyond_rounding(self, case: Candidate, view: View) -> None:
         """Our own trainer knows what the rounding of its precision explains: one row beyond it is a bug."""
         beyond = view.history.series(metric.BEYOND_ROUNDING)
         rows = [step for step, value in zip(beyond.steps, beyond.values, strict=True) if value > 0]
@@ -102,7 +102,7 @@ class LogprobMismatch:
             case.first_step = rows[0] if case.first_step is None else min(rows[0], case.first_step)
             case.show(beyond, rows[0], rows[-1])
 
-    def _ratio(self, case: Suspicion, view: View) -> None:
+    def _ratio(self, case: Candidate, view: View) -> None:
         ratio = view.history.series(metric.IMPORTANCE_MEAN)
         if not len(ratio):
             return
@@ -114,7 +114,7 @@ class LogprobMismatch:
             case.first_step = ratio.steps[0] if case.first_step is None else case.first_step
             case.show(ratio, ratio.steps[-1])
 
-    def _correlation(self, case: Suspicion, view: View) -> None:
+    def _correlation(self, case: Candidate, view: View) -> None:
         correlation = view.history.series("mismatch/correlation")
         if len(correlation):
             worst = min(ends(correlation))
@@ -126,7 +126,7 @@ class LogprobMismatch:
                 )
                 case.show(correlation, correlation.steps[-1])
 
-    def _negative(self, case: Suspicion, kl: Series) -> None:
+    def _negative(self, case: Candidate, kl: Series) -> None:
         """The mean of log(policy/reference) over the policy's own draws is a KL, and no KL is negative beyond noise."""
         if len(kl) < 3:
             return
@@ -138,7 +138,7 @@ class LogprobMismatch:
                 case.first_step = crossing(kl, 0.3 * late, above=False)
             case.show(kl, kl.steps[0], kl.steps[-1])
 
-    def _first_row(self, case: Suspicion, view: View) -> None:
+    def _first_row(self, case: Candidate, view: View) -> None:
         """Before the first update policy, sampler and reference are one: KL 0, ratio 1, nothing clipped."""
         kl = view.history.series(metric.KL)
         if not view.from_start:
@@ -169,7 +169,7 @@ class LogprobMismatch:
             case.add(1.5, "clipped-at-once", share=clipped.values[0])
             self._at_first(case, clipped)
 
-    def _at_first(self, case: Suspicion, series: Series) -> None:
+    def _at_first(self, case: Candidate, series: Series) -> None:
         case.setup = True
         case.first_step = series.steps[0]
         case.show(series, series.steps[0])
@@ -180,9 +180,9 @@ class StalePolicy:
 
     codes = ("stale-policy",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Judge the logged lag, and a mismatch that was absent at first and grows with training."""
-        case = Suspicion("stale-policy")
+        case = Candidate("stale-policy")
         level = recent = 0.0
         lag = view.series(metric.OFF_POLICY)
         if len(lag):
@@ -211,10 +211,10 @@ class StalePolicy:
             if weight:
                 case.first_step = clipped.steps[0] if case.first_step is None else case.first_step
                 case.show(clipped, clipped.steps[0], clipped.steps[-1])
-        if case.clues:
+        if case.evidence:
             case.add(recent, "policy-recent", updates=level)
-            case.add(1.0 * view.course.lost, "reward-falls", value=view.course.reward.late)
-            case.add(-3.0 * view.course.learned, "reward-rises")
+            case.add(1.0 * view.reward_trend.lost, "reward-falls", value=view.reward_trend.reward.late)
+            case.add(-3.0 * view.reward_trend.learned, "reward-rises")
             yield case
 
 
@@ -223,9 +223,9 @@ class TemplateMismatch:
 
     codes = ("template-mismatch",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Look for a form reward or validity at zero throughout while outcomes are right or lengths look normal."""
-        case = Suspicion("template-mismatch", setup=True)
+        case = Candidate("template-mismatch", setup=True)
         valid = view.series(metric.VALIDITY)
         if len(valid) >= 2 and max(valid.values) <= 0.15:
             hardly = stats.ramp(max(valid.values), 0.15, 0.05)
@@ -241,13 +241,13 @@ class TemplateMismatch:
                 case.first_step = part.steps[0]
                 case.show(part, part.steps[0], part.steps[-1])
                 break
-        cut, reward = view.series(metric.CLIPPED_RATIO), view.series(metric.REWARD, view.course.source)
+        cut, reward = view.series(metric.CLIPPED_RATIO), view.series(metric.REWARD, view.reward_trend.source)
         if len(cut) >= 3 and len(reward) >= 3 and cut.values[0] >= 0.95 and max(reward.values) <= 0.02:
             case.add(1.2, "never-ends-and-never-right")
             case.first_step = cut.steps[0]
             case.show(cut, cut.steps[0])
-        if case.clues:
-            case.add(-3.0 * view.course.learned, "reward-rises")
+        if case.evidence:
+            case.add(-3.0 * view.reward_trend.learned, "reward-rises")
             yield case
 
 
@@ -256,7 +256,7 @@ class GroupSize:
 
     codes = ("advantage-two-valued", "group-size-too-small")
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Read the advantages' extremes, which a group of two pins to +-0.707 (sample std) or +-1 (population)."""
         high, low = view.series("advantages/max"), view.series("advantages/min")
         size = view.series("group_size")
@@ -268,12 +268,12 @@ class GroupSize:
                 hits = sum(abs(a - value) < 0.012 and abs(b + value) < 0.012 for a, b in pairs)
                 if len(pairs) >= 3 and hits >= 0.8 * len(pairs):
                     pinned = value
-        case = Suspicion("advantage-two-valued", setup=True)
+        case = Candidate("advantage-two-valued", setup=True)
         if pinned is not None:
             case.add(3.4, "advantages-pinned", value=pinned)
             case.first_step = high.steps[0]
             case.show(high, high.steps[0], high.steps[-1]).show(low, low.steps[-1])
-        small = Suspicion("group-size-too-small", setup=True, first_step=view.history.first_step)
+        small = Candidate("group-size-too-small", setup=True, first_step=view.history.first_step)
         if group_size is not None and group_size <= 3:
             small.add(2.6, "group-size", size=group_size)
         elif pinned is not None:
@@ -281,15 +281,15 @@ class GroupSize:
         if self._without_baseline(view):
             small.add(4.2, "advantages-are-rewards")
             small.show(high, view.history.first_step).show(view.series("reward/max"), view.history.first_step)
-        for suspicion in (case, small):
-            if suspicion.clues:
+        for candidate in (case, small):
+            if candidate.evidence:
                 dead = view.dead
                 if len(dead):
                     share = stats.mean(dead.values)
-                    suspicion.add(1.2 * stats.ramp(share, 0.3, 0.8), "dead-share", share=share)
-                suspicion.add(1.5 * view.course.lost, "reward-falls", value=view.course.reward.late)
-                suspicion.add(-3.0 * view.course.learned, "reward-rises")
-                yield suspicion
+                    candidate.add(1.2 * stats.ramp(share, 0.3, 0.8), "dead-share", share=share)
+                candidate.add(1.5 * view.reward_trend.lost, "reward-falls", value=view.reward_trend.reward.late)
+                candidate.add(-3.0 * view.reward_trend.learned, "reward-rises")
+                yield candidate
 
     def _without_baseline(self, view: View) -> bool:
         """Whether advantages are the rewards themselves: a mean over a group of one takes nothing away."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Suspicion, View, index_at, shift_at, unmoved
+from levelhead.diagnosis.detectors.base import Candidate, View, index_at, shift_at, unmoved
 from levelhead.diagnosis.history import Series
 
 _COMPANIONS = ((metric.ENTROPY, 1.8), (metric.KL, 4.0), (metric.MEAN_LENGTH, 1.7), (metric.GRAD_NORM, 4.0))
@@ -19,9 +19,9 @@ class CatastrophicUpdate:
 
     codes = ("catastrophic-update",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Find the steepest lasting fall, and what moved with it."""
-        reward = view.series(metric.REWARD, view.course.source)
+        reward = view.series(metric.REWARD, view.reward_trend.source)
         n = len(reward)
         if n < 6:
             return
@@ -34,7 +34,7 @@ class CatastrophicUpdate:
         lost = (level - rest) / max(level - floor, 1e-12)
         if rest >= level or lost < 0.4:
             return
-        case = Suspicion("catastrophic-update")
+        case = Candidate("catastrophic-update")
         abrupt = self._abrupt(reward, at, level, rest)
         case.add(
             4.6 * stats.ramp(score, 4, 9) * stats.ramp(lost, 0.45, 0.8) * abrupt,
@@ -63,7 +63,7 @@ class CatastrophicUpdate:
         n = len(reward)
         return stats.ramp(right - left, max(min(6, 0.3 * n), 0.12 * n), max(min(3, 0.15 * n), 0.03 * n))
 
-    def _companion(self, case: Suspicion, series: Series, step: float, factor: float) -> None:
+    def _companion(self, case: Candidate, series: Series, step: float, factor: float) -> None:
         moved = shift_at(series, step)
         at = index_at(series, step)
         if at is not None and series.name == metric.GRAD_NORM and at >= 3:
@@ -83,14 +83,14 @@ class UpdateCollapse:
 
     codes = ("update-collapse",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Count updates whose next rollouts lost more than half of the validity that they had."""
         valid = view.series(metric.VALIDITY)
         n = len(valid)
         if n < 2:
             return
         losses = Losses.of(valid, view.series("updates"))
-        case = Suspicion("update-collapse")
+        case = Candidate("update-collapse")
         late = stats.mean(valid.values[-max(1, n // 5) :])
         if losses.after_updates:
             self._lost(case, valid, losses, late)
@@ -102,13 +102,13 @@ class UpdateCollapse:
                 level = early - 0.3 * (early - end)
                 case.first_step = next((s for s, v in zip(valid.steps, valid.values, strict=True) if v < level), None)
                 case.show(valid, valid.steps[0], valid.steps[-1])
-        if case.clues:
+        if case.evidence:
             # Validity that comes back only to be lost at the next update has not recovered.
             if late > 0.8 and losses.surprise < _SURPRISING:
                 case.add(-2.5, "validity-recovers", late=late)
             yield case
 
-    def _lost(self, case: Suspicion, valid: Series, losses: Losses, late: float) -> None:
+    def _lost(self, case: Candidate, valid: Series, losses: Losses, late: float) -> None:
         n, hits = len(valid), losses.after_updates
         before = max(valid.values[: hits[0] + 1])
         lasting = stats.ramp(late / max(before, 1e-9), 0.7, 0.2)
@@ -196,7 +196,7 @@ class StepTime:
 
     codes = ("step-time-collapse",)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Compare the end with the run's own ordinary steps."""
         seconds = view.series(metric.STEP_TIME)
         n = len(seconds)
@@ -209,7 +209,7 @@ class StepTime:
         factor = before / max(after, 1e-9)
         if after <= 0 or factor < 4:
             return
-        case = Suspicion("step-time-collapse", first_step=seconds.steps[at])
+        case = Candidate("step-time-collapse", first_step=seconds.steps[at])
         case.add(1.5 + 3.5 * stats.ramp(factor, 6, 40), "steps-cost-nothing", before=before, after=after)
-        case.add(-2.5 * view.course.learned, "reward-rises")
+        case.add(-2.5 * view.reward_trend.learned, "reward-rises")
         yield case.show(seconds, seconds.steps[at - 1], seconds.steps[at], seconds.steps[-1])

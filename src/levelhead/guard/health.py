@@ -8,7 +8,7 @@ from typing import Any
 from levelhead import metrics as metric
 from levelhead.diagnosis.stats import mean
 from levelhead.guard.level import Fall, Level
-from levelhead.guard.remedy import Climate
+from levelhead.guard.remedy import RecentStatistics
 from levelhead.recipe.guard import Guard as Bounds
 
 DEAD = 0.999
@@ -19,7 +19,7 @@ LOST_ENTROPY = 0.25
 """Share of the good weights' entropy below which groups without contrast are no accident."""
 
 
-class Pulse:
+class HealthTracker:
     """Levels of reward and validity, and the newest entropy, KL and contrast.
 
     Args:
@@ -58,9 +58,9 @@ class Pulse:
         column = self._columns[name][-n:]
         return mean(column) if column else None
 
-    def climate(self, step: int) -> Climate:
+    def statistics(self, step: int) -> RecentStatistics:
         """What the policy is like now."""
-        return Climate(step, self.reward.now, self.newest(metric.ENTROPY), self.newest(metric.KL))
+        return RecentStatistics(step, self.reward.now, self.newest(metric.ENTROPY), self.newest(metric.KL))
 
     def collapse(self) -> tuple[str, Fall] | None:
         """The finding and the fall behind it, if validity or reward has collapsed."""
@@ -70,13 +70,13 @@ class Pulse:
             return "catastrophic-update", fall
         return None
 
-    def locked(self, good: Climate) -> bool:
+    def locked(self, good: RecentStatistics) -> bool:
         """Whether no group has had contrast for a window, and the entropy that could bring it back is gone."""
         entropy = self.newest(metric.ENTROPY)
         lost = entropy is not None and good.entropy is not None and entropy < LOST_ENTROPY * good.entropy
         return self.dead >= self._bounds.window and lost
 
-    def sound(self, good: Climate) -> bool:
+    def sound(self, good: RecentStatistics) -> bool:
         """Whether the weights that drew the newest batch are better to come back to than the good ones so far."""
         now, best, error = self.reward.now, self.reward.best, self.reward.error
         if now is None or best is None or self.dead >= self._bounds.window // 2:
