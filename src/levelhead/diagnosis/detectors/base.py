@@ -21,6 +21,14 @@ _TREND = ("reward-flat", "reward-rises")
 _MOST_NATS = 14.0
 """Entropy of a uniform choice among a million tokens."""
 
+# Set by hand unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_ZERO_ROWS = 8  # losses before exact zeros stand out,
+_OTHER_ROWS = 3  # of which so many are not 0
+_FAR_FROM_ZERO = 0.02  # and lie this far from it,
+_OTHERS_MOST = 0.9  # being no more than this share
+_UNMOVED = 1.4  # factor within which length and entropy are as before
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -60,6 +68,10 @@ class Candidate:
     severity: Severity | None = None
     setup: bool = False
 
+    # Set by hand unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    LEAST_WEIGHT = 0.05  # log-odds that are no argument
+
     def add(self, weight: float, key: str, **numbers: float | str) -> Candidate:
         """Add an argument; weights under 0.05 are no argument.
 
@@ -70,7 +82,7 @@ class Candidate:
             weight += sum(argument.weight for argument in self.evidence if argument.key in _TREND)
             self.evidence = [argument for argument in self.evidence if argument.key not in _TREND]
             key = "reward-flat" if weight > 0 else "reward-rises"
-        if abs(weight) >= 0.05:
+        if abs(weight) >= self.LEAST_WEIGHT:
             self.evidence.append(Evidence(weight, key, numbers))
         return self
 
@@ -102,6 +114,20 @@ class View:
         history: The run so far.
         events: What its guard, trainer and environments said, in order; none where the source has no such thing.
     """
+
+    # Set by hand unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    LATE_START = 10.0  # step from which a log begins late,
+    LATE_START_GAPS = 3  # unless its rows are this many such steps apart
+    EPOCH_ROUNDING = 0.02  # epochs are rounded to two digits by most trainers
+    EPOCH_GAPS = 4  # rows' worth of epochs that may have passed before the first
+    SUPERVISED_ROWS = 4  # rows before a loss tells supervised training
+    SUPERVISED_LOSS = 0.1  # where a cross-entropy begins,
+    SUPERVISED_FALL = 0.3  # how surely it falls,
+    SUPERVISED_LEFT = 0.9  # and to what share
+    NEGATIVE = -1e-6  # an entropy below it is a loss term
+    NO_SPREAD = 1e-7  # spread of rewards up to which there is none
+    NO_DIFFERENCE = 1e-6  # between the largest and the smallest advantage
 
     def __init__(self, history: History, events: Sequence[Mapping[str, Any]] = ()) -> None:
         self.history = history
@@ -139,14 +165,14 @@ class View:
         """Whether the log begins where training began, and is not an excerpt from later on."""
         history = self.history
         gap = (history.last_step - history.first_step) / max(history.rows - 1, 1)
-        if history.first_step > max(10.0, 3 * gap):
+        if history.first_step > max(self.LATE_START, self.LATE_START_GAPS * gap):
             return False
         if history.epochs is None or history.rows < 2:
             return True
         first, last = history.epochs
         gap = history.epoch_gap or (last - first) / (history.rows - 1)
         # Sources that round to two digits begin at 0.0 or 0.01 whatever the gap.
-        return first <= max(0.02, 4 * gap)
+        return first <= max(self.EPOCH_ROUNDING, self.EPOCH_GAPS * gap)
 
     @property
     def supervised(self) -> bool:
@@ -162,16 +188,20 @@ class View:
             or metric.KL in self.history
         ):
             return False
-        if len(loss) < 4 or min(loss.values) <= 0:
+        if len(loss) < self.SUPERVISED_ROWS or min(loss.values) <= 0:
             return False
         early, late = ends(loss)
-        return early > 0.1 and trend(loss).fall > 0.3 and late < 0.9 * early
+        return (
+            early > self.SUPERVISED_LOSS
+            and trend(loss).fall > self.SUPERVISED_FALL
+            and late < self.SUPERVISED_LEFT * early
+        )
 
     @property
     def entropy(self) -> Series:
         """The entropy a token, where the column holds it: a negative one is a loss term, a constant 0 a placeholder."""
         column = self.series(metric.ENTROPY)
-        if len(column) and (min(column.values) < -1e-6 or max(column.values) <= 0):
+        if len(column) and (min(column.values) < self.NEGATIVE or max(column.values) <= 0):
             return Series(metric.ENTROPY)
         if len(column) and stats.median(column.values) > _MOST_NATS:
             # More than the logarithm of any vocabulary: a sum over tokens.
@@ -195,12 +225,12 @@ class View:
             return Series(metric.ZERO_STD, failed.steps, values)
         std = self.history.series(metric.REWARD_STD)
         if len(std):
-            return Series(metric.REWARD_STD, std.steps, [float(v <= 1e-7) for v in std.values])
+            return Series(metric.REWARD_STD, std.steps, [float(v <= self.NO_SPREAD) for v in std.values])
         # Rewards of a whole batch differ between groups too; advantages only where some group has contrast.
         for name in ("advantages", "reward"):
             high, low = self.history.series(f"{name}/max"), self.history.series(f"{name}/min")
             if len(high) and len(high) == len(low):
-                same = [float(a - b <= 1e-6) for a, b in zip(high.values, low.values, strict=True)]
+                same = [float(a - b <= self.NO_DIFFERENCE) for a, b in zip(high.values, low.values, strict=True)]
                 return Series(f"{name}/max", high.steps, same)
         return self._dead_by_stillness()
 
@@ -242,7 +272,12 @@ class Detector(Protocol):
 def _stands_out(losses: Sequence[float]) -> bool:
     """Whether exact zeros stand among losses far from 0: then they are no rounding, but batches without contrast."""
     others = [abs(v) for v in losses if v]
-    return len(losses) >= 8 and len(others) >= 3 and min(others) > 0.02 and len(others) < 0.9 * len(losses)
+    return (
+        len(losses) >= _ZERO_ROWS
+        and len(others) >= _OTHER_ROWS
+        and min(others) > _FAR_FROM_ZERO
+        and len(others) < _OTHERS_MOST * len(losses)
+    )
 
 
 def index_at(series: Series, step: float) -> int | None:
@@ -290,7 +325,7 @@ def unmoved(view: View, step: float) -> bool:
     """Whether answers are as long and as uncertain after ``step`` as before: a broken policy's would not be."""
     shifts = [shift_at(view.series(name), step) for name in (metric.ENTROPY, metric.MEAN_LENGTH)]
     pairs = [shift for shift in shifts if shift]
-    return bool(pairs) and all(stats.ratio(max(s), min(s), 1e-6) < 1.4 for s in pairs)
+    return bool(pairs) and all(stats.ratio(max(s), min(s), 1e-6) < _UNMOVED for s in pairs)
 
 
 def constant(values: Sequence[float], tolerance: float = 1e-9) -> bool:

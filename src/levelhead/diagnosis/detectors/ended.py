@@ -21,6 +21,12 @@ class Ended:
 
     codes = (REWARDS, ERROR)
 
+    # Set by hand unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    ENDED_BY_REWARDS_WEIGHT = 9.0  # a recorded stop is a fact
+    ENDED_BY_GUARD_WEIGHT = 5.0
+    ENDED_BY_ERROR_WEIGHT = 9.0
+
     def examine(self, view: View) -> Iterator[Candidate]:
         """Look at the last event."""
         last = last_stop(view.events, view.history)
@@ -31,14 +37,14 @@ class Ended:
         if code == "rewards":
             case = Candidate(REWARDS, first_step=step, severity="critical")
             key = "ended-by-endpoint" if _is_endpoint(last) else "ended-by-rewards"
-            yield case.add(9.0, key, step=step, message=said)
+            yield case.add(self.ENDED_BY_REWARDS_WEIGHT, key, step=step, message=said)
         elif code in CATALOGUE:
             # The detectors may have more to say of it; that it is there, the guard was sure enough to act upon.
             case = Candidate(code, first_step=step, severity="critical")
-            yield case.add(5.0, "ended-by-guard", step=step, message=said)
+            yield case.add(self.ENDED_BY_GUARD_WEIGHT, "ended-by-guard", step=step, message=said)
         else:
             case = Candidate(ERROR, first_step=step, severity="critical")
-            yield case.add(9.0, "ended-by-error", step=step, message=said)
+            yield case.add(self.ENDED_BY_ERROR_WEIGHT, "ended-by-error", step=step, message=said)
 
 
 def last_stop(events: Sequence[Mapping[str, Any]], history: History) -> Mapping[str, Any] | None:
