@@ -35,7 +35,7 @@ _INSTABILITY = (
     "update-collapse",
 )
 
-# Set by hand unless a line says otherwise.
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
 _SHAKY_AT = -1.2  # log-odds from which an instability counts,
 _SHAKY_LEAST = 0.2  # and how much it counts beyond its probability

@@ -26,7 +26,7 @@ FEW_STEPS, MANY_STEPS = 1, 4
 TOLD = 0.15
 """Nats from which answers are said to tell something of their prompts."""
 
-# Set by hand unless a line says otherwise.
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
 _SHARE_RANGE = (0.85, 0.97)  # share of prompts with the same answer
 _ENTROPY_RANGE = (0.5, 0.25)  # nats of the answers of a batch

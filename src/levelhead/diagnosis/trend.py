@@ -34,7 +34,7 @@ _EVAL_SCORE = re.compile(
     re.IGNORECASE,
 )
 
-# Set by hand unless a line says otherwise.
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
 _NOISE_ROWS = 4  # readings before their noise is one
 _UNIT_OF_SPREAD = 0.02  # share of the spread that a unit of change is at least
@@ -200,7 +200,7 @@ class RewardTrend:
         history: The run.
     """
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     _NEARLY_ALL = 0.9  # share of the steps that must tell what was drawn
     _MOST_CURVES = 20  # held-out curves that are looked at

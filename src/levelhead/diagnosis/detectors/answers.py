@@ -14,7 +14,7 @@ from levelhead.diagnosis.sameness import PREFIX, Sameness, judge, names, tells
 _ALIKE, _FEW = 0.85, 0.5
 """Share of prompts with the same answer, and nats of entropy, of steps that count as alike."""
 
-# Set by hand unless a line says otherwise.
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
 _ONE_IN = 10  # one exception in so many rows does not end a stretch
 
@@ -24,7 +24,7 @@ class ConstantAnswer:
 
     codes = ("constant-answer",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     NEWEST_MOST = 24  # rows that are judged at most,
     NEWEST_LEAST = 4  # at least,

@@ -14,14 +14,14 @@ from levelhead.diagnosis.trend import RewardTrend, trend
 from levelhead.records import Severity
 
 PRIOR = -3.0
-"""Log-odds of any one finding before a reading is looked at: one run in twenty."""
+"""Log-odds of any one finding before a reading is looked at: one run in twenty; set by hand."""
 
 _MAX_READINGS = 8
 _TREND = ("reward-flat", "reward-rises")
 _MOST_NATS = 14.0
 """Entropy of a uniform choice among a million tokens."""
 
-# Set by hand unless a line says otherwise.
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
 _ZERO_ROWS = 8  # losses before exact zeros stand out,
 _OTHER_ROWS = 3  # of which so many are not 0
@@ -68,7 +68,7 @@ class Candidate:
     severity: Severity | None = None
     setup: bool = False
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     LEAST_WEIGHT = 0.05  # log-odds that are no argument
 
@@ -115,7 +115,7 @@ class View:
         events: What its guard, trainer and environments said, in order; none where the source has no such thing.
     """
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     LATE_START = 10.0  # step from which a log begins late,
     LATE_START_GAPS = 3  # unless its rows are this many such steps apart

@@ -21,7 +21,7 @@ class Ended:
 
     codes = (REWARDS, ERROR)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ENDED_BY_REWARDS_WEIGHT = 9.0  # a recorded stop is a fact
     ENDED_BY_GUARD_WEIGHT = 5.0

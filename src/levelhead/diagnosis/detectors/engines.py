@@ -21,7 +21,7 @@ class _Gauge:
     weight: float
     log: bool = False
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     BEYOND_WEIGHT = 0.4  # strength that a reading far beyond the upper mark adds,
     BEYOND_RANGE = (0, stats.ln(5))  # logarithm of how far
@@ -51,7 +51,7 @@ class LogprobMismatch:
 
     codes = ("logprob-mismatch",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     SETUP_STRENGTH = 0.4  # strength at the first row that makes it a fault of the set-up
     BAD_FROM = 0.3  # part of the way between the marks at which a step is bad
@@ -250,7 +250,7 @@ class StalePolicy:
 
     codes = ("stale-policy",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     LAG_SHARE = 0.3  # share of the rows that is the end
     POLICY_LAG_WEIGHT = 3.6

@@ -10,7 +10,7 @@ from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Candidate, View, crossing, ends
 from levelhead.diagnosis.history import Series
 
-_FLOOR = 1e-4
+_FLOOR = 1e-4  # nats below which one entropy is as good as another; set by hand
 _OF_THE_FALL = ("entropy-fell", "entropy-low", "entropy-fell-fast")
 """Arguments that a lower temperature would explain as well."""
 _CERTAIN = 4  # standard errors by which a term must lie beside 0 to be told from it
@@ -21,7 +21,7 @@ class EntropyCollapse:
 
     codes = ("entropy-collapse",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     FALL_THAT_COUNTS = stats.ln(1.5)  # fall of the logarithm of the entropy before it is one
     ROWS_OF_A_FALL = 3  # rows before a fall is one
@@ -196,7 +196,7 @@ class EntropyExplosion:
 
     codes = ("entropy-explosion",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     NEWEST_PART = 4  # the newest such part of the rows
     HIGH_QUANTILE = 0.75  # quantile of them that counts as the end, for noise comes in bursts
@@ -275,7 +275,7 @@ class EntropySign:
 
     codes = ("entropy-sign",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     AUDIT_COEFFICIENT_WEIGHT = 7.0
     ROWS_OF_SIGN = 12  # rows before slopes are compared

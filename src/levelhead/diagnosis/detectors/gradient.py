@@ -10,14 +10,15 @@ from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Candidate, View, shift_at
 from levelhead.diagnosis.history import Series
 
+# Set by hand on the development logs (docs/doctor.md): log-odds of a column that is never finite.
 _WEIGHTS = {
     metric.LOSS: 8.0, metric.GRAD_NORM: 8.0, "policy_loss": 8.0, "value_loss": 7.0, metric.KL: 6.0, "ppo_kl": 4.5,
     metric.ENTROPY: 5.0, metric.REWARD: 5.0,
 }  # fmt: skip
-_SPIKE = 10.0
-_STILL = 1e-8
+_SPIKE = 10.0  # multiple of the usual that is a spike
+_STILL = 1e-8  # norm that is 0 as trainers print it
 
-# Set by hand unless a line says otherwise.
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
 _WORST = 5  # spikes whose aftermath is looked at
 _SCALE_OF_NOISE = 0.3  # part of the reward's scale that is noise at least
@@ -35,7 +36,7 @@ class NonFinite:
 
     codes = ("nonfinite",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     CRITICAL_FROM = 4  # log-odds below which it is a warning,
     WARNING_FROM = 2.5  # and below which a note
@@ -92,7 +93,7 @@ class GradientSpike:
 
     codes = ("gradient-spike",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     MEDIAN_ROWS = 20  # rows before that are the usual
     LEAST_USUAL = 0.1  # share of the run's median that is usual at least
@@ -225,7 +226,7 @@ class ZeroGradient:
 
     codes = ("zero-gradient-despite-signal",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     CONTRAST = 0.5  # share of dead groups below which a row has contrast
     SPREAD = 1e-6  # spread of rewards that is one

@@ -18,7 +18,7 @@ RUN_LENGTH = (20.0, 40.0)
 NEARLY_PERFECT = (0.85, 0.95)
 """Held-out scores, of at most 1, at which there is nothing left to be above."""
 
-# Set by hand unless a line says otherwise.
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
 _SCHEDULE_ROWS = 4  # learning rates that make a schedule
 _SCHEDULE_RANGE = (0.1, 0.03)  # share of the peak from which it is done
@@ -29,7 +29,7 @@ class NoImprovement:
 
     codes = ("no-improvement",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ROWS = 4  # readings before anything is said
     FINISHED_RANGE = (20, 36)  # steps of a run whose schedule is done: one of two dozen comes to its end as well
@@ -168,7 +168,7 @@ class NoBetterThanConstant:
 
     codes = ("no-improvement",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     NOT_ABOVE_CONSTANT_WEIGHT = 4.0
     PLAIN_SHARE = 0.5  # part of ABOVE at which it is plain

@@ -16,7 +16,7 @@ class JudgeFailure:
 
     codes = ("judge-failure",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ERROR_ROWS = 3  # rows that errors are smoothed over
     JUDGE_ERRORS_WEIGHT = 4.5
@@ -150,7 +150,7 @@ class RewardErrors:
 
     codes = ("reward-errors",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     STEPS_MOST = 1e15  # largest step number that is believed
     MOST_OF_ANSWERS = 0.5  # share of dropped answers that is a failure of the reward

@@ -15,7 +15,7 @@ class KlDivergence:
 
     codes = ("kl-blowup", "reference-drift")
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     FIRST_ROW_WEIGHT = 3.0  # of a single row, from one nat on,
     FIRST_ROW_RANGE = (0, 0.8)  # logarithm to base 10 of its KL,

@@ -10,7 +10,7 @@ from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Candidate, View, crossing
 from levelhead.diagnosis.history import Series
 
-# Set by hand unless a line says otherwise.
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
 _MANY = 12  # readings from which their noise tells a change
 _ONE_WAY_RANGE = (1.5, 2.5)  # standard errors (Kendall's tau) of fewer that go one way
@@ -21,7 +21,7 @@ class Lengths:
 
     codes = ("length-truncation", "length-runaway", "length-collapse", "length-fixed", "eos-never")
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     CAP_ROWS = 3  # rows before means at the maximum say that all are cut
     CAP_LEAST = 8  # tokens of a limit that can be told from short answers

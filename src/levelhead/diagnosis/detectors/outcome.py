@@ -16,7 +16,7 @@ from levelhead.metrics import held_out
 
 _PERPLEXITY = re.compile(r"perplexity|(?:^|[/_ -])ppl(?:$|[/_ -])", re.IGNORECASE)
 
-# Set by hand unless a line says otherwise.
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
 _END_SHARE = 0.2  # share of the rows that is an end
 _FEW_ROWS = 6  # rows below which only the way they go says something
@@ -32,7 +32,7 @@ class RewardHacking:
 
     codes = ("reward-hacking",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ROWS = 3  # readings of a part before it can be told from another
     NOTHING_TO_LOSE = 0.03  # level of a part that has nothing to lose
@@ -134,7 +134,7 @@ class TaskBalance:
 
     codes = ("task-imbalance", "gradient-conflict")
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ROWS_OF_A_TASK = 8  # readings of a task's reward
     ROWS_OF_COSINE = 4  # readings of a cosine

@@ -10,11 +10,10 @@ from levelhead.diagnosis.detectors.base import Candidate, View, constant, ends, 
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.trend import proven_flat
 
-_DEAD = 0.99
-_STILL = 1e-7
-
-# Set by hand unless a line says otherwise.
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
+_DEAD = 0.99  # share of dead groups that is all of them
+_STILL = 1e-7  # loss or norm that is 0 as trainers print it
 _ONE_IN = 50  # one exception in so many readings does not end a stretch
 
 
@@ -23,7 +22,7 @@ class DeadGroups:
 
     codes = ("reward-dead-groups", "no-learning-signal-all-zero-reward", "saturated-all-one-reward")
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ROUNDING = 1e-6  # rewards this close are equal
     ALWAYS = 0.95  # share of the rows that must stand at the floor
@@ -260,7 +259,7 @@ class Deadlock:
 
     codes = ("deadlock",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ROWS_OF_DEADLOCK = 4  # rows before a standstill is one
     STANDS_STILL_WEIGHT = 7.5

@@ -15,7 +15,7 @@ class TemplateMismatch:
 
     codes = ("template-mismatch",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     HARDLY_VALID = 0.15  # share of valid answers up to which hardly any parses
     VALID_RANGE = (0.15, 0.05)
@@ -78,7 +78,7 @@ class GroupSize:
 
     codes = ("advantage-two-valued", "group-size-too-small")
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     POSITIVE = 1e-6  # advantage that is one
     SAMPLE_STD = math.sqrt(

@@ -11,6 +11,7 @@ from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Candidate, View, index_at, shift_at, unmoved
 from levelhead.diagnosis.history import Series
 
+# What moves with the reward when an update breaks a policy, and the factor by which; set by hand.
 _COMPANIONS = ((metric.ENTROPY, 1.8), (metric.KL, 4.0), (metric.MEAN_LENGTH, 1.7), (metric.GRAD_NORM, 4.0))
 
 
@@ -19,7 +20,7 @@ class CatastrophicUpdate:
 
     codes = ("catastrophic-update",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ROWS = 6  # rows before one can break a run
     ROWS_BEFORE = 12  # rows that tell the level before,
@@ -116,7 +117,7 @@ class UpdateCollapse:
 
     codes = ("update-collapse",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     END_PART = 5  # the newest such part of the rows
     VALID_FROM = 0.2  # validity that can be lost
@@ -236,7 +237,7 @@ class Losses:
     elsewhere: float
     surprise: float
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     VALID_FROM = 0.2  # validity that can be lost
     LOST = 0.5  # share of it that must be there not to be lost
@@ -274,7 +275,7 @@ class StepTime:
 
     codes = ("step-time-collapse",)
 
-    # Set by hand unless a line says otherwise.
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ROWS = 6  # rows before a change is judged
     FASTER = 4  # factor that is no cache and no compilation
