@@ -18,6 +18,7 @@ import functools
 import itertools
 import json
 import random
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +30,6 @@ import torch
 
 import levelhead.objective.aggregation.merger as merging
 import levelhead.training.signs as signs
-from levelhead.lab.faults import inject
-from levelhead.lab.probe import ROWS, closeness
 from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.audit import SignError
 from levelhead.objective.terms import Term
@@ -51,6 +50,11 @@ from levelhead.training.prepare import make_objective, make_tasks
 from levelhead.training.stream import PromptStream
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from faults.known import inject  # noqa: E402
+from faults.probe import ROWS, closeness  # noqa: E402
+
 RESULTS = ROOT / "bench" / "results" / "audit_precision.json"
 PAGE = ROOT / "docs" / "objective.md"
 START, END = "<!-- audit precision -->", "<!-- end of audit precision -->"

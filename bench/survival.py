@@ -14,6 +14,7 @@ import argparse
 import json
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.guard import make_guard
-from levelhead.lab import probe
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.recipe import load
@@ -36,6 +36,10 @@ from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from faults import probe  # noqa: E402
+
 RESULTS = ROOT / "bench" / "results" / "survival.json"
 PAGE = ROOT / "docs" / "experiments" / "survival.md"
 MARKS = ("<!-- table -->", "<!-- end of table -->")

@@ -243,8 +243,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
-    """What a guard may turn, relative to the recipe: at rest every one leaves the arithmetic as it is.
+class CoefficientOverrides:
+    """Coefficients that a guard may override, relative to the recipe: the defaults leave the arithmetic as it is.
 
     Attributes:
         learning_rate: Factor of the learning rate.
@@ -267,6 +267,10 @@ class Knobs:
     def to_json(self) -> dict[str, float]:
         """Return a dict of plain numbers."""
         return asdict(self)
+
+
+Knobs = CoefficientOverrides
+"""Former name of :class:`CoefficientOverrides`."""
 
 
 @runtime_checkable

@@ -36,7 +36,7 @@ def test_an_unknown_missing_module_is_a_failure(capsys: pytest.CaptureFixture[st
     assert "No module named 'wrong'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["doctor"], ["serve"], ["serve", "browser"], ["lab", "faults"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["doctor"], ["serve"], ["serve", "browser"]])
 def test_h_is_help_everywhere(command: list[str]) -> None:
     result = CliRunner().invoke(cli.app, [*command, "-h"])
     assert result.exit_code == 0

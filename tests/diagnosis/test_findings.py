@@ -3,17 +3,29 @@ from __future__ import annotations
 import random
 import re
 import string
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import watch_scenarios as scenarios
-from levelhead.diagnosis import pages
-from levelhead.diagnosis.catalogue.wording import CLUES, clue
+from levelhead.diagnosis import findings, pages
 from levelhead.diagnosis.detectors import DETECTORS, View
-from levelhead.diagnosis.findings import CATALOGUE, Scaled, family_of
+from levelhead.diagnosis.findings import (
+    CATALOGUE,
+    FOLDER,
+    Scaled,
+    Text,
+    family_of,
+    read_entry,
+    shared_evidence,
+    shared_remedies,
+    wording,
+)
 from levelhead.diagnosis.history import History
+from levelhead.errors import InputError
+from levelhead.guard.remedy import Intervention
 from levelhead.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -134,20 +146,31 @@ def test_settings_are_in_the_words_of_the_trainer() -> None:
 
 def test_every_argument_that_scenarios_bring_up_is_worded() -> None:
     missing = set()
-    for scenario in [*scenarios.HEALTHY.values(), *(s for s, _ in scenarios.SICK.values())]:
+    for scenario in [*scenarios.HEALTHY.values(), *(s for s, _ in scenarios.UNHEALTHY.values())]:
         history = History()
         for i, row in enumerate(scenarios.rows(scenario, 3, 40)):
             history.append(i + 1, row)
         view = View(history)
-        for suspicion in (s for d in DETECTORS for s in d.examine(view)):
-            for c in suspicion.clues:
-                if clue(c.key, c.numbers) == c.key or clue(c.key, c.numbers, "zh") == c.key:
+        for candidate in (s for d in DETECTORS for s in d.examine(view)):
+            for c in candidate.evidence:
+                if any(wording(candidate.code, c.key, c.numbers, language) == c.key for language in ("en", "zh")):
                     missing.add(c.key)
     assert not missing
 
 
+def _wordings() -> list[tuple[str, Text]]:
+    """Every worded argument, those of one finding and those that several share."""
+    own = [pair for entry in CATALOGUE.values() for pair in entry.evidence.items()]
+    return [*own, *shared_evidence().items()]
+
+
+def test_no_argument_is_worded_in_two_places() -> None:
+    keys = [key for key, _ in _wordings()]
+    assert len(keys) == len(set(keys))
+
+
 def test_both_wordings_of_an_argument_use_the_same_numbers() -> None:
-    for key, text in CLUES.items():
+    for key, text in _wordings():
         fields = [{name for _, name, _, _ in string.Formatter().parse(t) if name} for t in (text.en, text.zh)]
         assert fields[0] >= fields[1], key
 
@@ -157,7 +180,7 @@ def test_every_argument_in_the_source_is_worded() -> None:
     source = "".join(p.read_text(encoding="utf-8") for p in [*folder.glob("detectors/*.py"), folder / "ranking.py"])
     used = set(re.findall(r'add\(\s*[^"=;]*?"([a-z]+(?:-[a-z]+)+)"', source))
     assert used
-    assert used <= set(CLUES)
+    assert used <= {key for key, _ in _wordings()}
 
 
 def test_the_pages_are_in_step_with_the_catalogue() -> None:
@@ -171,3 +194,49 @@ def test_pages_are_written_only_where_they_differ(tmp_path: Path) -> None:
     victim = random.Random(0).choice(sorted(tmp_path.glob("*.md")))
     victim.write_text("stale", encoding="utf-8")
     assert pages.write(tmp_path) == [victim]
+
+
+def test_every_intervention_is_one_that_the_guard_knows() -> None:
+    interventions = {name for entry in CATALOGUE.values() for name in entry.interventions}
+    assert interventions == set(Intervention)
+
+
+def test_every_shared_remedy_is_used_by_several_findings() -> None:
+    uses = Counter(id(remedy) for entry in CATALOGUE.values() for remedy in entry.remedies)
+    assert all(uses[id(remedy)] > 1 for remedy in shared_remedies().values())
+
+
+def test_a_code_from_a_log_is_never_made_a_path() -> None:
+    assert CATALOGUE.get("../remedies") is None
+    assert "../findings/deadlock" not in CATALOGUE
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("severity: critical", "severity: grave", "severity"),
+        ("title:\n  en: Deadlock\n", "title:\n", "title: en"),
+        ("  zh: 死锁\n", "  zh: 死锁\n  fr: blocage\n", "title: fr"),
+        ("  - entropy-collapse\n", "  - entropy-colapse\n", "explains"),
+        ("  - use: larger-groups\n", "  - use: larger-group\n", "use"),
+        ("of: learning_rate}", "off: learning_rate}", "recipe.grpo.optimizer.learning_rate"),
+        ("remedies:\n", "remedy:\n", "remedy"),
+        ("severity: critical", "severity: [", "cannot be read"),
+    ],
+)
+def test_a_mistake_in_a_finding_is_told_by_file_and_key(tmp_path: Path, old: str, new: str, key: str) -> None:
+    path = tmp_path / "deadlock.yaml"
+    text = (FOLDER / path.name).read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(InputError, match=f"deadlock.yaml: .*{re.escape(key)}"):
+        read_entry(path, CATALOGUE.codes)
+
+
+def test_only_the_findings_that_are_asked_for_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(findings, "read_entry", lambda path, codes: read.append(path.stem) or read_entry(path, codes))
+    catalogue = findings.Catalogue(FOLDER)
+    assert catalogue["deadlock"] is catalogue["deadlock"]
+    assert "healthy" in catalogue
+    assert read == ["deadlock"]

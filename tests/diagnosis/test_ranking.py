@@ -7,9 +7,17 @@ import pytest
 
 import watch_scenarios as scenarios
 from levelhead.diagnosis.detectors import View
-from levelhead.diagnosis.detectors.base import Suspicion
+from levelhead.diagnosis.detectors.base import Candidate
 from levelhead.diagnosis.history import History
-from levelhead.diagnosis.ranking import CRITICAL_AT, REPORTED_AT, SICK_AT, Diagnosis, confidence_of, diagnose, weigh
+from levelhead.diagnosis.ranking import (
+    CRITICAL_AT,
+    REPORTED_AT,
+    UNHEALTHY_AT,
+    Diagnosis,
+    confidence_of,
+    diagnose,
+    weigh,
+)
 
 Rows = list[tuple[float, dict[str, float]]]
 
@@ -94,20 +102,20 @@ def test_with_a_rising_reward_the_same_fall_is_healthy() -> None:
     assert diagnosed(slow_table(reward=True)).verdict == "healthy"
 
 
-def suspicion(code: str, weight: float, step: float) -> Suspicion:
-    return Suspicion(code, first_step=step).add(weight, "reward-flat")
+def candidate(code: str, weight: float, step: float) -> Candidate:
+    return Candidate(code, first_step=step).add(weight, "reward-flat")
 
 
 def test_the_cause_comes_before_a_surer_effect_that_it_explains() -> None:
     view = View(History())
-    runaway, cut = suspicion("length-runaway", 4.5, 10), suspicion("length-truncation", 5.5, 30)
+    runaway, cut = candidate("length-runaway", 4.5, 10), candidate("length-truncation", 5.5, 30)
     ranked = [f.code for f in weigh([cut, runaway], view).findings]
     assert ranked == ["length-runaway", "length-truncation"]
 
 
 def test_what_comes_later_explains_nothing_earlier() -> None:
     view = View(History())
-    runaway, cut = suspicion("length-runaway", 4.5, 90), suspicion("length-truncation", 5.5, 30)
+    runaway, cut = candidate("length-runaway", 4.5, 90), candidate("length-truncation", 5.5, 30)
     findings = weigh([cut, runaway], view).findings
     assert [f.code for f in findings] == ["length-truncation", "length-runaway"]
     assert "length-truncation" not in findings[1].explains
@@ -115,19 +123,19 @@ def test_what_comes_later_explains_nothing_earlier() -> None:
 
 def test_doubts_are_notes_and_leave_the_run_healthy() -> None:
     view = View(History())
-    diagnosis = weigh([suspicion("kl-blowup", 2.5, 1), suspicion("eos-never", 1.0, 1)], view)
+    diagnosis = weigh([candidate("kl-blowup", 2.5, 1), candidate("eos-never", 1.0, 1)], view)
     assert diagnosis.verdict == "healthy"
     assert [(f.code, f.severity) for f in diagnosis.findings] == [("healthy", "info"), ("kl-blowup", "info")]
 
 
 def test_severity_follows_confidence() -> None:
     view = View(History())
-    verdicts = {w: weigh([suspicion("kl-blowup", w, 1)], view).verdict for w in (2.5, 2.7, 3.3, 4.0)}
+    verdicts = {w: weigh([candidate("kl-blowup", w, 1)], view).verdict for w in (2.5, 2.7, 3.3, 4.0)}
     assert verdicts == {2.5: "healthy", 2.7: "warning", 3.3: "warning", 4.0: "critical"}
 
 
 def test_confidence_rises_with_evidence_and_stays_a_probability() -> None:
-    scores = [confidence_of(x) for x in (-50, REPORTED_AT, SICK_AT, CRITICAL_AT, 50)]
+    scores = [confidence_of(x) for x in (-50, REPORTED_AT, UNHEALTHY_AT, CRITICAL_AT, 50)]
     assert scores == sorted(scores)
     assert scores[0] >= 0
     assert scores[-1] <= 1
@@ -149,7 +157,7 @@ def test_several_instabilities_at_once_blame_the_learning_rate() -> None:
 
 
 def test_the_same_history_gives_the_same_diagnosis() -> None:
-    rows = [(i + 1.0, row) for i, row in enumerate(scenarios.rows(scenarios.SICK["cut"][0], 3, 60))]
+    rows = [(i + 1.0, row) for i, row in enumerate(scenarios.rows(scenarios.UNHEALTHY["cut"][0], 3, 60))]
     assert diagnosed(rows) == diagnosed(rows)
 
 

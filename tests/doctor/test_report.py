@@ -27,8 +27,8 @@ def write_trl(path: Path, rows: list[scenarios.Row]) -> Path:
 
 
 @pytest.fixture
-def sick(tmp_path: Path) -> Report:
-    return examine(write_trl(tmp_path / "log.txt", scenarios.rows(scenarios.SICK["kl-runs"][0], 0, 60)))
+def unhealthy(tmp_path: Path) -> Report:
+    return examine(write_trl(tmp_path / "log.txt", scenarios.rows(scenarios.UNHEALTHY["kl-runs"][0], 0, 60)))
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def healthy(tmp_path: Path) -> Report:
     return examine(write_trl(tmp_path / "log.txt", scenarios.rows(scenarios.HEALTHY["learning"], 0, 60)))
 
 
-def test_the_json_document_has_exactly_the_promised_shape(sick: Report, healthy: Report) -> None:
-    for report in (sick, healthy):
+def test_the_json_document_has_exactly_the_promised_shape(unhealthy: Report, healthy: Report) -> None:
+    for report in (unhealthy, healthy):
         document = json.loads(json.dumps(report.to_json(), allow_nan=False))
         assert set(document) == {"format", "rows", "verdict", "findings", "unread"}
         assert (document["format"], document["rows"]) == ("trl", 60)
@@ -49,42 +49,42 @@ def test_the_json_document_has_exactly_the_promised_shape(sick: Report, healthy:
             assert 0 <= finding["confidence"] <= 1
             assert all(set(e) == {"metric", "step", "value"} for e in finding["evidence"])
             assert all(set(r) == {"set", "why", "source"} for r in finding["remedies"])
-    assert sick.to_json()["verdict"] == "critical"
+    assert unhealthy.to_json()["verdict"] == "critical"
     assert healthy.to_json()["findings"][0]["code"] == "healthy"
 
 
-def test_evidence_stands_in_the_log(sick: Report) -> None:
-    for finding in sick.diagnosis.findings:
+def test_evidence_stands_in_the_log(unhealthy: Report) -> None:
+    for finding in unhealthy.diagnosis.findings:
         for reading in finding.readings:
-            series = sick.history.series(reading.metric)
+            series = unhealthy.history.series(reading.metric)
             assert (reading.step, reading.value) in set(zip(series.steps, series.values, strict=True))
 
 
-def test_remedies_are_in_the_trainers_words_with_numbers_from_the_log(sick: Report) -> None:
-    document = sick.to_json()
+def test_remedies_are_in_the_trainers_words_with_numbers_from_the_log(unhealthy: Report) -> None:
+    document = unhealthy.to_json()
     settings = {key: value for f in document["findings"] for r in f["remedies"] for key, value in r["set"].items()}
     assert settings["learning_rate"] == pytest.approx(2e-7)
     assert "beta" in settings
-    ours = examine_rows(scenarios.rows(scenarios.SICK["kl-runs"][0], 0, 60)).to_json()
+    ours = examine_rows(scenarios.rows(scenarios.UNHEALTHY["kl-runs"][0], 0, 60)).to_json()
     assert any("grpo.kl.coef" in r["set"] for f in ours["findings"] for r in f["remedies"])
 
 
 def test_what_is_not_finite_is_text_in_json(tmp_path: Path) -> None:
-    report = examine(write_trl(tmp_path / "x.txt", scenarios.rows(scenarios.SICK["nan-for-good"][0], 0, 30)))
+    report = examine(write_trl(tmp_path / "x.txt", scenarios.rows(scenarios.UNHEALTHY["nan-for-good"][0], 0, 30)))
     document = json.dumps(report.to_json(), allow_nan=False)
     assert '"value": "nan"' in document
 
 
-def test_severities_gate(sick: Report, healthy: Report) -> None:
-    assert sick.fails("critical")
-    assert sick.fails("warning")
+def test_severities_gate(unhealthy: Report, healthy: Report) -> None:
+    assert unhealthy.fails("critical")
+    assert unhealthy.fails("warning")
     assert not healthy.fails("warning")
     assert not healthy.fails("info")
 
 
-def test_the_text_says_what_since_when_why_and_what_to_change(sick: Report) -> None:
-    shown = text(sick)
-    first = sick.diagnosis.findings[0]
+def test_the_text_says_what_since_when_why_and_what_to_change(unhealthy: Report) -> None:
+    shown = text(unhealthy)
+    first = unhealthy.diagnosis.findings[0]
     assert shown.splitlines()[1].startswith("critical: KL blow-up")
     assert f"since step {first.first_step:.0f}" in shown
     for heading in ("for:", "rows that show it:", "would confirm it:", "change:"):
@@ -94,24 +94,24 @@ def test_the_text_says_what_since_when_why_and_what_to_change(sick: Report) -> N
 
 
 @pytest.mark.parametrize("columns", [50, 80])
-def test_the_text_is_as_wide_as_the_terminal(sick: Report, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_text_is_as_wide_as_the_terminal(unhealthy: Report, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    lines = text(sick).splitlines()[1:]
+    lines = text(unhealthy).splitlines()[1:]
     assert columns - 20 < max(map(len, lines)) <= columns
     assert "would confirm it:" in " ".join(lines)
 
 
-def test_the_text_in_chinese(sick: Report) -> None:
-    shown = text(sick, "zh")
+def test_the_text_in_chinese(unhealthy: Report) -> None:
+    shown = text(unhealthy, "zh")
     assert "严重" in shown
     assert "KL 失控" in shown
-    assert "应改动" in shown
+    assert "建议修改" in shown
     assert not re.search(r"\b(since step|would confirm)\b", shown)
 
 
-def test_colour_is_only_used_when_asked_for(sick: Report) -> None:
-    assert "\x1b[" not in text(sick)
-    assert "\x1b[" in text(sick, colour=True)
+def test_colour_is_only_used_when_asked_for(unhealthy: Report) -> None:
+    assert "\x1b[" not in text(unhealthy)
+    assert "\x1b[" in text(unhealthy, colour=True)
 
 
 def test_a_healthy_run_is_reported_in_few_lines(healthy: Report) -> None:
@@ -130,38 +130,40 @@ class _Page(HTMLParser):
         self.links += [value or "" for name, value in attrs if name in ("src", "href")]
 
 
-def test_the_page_needs_no_network_and_shows_the_curves(sick: Report) -> None:
-    shown = page(sick)
+def test_the_page_needs_no_network_and_shows_the_curves(unhealthy: Report) -> None:
+    shown = page(unhealthy)
     parser = _Page()
     parser.feed(shown)
     assert all(link.startswith("#") for link in parser.links)
     assert parser.figures >= 6
     assert "kl-blowup" in shown
     assert "<script" not in shown
-    assert page(sick, "zh").count("失控") >= 1
+    assert page(unhealthy, "zh").count("失控") >= 1
 
 
-def test_the_page_says_what_its_scales_and_lines_are_and_links_findings_with_curves(sick: Report) -> None:
-    shown = page(sick)
+def test_the_page_says_what_its_scales_and_lines_are_and_links_findings_with_curves(unhealthy: Report) -> None:
+    shown = page(unhealthy)
     parser = _Page()
     parser.feed(shown)
     assert parser.links
     assert all(f"id='{link[1:]}'" in shown for link in parser.links)
     kl = next(part for part in shown.split("<figure") if "<figcaption>kl " in part)
     assert "logarithmic scale" in kl
-    first = sick.diagnosis.findings[0]
+    first = unhealthy.diagnosis.findings[0]
     assert f"dashed line: <a href='#{first.code}'>{first.code}</a> since step {first.first_step:.0f}" in kl
-    assert "对数刻度" in page(sick, "zh")
+    assert "对数刻度" in page(unhealthy, "zh")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits_a_phone(sick: Report, tmp_path: Path, scheme: Literal["light", "dark"]) -> None:
+def test_the_page_fits_a_phone(unhealthy: Report, tmp_path: Path, scheme: Literal["light", "dark"]) -> None:
     api = pytest.importorskip("playwright.sync_api")
     executable = shutil.which("chromium") or shutil.which("google-chrome")
     if executable is None:
         pytest.skip("no Chromium is installed")
     target = tmp_path / "page.html"
-    target.write_text(page(replace(sick, source="a/folder/" * 20 + "and_a_name_without_an_end" * 5)), encoding="utf-8")
+    target.write_text(
+        page(replace(unhealthy, source="a/folder/" * 20 + "and_a_name_without_an_end" * 5)), encoding="utf-8"
+    )
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
@@ -192,7 +194,7 @@ def test_no_rows_are_no_diagnosis() -> None:
 
 def test_a_growing_log_is_followed_and_reported_when_the_verdict_changes(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
-    rows = scenarios.rows(scenarios.SICK["breaks"][0], 1, 80)
+    rows = scenarios.rows(scenarios.UNHEALTHY["breaks"][0], 1, 80)
     written = iter([rows[:20], rows[20:38], rows[38:60], rows[60:]])
 
     def grow() -> bool:
@@ -257,7 +259,7 @@ DEVELOPED_ON = (3, 7, 8, 9, 12, 13, 20, 21, 22, 25, 26, 27, 28, 33, 34, 35, 42, 
 @pytest.mark.data
 @pytest.mark.skipif(not DATA.is_dir(), reason="the labelled logs are not at ../shared/data/doctor")
 def test_real_logs_of_known_cause() -> None:
-    """On the logs it was developed on the doctor finds what was established, and calls no healthy run sick."""
+    """On the logs it was developed on the doctor finds what was established, and calls no healthy run unhealthy."""
     wrong = []
     for folder in sorted(p.parent for p in DATA.glob("*/label.json")):
         if int(folder.name.partition("-")[0]) not in DEVELOPED_ON:

@@ -20,9 +20,9 @@ import levelhead.training.batch
 import levelhead.training.objective
 import levelhead.training.rollout_batcher
 import levelhead.training.run
+from faults.known import FAULTS
 from faults.probes import ECHO, Probe, closeness, difference, trained
 from faults.unlisted import KINDS, UNLISTED, Unlisted
-from levelhead.lab.faults import FAULTS
 from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.losses import Clipped, Inputs
 from levelhead.objective.shaping import RewardShaping

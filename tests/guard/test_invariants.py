@@ -15,7 +15,7 @@ from levelhead.records import StepRecord
 
 
 def codes_after(guard: Invariants, rows: Sequence[Mapping[str, float]]) -> list[tuple[int, str]]:
-    return [(i, breach.code) for i, row in enumerate(rows, 1) for breach in guard.after(row)]
+    return [(i, violation.code) for i, row in enumerate(rows, 1) for violation in guard.after(row)]
 
 
 def test_engines_that_differ_by_more_than_rounding_are_told_of_before_the_first_update() -> None:
@@ -70,8 +70,8 @@ def test_updates_that_follow_nothing_are_noise_and_no_breach(name: str) -> None:
 def test_the_cause_is_named_rather_than_its_effect() -> None:
     rows = [dict.fromkeys(AGREEMENTS, -0.5 + 0.01 * i) for i in range(8)]
     watched = Invariants()
-    breaches = [breach for row in rows for breach in watched.after(row)]
-    assert "advantages/agreement" in breaches[0].evidence
+    violations = [violation for row in rows for violation in watched.after(row)]
+    assert "advantages/agreement" in violations[0].evidence
 
 
 def test_a_resumed_watch_remembers() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from levelhead.lab.faults import FAULTS, inject
+from faults.known import FAULTS, inject
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.preflight import plain, preflight

@@ -18,7 +18,7 @@ import levelhead.objective.losses
 import levelhead.training.advantages as credit_module
 import levelhead.training.batch as batch_module
 import levelhead.training.objective as objective_module
-from levelhead.lab.faults import inject
+from faults.known import inject
 from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.terms import Term
 from levelhead.policy.policy import Policy, TokenStats

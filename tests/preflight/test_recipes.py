@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from faults.known import FAULTS, inject
 from faults.unlisted import UNLISTED
-from levelhead.lab.faults import FAULTS, inject
 from levelhead.preflight import Report, preflight
 from levelhead.preflight.context import PreflightContext
 from levelhead.recipe import load

@@ -17,7 +17,6 @@ from levelhead.cli.demo import demo
 from levelhead.cli.doctor import doctor
 from levelhead.cli.evaluate import evaluate
 from levelhead.cli.init import init
-from levelhead.cli.lab import lab
 from levelhead.cli.recipes import recipes
 from levelhead.cli.report import report
 from levelhead.cli.serve import serve
@@ -44,7 +43,6 @@ app.command("simulate")(simulate)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 app.add_typer(serve, name="serve")
-app.add_typer(lab, name="lab")
 
 
 @app.callback(invoke_without_command=True)

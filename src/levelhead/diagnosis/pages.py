@@ -1,4 +1,4 @@
-"""The pages of ``docs/findings``, made from the catalogue: ``python -m levelhead.diagnosis.pages docs/findings``."""
+"""The pages of ``docs/findings``, from the findings' files: ``python -m levelhead.diagnosis.pages docs/findings``."""
 
 from __future__ import annotations
 

@@ -26,6 +26,18 @@ FEW_STEPS, MANY_STEPS = 1, 4
 TOLD = 0.15
 """Nats from which answers are said to tell something of their prompts."""
 
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_SHARE_RANGE = (0.85, 0.97)  # share of prompts with the same answer
+_ENTROPY_RANGE = (0.5, 0.25)  # nats of the answers of a batch
+_INFORMATION_RANGE = (0.15, 0.05)  # nats that they tell of the prompts
+_VALID_RANGE = (0.05, 0.3)  # share of answers that parse
+_PERFECT_RANGE = (0.05, 0.15)  # share beyond that of perfect answers
+_TOLD_STEPS = 4  # steps before answers have told something
+_TOLD_ERRORS = 4  # standard errors that it must lie above 0
+_ONE = 1.0001  # largest reward in [0, 1], rounding included
+_NEAR_TOP = (0.8, 0.95)  # mean reward that says that the one answer is right
+
 
 @dataclass(frozen=True, slots=True)
 class Sameness:
@@ -74,11 +86,15 @@ def judge(task: str, readings: Mapping[str, Sequence[float]]) -> Sameness | None
     information = stats.mean(readings.get("information", ()))
     perfect_shares = readings.get("perfect_share", ())
     perfect = stats.mean(perfect_shares) if perfect_shares else None
-    strength = stats.ramp(share, 0.85, 0.97) * stats.ramp(entropy, 0.5, 0.25) * stats.ramp(information, 0.15, 0.05)
+    strength = (
+        stats.ramp(share, *_SHARE_RANGE)
+        * stats.ramp(entropy, *_ENTROPY_RANGE)
+        * stats.ramp(information, *_INFORMATION_RANGE)
+    )
     if readings.get("validity"):
-        strength *= stats.ramp(stats.mean(readings["validity"]), 0.05, 0.3)
+        strength *= stats.ramp(stats.mean(readings["validity"]), *_VALID_RANGE)
     strength *= (
-        1 - _near_top(readings.get("reward", ())) if perfect is None else stats.ramp(share - perfect, 0.05, 0.15)
+        1 - _near_top(readings.get("reward", ())) if perfect is None else stats.ramp(share - perfect, *_PERFECT_RANGE)
     )
     return Sameness(task, share, entropy, information, perfect, strength * stats.ramp(steps, FEW_STEPS, MANY_STEPS))
 
@@ -103,7 +119,7 @@ def _telling(readings: Mapping[str, Sequence[float]]) -> tuple[Mapping[str, Sequ
 def tells(informations: Sequence[float]) -> bool:
     """Whether answers tell anything of their prompts: 0.15 nats on average of four steps or more, beyond chance."""
     told, n = stats.mean(informations), len(informations)
-    return n >= 4 and told >= TOLD and told > 4 * stats.spread(informations) / math.sqrt(n)
+    return n >= _TOLD_STEPS and told >= TOLD and told > _TOLD_ERRORS * stats.spread(informations) / math.sqrt(n)
 
 
 def stands_still(rewards: Sequence[float]) -> bool:
@@ -116,6 +132,6 @@ def stands_still(rewards: Sequence[float]) -> bool:
 
 
 def _near_top(rewards: Sequence[float]) -> float:
-    if not rewards or min(rewards) < 0 or max(rewards) > 1.0001:
+    if not rewards or min(rewards) < 0 or max(rewards) > _ONE:
         return 0.0
-    return stats.ramp(stats.mean(rewards), 0.8, 0.95)
+    return stats.ramp(stats.mean(rewards), *_NEAR_TOP)

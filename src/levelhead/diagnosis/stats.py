@@ -12,6 +12,13 @@ from collections.abc import Sequence
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation for Gaussian noise (Rousseeuw and Croux 1993)."""
 
+# Set by hand, unless a line says otherwise.
+_FEW = 12  # readings of which a median absolute deviation says little
+_OF_PLAIN = 0.6  # part of the plain deviation that the spread of few readings has at least
+_NOTHING = 1e-6  # part of it below which the robust one is next to nothing
+_TELLS_NOISE = 6  # readings before they tell a noise
+_SURETY = (1.5, 4.0)  # standard errors of a gap that may be there, and of one that plainly is
+
 
 def mean(values: Sequence[float]) -> float:
     """Arithmetic mean; 0 of nothing."""
@@ -46,9 +53,9 @@ def spread(values: Sequence[float]) -> float:
     centre, average = median(values), mean(values)
     robust = MAD_TO_SIGMA * median([abs(v - centre) for v in values])
     plain = math.sqrt(math.fsum((v - average) ** 2 for v in values) / (len(values) - 1))
-    if len(values) < 12:
-        return max(robust, 0.6 * plain)
-    return robust if robust > 1e-6 * plain else plain
+    if len(values) < _FEW:
+        return max(robust, _OF_PLAIN * plain)
+    return robust if robust > _NOTHING * plain else plain
 
 
 def noise(values: Sequence[float]) -> float:
@@ -59,6 +66,7 @@ def noise(values: Sequence[float]) -> float:
 
 
 _LEAST = 1e-300
+_EXPONENT = 700  # of the largest exponential that a double holds, next to it
 
 
 def ln(x: float) -> float:
@@ -74,8 +82,8 @@ def log10(x: float) -> float:
 def sigmoid(x: float) -> float:
     """Logistic function, safe for any finite or infinite ``x``."""
     if x >= 0:
-        return 1 / (1 + math.exp(-min(x, 700)))
-    e = math.exp(max(x, -700))
+        return 1 / (1 + math.exp(-min(x, _EXPONENT)))
+    e = math.exp(max(x, -_EXPONENT))
     return e / (1 + e)
 
 
@@ -134,10 +142,10 @@ def surety(values: Sequence[float], gap: float, window: int) -> float:
 
     Fewer than six readings tell no noise, and nothing is held against them.
     """
-    if len(values) < 6:
+    if len(values) < _TELLS_NOISE:
         return 1.0
     error = noise(values) * math.sqrt(2 / window)
-    return ramp(abs(gap) / error, 1.5, 4.0) if error > 0 else 1.0
+    return ramp(abs(gap) / error, *_SURETY) if error > 0 else 1.0
 
 
 def running_median(values: Sequence[float], window: int) -> list[float]:

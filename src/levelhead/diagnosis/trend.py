@@ -34,6 +34,31 @@ _EVAL_SCORE = re.compile(
     re.IGNORECASE,
 )
 
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_NOISE_ROWS = 4  # readings before their noise is one
+_UNIT_OF_SPREAD = 0.02  # share of the spread that a unit of change is at least
+_LEVEL_OF_SPREAD = 0.1  # the same of a level
+_MATTERS = (0.05, 0.4)  # change, in units or levels, that matters
+_SURE = (1.5, 4.0)  # standard errors of a change
+_LEVEL_ROWS = 8  # readings of a level, where there are as many
+_PROOF_ROWS = 4  # readings before no gain is proof
+_SLOPE_VARIANCE = 12  # variance of a slope's gain over n readings is 12 / n of theirs
+_PROOF_RANGE = (0.5, 0.25)  # share of the room that the gain could have been at most
+_REST_ROWS = 3  # readings that a first one may stand apart from
+_TWO = 0.25  # surety of two readings that go one way,
+_THREE = 0.5  # three,
+_FOUR = 0.6  # four and more,
+_FEW = 0.1  # and of those that do not
+_PEAK_SHARE = 0.1  # share of the readings that a peak is the mean of,
+_PEAK_MOST = 12  # at most so many
+_CRASH_ERRORS = 1.5  # standard errors of a crash beyond the highest by chance, sqrt(2 ln n)
+_GIVEN_BACK = (0.4, 0.8)  # share of the gain that was lost again
+_CRASH_SURE = 4  # standard errors from the first doubt of a crash to none
+_LOST_RANGE = (0.25, 0.6)  # share of the level that was lost
+_LOST_LEAST = (0.1, 0.3)  # the same for one that was gained on the way
+_HALF_WAY = 0.5  # part of the drop at which it begins to show
+
 
 @dataclass(frozen=True, slots=True)
 class Trend:
@@ -81,18 +106,18 @@ def trend(series: Series, scale: float | None = None) -> Trend:
         return Trend(level, level, 0.0, 0.0, 0.0, level, step, step, scale or 0.0, n)
     m = stats.edge(n)
     early, late = stats.mean(values[:m]), stats.mean(values[-m:])
-    sigma = stats.noise(values) if n >= 4 else 0.0
+    sigma = stats.noise(values) if n >= _NOISE_ROWS else 0.0
     spread = max(values) - min(values)
-    unit = max(scale or 0.0, sigma, 0.02 * spread, 1e-12)
+    unit = max(scale or 0.0, sigma, _UNIT_OF_SPREAD * spread, 1e-12)
     gain = late - early
-    relative = abs(gain) / max(abs(early), 0.1 * spread, 1e-12)
-    matters = stats.ramp(max(abs(gain) / unit, relative), 0.05, 0.4)
+    relative = abs(gain) / max(abs(early), _LEVEL_OF_SPREAD * spread, 1e-12)
+    matters = stats.ramp(max(abs(gain) / unit, relative), *_MATTERS)
     if n < _SHORT:
         sure = _short_surety(values, gain)
     else:
         z = abs(gain) / max(sigma * math.sqrt(2 / m), 1e-12)
         tau = stats.kendall_z(values)
-        sure = stats.ramp(max(z, abs(tau) if tau * gain > 0 else 0.0), 1.5, 4.0)
+        sure = stats.ramp(max(z, abs(tau) if tau * gain > 0 else 0.0), *_SURE)
     strength = sure * matters
     crash, peak, peak_step, drop_step = _crash(series, sigma, early, late)
     rise, fall = (strength, 0.0) if gain > 0 else (0.0, strength)
@@ -109,7 +134,7 @@ class Height:
 
 def height_of(values: list[float], top: float) -> Height:
     """Where a series stands below ``top``, and stood at best, by means of eight readings or more where it has them."""
-    m = max(stats.edge(len(values)), min(len(values), 8))
+    m = max(stats.edge(len(values)), min(len(values), _LEVEL_ROWS))
     error = stats.noise(values) / math.sqrt(m)
     return Height(max(stats.smooth(values, m)[m - 1 :]) / top, (stats.mean(values[-m:]) + error) / top)
 
@@ -122,13 +147,13 @@ def proven_flat(series: Series, top: float | None) -> float:
         top: Highest value that they can take, where it is known.
     """
     n = len(series)
-    if n < 4:
+    if n < _PROOF_ROWS:
         return 0.0
     m = stats.edge(n)
     early, late = stats.mean(series.values[:m]), stats.mean(series.values[-m:])
     room = top - early if top is not None else max(abs(early), max(series.values) - min(series.values))
-    error = stats.noise(series.values) * math.sqrt(12 / n)
-    return stats.ramp((late - early + 2 * error) / max(room, 1e-12), 0.5, 0.25)
+    error = stats.noise(series.values) * math.sqrt(_SLOPE_VARIANCE / n)
+    return stats.ramp((late - early + 2 * error) / max(room, 1e-12), *_PROOF_RANGE)
 
 
 def _short_surety(values: list[float], gain: float) -> float:
@@ -139,13 +164,13 @@ def _short_surety(values: list[float], gain: float) -> float:
     moves = [b - a for a, b in itertools.pairwise(values)]
     same = all(move * gain > 0 for move in moves)
     rest = values[1:]
-    apart = min(abs(v - values[0]) for v in rest) > 2 * (max(rest) - min(rest)) and len(rest) >= 3
-    return {2: 0.25, 3: 0.5}.get(len(values), 0.6) if gain and (same or apart) else 0.1
+    apart = min(abs(v - values[0]) for v in rest) > 2 * (max(rest) - min(rest)) and len(rest) >= _REST_ROWS
+    return {2: _TWO, 3: _THREE}.get(len(values), _FOUR) if gain and (same or apart) else _FEW
 
 
 def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[float, float, float, float]:
     values, steps, n = series.values, series.steps, len(series)
-    window = stats.edge(n, 0.1, 12)
+    window = stats.edge(n, _PEAK_SHARE, _PEAK_MOST)
     smooth = stats.smooth(values, window)
     at = max(range(n), key=smooth.__getitem__)
     peak = smooth[at]
@@ -156,22 +181,51 @@ def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[flo
     z = drop / max(sigma * math.sqrt(2 / window), 1e-12)
     lost = drop / max(peak - floor, 1e-12)
     # The highest of n noisy means is high by chance: about sqrt(2 ln n) standard errors.
-    bar = 1.5 + math.sqrt(2 * math.log(n))
+    bar = _CRASH_ERRORS + math.sqrt(2 * math.log(n))
     # What had been gained and is lost again counts too, where it is a part of the level that matters.
-    given_back = stats.ramp(drop / max(peak - early, 1e-12), 0.4, 0.8) if peak > early else 0.0
-    crash = stats.ramp(z, bar, bar + 4) * max(stats.ramp(lost, 0.25, 0.6), given_back * stats.ramp(lost, 0.1, 0.3))
-    level = late + 0.5 * drop
+    given_back = stats.ramp(drop / max(peak - early, 1e-12), *_GIVEN_BACK) if peak > early else 0.0
+    crash = stats.ramp(z, bar, bar + _CRASH_SURE) * max(
+        stats.ramp(lost, *_LOST_RANGE), given_back * stats.ramp(lost, *_LOST_LEAST)
+    )
+    level = late + _HALF_WAY * drop
     first = next((i for i in range(at, n) if max(smooth[i:]) < level), n - 1)
     start = max(at, first - window + 1)
     return crash, peak, steps[at], steps[start]
 
 
-class Course:
-    """The outcome of a run, from its reward, its held-out scores, or the part that judges correctness.
+class RewardTrend:
+    """How the reward of a run went: by its reward, its held-out scores, or the part that judges correctness.
 
     Args:
         history: The run.
     """
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    _NEARLY_ALL = 0.9  # share of the steps that must tell what was drawn
+    _MOST_CURVES = 20  # held-out curves that are looked at
+    _UNLUCKY = 8  # one reading in so many may lie lower
+    _NEWEST = -8  # readings that tell whether all is solved
+    _FROZEN = 4  # rows of one value that are frozen
+    _LEAP_ROWS = 20  # moving rows below which a rise is a leap,
+    _LEAP_SHARE = 0.3  # or their share of the run
+    _STILL_ROWS = 6  # rows of a part that never moved
+    _NOT_EARNED = 0.2  # what a leap, or a rise of form alone, counts
+    _EVALUATIONS = 8  # held-out readings that have the last word
+    _NO_RISE = 0.1  # strength of a rise that is none
+    _GOOD = 0.9  # held-out score that need not rise
+    _CONTRADICTED = 0.5  # what a rise of the reward counts that held-out scores do not share
+    _SOME = 0.05  # largest reward of a run that has any
+    _ONE = 1.0001  # largest reward in [0, 1], rounding included
+    _BELOW_ZERO = -1e-6  # smallest, rounding included
+    _SUM_QUANTILE = 0.9  # quantile of the rows in which parts must sum to the total,
+    _SUM_WITHIN = 0.02  # within this share
+    _NEAR_TOP = (0.8, 0.95)  # share of the maximum that is near it
+    _RIGHT = (0.1, 0.4)  # part of the answers that must be right
+    _RISEN = (0.1, 0.3)  # strength of a rise that holds
+    _KEPT = (0.4, 0.2)  # share of the gain that was given back
+    _SLIPPED = (0.15, 0.3)  # share of the maximum that was lost
+    _SHAPE = 0.3  # strength from which a trend has a direction
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -185,7 +239,7 @@ class Course:
 
     def _pick(self) -> str:
         rewards = self._history.series(metric.REWARD)
-        if len(self._history.series(ALL_DRAWN)) > 0.9 * max(len(rewards), 1):
+        if len(self._history.series(ALL_DRAWN)) > self._NEARLY_ALL * max(len(rewards), 1):
             return ALL_DRAWN
         if len(rewards):
             return metric.REWARD
@@ -202,11 +256,11 @@ class Course:
             s for s in self._history.matching(held_out.NUMBER.prefix) if len(s) >= 2 and _EVAL_SCORE.search(s.name)
         ]
         # A task's score sums up its other metrics.
-        return [s for s in curves if s.name.endswith("/score")] or curves[:20]
+        return [s for s in curves if s.name.endswith("/score")] or curves[: self._MOST_CURVES]
 
     @property
     def has_signal(self) -> bool:
-        """Whether there is any reward-like signal with enough readings to tell a course from."""
+        """Whether there is any reward-like signal with enough readings to tell a trend from."""
         return self.reward.n >= _SHORT or bool(self.held_out)
 
     @property
@@ -218,14 +272,14 @@ class Course:
         values, top = self._history.series(self.source).values, self.top
         if not values or top is None or top <= 0 or min(values) < NOT_FAR * top:
             return False
-        return sum(value < AT_TOP * top for value in values) <= max(1, len(values) // 8)
+        return sum(value < AT_TOP * top for value in values) <= max(1, len(values) // self._UNLUCKY)
 
     @property
     def solved(self) -> bool:
         """Whether rewards are all alike because they are all the best, the last readings' bad luck aside."""
         if self.near_top >= 1.0:
             return True
-        newest, top = self._history.series(self.source).values[-8:], self.top
+        newest, top = self._history.series(self.source).values[self._NEWEST :], self.top
         return self.began_at_top and top is not None and stats.median(newest) >= SOLVED * top
 
     @property
@@ -233,26 +287,26 @@ class Course:
         """Whether the reward froze at one value after hardly any rows in which it moved: a leap, not a climb."""
         values = self._history.series(self.source).values
         frozen = stats.tail_run([v == values[-1] for v in values]) if values else 0
-        if frozen < 4 or self.began_at_top:
+        if frozen < self._FROZEN or self.began_at_top:
             return False
         moving = [v for v in values[: len(values) - frozen] if v != values[0]]
-        return len(moving) < min(20, 0.3 * len(values))
+        return len(moving) < min(self._LEAP_ROWS, self._LEAP_SHARE * len(values))
 
     @property
     def only_form(self) -> bool:
         """Whether nothing but the reward for the form ever moved, of several that were given."""
         form, rest = self._parts("form"), [s for kind in ("outcome", "other") for s in self._parts(kind)]
-        still = [len(s) >= 6 and max(s.values) - min(s.values) <= 1e-9 for s in rest]
+        still = [len(s) >= self._STILL_ROWS and max(s.values) - min(s.values) <= 1e-9 for s in rest]
         return bool(form and rest) and all(still)
 
     @property
     def learned(self) -> float:
         """0 to 1: the reward (or the held-out score, which wins) rose and stayed up."""
-        inner = self.reward.rise * (1 - self.reward.crash) * (0.2 if self.leapt or self.only_form else 1.0)
+        inner = self.reward.rise * (1 - self.reward.crash) * (self._NOT_EARNED if self.leapt or self.only_form else 1.0)
         if self.held_out:
             longest = max(self.held_out.values(), key=lambda t: t.n)
-            if longest.n >= 8 and longest.rise < 0.1 and longest.late < 0.9:
-                inner *= 0.5
+            if longest.n >= self._EVALUATIONS and longest.rise < self._NO_RISE and longest.late < self._GOOD:
+                inner *= self._CONTRADICTED
             rise = stats.mean([t.rise * (1 - t.crash) for t in self.held_out.values()])
             fall = stats.mean([max(t.fall, t.crash) for t in self.held_out.values()])
             return max(0.0, min(1.0, max(inner, rise) * (1 - fall)))
@@ -274,7 +328,7 @@ class Course:
         if best:
             return max(best)
         values = self._history.series(self.source).values
-        if values and min(values) >= 0 and 0.05 < max(values) <= 1.0001:
+        if values and min(values) >= 0 and self._SOME < max(values) <= self._ONE:
             return 1.0
         return self._top_of_parts()
 
@@ -284,18 +338,18 @@ class Course:
         parts = [s for s in self._history.matching(metric.PART_MEAN.prefix) if REWARD_PART.match(s.name)]
         if len(parts) < 2 or not len(reward) or any(len(s) != len(reward) for s in parts):
             return None
-        if any(min(s.values) < -1e-6 or max(s.values) > 1.0001 for s in parts):
+        if any(min(s.values) < self._BELOW_ZERO or max(s.values) > self._ONE for s in parts):
             return None
         gaps = [abs(sum(s.values[i] for s in parts) - total) for i, total in enumerate(reward.values)]
-        return float(len(parts)) if stats.quantile(gaps, 0.9) < 0.02 * len(parts) else None
+        return float(len(parts)) if stats.quantile(gaps, self._SUM_QUANTILE) < self._SUM_WITHIN * len(parts) else None
 
     @property
     def near_top(self) -> float:
         """0 to 1: how close the end stands to the known maximum, where it was climbed to and some answers are right."""
         top = None if self.leapt else self.top
-        near = stats.ramp(self.reward.late / top, 0.8, 0.95) if top and top > 0 and self.reward.n else 0.0
+        near = stats.ramp(self.reward.late / top, *self._NEAR_TOP) if top and top > 0 and self.reward.n else 0.0
         right = [stats.mean(s.values[-stats.edge(len(s)) :]) for s in self._parts("outcome")]
-        return near * stats.ramp(max(right), 0.1, 0.4) if right else near
+        return near * stats.ramp(max(right), *self._RIGHT) if right else near
 
     @property
     def holds(self) -> float:
@@ -305,9 +359,9 @@ class Course:
         """
         reward, height = self.reward, self._height()
         given_back = stats.ratio(max(0.0, reward.peak - reward.late), reward.peak - reward.early)
-        risen = stats.ramp(self.learned, 0.1, 0.3) * stats.ramp(given_back, 0.4, 0.2) * (1 - self.lost)
+        risen = stats.ramp(self.learned, *self._RISEN) * stats.ramp(given_back, *self._KEPT) * (1 - self.lost)
         # Few readings of small batches fall by chance: what counts is what was lost of the height.
-        slipped = stats.ramp(height.peak - height.late, 0.15, 0.3)
+        slipped = stats.ramp(height.peak - height.late, *self._SLIPPED)
         lost = max(self._lost_outside(), max(reward.fall, reward.crash) * slipped)
         return max(stats.ramp(height.late, *HIGH) * (1 - lost), risen)
 
@@ -315,7 +369,7 @@ class Course:
         """Where the reward stands as a share of its known maximum, or the best part that judges the outcome does."""
         if self.leapt or self.only_form or not self.reward.n:
             return Height(0.0, 0.0)
-        right = [s.values for s in self._parts("outcome") if min(s.values) >= 0 and max(s.values) <= 1.0001]
+        right = [s.values for s in self._parts("outcome") if min(s.values) >= 0 and max(s.values) <= self._ONE]
         values, top = self._history.series(self.source).values, self.top
         if right:
             return max((height_of(part, 1.0) for part in right), key=lambda height: height.late)
@@ -326,9 +380,9 @@ class Course:
         """In one word."""
         if not self.has_signal:
             return "unknown"
-        if self.lost > max(0.3, self.learned):
+        if self.lost > max(self._SHAPE, self.learned):
             return "falling"
-        return "rising" if self.learned >= 0.3 else "flat"
+        return "rising" if self.learned >= self._SHAPE else "flat"
 
 
 def _part_name(signal: str) -> str:

@@ -7,10 +7,10 @@ from html import escape
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.catalogue.wording import clue, label
-from levelhead.diagnosis.findings import CATALOGUE, Language
+from levelhead.diagnosis.findings import CATALOGUE, Language, wording
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.ranking import Finding
+from levelhead.doctor.labels import label
 from levelhead.doctor.report import Report, number
 from levelhead.tasks.workflow.analysis import Table
 
@@ -88,7 +88,7 @@ def _card(finding: Finding, report: Report, language: Language) -> str:
     )
     parts = [f"<p>{escape(entry.meaning.get(language))}</p>", "<dl>"]
     for sign, name in ((1, "for"), (-1, "against")):
-        words = [clue(c.key, c.numbers, language) for c in finding.clues if c.weight * sign > 0]
+        words = [wording(finding.code, c.key, c.numbers, language) for c in finding.evidence if c.weight * sign > 0]
         if words:
             parts.append(f"<dt>{label(name, language)}</dt><dd>{escape('; '.join(words))}</dd>")
     if finding.code != "healthy" and finding.severity != "info":

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from levelhead.diagnosis.catalogue.wording import clue, label
-from levelhead.diagnosis.findings import CATALOGUE, Language
+from levelhead.diagnosis.findings import CATALOGUE, Language, wording
 from levelhead.diagnosis.notice import printable
 from levelhead.diagnosis.ranking import Diagnosis, Finding
+from levelhead.doctor.labels import label
 from levelhead.doctor.report import Report, number
 from levelhead.terminal import paint, safe, width
 
@@ -106,8 +106,8 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
         yield line, _COLOURS.get(finding.severity, "")
     yield from _wrap(entry.meaning.get(language))
     for sign, name in ((1, "for"), (-1, "against")):
-        clues = sorted((c for c in finding.clues if c.weight * sign > 0), key=lambda c: -abs(c.weight))
-        words = [clue(c.key, c.numbers, language) for c in clues]
+        evidence = sorted((c for c in finding.evidence if c.weight * sign > 0), key=lambda c: -abs(c.weight))
+        words = [wording(finding.code, c.key, c.numbers, language) for c in evidence]
         if words:
             yield from _wrap(f"{label(name, language)}: {'; '.join(words)}")
     if finding.readings:

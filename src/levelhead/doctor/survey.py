@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from levelhead.diagnosis.catalogue.wording import label
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import printable
+from levelhead.doctor.labels import label
 from levelhead.doctor.readers.folders import MOST_RUNS, runs_of
 from levelhead.doctor.report import SEVERITIES, Report, examine, number
 from levelhead.errors import InputError

@@ -13,12 +13,12 @@ from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Finding, diagnose
 from levelhead.guard import region, remedy
-from levelhead.guard.invariants import Breach, Invariants
-from levelhead.guard.pulse import Pulse
+from levelhead.guard.health import HealthTracker
+from levelhead.guard.invariants import Invariants, Violation
 from levelhead.guard.reading import Reading
-from levelhead.guard.remedy import Climate
+from levelhead.guard.remedy import RecentStatistics
 from levelhead.recipe.guard import Guard as Bounds
-from levelhead.records import ActionKind, Change, Decision, Event, Knobs, Severity, StepRecord
+from levelhead.records import ActionKind, Change, CoefficientOverrides, Decision, Event, Severity, StepRecord
 
 FIRST_LOOK = 8
 """Rows before the detectors are asked."""
@@ -34,13 +34,11 @@ NORMS = 32
 PRESSED = 8
 """Updates over which shortened ones are counted; half as many tell of a learning rate that is too high."""
 CONSTANT = "constant-answer"
-DEAD = frozenset({"reward-dead-groups", "no-learning-signal-all-zero-reward"})
-"""Findings that are met by drawing other groups."""
 CALM = 24
 """Updates without a shortened one after which some of the learning rate is given back."""
 
 
-AT_REST = Knobs().to_json()
+AT_REST = CoefficientOverrides().to_json()
 
 
 def make_guard(bounds: Bounds) -> LiveGuard | None:
@@ -58,11 +56,11 @@ class LiveGuard:
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
         self.history = History()
-        self._pulse = Pulse(bounds)
+        self._health = HealthTracker(bounds)
         self._reading = Reading(bounds.window)
         self._invariants = Invariants()
-        self._knobs = Knobs()
-        self._good = Climate()
+        self._overrides = CoefficientOverrides()
+        self._good = RecentStatistics()
         self._keep = False
         self._rollbacks = 0
         self._norms: list[float] = []
@@ -74,9 +72,9 @@ class LiveGuard:
         self._pending: list[Decision] = []
 
     @property
-    def knobs(self) -> Knobs:
-        """Where the knobs are to stand from the next batch on."""
-        return self._knobs
+    def knobs(self) -> CoefficientOverrides:
+        """Overrides of the recipe's coefficients from the next batch on."""
+        return self._overrides
 
     @property
     def corrects(self) -> bool:
@@ -108,10 +106,10 @@ class LiveGuard:
             self._norms = [*self._norms, norm][-NORMS:]
         return [*self._unexplained(record), *self._broken(record.step, self._invariants.before(record.values))]
 
-    def _broken(self, step: int, breaches: Sequence[Breach]) -> list[Decision]:
+    def _broken(self, step: int, violations: Sequence[Violation]) -> list[Decision]:
         """Tell, once each, of what cannot be in a sound trainer."""
-        new = [breach for breach in breaches if breach.code not in self._told]
-        self._told += [breach.code for breach in new]
+        new = [violation for violation in violations if violation.code not in self._told]
+        self._told += [violation.code for violation in new]
         return [self._decide(step, b.code, "warn", "critical", b.text, b.evidence) for b in new]
 
     def _unexplained(self, record: StepRecord) -> list[Decision]:
@@ -139,7 +137,7 @@ class LiveGuard:
     def after_update(self, record: StepRecord) -> Sequence[Decision]:
         """Look at a complete step."""
         self.history.append(record.step, record.values)
-        self._pulse.add(record.values)
+        self._health.add(record.values)
         self._reading.add(record.values)
         decisions, self._pending = self._pending, []
         decisions += self._broken(record.step, self._invariants.after(record.values))
@@ -149,18 +147,18 @@ class LiveGuard:
             return [*decisions, *fallen]
         decisions += self._ease(record.step)
         decisions += self._look(record.step)
-        if self._acts and self._pulse.sound(self._good) and self._reading.sound:
-            self._keep, self._good = True, self._pulse.climate(record.step)
+        if self._acts and self._health.sound(self._good) and self._reading.sound:
+            self._keep, self._good = True, self._health.statistics(record.step)
         elif self._good.entropy is None:
             self._good = replace(
-                self._good, entropy=self._pulse.newest(metric.ENTROPY), kl=self._pulse.newest(metric.KL)
+                self._good, entropy=self._health.newest(metric.ENTROPY), kl=self._health.newest(metric.KL)
             )
         return decisions
 
     def _fallen(self, step: int) -> list[Decision]:
         """Return to good weights, or stop, where validity or reward has collapsed, answers have, or nothing moves."""
         evidence: dict[str, Any] = {}
-        if collapse := self._pulse.collapse():
+        if collapse := self._health.collapse():
             code, fall = collapse
             what = "validity" if code == "update-collapse" else "reward"
             text = f"{what} fell from {fall.best:.3g} to {fall.now:.3g} over the last {fall.readings} steps"
@@ -170,11 +168,11 @@ class LiveGuard:
             if not self._reading.has_read(case.task):  # there are no weights to go back to that did
                 self._reading.restart()
                 return [self._stop(step, code, text, evidence)]
-        elif self._pulse.locked(self._good) and not self._solved():
-            code, text = "deadlock", f"no group has had contrast for {self._pulse.dead} steps and the entropy is gone"
-            evidence = {"entropy": self._pulse.newest(metric.ENTROPY), "entropy_before": self._good.entropy}
-        elif self._pulse.still >= self.bounds.patience and not self._solved():
-            self._pulse.still = 0
+        elif self._health.locked(self._good) and not self._solved():
+            code, text = "deadlock", f"no group has had contrast for {self._health.dead} steps and the entropy is gone"
+            evidence = {"entropy": self._health.newest(metric.ENTROPY), "entropy_before": self._good.entropy}
+        elif self._health.still >= self.bounds.patience and not self._solved():
+            self._health.still = 0
             text = f"no gradient for {self.bounds.patience} steps"
             return [self._stop(step, "deadlock", text, {"steps": self.bounds.patience})]
         else:
@@ -184,21 +182,25 @@ class LiveGuard:
         return [self._return(step, code, text, evidence)]
 
     def _return(self, step: int, code: str, text: str, evidence: dict[str, Any]) -> Decision:
-        now = self._pulse.climate(step)
+        now = self._health.statistics(step)
         evidence |= {"to_step": self._good.step, "rollbacks": self._rollbacks + 1}
         if self._acts:
             self._rollbacks += 1
-            self._knobs = remedy.after_collapse(self._knobs, self._good, now, self.bounds)
+            self._overrides = remedy.after_collapse(self._overrides, self._good, now, self.bounds)
             if code == CONSTANT:
-                self._knobs = remedy.after_constant(self._knobs, self.bounds)
+                self._overrides = remedy.after_constant(self._overrides, self.bounds)
             self._scales, self._calm, self._norms = [], 0, []
-            self._pulse.restart()
+            self._health.restart()
             self._invariants.restart()
         if code == CONSTANT or not self._acts:  # what one answer earned is no level to be held against
-            self._pulse.rebase()
+            self._health.rebase()
         self._reading.restart()
-        evidence |= {f"{name}_knob": value for name, value in self._knobs.to_json().items() if value != AT_REST[name]}
-        text += f"; back to the weights of step {self._good.step}, learning rate times {self._knobs.learning_rate:g}"
+        evidence |= {
+            f"{name}_knob": value for name, value in self._overrides.to_json().items() if value != AT_REST[name]
+        }
+        text += (
+            f"; back to the weights of step {self._good.step}, learning rate times {self._overrides.learning_rate:g}"
+        )
         return self._decide(step, code, "rollback", "critical", text, evidence)
 
     def _give_up(self, step: int, code: str, text: str, evidence: dict[str, Any]) -> list[Decision]:
@@ -219,24 +221,24 @@ class LiveGuard:
 
     def _solved(self) -> bool:
         """Whether rewards are all alike because they are all the best."""
-        return View(self.history).course.solved
+        return View(self.history).reward_trend.solved
 
     def _ease(self, step: int) -> list[Decision]:
         """Let the learning rate follow what the trust region had to cut, and give it back when it is calm."""
         cut = [scale for scale in self._scales if scale < 1]
         if 2 * len(cut) >= PRESSED:
             scales, self._scales = self._scales, []
-            knobs = remedy.slower(self._knobs, remedy.cut_of(cut), self.bounds)
+            overrides = remedy.slower(self._overrides, remedy.cut_of(cut), self.bounds)
             if self._later:
-                knobs = remedy.narrower_clip(knobs, self.bounds)
+                overrides = remedy.narrower_clip(overrides, self.bounds)
             text = f"{len(cut)} of the last {len(scales)} updates had to be shortened; the learning rate is taken down"
-            return self._turn(step, "lr-too-high", "warning", text, knobs, {"shortened": len(cut)})
+            return self._turn(step, "lr-too-high", "warning", text, overrides, {"shortened": len(cut)})
         ceiling = max(self.bounds.rollback_rate**self._rollbacks, self.bounds.min_rate)
-        if self._calm >= CALM and self._knobs.learning_rate < ceiling:
+        if self._calm >= CALM and self._overrides.learning_rate < ceiling:
             self._calm = 0
-            knobs = remedy.faster(self._knobs, 1.25, ceiling)
+            overrides = remedy.faster(self._overrides, 1.25, ceiling)
             text = f"{CALM} updates in a row needed no shortening; some of the learning rate is given back"
-            return self._turn(step, "lr-too-high", "info", text, knobs, {"calm": CALM})
+            return self._turn(step, "lr-too-high", "info", text, overrides, {"calm": CALM})
         return []
 
     def _look(self, step: int) -> list[Decision]:
@@ -246,9 +248,9 @@ class LiveGuard:
         self._next_look = self.history.rows + max(4, round(LOOK_AGAIN * self.history.rows))
         decisions: list[Decision] = []
         findings = diagnose(self.history).findings
-        if self._knobs.redraws and not DEAD.intersection(finding.code for finding in findings):
+        if self._overrides.redraws and not any(_redraws(finding.code) for finding in findings):
             text = "groups have contrast again: no more are drawn in place of those without"
-            decisions += self._turn(step, "reward-dead-groups", "info", text, replace(self._knobs, redraws=0))
+            decisions += self._turn(step, "reward-dead-groups", "info", text, replace(self._overrides, redraws=0))
         for finding in findings:
             if finding.severity == "info" or finding.confidence < SURE:
                 continue
@@ -261,24 +263,36 @@ class LiveGuard:
         return decisions
 
     def _treat(self, step: int, finding: Finding) -> list[Decision]:
-        """Turn the knob that a finding asks for."""
-        knobs, code = self._knobs, finding.code
+        """Do what the finding's file says that a guard does about it."""
+        decisions: list[Decision] = []
+        for name in CATALOGUE[finding.code].interventions:
+            decisions += self._intervene(step, finding, remedy.Intervention(name))
+        return decisions
+
+    def _intervene(self, step: int, finding: Finding, intervention: remedy.Intervention) -> list[Decision]:
+        """Carry out one intervention, where the run gives it something to act on."""
+        overrides, code = self._overrides, finding.code
         text = CATALOGUE[code].title.get()
-        if code == "entropy-collapse" and not self._solved():
-            knobs, text = remedy.more_entropy(knobs, self.bounds), f"{text}: the entropy bonus is raised"
-        elif code == "entropy-explosion":
-            knobs, text = remedy.less_entropy(knobs), f"{text}: the entropy bonus is lowered"
-        elif code == "kl-blowup" and (self._pulse.newest(metric.KL) or 0) > 0:
-            knobs, text = remedy.shorter_leash(knobs, self.bounds), f"{text}: the KL coefficient is raised"
-        elif code in DEAD and not self._solved():
-            share = {metric.ZERO_STD: self._pulse.newest(metric.ZERO_STD)}
-            more, text = remedy.more_draws(knobs, self.bounds), f"{text}: groups are redrawn"
-            asked = self._turn(step, code, "warning", text, more, share, "resample")
-            if self._pulse.dead >= self.bounds.window:
-                warmer, text = remedy.warmer(self._knobs, self.bounds), f"{text}, and sampled warmer"
-                asked += self._turn(step, code, "warning", text, warmer, share)
-            return asked
-        return self._turn(step, code, "warning", text, knobs, _shown(finding))
+        match intervention:
+            case remedy.Intervention.RAISE_ENTROPY if not self._solved():
+                overrides, text = remedy.more_entropy(overrides, self.bounds), f"{text}: the entropy bonus is raised"
+            case remedy.Intervention.LOWER_ENTROPY:
+                overrides, text = remedy.less_entropy(overrides), f"{text}: the entropy bonus is lowered"
+            case remedy.Intervention.RAISE_KL if (self._health.newest(metric.KL) or 0) > 0:
+                overrides, text = remedy.raise_kl(overrides, self.bounds), f"{text}: the KL coefficient is raised"
+            case remedy.Intervention.REDRAW if not self._solved():
+                return self._redraw(step, code, text)
+        return self._turn(step, code, "warning", text, overrides, _shown(finding))
+
+    def _redraw(self, step: int, code: str, text: str) -> list[Decision]:
+        """Sample other groups in place of those without contrast, and warmer where they have had none for a window."""
+        share = {metric.ZERO_STD: self._health.newest(metric.ZERO_STD)}
+        more, text = remedy.more_draws(self._overrides, self.bounds), f"{text}: groups are redrawn"
+        decisions = self._turn(step, code, "warning", text, more, share, "resample")
+        if self._health.dead >= self.bounds.window:
+            warmer, text = remedy.warmer(self._overrides, self.bounds), f"{text}, and sampled warmer"
+            decisions += self._turn(step, code, "warning", text, warmer, share)
+        return decisions
 
     def _turn(
         self,
@@ -286,16 +300,16 @@ class LiveGuard:
         code: str,
         severity: Severity,
         text: str,
-        knobs: Knobs,
+        overrides: CoefficientOverrides,
         evidence: Mapping[str, Any] | None = None,
         action: ActionKind = "adapt",
     ) -> list[Decision]:
-        """Turn knobs, if that changes any."""
-        old, new = self._knobs.to_json(), knobs.to_json()
+        """Change coefficients, if that changes any of them."""
+        old, new = self._overrides.to_json(), overrides.to_json()
         changed = {name: value for name, value in new.items() if value != old[name]}
         if not changed or not self._acts:
             return []
-        self._knobs = knobs
+        self._overrides = overrides
         shown = {**(evidence or {}), **{f"{name}_from": old[name] for name in changed}, **changed}
         return [self._decide(step, code, action, severity, text, shown, changed)]
 
@@ -327,8 +341,8 @@ class LiveGuard:
     def state(self) -> dict[str, Any]:
         """What :meth:`recall` does not restore, as JSON."""
         return {
-            "pulse": self._pulse.state(),
-            "knobs": self._knobs.to_json(),
+            "pulse": self._health.state(),  # this key and the next are those of checkpoints
+            "knobs": self._overrides.to_json(),
             "good": self._good.to_json(),
             "rollbacks": self._rollbacks,
             "norms": self._norms,
@@ -343,9 +357,9 @@ class LiveGuard:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state`."""
-        self._pulse.load_state(state["pulse"])
-        self._knobs = Knobs(**state["knobs"])
-        self._good = Climate.from_json(state["good"])
+        self._health.load_state(state["pulse"])
+        self._overrides = CoefficientOverrides(**state["knobs"])
+        self._good = RecentStatistics.from_json(state["good"])
         self._rollbacks, self._calm = int(state["rollbacks"]), int(state["calm"])
         self._norms, self._scales = list(state["norms"]), list(state["scales"])
         self._later, self._told = bool(state["later"]), list(state["told"])
@@ -354,6 +368,11 @@ class LiveGuard:
             self._invariants.load_state(state["invariants"])
         if "reading" in state:  # nor in those of before answers were
             self._reading.load_state(state["reading"])
+
+
+def _redraws(code: str) -> bool:
+    """Whether a finding is met by sampling other groups."""
+    return remedy.Intervention.REDRAW in CATALOGUE[code].interventions
 
 
 def _shown(finding: Finding) -> dict[str, Any]:

@@ -37,7 +37,7 @@ CERTAIN = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Breach:
+class Violation:
     """Something that cannot be in a sound trainer.
 
     Attributes:
@@ -58,11 +58,11 @@ class Invariants:
         self._moved = 0.0
         self._cosines: dict[str, list[float]] = {name: [] for name in AGREEMENTS}
 
-    def before(self, values: Mapping[str, float]) -> list[Breach]:
+    def before(self, values: Mapping[str, float]) -> list[Violation]:
         """Judge the numbers of an update that is about to be made."""
-        return [breach for breach in (_engines(values), self._reference(values)) if breach]
+        return [violation for violation in (_engines(values), self._reference(values)) if violation]
 
-    def after(self, values: Mapping[str, float]) -> list[Breach]:
+    def after(self, values: Mapping[str, float]) -> list[Violation]:
         """Judge what the updates of a step have done to the policy."""
         if values.get(metric.GUARD_SCALE, 0.0) > 0:
             self._moved += values.get(metric.GUARD_KL, 0.0)
@@ -70,8 +70,8 @@ class Invariants:
             if name in values:
                 cosines.append(values[name])
                 del cosines[:-REMEMBERED]
-        against = [breach for name in AGREEMENTS if (breach := _against(name, self._cosines[name]))][:1]
-        return [*against, *(breach for breach in [_repeats(values)] if breach)]
+        against = [violation for name in AGREEMENTS if (violation := _against(name, self._cosines[name]))][:1]
+        return [*against, *(violation for violation in [_repeats(values)] if violation)]
 
     def restart(self) -> None:
         """Take weights from before, which may be the reference's own."""
@@ -86,14 +86,14 @@ class Invariants:
         self._moved = float(state["moved"])
         self._cosines = {name: [float(v) for v in state["cosines"][name]] for name in AGREEMENTS}
 
-    def _reference(self, values: Mapping[str, float]) -> Breach | None:
+    def _reference(self, values: Mapping[str, float]) -> Violation | None:
         if values.get(metric.KL) != 0 or self._moved < MOVED:
             return None
         text = "the policy has moved, and its KL to the reference is exactly 0: the reference moves along"
-        return Breach("reference-not-frozen", text, {"kl": 0.0, "moved": self._moved})
+        return Violation("reference-not-frozen", text, {"kl": 0.0, "moved": self._moved})
 
 
-def _against(name: str, cosines: Sequence[float]) -> Breach | None:
+def _against(name: str, cosines: Sequence[float]) -> Violation | None:
     """Whether what should follow the rewards runs against them, beyond chance."""
     n = len(cosines)
     if n < READINGS:
@@ -103,10 +103,10 @@ def _against(name: str, cosines: Sequence[float]) -> Breach | None:
     if average >= -CERTAIN * error:
         return None
     text = AGREEMENTS[name].format(n=n, mean=average)
-    return Breach("update-against-reward", text, {name: average, "error": error, "readings": float(n)})
+    return Violation("update-against-reward", text, {name: average, "error": error, "readings": float(n)})
 
 
-def _repeats(values: Mapping[str, float]) -> Breach | None:
+def _repeats(values: Mapping[str, float]) -> Violation | None:
     """Whether rollouts repeat each other more often, or less, than their probabilities allow."""
     evidence = values.get(metric.REPEATS_EVIDENCE, 0.0)
     if evidence < NO_CHANCE:
@@ -117,10 +117,10 @@ def _repeats(values: Mapping[str, float]) -> Breach | None:
         f"drawn one by one (a chance of 1 in 10^{evidence / math.log(10):.0f})"
     )
     numbers = {metric.REPEATS: share, metric.REPEATS_EXPECTED: expected, "evidence": evidence}
-    return Breach("repeated-rollouts", text, numbers)
+    return Violation("repeated-rollouts", text, numbers)
 
 
-def _engines(values: Mapping[str, float]) -> Breach | None:
+def _engines(values: Mapping[str, float]) -> Violation | None:
     """Whether sampler and trainer, at the same weights, differ by more than rounding."""
     beyond = values.get(BEYOND, 0.0)
     if beyond <= 0:
@@ -129,4 +129,4 @@ def _engines(values: Mapping[str, float]) -> Breach | None:
         f"at the same weights trainer and sampler differ by {beyond:.2g} nats a token more than rounding explains: "
         "they do not score the same tokens, behind the same context, at the same temperature"
     )
-    return Breach("logprob-mismatch", text, {BEYOND: beyond})
+    return Violation("logprob-mismatch", text, {BEYOND: beyond})

@@ -186,7 +186,7 @@ class MergeSection(VariantSection):
 
 @with_knobs(AGGREGATORS, "sum", null=False)
 class Merge(MergeSection):
-    """How the reward gradients of the tasks become one; names and settings are those of ``objective.surgery``."""
+    """How the reward gradients of the tasks become one; names and settings are those of ``objective.aggregation``."""
 
 
 class CustomMerge(CustomVariant, MergeSection):

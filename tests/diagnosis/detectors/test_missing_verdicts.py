@@ -49,8 +49,8 @@ def test_one_bad_step_is_enough_and_is_counted_once() -> None:
     rows[6]["judge/failures"] = 30.0
     found = diagnosed(rows, without_grade(7, 40, 30))
     assert found.findings[0].code == "judge-failure"
-    (clue,) = found.findings[0].clues
-    assert clue.numbers == {"steps": 1, "asked": 40.0, "failed": 30.0}
+    (argument,) = found.findings[0].evidence
+    assert argument.numbers == {"steps": 1, "asked": 40.0, "failed": 30.0}
 
 
 def test_verdicts_missing_now_and_then_are_no_failure() -> None:

@@ -31,7 +31,7 @@ def test_one_step_that_lost_most_of_its_answers_is_enough(name: str) -> None:
     found = diagnosed({7: 0.75, 9: 1.0}, name=name)
     first = found.findings[0]
     assert (found.verdict, first.code, first.first_step) == ("critical", "reward-errors", 7)
-    assert first.clues[0].numbers == {"steps": 2, "share": 1.0}
+    assert first.evidence[0].numbers == {"steps": 2, "share": 1.0}
 
 
 def test_events_alone_are_enough() -> None:

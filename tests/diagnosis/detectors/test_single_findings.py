@@ -453,7 +453,7 @@ def test_the_reward_of_all_that_was_drawn_counts_where_groups_are_redrawn() -> N
     rows = [row | {"dynamic_sampling/reward": 0.2 + 0.6 * i / 300} for i, row in enumerate(flat())]
     diagnosis = diagnosed(rows)
     assert diagnosis.verdict == "healthy"
-    assert "reward-rises" in {clue.key for clue in diagnosis.findings[0].clues}
+    assert "reward-rises" in {argument.key for argument in diagnosis.findings[0].evidence}
 
 
 def test_a_flat_reward_counts_once_the_schedule_is_done() -> None:
@@ -461,7 +461,7 @@ def test_a_flat_reward_counts_once_the_schedule_is_done() -> None:
     rows = [{"reward": 0.35 + 0.08 * noise.gauss(0, 1), "learning_rate": 1e-5 * (30 - i) / 30} for i in range(31)]
     done = diagnosed(rows)
     assert done.findings[0].code == "no-improvement"
-    assert "schedule-done" in {clue.key for clue in done.findings[0].clues}
+    assert "schedule-done" in {argument.key for argument in done.findings[0].evidence}
     assert diagnosed([{**row, "learning_rate": 1e-5} for row in rows]).verdict == "healthy"
 
 
@@ -481,12 +481,12 @@ def test_held_out_scores_that_stand_still_are_worth_more_than_noisy_rewards() ->
             history.append(step, {"eval/pass@1": 0.3 + 0.02 * noise.gauss(0, 1)})
     found = diagnose(history).findings[0]
     assert found.code == "no-improvement"
-    assert "held-out-flat" in {clue.key for clue in found.clues}
+    assert "held-out-flat" in {argument.key for argument in found.evidence}
 
 
 def test_gradients_that_grow_while_what_was_gained_is_lost() -> None:
-    course = [0.45 + 0.03 * i for i in range(13)] + [0.82 - 0.022 * i for i in range(15)]
-    rewards = [level + 0.01 * (-1) ** i for i, level in enumerate(course)]
+    reward_trend = [0.45 + 0.03 * i for i in range(13)] + [0.82 - 0.022 * i for i in range(15)]
+    rewards = [level + 0.01 * (-1) ** i for i, level in enumerate(reward_trend)]
     rows = [{"reward": r, "grad_norm": 4.0 * 1.15**i} for i, r in enumerate(rewards)]
     assert first(rows) == "gradient-spike"
     kept = [{"reward": max(rewards[: i + 1]), "grad_norm": 4.0 * 1.15**i} for i, r in enumerate(rewards)]

@@ -1,20 +1,18 @@
 """Detectors: each looks at a history for one family of findings and argues for and against."""
 
 from levelhead.diagnosis.detectors.answers import ConstantAnswer
-from levelhead.diagnosis.detectors.base import Clue, Detector, Reading, Suspicion, View
+from levelhead.diagnosis.detectors.base import Candidate, Detector, Evidence, Reading, View
 from levelhead.diagnosis.detectors.ended import Ended
+from levelhead.diagnosis.detectors.engines import LogprobMismatch, StalePolicy
+from levelhead.diagnosis.detectors.entropy import EntropyCollapse, EntropyExplosion, EntropySign
 from levelhead.diagnosis.detectors.gradient import GradientSpike, NonFinite, ZeroGradient
+from levelhead.diagnosis.detectors.improvement import NoBetterThanConstant, NoImprovement
+from levelhead.diagnosis.detectors.judge import JudgeFailure, RewardErrors
+from levelhead.diagnosis.detectors.kl import KlDivergence
 from levelhead.diagnosis.detectors.length import Lengths
-from levelhead.diagnosis.detectors.outcome import (
-    JudgeFailure,
-    NoBetterThanConstant,
-    NoImprovement,
-    RewardHacking,
-    TaskBalance,
-)
-from levelhead.diagnosis.detectors.policy import EntropyCollapse, EntropyExplosion, EntropySign, KlDivergence
-from levelhead.diagnosis.detectors.reward import DeadGroups, Deadlock, RewardErrors
-from levelhead.diagnosis.detectors.setup import GroupSize, LogprobMismatch, StalePolicy, TemplateMismatch
+from levelhead.diagnosis.detectors.outcome import RewardHacking, TaskBalance
+from levelhead.diagnosis.detectors.reward import DeadGroups, Deadlock
+from levelhead.diagnosis.detectors.setup import GroupSize, TemplateMismatch
 from levelhead.diagnosis.detectors.updates import CatastrophicUpdate, StepTime, UpdateCollapse
 
 DETECTORS: tuple[Detector, ...] = (
@@ -46,4 +44,4 @@ DETECTORS: tuple[Detector, ...] = (
 )
 """All of them, in the order in which they are asked."""
 
-__all__ = ["DETECTORS", "Clue", "Detector", "Reading", "Suspicion", "View"]
+__all__ = ["DETECTORS", "Candidate", "Detector", "Evidence", "Reading", "View"]

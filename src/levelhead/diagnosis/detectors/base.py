@@ -1,4 +1,4 @@
-"""What a detector is given (a view of the run) and what it gives (suspicions with evidence for and against)."""
+"""What a detector is given (a view of the run) and what it gives (candidate findings with evidence for and against)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,24 @@ from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.history import History, Series
 from levelhead.diagnosis.signals import REWARD_PART, part_kind
-from levelhead.diagnosis.trend import Course, trend
+from levelhead.diagnosis.trend import RewardTrend, trend
 from levelhead.records import Severity
 
 PRIOR = -3.0
-"""Log-odds of any one finding before a reading is looked at: one run in twenty."""
+"""Log-odds of any one finding before a reading is looked at: one run in twenty; set by hand."""
 
 _MAX_READINGS = 8
 _TREND = ("reward-flat", "reward-rises")
 _MOST_NATS = 14.0
 """Entropy of a uniform choice among a million tokens."""
+
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_ZERO_ROWS = 8  # losses before exact zeros stand out,
+_OTHER_ROWS = 3  # of which so many are not 0
+_FAR_FROM_ZERO = 0.02  # and lie this far from it,
+_OTHERS_MOST = 0.9  # being no more than this share
+_UNMOVED = 1.4  # factor within which length and entropy are as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Clue:
+class Evidence:
     """One argument: its weight in log-odds (positive for, negative against) and its wording's key and numbers."""
 
     weight: float
@@ -41,40 +49,44 @@ class Clue:
 
 
 @dataclass(slots=True)
-class Suspicion:
-    """The case for one finding.
+class Candidate:
+    """A candidate finding: the case for it and against it.
 
     Attributes:
         code: The finding's code.
-        clues: Arguments for and against.
+        evidence: Arguments for and against.
         first_step: First bad step.
         readings: Rows that show it, at most eight.
         severity: Where the evidence itself settles how bad it is; the catalogue's otherwise.
-        setup: Visible at the first row: a fault of the set-up, not of the course.
+        setup: Visible at the first row: a fault of the set-up, not of the training.
     """
 
     code: str
-    clues: list[Clue] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
     first_step: float | None = None
     readings: list[Reading] = field(default_factory=list)
     severity: Severity | None = None
     setup: bool = False
 
-    def add(self, weight: float, key: str, **numbers: float | str) -> Suspicion:
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    LEAST_WEIGHT = 0.05  # log-odds that are no argument
+
+    def add(self, weight: float, key: str, **numbers: float | str) -> Candidate:
         """Add an argument; weights under 0.05 are no argument.
 
         What the reward's trend says is one argument, of the sum of its weights: no text says both that the reward rises
         and that it does not.
         """
         if key in _TREND:
-            weight += sum(clue.weight for clue in self.clues if clue.key in _TREND)
-            self.clues = [clue for clue in self.clues if clue.key not in _TREND]
+            weight += sum(argument.weight for argument in self.evidence if argument.key in _TREND)
+            self.evidence = [argument for argument in self.evidence if argument.key not in _TREND]
             key = "reward-flat" if weight > 0 else "reward-rises"
-        if abs(weight) >= 0.05:
-            self.clues.append(Clue(weight, key, numbers))
+        if abs(weight) >= self.LEAST_WEIGHT:
+            self.evidence.append(Evidence(weight, key, numbers))
         return self
 
-    def show(self, series: Series, *steps: float) -> Suspicion:
+    def show(self, series: Series, *steps: float) -> Candidate:
         """Show the readings of ``series`` nearest to ``steps``."""
         for step in steps:
             at = index_at(series, step)
@@ -82,7 +94,7 @@ class Suspicion:
                 self.show_value(series.name, series.steps[at], series.values[at])
         return self
 
-    def show_value(self, metric: str, step: float, value: float) -> Suspicion:
+    def show_value(self, metric: str, step: float, value: float) -> Candidate:
         """Show one number."""
         reading = Reading(metric, step, value)
         if reading not in self.readings and len(self.readings) < _MAX_READINGS:
@@ -92,7 +104,7 @@ class Suspicion:
     @property
     def log_odds(self) -> float:
         """Prior and arguments together."""
-        return PRIOR + sum(clue.weight for clue in self.clues)
+        return PRIOR + sum(argument.weight for argument in self.evidence)
 
 
 class View:
@@ -103,18 +115,32 @@ class View:
         events: What its guard, trainer and environments said, in order; none where the source has no such thing.
     """
 
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    LATE_START = 10.0  # step from which a log begins late,
+    LATE_START_GAPS = 3  # unless its rows are this many such steps apart
+    EPOCH_ROUNDING = 0.02  # epochs are rounded to two digits by most trainers
+    EPOCH_GAPS = 4  # rows' worth of epochs that may have passed before the first
+    SUPERVISED_ROWS = 4  # rows before a loss tells supervised training
+    SUPERVISED_LOSS = 0.1  # where a cross-entropy begins,
+    SUPERVISED_FALL = 0.3  # how surely it falls,
+    SUPERVISED_LEFT = 0.9  # and to what share
+    NEGATIVE = -1e-6  # an entropy below it is a loss term
+    NO_SPREAD = 1e-7  # spread of rewards up to which there is none
+    NO_DIFFERENCE = 1e-6  # between the largest and the smallest advantage
+
     def __init__(self, history: History, events: Sequence[Mapping[str, Any]] = ()) -> None:
         self.history = history
         self.events = events
-        self._course: Course | None = None
+        self._reward_trend: RewardTrend | None = None
         self._dead: Series | None = None
 
     @property
-    def course(self) -> Course:
+    def reward_trend(self) -> RewardTrend:
         """What became of the reward."""
-        if self._course is None:
-            self._course = Course(self.history)
-        return self._course
+        if self._reward_trend is None:
+            self._reward_trend = RewardTrend(self.history)
+        return self._reward_trend
 
     @property
     def rows(self) -> int:
@@ -139,14 +165,14 @@ class View:
         """Whether the log begins where training began, and is not an excerpt from later on."""
         history = self.history
         gap = (history.last_step - history.first_step) / max(history.rows - 1, 1)
-        if history.first_step > max(10.0, 3 * gap):
+        if history.first_step > max(self.LATE_START, self.LATE_START_GAPS * gap):
             return False
         if history.epochs is None or history.rows < 2:
             return True
         first, last = history.epochs
         gap = history.epoch_gap or (last - first) / (history.rows - 1)
         # Sources that round to two digits begin at 0.0 or 0.01 whatever the gap.
-        return first <= max(0.02, 4 * gap)
+        return first <= max(self.EPOCH_ROUNDING, self.EPOCH_GAPS * gap)
 
     @property
     def supervised(self) -> bool:
@@ -155,18 +181,27 @@ class View:
         A policy loss lies about 0 on either side, and a KL penalty in it grows.
         """
         loss = self.history.series(metric.LOSS)
-        if self.course.reward.n or self.course.held_out or "policy_loss" in self.history or metric.KL in self.history:
+        if (
+            self.reward_trend.reward.n
+            or self.reward_trend.held_out
+            or "policy_loss" in self.history
+            or metric.KL in self.history
+        ):
             return False
-        if len(loss) < 4 or min(loss.values) <= 0:
+        if len(loss) < self.SUPERVISED_ROWS or min(loss.values) <= 0:
             return False
         early, late = ends(loss)
-        return early > 0.1 and trend(loss).fall > 0.3 and late < 0.9 * early
+        return (
+            early > self.SUPERVISED_LOSS
+            and trend(loss).fall > self.SUPERVISED_FALL
+            and late < self.SUPERVISED_LEFT * early
+        )
 
     @property
     def entropy(self) -> Series:
         """The entropy a token, where the column holds it: a negative one is a loss term, a constant 0 a placeholder."""
         column = self.series(metric.ENTROPY)
-        if len(column) and (min(column.values) < -1e-6 or max(column.values) <= 0):
+        if len(column) and (min(column.values) < self.NEGATIVE or max(column.values) <= 0):
             return Series(metric.ENTROPY)
         if len(column) and stats.median(column.values) > _MOST_NATS:
             # More than the logarithm of any vocabulary: a sum over tokens.
@@ -190,12 +225,12 @@ class View:
             return Series(metric.ZERO_STD, failed.steps, values)
         std = self.history.series(metric.REWARD_STD)
         if len(std):
-            return Series(metric.REWARD_STD, std.steps, [float(v <= 1e-7) for v in std.values])
+            return Series(metric.REWARD_STD, std.steps, [float(v <= self.NO_SPREAD) for v in std.values])
         # Rewards of a whole batch differ between groups too; advantages only where some group has contrast.
         for name in ("advantages", "reward"):
             high, low = self.history.series(f"{name}/max"), self.history.series(f"{name}/min")
             if len(high) and len(high) == len(low):
-                same = [float(a - b <= 1e-6) for a, b in zip(high.values, low.values, strict=True)]
+                same = [float(a - b <= self.NO_DIFFERENCE) for a, b in zip(high.values, low.values, strict=True)]
                 return Series(f"{name}/max", high.steps, same)
         return self._dead_by_stillness()
 
@@ -222,22 +257,27 @@ class View:
 
 
 class Detector(Protocol):
-    """Looks for a family of findings.  Pure: the same view gives the same suspicions."""
+    """Looks for a family of findings.  Pure: the same view gives the same candidates."""
 
     @property
     def codes(self) -> tuple[str, ...]:
         """Findings it may raise."""
         ...
 
-    def examine(self, view: View) -> Iterable[Suspicion]:
-        """Suspicions that this run gives rise to; the weak ones too, for the diagnosis weighs them."""
+    def examine(self, view: View) -> Iterable[Candidate]:
+        """Candidate findings of this run; the weak ones too, for the diagnosis weighs them."""
         ...
 
 
 def _stands_out(losses: Sequence[float]) -> bool:
     """Whether exact zeros stand among losses far from 0: then they are no rounding, but batches without contrast."""
     others = [abs(v) for v in losses if v]
-    return len(losses) >= 8 and len(others) >= 3 and min(others) > 0.02 and len(others) < 0.9 * len(losses)
+    return (
+        len(losses) >= _ZERO_ROWS
+        and len(others) >= _OTHER_ROWS
+        and min(others) > _FAR_FROM_ZERO
+        and len(others) < _OTHERS_MOST * len(losses)
+    )
 
 
 def index_at(series: Series, step: float) -> int | None:
@@ -285,7 +325,7 @@ def unmoved(view: View, step: float) -> bool:
     """Whether answers are as long and as uncertain after ``step`` as before: a broken policy's would not be."""
     shifts = [shift_at(view.series(name), step) for name in (metric.ENTROPY, metric.MEAN_LENGTH)]
     pairs = [shift for shift in shifts if shift]
-    return bool(pairs) and all(stats.ratio(max(s), min(s), 1e-6) < 1.4 for s in pairs)
+    return bool(pairs) and all(stats.ratio(max(s), min(s), 1e-6) < _UNMOVED for s in pairs)
 
 
 def constant(values: Sequence[float], tolerance: float = 1e-9) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from levelhead.diagnosis.detectors.base import Suspicion, View
+from levelhead.diagnosis.detectors.base import Candidate, View
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.notice import printable
@@ -21,7 +21,13 @@ class Ended:
 
     codes = (REWARDS, ERROR)
 
-    def examine(self, view: View) -> Iterator[Suspicion]:
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    ENDED_BY_REWARDS_WEIGHT = 9.0  # a recorded stop is a fact
+    ENDED_BY_GUARD_WEIGHT = 5.0
+    ENDED_BY_ERROR_WEIGHT = 9.0
+
+    def examine(self, view: View) -> Iterator[Candidate]:
         """Look at the last event."""
         last = last_stop(view.events, view.history)
         if last is None:
@@ -29,16 +35,16 @@ class Ended:
         step, code = float(last.get("step") or 0), str(last.get("code"))
         said = printable(last.get("message", ""), _MOST_CHARACTERS)
         if code == "rewards":
-            case = Suspicion(REWARDS, first_step=step, severity="critical")
+            case = Candidate(REWARDS, first_step=step, severity="critical")
             key = "ended-by-endpoint" if _is_endpoint(last) else "ended-by-rewards"
-            yield case.add(9.0, key, step=step, message=said)
+            yield case.add(self.ENDED_BY_REWARDS_WEIGHT, key, step=step, message=said)
         elif code in CATALOGUE:
             # The detectors may have more to say of it; that it is there, the guard was sure enough to act upon.
-            case = Suspicion(code, first_step=step, severity="critical")
-            yield case.add(5.0, "ended-by-guard", step=step, message=said)
+            case = Candidate(code, first_step=step, severity="critical")
+            yield case.add(self.ENDED_BY_GUARD_WEIGHT, "ended-by-guard", step=step, message=said)
         else:
-            case = Suspicion(ERROR, first_step=step, severity="critical")
-            yield case.add(9.0, "ended-by-error", step=step, message=said)
+            case = Candidate(ERROR, first_step=step, severity="critical")
+            yield case.add(self.ENDED_BY_ERROR_WEIGHT, "ended-by-error", step=step, message=said)
 
 
 def last_stop(events: Sequence[Mapping[str, Any]], history: History) -> Mapping[str, Any] | None:
