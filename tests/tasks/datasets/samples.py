@@ -63,7 +63,8 @@ AIME_CAPITALS: Rows = [
 HUMANEVAL: Rows = [
     {
         "task_id": f"HumanEval/{number}",
-        "prompt": f'from typing import List\n\n\ndef add{number}(xs: List[int]) -> int:\n    """Add {number} to the sum."""\n',
+        "prompt": f"from typing import List\n\n\ndef add{number}(xs: List[int]) -> int:\n"
+        f'    """Add {number} to the sum."""\n',
         "canonical_solution": f"    return sum(xs) + {number}\n",
         "test": f"\n\nMETADATA = {{}}\n\n\ndef check(candidate):\n    assert candidate([]) == {number}\n"
         f"    assert candidate([1, 2]) == 3 + {number}\n",

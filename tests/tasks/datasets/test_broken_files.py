@@ -96,7 +96,8 @@ def another_data_set(name: str, rows: samples.Rows, folder: Path) -> tuple[str, 
 
 
 BREAKERS: list[Breaker] = [
-    cut_off, wrong_column, wrong_type, empty, binary, marked_utf16, huge_line, duplicate, not_a_number, another_data_set,
+    cut_off, wrong_column, wrong_type, empty, binary, marked_utf16, huge_line, duplicate, not_a_number,
+    another_data_set,
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from levelhead.tasks.datasets.base import Dataset, Example
 from levelhead.tasks.datasets.checkers.equality import check_math
+from levelhead.tasks.datasets.checkers.stated import in_a_box
 from levelhead.tasks.datasets.math_competition import INSTRUCTION
 from levelhead.tasks.files import Row
 
@@ -25,7 +26,7 @@ def parse(row: Row) -> Iterator[Example]:
     answer = _answer(row, _first(row, _ANSWER))
     solution = next((row.text(key).strip() for key in _SOLUTION if row.values.get(key)), "")
     key = next((str(row.values[key]) for key in _ID if row.values.get(key) is not None), "")
-    perfect = f"{solution}\n\\boxed{{{answer}}}".lstrip() if solution else ""
+    perfect = in_a_box(solution, answer)
     year = row.values.get("year", row.values.get("Year"))
     strata = {"year": str(year)} if isinstance(year, int | str) and str(year).strip() else {}
     yield Example(problem, ((answer,),), perfect, key, difficulty="hard", strata=strata)

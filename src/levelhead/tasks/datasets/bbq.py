@@ -44,4 +44,5 @@ DATASET = Dataset(
     parse=parse,
     check=check_letter,
     instruction="End with a line of #### and the letter of the answer.",
+    suffixes=(".jsonl", ".json"),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from levelhead.tasks.datasets.base import Dataset, Difficulty, Example
 from levelhead.tasks.datasets.checkers.equality import check_math
 from levelhead.tasks.files import Row
-from levelhead.tasks.math.numbers import MARKER, parse_number
+from levelhead.tasks.numbers import MARKER, parse_number
 
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
 
@@ -46,4 +46,5 @@ DATASET = Dataset(
     instruction=f"Work it out, then end with a line of {MARKER} and the answer as a number.",
     hub="openai/gsm8k",
     hub_config="main",
+    suffixes=(".jsonl",),
 )

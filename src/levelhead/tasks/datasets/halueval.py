@@ -47,4 +47,5 @@ DATASET = Dataset(
     parse=parse,
     check=check_words,
     instruction="End with a line of #### and the answer.",
+    suffixes=(".jsonl", ".json"),
 )

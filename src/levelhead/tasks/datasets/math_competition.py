@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from levelhead.tasks.datasets.base import Dataset, Difficulty, Example
 from levelhead.tasks.datasets.checkers.equality import check_math
-from levelhead.tasks.datasets.checkers.stated import boxed
+from levelhead.tasks.datasets.checkers.stated import boxed, in_a_box
 from levelhead.tasks.files import Row
 
 INSTRUCTION = "Work it out, then give the answer in \\boxed{}."
@@ -30,8 +30,7 @@ def parse(row: Row) -> Iterator[Example]:
     subject = next((row.text(key) for key in ("type", "subject") if row.values.get(key) is not None), "")
     key = str(row.values.get("unique_id") or "")
     strata = {"subject": subject} if subject else {}
-    perfect = solution if boxed(solution) else f"{solution}\n\\boxed{{{answer}}}"
-    yield Example(problem, ((answer,),), perfect, key, difficulty=difficulty, strata=strata)
+    yield Example(problem, ((answer,),), in_a_box(solution, answer), key, difficulty=difficulty, strata=strata)
 
 
 def _level(row: Row) -> int | None:

@@ -24,7 +24,7 @@ from levelhead.installation import install_command
 from levelhead.recipe.workflow import SandboxLimits
 from levelhead.tasks.datasets.base import Example, Verdict
 from levelhead.tasks.datasets.checkers.stated import boxed, stated
-from levelhead.tasks.math.numbers import parse_number
+from levelhead.tasks.numbers import parse_number
 
 CPU_S = 3.0
 """Processor seconds of one comparison."""

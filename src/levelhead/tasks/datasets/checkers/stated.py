@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from levelhead.tasks.math.numbers import MARKER, final_answer
+from levelhead.tasks.numbers import MARKER, final_answer
 
 _BOX = re.compile(r"\\f?boxed\s*")
 _OUTER = re.compile(r"^[\s*_`\"'\u201c\u2018]+|[\s*_`\"'\u201d\u2019.]+$")
@@ -24,6 +24,13 @@ def boxed(text: str) -> str | None:
             if depth == 0:
                 return rest[1:position].strip()
     return None
+
+
+def in_a_box(solution: str, answer: str) -> str:
+    r"""Return a solution that ends in its answer in the one ``\boxed{}`` that it holds; other boxes are opened."""
+    if ends_in_box(solution):
+        return solution
+    return f"{_BOX.sub('', solution).rstrip()}\n\\boxed{{{answer}}}".lstrip()
 
 
 def ends_in_box(text: str) -> bool:
