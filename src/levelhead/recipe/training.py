@@ -187,10 +187,35 @@ class Evaluation(Section):
     """Held-out items a task between stages, for the summary."""
     batch_size: int = Field(64, ge=1, le=1_048_576)
     """Prompts sampled at once."""
+    reference: dict[str, float] = Field(default_factory=dict)
+    """Reference point of the hypervolume, by task (by reward part, with one task); where none is named, the least
+    reward that the task declares, or what the first evaluation scores."""
     constant: bool = True
     """Also say what the best constant answer scores; switch it off where a call of a reward costs money."""
     sampling: EvalSampling = EvalSampling()
     """How held-out completions are drawn."""
+
+
+class Best(Section):
+    """Which checkpoint is the best one."""
+
+    by: Literal["balanced", "task", "weights", "knee"] = "balanced"
+    """``balanced`` the mean over tasks of the balanced score, ``task`` one task's, ``weights`` a weighted mean of them,
+    ``knee`` the checkpoint at the knee of the Pareto front, over the items that all evaluations share."""
+    task: str | None = None
+    """The task, with ``by: task``."""
+    weights: dict[str, float] = Field(default_factory=dict)
+    """Weight of each task, with ``by: weights``; tasks that are not named weigh nothing."""
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> Self:
+        if (self.by == "task") != (self.task is not None):
+            raise ValueError("by: task needs task (the name of one), and task is for by: task alone")
+        if (self.by == "weights") != bool(self.weights):
+            raise ValueError("by: weights needs weights (of tasks by name), and weights are for by: weights alone")
+        if self.weights and not (min(self.weights.values()) >= 0 < sum(self.weights.values())):
+            raise ValueError("weights: none may be below 0, and one must be above it")
+        return self
 
 
 class Checkpoint(Section):
@@ -200,8 +225,17 @@ class Checkpoint(Section):
     """Steps between checkpoints; the end of a stage always saves one.  0 saves only there."""
     keep_last: int = Field(2, ge=1)
     """Checkpoints kept, besides the best one."""
-    best: bool = True
-    """Keep the checkpoint with the best balanced score, over the items that all evaluations share."""
+    best: bool | Best = True
+    """Keep the best checkpoint: with ``true`` that of the best balanced score, over the items that all evaluations
+    share; ``{by: ...}`` compares otherwise."""
+    front: int = Field(0, ge=0, le=1000)
+    """Most checkpoints of the Pareto front whose weights are kept in ``checkpoints/front/``; 0 keeps none."""
+
+    @model_validator(mode="after")
+    def _a_knee_needs_a_front(self) -> Self:
+        if isinstance(self.best, Best) and self.best.by == "knee" and self.front < 2:
+            raise ValueError("best.by: knee takes the best checkpoint from the front; set front to 2 or more")
+        return self
 
 
 class Logging(Section):

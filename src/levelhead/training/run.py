@@ -25,9 +25,10 @@ from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps, save_sample
 from levelhead.training.evaluate import TaskResult
-from levelhead.training.evaluator import Evaluator, selection, summary
+from levelhead.training.evaluator import Evaluator, summary
 from levelhead.training.eventlog import EventLog
 from levelhead.training.fit import pair_events
+from levelhead.training.front import RunFront
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.identities import Identities, Unwatched
 from levelhead.training.identities.digest import compare, next_digest
@@ -82,6 +83,7 @@ class Run:
         self.stages = {stage: section for stage, section in stages.items() if section is not None}
         self.offset = {"sft": 0, "grpo": self.recipe.sft.steps if self.recipe.sft else 0}
         self.checkpoints = Checkpoints(folder, self.recipe.checkpoint.keep_last, self.offset)
+        self.front = RunFront(self.recipe, setup.tasks, folder, self.checkpoints)
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
         self.events = EventLog(folder, loud=not self.ranks.rank)
         self.loop = EventLoop()
@@ -294,11 +296,9 @@ class Run:
         self.state.unevaluated = False
         self.evaluator.write(results, step, None, self._trackers, 0)
         self.events.write(self.evaluator.unrated_events(results, step))
-        score = selection(results)
-        if self.recipe.checkpoint.best and (self.state.best is None or score > self.state.best):
-            self.state.best = score
-            self.checkpoints.save_best(self.policy, self.state)
-        self.watch.chosen(step, results)
+        self.front.add(self.policy, self.state, results, "grpo", self.offset["grpo"] + step)
+        if self.front.choose_best(self.policy, self.state, results):
+            self.watch.chosen(step, results)
 
     def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
         """Score the policy between stages, for the summary."""
@@ -310,6 +310,7 @@ class Run:
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
         rows = self.folder.save_rollouts(f"eval-{stage}", stage, step, groups)
         self._trackers.rollouts([{**row, "stage": "eval"} for row in rows], self.offset.get(stage, 0))
+        self.front.add(self.policy, self.state, results, stage, self.offset.get(stage, 0) + step)
         seconds = self.state.seconds + time.perf_counter() - self._began
         self.folder.write_json("summary.json", summary(self.state.summary, list(self.stages), seconds))
         return results
@@ -337,12 +338,9 @@ class Run:
         if stage == "sft" and "grpo" in self.stages:
             self.events.write(self.evaluator.constant_events(results, self.state.step))
             self.events.write(pair_events(self.setup, self.state.step))
-        score = selection(results)
-        if stage == "grpo" and self.recipe.checkpoint.best and (self.state.best is None or score >= self.state.best):
-            self.state.best = score
-            self.checkpoints.save_best(self.policy, self.state)
         if stage == "grpo":
-            self.watch.chosen(self.state.step, results)
+            if self.front.choose_best(self.policy, self.state, results, at_least=True):
+                self.watch.chosen(self.state.step, results)
             self.events.write(self.watch.events(self.state.step))
         self._save(stage, stream, updater, extra)
         return "done"
@@ -359,6 +357,7 @@ class Run:
         training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done, **extra}
         training |= {"identities": self.watch.tensors()}
         self.checkpoints.save(self.policy, self.state, training)
+        self.front.prune(self.state)
 
     def _resume(self) -> dict[str, Any] | None:
         """Take up the checkpoint's state; ``None`` where there is none and the run starts over."""
@@ -366,6 +365,7 @@ class Run:
         if checkpoint is None or state is None:
             self._plan.set_aside(self.checkpoints)
             self.folder.rewind({})
+            self.front.resume(self.state)
             return None
         if state.fingerprint != self.state.fingerprint:
             raise InputError(f"{checkpoint}: a checkpoint of another model; resume with the recipe that began the run")
@@ -378,6 +378,7 @@ class Run:
             state.done = False  # it was the end, and there are more steps now
         self.folder.rewind(state.sizes)
         self.checkpoints.find_best(self.policy, state)
+        self.front.resume(state)
         return training
 
     def _bar(self, stage: Stage, total: int) -> contextlib.closing[ProgressSink]:
