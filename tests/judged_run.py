@@ -12,7 +12,7 @@ from levelhead.recipe.judge import Judge
 from levelhead.recipe.load import parse
 from levelhead.records import Prompt, Score
 from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.tasks.judge import JudgedTask
+from levelhead.tasks.judges import JudgedTask
 from levelhead.training.prepare import prepare
 from levelhead.training.resume import plan_resumption
 from levelhead.training.run import Run

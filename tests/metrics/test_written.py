@@ -27,7 +27,7 @@ from levelhead.tasks.fairness.metrics import summarize_outcomes as fairness
 from levelhead.tasks.faithfulness.data import FaithfulnessItem
 from levelhead.tasks.faithfulness.metrics import summarize_outcomes as faithfulness
 from levelhead.tasks.function.task import FunctionTask
-from levelhead.tasks.judge import JudgedTask
+from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.math import MathTask
 from levelhead.tasks.metering import JudgeUse, Usage, use_metrics
 from levelhead.tasks.primer import PrimerTask

@@ -7,7 +7,7 @@ import pytest
 from judged_preflight import Verdict, setup_with, sound
 from levelhead.preflight import Check, preflight
 from levelhead.preflight.judges import ASKED
-from levelhead.tasks.judge import JudgedTask
+from levelhead.tasks.judges import JudgedTask
 
 
 def checks_of(verdict: Verdict, status: int = 200) -> dict[str, Check]:

@@ -122,6 +122,10 @@ JUDGE_CACHED = _judges.metric("judge/cached", "Replies from the cache, which cos
 JUDGE_RETRIES = _judges.metric(
     "judge/retries", "Attempts that failed (busy, silent) and were repeated.", "count", only=_JUDGED,
 )
+JUDGE_THROTTLED = _judges.metric(
+    "judge/throttled", "Attempts that the endpoint refused as too many (429) and that were repeated.", "count",
+    only=_JUDGED,
+)
 JUDGE_PROMPT_TOKENS = _judges.metric(
     "judge/prompt_tokens", "Tokens that the judge read, over the endpoint's replies.", "tokens", only=_JUDGED,
 )

@@ -315,11 +315,14 @@ class Judged(SingleTurnTask):
 
     Attributes:
         asks: Whether the judge is asked; where a preflight finds that its endpoint is of no use, the rules go on alone.
-        said: The last reply without a grade.
     """
 
     asks: bool = True
-    said: str = ""
+
+    @property
+    def said(self) -> str:
+        """The last reply without a grade."""
+        return ""
 
     @abstractmethod
     async def grade(self, answers: Sequence[Answer], patience_s: float | None = None) -> list[float | None]:

@@ -23,6 +23,7 @@ class Calls:
         calls: Replies that came from the endpoint, each counted once, however often it had to be asked.
         cached: Replies that came from the cache.
         retries: Attempts that failed and were repeated.
+        throttled: Those among them that the endpoint refused as too many (429).
         prompt_tokens: Tokens read, over the endpoint's replies.
         completion_tokens: Tokens written, over the endpoint's replies.
         estimated: Replies whose tokens the endpoint did not count.
@@ -32,6 +33,7 @@ class Calls:
     calls: int = 0
     cached: int = 0
     retries: int = 0
+    throttled: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     estimated: int = 0
@@ -58,6 +60,7 @@ _COUNT_NAMES = {
     "calls": metric.JUDGE_CALLS,
     "cached": metric.JUDGE_CACHED,
     "retries": metric.JUDGE_RETRIES,
+    "throttled": metric.JUDGE_THROTTLED,
     "prompt_tokens": metric.JUDGE_PROMPT_TOKENS,
     "completion_tokens": metric.JUDGE_COMPLETION_TOKENS,
     "estimated": metric.JUDGE_ESTIMATED,
