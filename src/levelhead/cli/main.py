@@ -16,6 +16,7 @@ from levelhead.cli.check import check
 from levelhead.cli.demo import demo
 from levelhead.cli.doctor import doctor
 from levelhead.cli.evaluate import evaluate
+from levelhead.cli.judge import judge
 from levelhead.cli.lab import lab
 from levelhead.cli.report import report
 from levelhead.cli.serve import serve
@@ -40,6 +41,7 @@ app.command("simulate")(simulate)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 app.add_typer(serve, name="serve")
+app.add_typer(judge, name="judge")
 app.add_typer(lab, name="lab")
 
 

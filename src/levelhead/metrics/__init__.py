@@ -153,6 +153,16 @@ JUDGE_BY_TASK = _judges.family(
     "judge/{number}/{task}", "One of these numbers, of one task.", "any", only="with several judged tasks",
     bounds=FROM_0,
 )
+JUDGE_DISAGREEMENT = _judges.metric(
+    "judge/disagreement", "Mean standard deviation of a panel's grades of one answer.", "any",
+    only="with a panel of which two graded an answer", bounds=FROM_0,
+)
+JUDGE_OF = _judges.family(
+    "judges/{judge}/{number}",
+    "One of these numbers, of one judge of a list, named `TASK.JUDGE`; `grade` is its mean grade on the common scale, "
+    "`down` whether it is left alone, `drift` the change of its mean grade on the anchors.", "any",
+    only="with `judges`",
+)
 
 _completions = Section("Completions", ("grpo",), "Tokens of a rollout count all its turns, the stop token included.")
 MEAN_LENGTH = _completions.metric(

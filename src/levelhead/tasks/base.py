@@ -324,6 +324,20 @@ class Judged(SingleTurnTask):
         """The last reply without a grade."""
         return ""
 
+    @property
+    def titles(self) -> Sequence[str]:
+        """Names of the judges, where there are several to be told apart."""
+        return ()
+
+    @property
+    def refusals(self) -> Mapping[str, Sequence[str]]:
+        """Why calibrations say that judges are not worth asking, by judge."""
+        return {}
+
+    async def grade_by(self, title: str, answers: Sequence[Answer], patience_s: float) -> list[float | None]:
+        """Return one judge's own grades; see :meth:`grade`."""
+        raise NotImplementedError(title)
+
     @abstractmethod
     async def grade(self, answers: Sequence[Answer], patience_s: float | None = None) -> list[float | None]:
         """Return the judge's grade in [0, 1] of each answer, right or wrong; ``None`` where it gives none.

@@ -9,70 +9,19 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from levelhead.recipe.judge import Judges
-from levelhead.records import Severity
 from levelhead.tasks.endpoint import BudgetError, EndpointError, all_of
-from levelhead.tasks.judges.breaker import FATAL, Breaker
-from levelhead.tasks.judges.member import Member, Outcome
+from levelhead.tasks.judges.breaker import FATAL
+from levelhead.tasks.judges.member import Outcome
 from levelhead.tasks.judges.questions import Question
+from levelhead.tasks.judges.seat import News, Seat
 
 LONGEST_PAUSE_S = 15.0
 """Longest wait between two rounds of asking where no judge answers."""
 SHORTEST_TIMEOUT_S = 1.0
 """Least time that one attempt has, whatever ``fallback_after_s`` is."""
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """Something that happened to a judge.
-
-    Attributes:
-        code: Of the event that it becomes.
-        severity: How bad it is.
-        message: One line.
-        evidence: The numbers.
-    """
-
-    code: str
-    severity: Severity
-    message: str
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Seat:
-    """A judge in its place.
-
-    Attributes:
-        member: The judge.
-        breaker: Whether it is asked.
-        scale: From its grades to the common scale.
-        weight: In a panel that weighs.
-        asked: Verdicts that it was asked for, and gave or did not.
-        failed: Those among them without a grade.
-        grades: Sum of those that it gave, on the common scale.
-    """
-
-    member: Member
-    breaker: Breaker
-    scale: Callable[[float], float] = float
-    weight: float = 1.0
-    asked: int = 0
-    failed: int = 0
-    grades: float = 0.0
-
-    def take(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """Return outcomes on the common scale, and count them."""
-        scaled = [self.scale(one) if isinstance(one, float) else one for one in outcomes]
-        given = [one for one in scaled if isinstance(one, float)]
-        self.failed += sum(one is None for one in scaled)
-        self.asked += sum(not isinstance(one, EndpointError) for one in scaled)
-        self.grades += sum(given)
-        return scaled
 
 
 class Lineup:
@@ -101,7 +50,7 @@ class Lineup:
         """
         if self._section is None:
             (seat,) = self.seats
-            return _raised(seat.take(await seat.member.outcomes(questions, patience_s)))
+            return raised(seat.take(await seat.member.outcomes(questions, patience_s)))
         patience = max((seat.member.patience_s for seat in self.seats), default=0.0)
         patience = patience if patience_s is None else min(patience, patience_s)
         verdicts: dict[int, float | None] = {}
@@ -242,7 +191,7 @@ def _count(grades: Mapping[int, float | None]) -> int:
     return sum(grade is not None for grade in grades.values())
 
 
-def _raised(outcomes: Sequence[Outcome]) -> list[float | None]:
+def raised(outcomes: Sequence[Outcome]) -> list[float | None]:
     """Return grades; of faults, one that is no used-up budget is raised first."""
     faults = [one for one in outcomes if isinstance(one, EndpointError)]
     if faults:

@@ -11,10 +11,12 @@ import httpx2
 from levelhead.metrics import held_out
 from levelhead.recipe.judge import Judge, Judges
 from levelhead.records import Event, Prompt, Rollout, Score, Severity
-from levelhead.tasks.base import GRADE, Answer, Judged, SingleTurnTask, Split
-from levelhead.tasks.judges.lineup import Seat
+from levelhead.tasks.base import GRADE, Answer, Judged, SingleTurnTask, Split, StepAware
+from levelhead.tasks.judges.anchors import AnchorSet
+from levelhead.tasks.judges.lineup import raised
 from levelhead.tasks.judges.lots import draw_lots
 from levelhead.tasks.judges.questions import ANY_RUBRIC, RUBRICS, Question
+from levelhead.tasks.judges.seat import Seat
 from levelhead.tasks.judges.seats import make_lineup
 from levelhead.tasks.metering import JudgeUse, Usage
 
@@ -50,7 +52,9 @@ class JudgedTask(Judged):
         self.task, self.section, self.name = task, section, task.name
         self.failed = self.judged = 0
         self.rubric = section.rubric or RUBRICS.get(kind, ANY_RUBRIC)
-        self.lineup = make_lineup(section, transport)
+        self.lineup = make_lineup(section, task.name, self.rubric, transport)
+        every = section.anchors.every if isinstance(section, Judges) else 0
+        self.anchors = AnchorSet(section.anchors) if isinstance(section, Judges) and every else None
         self._happened: list[tuple[int, int]] = []
         self._metered = (0, 0)
         self._counted = [Usage().counts() for _ in self.lineup.seats]
@@ -91,6 +95,7 @@ class JudgedTask(Judged):
             EndpointError: The judge refuses or stays silent, or the budget is used up.
             InputError: The environment variable that should hold the key is not set.
         """
+        await self._ask_anchors()
         scores = await self.task.score_batch(answers)
         asked = [i for i, score in enumerate(scores) if score is not None and score.valid and score.total > 0]
         if not asked or not self.asks:
@@ -122,12 +127,48 @@ class JudgedTask(Judged):
         """
         return await self.lineup.grade([self.question(answer) for answer in answers], patience_s)
 
+    @property
+    def titles(self) -> Sequence[str]:
+        """Names of the judges; none where there is but one, which is the recipe's ``judge``."""
+        return [seat.member.title for seat in self.lineup.seats] if isinstance(self.section, Judges) else ()
+
+    @property
+    def refusals(self) -> Mapping[str, Sequence[str]]:
+        """Why calibrations say that judges are not worth asking, by judge."""
+        return {seat.member.title: seat.refused for seat in self.lineup.seats if seat.refused}
+
+    async def grade_by(self, title: str, answers: Sequence[Answer], patience_s: float) -> list[float | None]:
+        """Return one judge's own grades, whatever the others say.
+
+        Raises:
+            EndpointError: It refuses or stays silent, or its budget is used up.
+            InputError: The environment variable that should hold its key is not set.
+        """
+        (seat,) = [seat for seat in self.lineup.seats if seat.member.title == title]
+        questions = [self.question(answer) for answer in answers]
+        return raised(await seat.member.outcomes(questions, patience_s))
+
+    def form(self, prompt: Prompt) -> str:
+        """Return the judged task's form of a prompt."""
+        return self.task.form(prompt)
+
     def question(self, answer: Answer, occasion: str = "", *, reference_last: bool = False) -> Question:
         """Return what judges are shown of an answer."""
         asked = "\n\n".join(str(message["content"]) for message in answer.prompt.messages)
         perfect = self.task.oracle(answer.prompt)
         reference = perfect[0] if perfect else None
         return Question(answer.prompt.id, asked, answer.text, reference, self.rubric, occasion, reference_last)
+
+    def at_step(self, step: int, max_steps: int) -> None:
+        """Take note of how far training has come: the anchors may be due."""
+        if self.anchors is not None:
+            self.anchors.at_step(step, max_steps)
+        if isinstance(self.task, StepAware):
+            self.task.at_step(step, max_steps)
+
+    async def _ask_anchors(self) -> None:
+        if self.anchors is not None and self.asks:
+            self.lineup.news += await self.anchors.ask(self)
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return the judged task's metrics, the mean grade, and the share of verdicts without one."""
@@ -180,13 +221,16 @@ class JudgedTask(Judged):
         verdicts, failures = self.judged - self._metered[0], self.failed - self._metered[1]
         self._metered = (self.judged, self.failed)
         use = JudgeUse(verdicts=verdicts, failures=failures)
+        judges: dict[str, JudgeUse] = {}
         for i, seat in enumerate(self.lineup.seats):
             usage, member = seat.member.usage, seat.member
             counts, latencies = usage.since(self._counted[i]), usage.latencies
             self._counted[i], usage.latencies = usage.counts(), []
             cost = member.cost(counts["prompt_tokens"], counts["completion_tokens"])
             use = use + JudgeUse(**counts, latencies=latencies, cost=cost)
-        return use
+            judges[member.title] = replace(seat.drain(), **counts, latencies=latencies, cost=cost)
+        spread, self.lineup.spread = self.lineup.spread, []
+        return replace(use, spread=(math.fsum(spread), len(spread)), judges=judges if self.titles else {})
 
     async def close(self) -> None:
         """Close the caches; they are opened again if the task is used again."""
