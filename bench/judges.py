@@ -99,8 +99,8 @@ def run(root: Path, arm: str, names: Sequence[str], combine: str, seed: int, por
         found: dict[str, Any] = json.loads(done.read_text())
         return found
     recipe = load(RECIPE, [
-        f"seed={seed}", f"grpo.steps={steps}", "grpo.batch_size=128", "sft.steps=4", "eval.every=0",
-        "eval.final_items=192", "checkpoint.every=0", "check=false", "threads=1",
+        f"seed={seed}", f"grpo.steps={steps}", "grpo.batch_size=64", "sft.steps=4", "eval.every=0",
+        "eval.final_items=128", "checkpoint.every=0", "check=false", "threads=1",
     ])  # fmt: skip
     panel = {"use": "panel", "combine": combine} if len(names) > 1 else {}
     tasks = []
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=12)
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=16)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with server() as port:

@@ -55,7 +55,7 @@ def fit_scale(grades: Sequence[float], labels: Sequence[bool]) -> Scale:
         total[1] += share[label]
     blocks: list[tuple[list[float], float, float]] = []  # (raw grades, sum of labels, weight)
     for grade in sorted(points):
-        block = ([grade], *points[grade])
+        block: tuple[list[float], float, float] = ([grade], points[grade][0], points[grade][1])
         while blocks and blocks[-1][1] * block[2] >= block[1] * blocks[-1][2]:
             raw, value, weight = blocks.pop()
             block = ([*raw, *block[0]], value + block[1], weight + block[2])
