@@ -17,6 +17,7 @@ from levelhead.cli.demo import demo
 from levelhead.cli.doctor import doctor
 from levelhead.cli.evaluate import evaluate
 from levelhead.cli.init import init
+from levelhead.cli.judge import judge
 from levelhead.cli.recipes import recipes
 from levelhead.cli.report import report
 from levelhead.cli.serve import serve
@@ -43,6 +44,7 @@ app.command("simulate")(simulate)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 app.add_typer(serve, name="serve")
+app.add_typer(judge, name="judge")
 
 
 @app.callback(invoke_without_command=True)

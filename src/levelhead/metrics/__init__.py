@@ -122,6 +122,10 @@ JUDGE_CACHED = _judges.metric("judge/cached", "Replies from the cache, which cos
 JUDGE_RETRIES = _judges.metric(
     "judge/retries", "Attempts that failed (busy, silent) and were repeated.", "count", only=_JUDGED,
 )
+JUDGE_THROTTLED = _judges.metric(
+    "judge/throttled", "Attempts that the endpoint refused as too many (429) and that were repeated.", "count",
+    only=_JUDGED,
+)
 JUDGE_PROMPT_TOKENS = _judges.metric(
     "judge/prompt_tokens", "Tokens that the judge read, over the endpoint's replies.", "tokens", only=_JUDGED,
 )
@@ -148,6 +152,16 @@ JUDGE_LATENCY_P95 = _judges.metric(
 JUDGE_BY_TASK = _judges.family(
     "judge/{number}/{task}", "One of these numbers, of one task.", "any", only="with several judged tasks",
     bounds=FROM_0,
+)
+JUDGE_DISAGREEMENT = _judges.metric(
+    "judge/disagreement", "Mean standard deviation of a panel's grades of one answer.", "any",
+    only="with a panel of which two graded an answer", bounds=FROM_0,
+)
+JUDGE_OF = _judges.family(
+    "judges/{judge}/{number}",
+    "One of these numbers, of one judge of a list, named `TASK.JUDGE`; `grade` is its mean grade on the common scale, "
+    "`down` whether it is left alone, `drift` the change of its mean grade on the anchors.", "any",
+    only="with `judges`",
 )
 
 _completions = Section("Completions", ("grpo",), "Tokens of a rollout count all its turns, the stop token included.")

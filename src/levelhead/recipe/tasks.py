@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from levelhead.recipe.controllers import KlController
-from levelhead.recipe.judge import Judge
+from levelhead.recipe.judge import Judge, Judges
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.workflow import (
     ExecutorRecipe,
@@ -49,7 +49,22 @@ class TaskSection(Section):
         return value
 
 
-class Fairness(TaskSection):
+class JudgedSection(TaskSection):
+    """What every task has whose right answers judges may grade."""
+
+    judge: Judge | None = None
+    """A language model that grades answers that the rules find right; rules alone unless given."""
+    judges: Judges | None = None
+    """Several of them, in place of ``judge``: one after the other as they fail, or all together as a panel."""
+
+    @model_validator(mode="after")
+    def _judge_or_judges(self) -> Self:
+        if self.judge is not None and self.judges is not None:
+            raise ValueError("judge and judges are both set: move the one judge into judges.members")
+        return self
+
+
+class Fairness(JudgedSection):
     """Multiple-choice questions about people with a one-sentence justification (BBQ, Parrish et al. 2022)."""
 
     kind: Literal["fairness"]
@@ -63,11 +78,9 @@ class Fairness(TaskSection):
     """Categories that are never trained on; their held-out items are scored with the others, as a stratum."""
     unseen: Literal["template", "people"] = "template"
     """What is new about held-out items: their wording, as whole templates are held out, or only the people in it."""
-    judge: Judge | None = None
-    """A language model that grades the reasons of right answers; rules alone unless given."""
 
 
-class Faithfulness(TaskSection):
+class Faithfulness(JudgedSection):
     """Answers with quoted evidence (HaluEval, Li et al. 2023)."""
 
     kind: Literal["faithfulness"]
@@ -79,8 +92,6 @@ class Faithfulness(TaskSection):
     """Items that the built-in generator makes."""
     unanswerable: float = Field(0.2, ge=0, le=0.9)
     """Share of the questions whose supporting sentences are withheld, so that abstaining is right; 0 withholds none."""
-    judge: Judge | None = None
-    """A language model that grades whether the text supports the answer; rules alone unless given."""
     max_prompt_chars: int | None = Field(None, ge=100)
     """Leave out rows whose prompt is longer than this many characters; nothing is left out unless given."""
 

@@ -41,9 +41,9 @@ def make_task(section: TaskSection) -> Task:
     module, name = _TASKS[kind]
     try:
         task: Task = getattr(import_module(module), name)(section)
-        judge = getattr(section, "judge", None)
+        judge = getattr(section, "judge", None) or getattr(section, "judges", None)
         if judge is not None:
-            task = import_module("levelhead.tasks.judge").JudgedTask(task, kind, judge)
+            task = import_module("levelhead.tasks.judges").JudgedTask(task, kind, judge)
     except ModuleNotFoundError as error:
         if error.name not in _EXTRAS:
             raise
