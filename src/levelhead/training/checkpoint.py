@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from levelhead.documents import dump_json
 from levelhead.errors import InputError
@@ -132,11 +133,14 @@ class Checkpoints:
         """Write a reference that is a copy of weights, once."""
         weights = policy.reference_weights()
         if weights is not None:
-            draft = self._draft(REFERENCE)
-            with _full_disk(draft, "the reference policy"):
-                save_file({k: v.contiguous().clone() for k, v in weights.items()}, draft / "model.safetensors")
-                manifest.write(draft)
-                publish(draft, self._root / REFERENCE)
+            self._write_reference(weights)
+
+    def _write_reference(self, weights: Mapping[str, Tensor]) -> None:
+        draft = self._draft(REFERENCE)
+        with full_disk(draft, "the reference policy"):
+            save_file({k: v.contiguous().clone() for k, v in weights.items()}, draft / "model.safetensors")
+            manifest.write(draft)
+            publish(draft, self._root / REFERENCE)
 
     def load_reference(self, policy: Policy) -> None:
         """Restore the reference of an interrupted run.
@@ -208,6 +212,10 @@ class Checkpoints:
             shutil.rmtree(left, ignore_errors=True)
         return aside
 
+    def _agreed(self, here: bool) -> bool:
+        """What all processes that share the folder take for true; here there is one."""
+        return here
+
     def _renamed(self, newer: Iterable[Path]) -> list[Path]:
         aside: list[Path] = []
         for path in newer:
@@ -238,7 +246,7 @@ class Checkpoints:
             policy: With the weights of the checkpoint that the run goes on from.
             state: Of that checkpoint.
         """
-        if state.best is None or self.has_best:
+        if state.best is None or self._agreed(self.has_best):
             return
         scores = state.identities.get("scores") or [[-1, 0.0]]
         step, score = scores[-1]
@@ -256,11 +264,10 @@ class Checkpoints:
         keep: Path | None = None,
     ) -> Path:
         draft = self._draft(name)
-        with _full_disk(draft, f"checkpoint {name}"):
+        with full_disk(draft, f"checkpoint {name}"):
             policy.save(draft)
             if optimizer is not None:
-                with (draft / TRAINING).open("wb") as file:
-                    torch.save(dict(optimizer), file)
+                write_training(draft, optimizer)
             (draft / STATE).write_text(dump_json(asdict(state), indent=2), encoding="utf-8")
             manifest.write(draft)
             publish(draft, self._root / name, keep)
@@ -295,6 +302,12 @@ def read_state(folder: Path) -> State:
         raise InputError(f"{folder}: no checkpoint (it has no {STATE})") from None
     except (OSError, ValueError, TypeError) as error:
         raise DamagedError(folder, STATE, f"it cannot be read: {error}") from None
+
+
+def write_training(folder: Path, state: Mapping[str, Any]) -> None:
+    """Write what :func:`read_training` reads."""
+    with (folder / TRAINING).open("wb") as file:
+        torch.save(dict(state), file)
 
 
 def read_training(folder: Path, device: torch.device) -> dict[str, Any]:
@@ -352,7 +365,7 @@ def _way_out(root: Path) -> str:
     return "no checkpoint had been saved before: free some space, and --resume begins the run again"
 
 
-class _full_disk:  # noqa: N801 - reads as a statement
+class full_disk:  # noqa: N801 - reads as a statement
     """Turns a full disk into an error that says what survives."""
 
     def __init__(self, draft: Path, what: str) -> None:

@@ -31,6 +31,7 @@ from levelhead.training.objective import Objective, Plan
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.ranks import Ranks
 from levelhead.training.rescore import Scores, rescore, wanted
+from levelhead.training.sharding.passes import accumulate_in_step
 from levelhead.training.signs import SignAudits
 from levelhead.training.stream import Stream
 from levelhead.training.unrated import CODE as UNRATED
@@ -109,7 +110,8 @@ class GrpoTrainer:
         self.merger.witness = self.watch.witness
         self.audits = SignAudits(policy, objective, recipe, self.merger, self.ranks)
         guard = find_guard(observers)
-        self.keeper = Keeper(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
+        tokens = recipe.tokens_per_microbatch
+        self.keeper = Keeper(policy, updater, objective, guard, tokens, self.ranks) if guard else None
         keeps = self.keeper is not None and self.keeper.guard.corrects
         self.batches = Batches(
             stream,
@@ -129,6 +131,7 @@ class GrpoTrainer:
         if self.keeper:
             self.keeper.begin()
         self.watch.begin(self.keeper.guard.knobs if self.keeper else Knobs())
+        self.policy.sync_sampler()
         rollouts = self.batches.draw(step, self._controls(step), self.objective.knobs.redraws)
         collected = time.perf_counter()
         self.watch.drawn(rollouts.prompts)
@@ -214,7 +217,8 @@ class GrpoTrainer:
         if not wanted(self.recipe):
             return None
         reference = self.recipe.kl.where == "reward" and self.policy.keeps_reference
-        return rescore(self.policy, groups, temperature, self.recipe.tokens_per_microbatch, reference=reference)
+        tokens = self.recipe.tokens_per_microbatch
+        return rescore(self.policy, groups, temperature, tokens, reference=reference, ranks=self.ranks)
 
     def _minibatches(self, batch: Batch, step: int) -> list[list[Sample]]:
         """Deal the groups into one mini-batch an update, those of each task evenly; later epochs in a new order."""
@@ -248,7 +252,7 @@ class GrpoTrainer:
             return update
         audit = self.audits.begin(plan, self.updater.done, seed)
         auditor = audit.auditor if audit else None
-        broken = any(self.ranks.gathered(self._accumulate(self.ranks.own(plan), auditor)))
+        broken = any(self.ranks.gathered(self._accumulate(plan, auditor)))
         self.objective.sums = self.ranks.totals(self.objective.sums)
         merged = self.merger.finish()
         values |= self.objective.values(plan.shares) | dict(merged.metrics)
@@ -282,8 +286,10 @@ class GrpoTrainer:
 
     def _accumulate(self, plan: Plan, auditor: Auditor | None) -> bool:
         """Run the forward and backward passes of an update; returns whether one broke."""
-        tokens = self.recipe.tokens_per_microbatch
-        return accumulate(self.policy, self.objective, plan, tokens, self.merger, auditor)
+        tokens, policy = self.recipe.tokens_per_microbatch, self.policy
+        if policy.total is not None:
+            return accumulate_in_step(policy, self.objective, plan, tokens, self.merger, auditor, self.ranks)
+        return accumulate(policy, self.objective, self.ranks.own(plan), tokens, self.merger, auditor)
 
     def _observe(self, result: StepResult, drew: Sequence[Tensor] | None, *, stop: bool) -> StepResult:
         result.stop = stop

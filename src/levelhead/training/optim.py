@@ -11,6 +11,7 @@ from torch import nn
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
+from levelhead.policy.sharding import full
 from levelhead.recipe.training import Optimizer
 from levelhead.records import Event
 
@@ -67,7 +68,7 @@ class Updater:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.max_grad_norm)
-        return float(norm)
+        return float(full(norm))
 
     def step(self) -> None:
         """Change the weights."""

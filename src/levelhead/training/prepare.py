@@ -92,6 +92,7 @@ def prepare(
     tasks: Mapping[str, Task] | None = None,
     policy: Policy | None = None,
     weights: bool = True,
+    share: Recipe | None = None,
 ) -> Setup:
     """Build tasks and policy and check that they fit each other; writes nothing.
 
@@ -101,6 +102,7 @@ def prepare(
         tasks: Ready tasks by name, instead of building them from their sections.
         policy: A ready policy, instead of the recipe's model.
         weights: Without, the model is built without weights: a dry run.
+        share: The recipe as this process of several carries it out; its tasks are built.
 
     Raises:
         InputError: Data, model, checkpoint or a package are missing or do not fit.
@@ -110,7 +112,7 @@ def prepare(
     check_sinks(recipe)
     check_attention(recipe.model)
     check_objective(recipe)
-    made = make_tasks(recipe, tasks)
+    made = make_tasks(share or recipe, tasks)
     balanced_tasks(recipe.tasks, made)
     if policy is None:
         if checkpoint is not None:

@@ -15,6 +15,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group
+from levelhead.training.ranks import Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,15 @@ def wanted(recipe: Grpo) -> bool:
 
 @torch.no_grad()
 def rescore(
-    policy: Policy, groups: Sequence[Group], temperature: float, tokens: int, *, reference: bool = False
+    policy: Policy,
+    groups: Sequence[Group],
+    temperature: float,
+    tokens: int,
+    *,
+    reference: bool = False,
+    ranks: Ranks | None = None,
 ) -> Scores:
-    """Score every token of every turn.
+    """Score every token of every turn; of several processes, each scores the turns of its own groups.
 
     Args:
         policy: The policy that drew them.
@@ -59,15 +66,25 @@ def rescore(
         temperature: At which they were drawn; positive.
         tokens: Budget of a forward pass.
         reference: Whether the reference scores them too.
+        ranks: The processes that share the work.
     """
+    ranks = ranks or Ranks()
     turns = [(i, turn) for i, group in enumerate(groups) for rollout in group.rollouts for turn in rollout.turns]
     sequences = [TokenSequence(turn.context_ids, turn.completion_ids, bundle) for bundle, turn in turns]
+    own = [index for index, (bundle, _) in enumerate(turns) if bundle % ranks.count == ranks.rank]
     found: dict[int, Rescored] = {}
-    for micro in policy.pack(sequences, tokens):
+    micros = policy.pack([sequences[index] for index in own], tokens) if own else []
+    real = len(micros)
+    if policy.total is not None and sequences:  # every pass is a collective
+        micros = ranks.filled_up(micros, policy.pack(sequences[:1], tokens)[0])
+    for number, micro in enumerate(micros):
         stats = policy.score(micro, temperature)
         columns = [stats.logp, stats.entropy, *([policy.reference_logp(micro, temperature)] if reference else [])]
+        if number >= real:
+            continue
         parts = [column.split(list(micro.lengths)) for column in columns]
         for position, index in enumerate(micro.indices):
-            found[index] = Rescored(*(tuple(part[position].tolist()) for part in parts))
+            found[own[index]] = Rescored(*(tuple(part[position].tolist()) for part in parts))
+    found = {index: score for part in ranks.gathered(found) for index, score in part.items()}
     each = iter(found[index] for index in range(len(turns)))
     return [[[next(each) for _ in rollout.turns] for rollout in group.rollouts] for group in groups]

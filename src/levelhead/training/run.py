@@ -20,7 +20,7 @@ from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.make import make_generator
 from levelhead.tasks.base import Environment
 from levelhead.training.batches import Batches
-from levelhead.training.checkpoint import Checkpoints, State, read_training
+from levelhead.training.checkpoint import State, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps, save_sample
@@ -38,6 +38,8 @@ from levelhead.training.ranks import Ranks, SharedCollector
 from levelhead.training.resume import Resumption, load_state
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
+from levelhead.training.sharding.checkpoint import make_checkpoints, with_shards
+from levelhead.training.sharding.setup import shared_setup
 from levelhead.training.sinks import ProgressSink, Sink, make_sinks
 from levelhead.training.stream import Position, Stream
 
@@ -67,22 +69,19 @@ class Run:
         observers: Sequence[Observer] = (),
         told: Sequence[Event] = (),
     ) -> None:
+        self.ranks = Ranks.joined(setup.recipe.distributed.timeout_s)
+        setup = shared_setup(setup, self.ranks)
         self.setup, self.folder, self.observers = setup, folder, observers
         self.recipe, self.policy = setup.recipe, setup.policy
-        self.ranks = Ranks.joined()
-        if self.recipe.grpo is not None and self.recipe.grpo.ahead and not self.ranks.alone:
-            raise InputError(
-                f"grpo.async: 1 draws in one process, and this run has {self.ranks.count}; set grpo.async to 0"
-            )
         stages: dict[Stage, Sft | Grpo | None] = {"sft": self.recipe.sft, "grpo": self.recipe.grpo}
         self.stages = {stage: section for stage, section in stages.items() if section is not None}
         self.offset = {"sft": 0, "grpo": self.recipe.sft.steps if self.recipe.sft else 0}
-        self.checkpoints = Checkpoints(folder, self.recipe.checkpoint.keep_last, self.offset)
+        self.checkpoints = make_checkpoints(folder, self.recipe, self.offset, self.ranks)
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
         self.events = EventLog(folder, loud=not self.ranks.rank)
         self.loop = EventLoop()
         self.policy.version = 0
-        self.generator = make_generator(self.policy, self.loop.waiter)
+        self.generator = make_generator(self.policy.samples_from, self.loop.waiter)
         collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
@@ -94,7 +93,7 @@ class Run:
         self._resumed = self._resume() if resumption is not None else None
         self.evaluator.load_state(self.state.baselines)
         self._sinks: list[Sink] = []
-        self._interrupts = Interrupts(self.loop)
+        self._interrupts = Interrupts(self.loop, waits=not self.ranks.alone)
         self._began = time.perf_counter()
 
     def execute(self) -> Outcome:
@@ -130,7 +129,7 @@ class Run:
             outcome = self._sft() if stage == "sft" else self._grpo()
             if outcome != "done":
                 return outcome
-            if self._interrupts.came and stage != list(self.stages)[-1]:
+            if self._stopping() and stage != list(self.stages)[-1]:
                 return "interrupted"
         return "done"
 
@@ -145,7 +144,8 @@ class Run:
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
         stream, updater = self._begin("sft", recipe)
         seed = derive(self.recipe.seed, "sft")
-        trainer = SftTrainer(self.policy, self.setup.tasks, stream, updater, recipe, seed, self.loop, self.watch)
+        tasks, watch = self.setup.tasks, self.watch
+        trainer = SftTrainer(self.policy, tasks, stream, updater, recipe, seed, self.loop, watch, self.ranks)
         self._ready("sft", trainer)
         with self._bar("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
             while self.state.step < recipe.steps:
@@ -240,6 +240,7 @@ class Run:
         stream = make_stream(tasks, weights, derive(self.recipe.seed, "stream", stage), curriculum)
         updates = recipe.updates_per_batch * recipe.epochs if isinstance(recipe, Grpo) else 1
         updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps * updates, self.policy.matrices)
+        updater.optimizer.register_step_post_hook(lambda *_: self.policy.changed())
         if self._resumed is not None and self.state.stage == stage:
             stream.load_state(self.state.stream)
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
@@ -314,6 +315,7 @@ class Run:
     def _score(self, items: int) -> dict[str, TaskResult]:
         if self.batches is not None:
             self.batches.settle()
+        self.policy.sync_sampler()
         results = self.evaluator.score(items)
         self.watch.evaluated(group for result in results.values() for group in result.groups)
         return results
@@ -321,10 +323,14 @@ class Run:
     def _pause(self, stage: Stage, steps: int, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> bool:
         """Save where it is due; returns whether the run has been asked to stop here."""
         every = self.recipe.checkpoint.every
-        last = self.state.step == steps
-        if not last and ((every and self.state.step % every == 0) or self._interrupts.came):
+        last, stopping = self.state.step == steps, self._stopping()
+        if not last and ((every and self.state.step % every == 0) or stopping):
             self._save(stage, stream, updater, extra)
-        return self._interrupts.came and not last
+        return stopping and not last
+
+    def _stopping(self) -> bool:
+        """Whether any process of the run has been interrupted."""
+        return self.ranks.any(self._interrupts.came)
 
     def _finish(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
         if self.observers:
@@ -366,7 +372,8 @@ class Run:
             return None
         if state.fingerprint != self.state.fingerprint:
             raise InputError(f"{checkpoint}: a checkpoint of another model; resume with the recipe that began the run")
-        training = read_training(checkpoint, self.policy.device)
+        training = with_shards(read_training(checkpoint, self.policy.device), checkpoint, self.policy)
+        self.policy.changed()
         self._plan.set_aside(self.checkpoints)
         self.checkpoints.prune()
         self.state = state
