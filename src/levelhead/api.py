@@ -106,7 +106,7 @@ def train(
     path = Path(out) if out is not None else default_folder(recipe)
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined(recipe.distributed.timeout_s)
-        held.enter_context(waiting_for_peers(recipe.distributed.timeout_s))
+        held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
         if out is None and not resume:
             path = ranks.gathered(_unused(path) if not ranks.rank else path)[0]
         locked = _lock(ranks, path, held) if resume and path.is_dir() else None
@@ -131,7 +131,8 @@ def train(
         try:
             outcome = run.execute()
         finally:
-            _write_report(run)
+            if not ranks.rank:  # the others' folders hold the same run
+                _write_report(run)
     summary = folder.read_json("summary.json") or {}
     return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
 

@@ -39,7 +39,10 @@ def local(tensor: Tensor) -> Tensor:
     """
     if not hasattr(tensor, "to_local"):
         return tensor
-    piece: Tensor = getattr(tensor.detach(), "to_local")()  # noqa: B009 - only a DTensor has it
+    import torch
+
+    with torch.no_grad():
+        piece: Tensor = getattr(tensor, "to_local")()  # noqa: B009 - only a DTensor has it
     return piece
 
 

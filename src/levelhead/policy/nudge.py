@@ -34,7 +34,7 @@ def nudged(
         The parameters that are changed, with their values from before.
     """
     chosen = list(reversed(policy.parameters)) if everything else _last(policy)
-    before = [local(parameter.detach()).clone() for parameter in chosen]
+    before = [local(parameter).detach().clone() for parameter in chosen]
     generator = torch.Generator().manual_seed(seed)
     try:
         with torch.no_grad():
@@ -64,7 +64,7 @@ def _last(policy: Policy) -> list[nn.Parameter]:
 
 def _size(parameter: nn.Parameter, *, squared: bool) -> float:
     """Root mean square of a parameter's entries, or their standard deviation; 0 where there is none."""
-    values = local(parameter.detach()).float()
+    values = local(parameter).detach().float()
     if squared:
         return float(values.square().mean().sqrt()) if values.numel() else 0.0
     return float(values.std()) if values.numel() > 1 else 0.0

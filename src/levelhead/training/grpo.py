@@ -156,7 +156,8 @@ class GrpoTrainer:
         self.objective.control(values)
         seconds = _timings(rollouts, collected - start, time.perf_counter() - start, ahead=self.recipe.ahead > 0)
         values |= logged_metrics(rollouts.tallies, {*values, *seconds, *OWN})
-        record = StepRecord(step, "grpo", values, seconds)
+        # Times differ from process to process: all observers see those of the first, and decide alike.
+        record = self.ranks.gathered(StepRecord(step, "grpo", values, seconds))[0]
         events = [*self.unrated.look(step, rollouts.tallies), *(e for u in updates for e in u.events)]
         events += self.watch.events(step)
         result = StepResult(record, rollouts.groups, batch.advantages, events)

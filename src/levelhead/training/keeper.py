@@ -182,7 +182,7 @@ class Keeper:
         return self._copy() if later or self._start is None else self._start
 
     def _copy(self) -> list[Tensor]:
-        return [local(parameter.detach()).clone() for parameter in self._updater.parameters]
+        return [local(parameter).detach().clone() for parameter in self._updater.parameters]
 
 
 def find_guard(observers: Sequence[Observer]) -> Guard | None:

@@ -34,7 +34,7 @@ from levelhead.training.identities.digest import compare, next_digest
 from levelhead.training.loop import EventLoop, Interrupts, WaitInterruptedError
 from levelhead.training.optim import NONFINITE, Updater
 from levelhead.training.prepare import Setup, environment, make_objective
-from levelhead.training.ranks import Ranks, SharedCollector
+from levelhead.training.ranks import Ranks, SharedCollector, waiting_for_peers
 from levelhead.training.resume import Resumption, load_state
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
@@ -108,6 +108,7 @@ class Run:
             stack.enter_context(self._interrupts.noted())
             self._sinks = make_sinks(self.recipe, self.folder.path)
             stack.enter_context(self.events.ending(self.state))
+            stack.enter_context(waiting_for_peers(self.recipe.distributed.timeout_s, self.ranks.count))
             if self._resumed is None:
                 self._begun()
                 self.folder.write_json("environment.json", environment())
@@ -246,7 +247,8 @@ class Run:
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
-        self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, self.folder.path)
+        folder = self.ranks.first_folder(self.folder.path) if self.policy.total else self.folder.path
+        self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, folder)
         if self._resumed is not None and self.state.stage == stage and self.state.step:
             items = None if self._plan.touched("tasks*") else self._resumed.get("identities", {})
             self.watch.load_state(self.state.identities, items, updater.done)

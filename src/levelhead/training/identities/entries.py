@@ -25,7 +25,7 @@ def spread(tensor: Tensor) -> Tensor:
 
 def largest(tensor: Tensor) -> Tensor:
     """Places of the K entries of largest size, shape (K,); spread ones where all entries are 0 or there are few."""
-    flat = local(tensor.detach()).reshape(-1)
+    flat = local(tensor).detach().reshape(-1)
     if flat.numel() < K or not bool(torch.isfinite(flat).all()) or not bool(flat.any()):
         return spread(tensor)
     return flat.abs().topk(K).indices
@@ -35,7 +35,7 @@ def largest(tensor: Tensor) -> Tensor:
 def read(tensors: Sequence[Tensor | None], places: Sequence[Tensor]) -> Tensor:
     """Return the entries of n tensors at their places, shape (n, K), float64 on the CPU; 0 where there is no tensor."""
     rows = [
-        torch.zeros(K, device=where.device) if tensor is None else _row(local(tensor.detach()), where)
+        torch.zeros(K, device=where.device) if tensor is None else _row(local(tensor).detach(), where)
         for tensor, where in zip(tensors, places, strict=True)
     ]
     return torch.stack([row.to("cpu") for row in rows]).double() if _apart(rows) else torch.stack(rows).cpu().double()

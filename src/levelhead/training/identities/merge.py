@@ -53,12 +53,12 @@ class MergeWitness:
         if merged is None:
             return
         self._coarse |= merged.dtype.itemsize < 4
-        here = local(merged.detach())
+        here = local(merged).detach()
         few = max(here.numel() // LOOKED_AT, 1)
         seen = here.reshape(-1)[::few].double()
         for weight, part in [*zip(weights, parts, strict=True), (1.0, rest)]:
             if part is not None:
-                piece = weight * local(part.detach()).reshape(-1)[::few].double()
+                piece = weight * local(part).detach().reshape(-1)[::few].double()
                 seen = seen - piece
                 self._whole += float(piece.square().sum())
         self._left += float(seen.square().sum())

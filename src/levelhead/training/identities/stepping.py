@@ -246,7 +246,7 @@ def _count(state: dict[str, Any]) -> float:
 
 def _norm(grads: Sequence[Tensor | None], total: Callable[[Tensor], None] | None) -> float:
     """Euclidean norm of a gradient over all tensors; ``total`` adds up squares over processes that hold pieces."""
-    present = [local(grad.detach()) for grad in grads if grad is not None]
+    present = [local(grad).detach() for grad in grads if grad is not None]
     norms = [torch.linalg.vector_norm(grad, dtype=torch.float32) for grad in present]
     norm = torch.stack([norm.to(norms[0].device) for norm in norms]).double().norm() if norms else torch.zeros(())
     if total is None:
