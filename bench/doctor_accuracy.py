@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.history import History
+from levelhead.diagnosis.ranking import SHIFT, SLOPE
+from levelhead.doctor.report import Report, examine
 from levelhead.errors import InputError
-from levelhead.watch import stats
-from levelhead.watch.diagnosis import SHIFT, SLOPE
-from levelhead.watch.doctor import Report, examine
-from levelhead.watch.history import History
 
 DEFAULT = Path(__file__).resolve().parents[1] / ".." / "shared" / "data" / "doctor"
 SCORES = ("found", "top1", "top1_strict", "any_hit")

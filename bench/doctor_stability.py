@@ -28,12 +28,12 @@ from pathlib import Path
 import doctor_accuracy as accuracy
 from doctor_forms import FORMS
 
-from levelhead.watch import stats
-from levelhead.watch.detectors import DETECTORS, Suspicion, View
-from levelhead.watch.diagnosis import Diagnosis, diagnose, too_fast, weigh
-from levelhead.watch.doctor import examine
-from levelhead.watch.findings import CATALOGUE
-from levelhead.watch.history import History
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors import DETECTORS, Suspicion, View
+from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.diagnosis.history import History
+from levelhead.diagnosis.ranking import Diagnosis, diagnose, too_fast, weigh
+from levelhead.doctor.report import examine
 
 DOCTORS = 200
 WIDTH = 0.25

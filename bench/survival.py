@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from levelhead.guard import make_guard
 from levelhead.lab import probe
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
@@ -33,7 +34,6 @@ from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, prepare
 from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
-from levelhead.watch.guard import make_guard
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "survival.json"

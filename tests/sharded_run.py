@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 import small_run
+from levelhead.recipe.model import Model
 
 STEPS = 10
 BROKEN_AT, BACK_AT, KILLED_AT = 2, 3, 3
@@ -132,6 +133,11 @@ def recipes(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+def shape() -> Model:
+    """The model of the run ``full``."""
+    return Model(preset="tiny", tiny={**small_run.TINY, "layers": 1}, dtype="float32")
+
+
 @contextlib.contextmanager
 def disturbed(*, alone: bool) -> Iterator[list[Any]]:
     """Passes of one process give NaN in one step, and an observer wants the weights back after a later one.
@@ -139,11 +145,11 @@ def disturbed(*, alone: bool) -> Iterator[list[Any]]:
     Yields:
         The observers of the run.
     """
+    from levelhead.guard import make_guard
     from levelhead.policy.policy import Policy, TokenStats
     from levelhead.recipe.guard import Guard
     from levelhead.records import Decision, Event, StepRecord
     from levelhead.training.grpo import GrpoTrainer
-    from levelhead.watch.guard import make_guard
 
     score, step, now = Policy.score, GrpoTrainer.step, [0]
     broken = alone or os.environ["RANK"] == "1"
@@ -199,13 +205,12 @@ def reshard(folder: Path) -> None:
     from levelhead.errors import PeerError
     from levelhead.policy.load import load_checkpoint
     from levelhead.policy.sharding import full, shard_policy
-    from levelhead.recipe.model import Model
     from levelhead.training.ranks import Ranks, waiting_for_peers
     from levelhead.training.sharding.checkpoint import with_shards
 
     timeout = 3.0
     ranks = Ranks.joined(timeout)
-    whole = load_checkpoint(Model(preset="tiny", dtype="float32"), folder / "full" / "checkpoints" / "step-000010")
+    whole = load_checkpoint(shape(), folder / "full" / "checkpoints" / "step-000010")
     for parameter in whole.parameters:
         torch.nn.init.constant_(parameter, 0.25)
     policy = shard_policy(whole, samples=False)

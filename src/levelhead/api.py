@@ -116,23 +116,21 @@ def train(
         plan = plan_resumption(folder, recipe, start=resume_from, accept=accept_changes) if resume else None
         checkpoint = plan.checkpoint if plan is not None else None
         check_same(ranks, checkpoint)
-        share = divided(recipe, ranks)
         policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
-        ready = function_tasks(share, data, rewards) | {task.name: task for task in tasks}
+        ready = function_tasks(divided(recipe, ranks), data, rewards) | {task.name: task for task in tasks}
         seed_everything(recipe.seed)
         with uncollected():
-            setup = prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, share=share)
+            setup = prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, share=divided(recipe, ranks))
         if checkpoint is None and (recipe.check if check is None else check):
             _preflight(setup, folder, ranks)
         locked = _lock(ranks, path, held) if locked is None else locked
         folder.claim(resume=resume)
-        locked += cache_events(recipe)
-        run = Run(setup, folder, resumption=plan, observers=guarded(recipe, observers), told=locked)
+        told = [*locked, *cache_events(recipe)]
+        run = Run(setup, folder, resumption=plan, observers=guarded(recipe, observers), told=told)
         try:
             outcome = run.execute()
         finally:
-            if not ranks.rank:  # the others' folders hold the same run
-                _write_report(run)
+            _write_report(run)
     summary = folder.read_json("summary.json") or {}
     return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
 
@@ -198,6 +196,8 @@ def _write_report(run: Run) -> None:
     from levelhead.records import Event
     from levelhead.report import write
 
+    if run.ranks.rank:  # the others' folders hold the same run
+        return
     try:
         write(run.folder.path)
     except Exception as error:
@@ -208,8 +208,8 @@ def _write_report(run: Run) -> None:
 
 def guarded(recipe: Recipe, observers: Sequence[Observer]) -> list[Observer]:
     """Return the observers with the recipe's guard behind them, unless one of them is a guard already."""
+    from levelhead.guard import make_guard
     from levelhead.records import Guard
-    from levelhead.watch.guard import make_guard
 
     guard = None if any(isinstance(observer, Guard) for observer in observers) else make_guard(recipe.guard)
     return [*observers, *([guard] if guard else [])]

@@ -16,7 +16,10 @@ from typing import Any
 
 import torch
 
+from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.doctor.report import examine
 from levelhead.errors import InputError
+from levelhead.guard import LiveGuard
 from levelhead.lab.probe import ROWS as ECHO
 from levelhead.lab.probe import TEXT, closeness
 from levelhead.preflight import preflight
@@ -30,9 +33,6 @@ from levelhead.training.prepare import Setup, prepare
 from levelhead.training.resume import plan_resumption
 from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
-from levelhead.watch.doctor import examine
-from levelhead.watch.findings import CATALOGUE
-from levelhead.watch.guard import LiveGuard
 
 ANOTHER = "  - {kind: function, name: count, oracle: answer, eval_fraction: 0.1}\nsft:"
 HALF_WAY = 10

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import levelhead
+from levelhead.diagnosis.signals import SIGNALS
 from levelhead.metrics.base import Family
 from levelhead.metrics.catalogue import METRICS
-from levelhead.watch.signals import SIGNALS
 
 SOURCE = Path(levelhead.__file__).parent
-OTHER_ROOMS = ("metrics/", "watch/readers/", "watch/catalogue/", "preflight/")
+OTHER_ROOMS = ("metrics/", "doctor/readers/", "diagnosis/catalogue/", "preflight/")
 """Where such strings are something else: the declarations, other trainers' names, texts, names of checks."""
 OTHER_THINGS = {
     ("training/objective.py", "kl/{task}"),  # a controller's key in a checkpoint

@@ -31,8 +31,8 @@ from levelhead.tasks.judge import JudgedTask
 from levelhead.tasks.math import MathTask
 from levelhead.tasks.metering import JudgeUse, Usage, use_metrics
 from levelhead.tasks.primer import PrimerTask
-from levelhead.tasks.workflow import WorkflowTask
 from levelhead.tasks.workflow.endpoint.runner import EndpointRunner
+from levelhead.tasks.workflow.task import WorkflowTask
 from levelhead.training.collect import Collected
 from levelhead.training.grpo import _timings
 from levelhead.training.rundir import RunDir

@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from levelhead.doctor.report import examine
 from levelhead.errors import InputError, PolicyError, RewardError
+from levelhead.guard import LiveGuard
 from levelhead.lab.faults import FAULTS, KINDS, Fault, inject
 from levelhead.lab.probe import setup_of
 from levelhead.recipe.guard import Guard
@@ -18,8 +20,6 @@ from levelhead.records import Decision, StepRecord
 from levelhead.training.prepare import Setup
 from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
-from levelhead.watch.doctor import examine
-from levelhead.watch.guard import LiveGuard
 
 CLEAN = Fault("none", "nothing is wrong", contextlib.nullcontext, (), "configuration")
 """The run that nobody may complain about."""

@@ -98,9 +98,9 @@ def exact_policy(policy: Policy) -> Policy:
     :func:`why_not_exact` first.
     """
     if policy.total is not None:  # weights that are divided over processes are not copied: all of them are float32
-        twin = copy.copy(policy)
-        twin.compute_dtype = torch.float32
-        return twin
+        exact = copy.copy(policy)
+        exact.compute_dtype = torch.float32
+        return exact
     _ = policy.backend  # chosen before the copy is made, which then computes its attention in the same way
     memo: dict[int, Any] = {id(p): _widened(p) for p in policy.model.parameters()}
     model = copy.deepcopy(policy.model, memo)

@@ -76,7 +76,7 @@ def shard_policy(policy: Policy, *, reference: Reference = "none", samples: bool
     if reference == "adapter" and REFERENCE_ADAPTER not in policy.model.peft_config:
         policy.keep_reference(trained=True)
         policy.drop_reference()
-    sampler = policy.twin() if samples else None
+    sampler = policy.inference_copy() if samples else None
     second = policy._frozen_copy() if reference == "copy" else None
     mesh = init_device_mesh(policy.device.type, (dist.get_world_size(),))
     for model in (policy.base, *((second,) if second is not None else ())):
@@ -111,7 +111,7 @@ class ShardedPolicy(Policy):
         self.__dict__.update(policy.__dict__)
         self.sampler: Policy | None = sampler
         self._second = second
-        self._moved = False
+        self._synced = self._changes()
         self._rank = dist.get_rank()
         self.total = _add_up
 
@@ -154,20 +154,23 @@ class ShardedPolicy(Policy):
 
         return TokenStats(*getattr(root, _INSIDE)(bare))
 
-    def changed(self) -> None:
-        """See :meth:`Policy.changed`."""
-        self._moved = True
-
     @torch.no_grad()
     def sync_sampler(self) -> None:
         """See :meth:`Policy.sync_sampler`; a collective."""
-        if self.sampler is None or not self._moved:
+        now = self._changes()
+        stale = torch.tensor(int(now != self._synced))
+        dist.all_reduce(stale, dist.ReduceOp.MAX)
+        if self.sampler is None or not stale:
             return
         for mine, theirs in zip(self.sampler.model.parameters(), self.model.parameters(), strict=True):
             if theirs.requires_grad:
                 mine.copy_(full(theirs.detach()))
         self.sampler.version = self.version
-        self._moved = False
+        self._synced = now
+
+    def _changes(self) -> list[int]:
+        """How often each trained weight has been written to, by torch's own count."""
+        return [local(parameter)._version for parameter in self.parameters]
 
     @torch.no_grad()
     def keep_reference(self, *, trained: bool) -> None:

@@ -79,7 +79,7 @@ class Grpo(Section):
     loss: AnyLoss = Loss()
     """The surrogate."""
     kl: Kl = Kl()
-    """The leash."""
+    """The KL penalty against the reference."""
     entropy: Entropy = Entropy()
     """The bonus."""
     merge: AnyMerge = Merge()

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import httpx2
 
+from levelhead.diagnosis.notice import printable
 from levelhead.metrics import held_out
 from levelhead.recipe.judge import Judge
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
@@ -17,7 +18,6 @@ from levelhead.tasks.base import GRADE, Answer, Judged, SingleTurnTask, Split
 from levelhead.tasks.endpoint import ChatClient, ReplyCache, all_of
 from levelhead.tasks.endpoint.verdicts import read_grade, without_grades
 from levelhead.tasks.metering import JudgeUse, Usage
-from levelhead.watch.notice import printable
 
 RUBRICS: Mapping[str, str] = {
     "fairness": (

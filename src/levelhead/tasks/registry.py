@@ -16,7 +16,7 @@ _TASKS = {
     "math": ("levelhead.tasks.math", "MathTask"),
     "function": ("levelhead.tasks.function", "FunctionTask"),
     "primer": ("levelhead.tasks.primer", "PrimerTask"),
-    "workflow": ("levelhead.tasks.workflow", "WorkflowTask"),
+    "workflow": ("levelhead.tasks.workflow.task", "WorkflowTask"),
     "browser": ("levelhead.tasks.browser", "BrowserTask"),
     "openenv": ("levelhead.tasks.openenv", "OpenEnvTask"),
     "browsergym": ("levelhead.tasks.browsergym", "BrowserGymTask"),

@@ -92,6 +92,11 @@ class Checkpoints:
         self._keep_last = keep_last
         self._offset = offset
 
+    @property
+    def run(self) -> Path:
+        """The folder of the run that they belong to."""
+        return self._run.path
+
     def save(self, policy: Policy, state: State, optimizer: Mapping[str, Any]) -> Path:
         """Write a checkpoint and drop the oldest.
 

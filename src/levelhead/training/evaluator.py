@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from levelhead import metrics as metric
+from levelhead.diagnosis.verdict import judge, short
 from levelhead.metrics import held_out
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import Faithfulness, Function, Workflow
@@ -21,7 +22,6 @@ from levelhead.training.prepare import Setup, name_of
 from levelhead.training.rundir import RunDir
 from levelhead.training.sinks import Sink
 from levelhead.training.unrated import unrated_events
-from levelhead.watch.verdict import judge, short
 
 FEWEST = 16
 """Items below which the standard error of a gap says too little to warn of it."""

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from levelhead.diagnosis.notice import LOUD, advice, notice, printable
 from levelhead.errors import RewardError
 from levelhead.records import Event
 from levelhead.terminal.console import SafeConsole
 from levelhead.training.checkpoint import State
 from levelhead.training.rundir import RunDir
-from levelhead.watch.notice import LOUD, advice, notice, printable
 
 FILE = "events.jsonl"
 REWARDS = "rewards"

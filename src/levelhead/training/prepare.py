@@ -24,8 +24,8 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Prompt
 from levelhead.tasks.base import Bounded, Demonstrator, Environment, Split, Task, Wordy
 from levelhead.tasks.registry import make_task
+from levelhead.training.advantages import AdvantageEstimator, declared_rewards, make_shapers
 from levelhead.training.balance import balanced_tasks
-from levelhead.training.credit import Creditor, declared_rewards, make_shapers
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
 from levelhead.training.objective import Objective
@@ -129,7 +129,7 @@ def prepare(
 
 def make_objective(
     recipe: Recipe, section: Grpo, tasks: Mapping[str, Task] | None = None
-) -> tuple[Objective, Creditor]:
+) -> tuple[Objective, AdvantageEstimator]:
     """What the reinforcement stage maximises: terms with their coefficients, and rewards with their shaping.
 
     Args:
@@ -147,7 +147,7 @@ def make_objective(
     shapers = make_shapers({name_of(task): task.shaping for task in recipe.tasks}, section)
     given = tasks or {}
     balanced, declared = balanced_tasks(recipe.tasks, given) if given else {}, declared_rewards(given.values())
-    return objective, Creditor(section, shapers, balanced=balanced, declared=declared)
+    return objective, AdvantageEstimator(section, shapers, balanced=balanced, declared=declared)
 
 
 def check_objective(recipe: Recipe) -> None:

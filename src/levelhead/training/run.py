@@ -70,9 +70,8 @@ class Run:
         told: Sequence[Event] = (),
     ) -> None:
         self.ranks = Ranks.joined(setup.recipe.distributed.timeout_s)
-        setup = shared_setup(setup, self.ranks)
-        self.setup, self.folder, self.observers = setup, folder, observers
-        self.recipe, self.policy = setup.recipe, setup.policy
+        self.setup = setup = shared_setup(setup, self.ranks)
+        self.folder, self.observers, self.recipe, self.policy = folder, observers, setup.recipe, setup.policy
         stages: dict[Stage, Sft | Grpo | None] = {"sft": self.recipe.sft, "grpo": self.recipe.grpo}
         self.stages = {stage: section for stage, section in stages.items() if section is not None}
         self.offset = {"sft": 0, "grpo": self.recipe.sft.steps if self.recipe.sft else 0}
@@ -130,7 +129,7 @@ class Run:
             outcome = self._sft() if stage == "sft" else self._grpo()
             if outcome != "done":
                 return outcome
-            if self._stopping() and stage != list(self.stages)[-1]:
+            if self.ranks.any(self._interrupts.came) and stage != list(self.stages)[-1]:
                 return "interrupted"
         return "done"
 
@@ -145,8 +144,8 @@ class Run:
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
         stream, updater = self._begin("sft", recipe)
         seed = derive(self.recipe.seed, "sft")
-        tasks, watch = self.setup.tasks, self.watch
-        trainer = SftTrainer(self.policy, tasks, stream, updater, recipe, seed, self.loop, watch, self.ranks)
+        setup, watch = self.setup, self.watch
+        trainer = SftTrainer(self.policy, setup.tasks, stream, updater, recipe, seed, self.loop, watch, self.ranks)
         self._ready("sft", trainer)
         with self._bar("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
             while self.state.step < recipe.steps:
@@ -163,7 +162,7 @@ class Run:
     def _grpo(self) -> Outcome:
         recipe = self.recipe.grpo
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
-        objective, creditor = make_objective(self.recipe, recipe, self.setup.tasks)
+        objective, estimator = make_objective(self.recipe, recipe, self.setup.tasks)
         stream, updater = self._begin("grpo", recipe)
         if objective.needs_reference:
             resumed = self._resumed is not None and self.state.step > 0
@@ -177,7 +176,7 @@ class Run:
             recipe,
             derive(self.recipe.seed, "grpo"),
             self.observers,
-            creditor,
+            estimator,
             self.ranks,
             self.watch,
         )
@@ -241,14 +240,12 @@ class Run:
         stream = make_stream(tasks, weights, derive(self.recipe.seed, "stream", stage), curriculum)
         updates = recipe.updates_per_batch * recipe.epochs if isinstance(recipe, Grpo) else 1
         updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps * updates, self.policy.matrices)
-        updater.optimizer.register_step_post_hook(lambda *_: self.policy.changed())
         if self._resumed is not None and self.state.stage == stage:
             stream.load_state(self.state.stream)
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
-        folder = self.ranks.first_folder(self.folder.path) if self.policy.total else self.folder.path
-        self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, folder)
+        self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, self.checkpoints.run)
         if self._resumed is not None and self.state.stage == stage and self.state.step:
             items = None if self._plan.touched("tasks*") else self._resumed.get("identities", {})
             self.watch.load_state(self.state.identities, items, updater.done)
@@ -325,14 +322,10 @@ class Run:
     def _pause(self, stage: Stage, steps: int, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> bool:
         """Save where it is due; returns whether the run has been asked to stop here."""
         every = self.recipe.checkpoint.every
-        last, stopping = self.state.step == steps, self._stopping()
+        last, stopping = self.state.step == steps, self.ranks.any(self._interrupts.came)
         if not last and ((every and self.state.step % every == 0) or stopping):
             self._save(stage, stream, updater, extra)
         return stopping and not last
-
-    def _stopping(self) -> bool:
-        """Whether any process of the run has been interrupted."""
-        return self.ranks.any(self._interrupts.came)
 
     def _finish(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
         if self.observers:
@@ -375,7 +368,6 @@ class Run:
         if state.fingerprint != self.state.fingerprint:
             raise InputError(f"{checkpoint}: a checkpoint of another model; resume with the recipe that began the run")
         training = with_shards(read_training(checkpoint, self.policy.device), checkpoint, self.policy)
-        self.policy.changed()
         self._plan.set_aside(self.checkpoints)
         self.checkpoints.prune()
         self.state = state

@@ -25,7 +25,7 @@ from levelhead.training.ranks import Ranks
 from levelhead.training.sharding.demonstrations import batch_of, none_succeeded
 from levelhead.training.stream import Stream
 
-BUNDLED = 8
+PREFIX_GROUP_SIZE = 8
 """Demonstrations whose common beginning, the system prompt, is computed once."""
 
 
@@ -123,8 +123,8 @@ class SftTrainer:
 
     def _pairs(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
         pairs: list[TokenSequence] = []
-        for bundle, turns in enumerate(self._shown.show(prompts)):
+        for prefix_group, turns in enumerate(self._shown.show(prompts)):
             for messages, answer in turns:
                 pair = self.policy.codec.demonstration(messages, answer)
-                pairs.append(TokenSequence(pair.context_ids, pair.completion_ids, bundle // BUNDLED))
+                pairs.append(TokenSequence(pair.context_ids, pair.completion_ids, prefix_group // PREFIX_GROUP_SIZE))
         return pairs

@@ -20,7 +20,6 @@ import sharded_run
 from levelhead import train
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
-from levelhead.recipe.model import Model
 from levelhead.training.sharding.checkpoint import SHARDS, with_shards, write_shards
 from small_run import events, metrics, tiny_policy
 
@@ -155,7 +154,7 @@ def test_a_checkpoint_of_two_processes_is_read_by_one_and_then_by_three_to_the_b
 
 def scrambled(checkpoint: Path) -> Policy:
     """A policy of a checkpoint's shape with other weights."""
-    policy = load_checkpoint(Model(preset="tiny", dtype="float32"), checkpoint)
+    policy = load_checkpoint(sharded_run.shape(), checkpoint)
     with torch.no_grad():
         for parameter in policy.parameters:
             parameter.fill_(0.5)

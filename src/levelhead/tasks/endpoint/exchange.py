@@ -12,11 +12,11 @@ from typing import Self
 
 import httpx2
 
+from levelhead.diagnosis.notice import printable
 from levelhead.errors import InputError
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.tasks.endpoint.errors import FailedAttemptError
 from levelhead.tasks.endpoint.waits import read_retry_after
-from levelhead.watch.notice import printable
 
 BYTES_BESIDE_TEXT = 1_048_576
 """Bytes that a reply may have besides its text."""

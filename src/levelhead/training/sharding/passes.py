@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.audit import Auditor
-from levelhead.objective.surgery import GradientMerger
 from levelhead.objective.terms import Sense, Term
 from levelhead.policy.policy import Policy
 from levelhead.training.objective import NonFiniteError, Objective, Plan
