@@ -168,9 +168,9 @@ class ShardedPolicy(Policy):
         self.sampler.version = self.version
         self._synced = now
 
-    def _changes(self) -> list[int]:
-        """How often each trained weight has been written to, by torch's own count."""
-        return [local(parameter)._version for parameter in self.parameters]
+    def _changes(self) -> list[tuple[int, int]]:
+        """How often each trained weight has been written to, by torch's own count: as a whole, and its piece here."""
+        return [(parameter._version, local(parameter)._version) for parameter in self.parameters]
 
     @torch.no_grad()
     def keep_reference(self, *, trained: bool) -> None:

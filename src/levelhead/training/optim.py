@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import increment_version
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
@@ -73,6 +74,7 @@ class Updater:
     def step(self) -> None:
         """Change the weights."""
         self.optimizer.step()
+        increment_version(self.parameters)  # a fused step on divided weights does not count itself
         self.clear()
 
     def clear(self) -> None:

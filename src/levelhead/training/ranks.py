@@ -140,6 +140,13 @@ class Ranks:
                 raise failure
         return [outcome for outcome, _ in found]
 
+    def united(self, events: Sequence[Event]) -> list[Event]:
+        """The events of all processes, those that several have once: what one has seen, the first one tells."""
+        united: list[Event] = []
+        for part in self.gathered(list(events)):
+            united += [event for event in part if self.alone or event not in united]
+        return united
+
     def any(self, here: bool) -> bool:
         """Whether something is so on any process."""
         return here if self.alone else any(self.gathered(here))

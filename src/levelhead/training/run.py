@@ -268,7 +268,7 @@ class Run:
 
     def _record(self, record: StepRecord, events: Sequence[Event], bar: Sink) -> None:
         self.folder.append("metrics.jsonl", [record])
-        self.events.write(events, {**record.values, **record.timings})
+        self.events.write(self.ranks.united(events), {**record.values, **record.timings})
         for sink in [*self._sinks, bar]:
             sink.write(record, self.offset[record.stage])
         self.state.step = record.step
