@@ -28,10 +28,10 @@ from unittest import mock
 
 import torch
 
-import levelhead.objective.surgery.merger as merging
+import levelhead.objective.aggregation.merger as merging
 import levelhead.training.signs as signs
+from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.audit import SignError
-from levelhead.objective.surgery import GradientMerger
 from levelhead.objective.terms import Term
 from levelhead.policy import load
 from levelhead.recipe.load import parse
@@ -164,7 +164,7 @@ def run(chosen: dict[str, Any]) -> Outcome:
     policy.disable_dropout()
     grpo = recipe.grpo
     assert grpo is not None
-    objective, creditor = make_objective(recipe, grpo, tasks)
+    objective, estimator = make_objective(recipe, grpo, tasks)
     if objective.needs_reference:
         policy.keep_reference(trained=False)
     generator, loop = make_generator(policy), EventLoop()
@@ -172,7 +172,7 @@ def run(chosen: dict[str, Any]) -> Outcome:
     collector = Contrasted(tasks, policy.codec, generator, loop, drawn=chosen["contrast"])
     updater = Updater(policy.parameters, grpo.optimizer, grpo.steps)
     trainer = GrpoTrainer(
-        policy, collector, stream, objective, updater, grpo, derive(recipe.seed, "grpo"), creditor=creditor
+        policy, collector, stream, objective, updater, grpo, derive(recipe.seed, "grpo"), estimator=estimator
     )
     hidden = judged = 0
     try:

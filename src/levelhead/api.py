@@ -15,6 +15,8 @@ from levelhead.recipe import Recipe, load, plain, validate
 from levelhead.startup import uncollected
 from levelhead.tasks.presence import require_files
 from levelhead.terminal import say
+from levelhead.training.rundir import refuse_used
+from levelhead.training.trackers import Trackers, check_trackers, make_trackers
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
@@ -93,6 +95,9 @@ def train(
     recipe = resolve(recipe, tasks)
     _check_arguments(model, tokenizer, resume=resume, about_resuming=resume_from is not None or bool(accept_changes))
     require_files(recipe, model=model is None and not resume)
+    check_trackers(recipe)
+    if out is not None and not resume:
+        refuse_used(Path(out))
     with uncollected():
         from levelhead.policy.load import wrap
         from levelhead.training.checkpoint import offering_the_last_whole
@@ -110,7 +115,7 @@ def train(
         locked = _lock(ranks, path, held) if resume and path.is_dir() else None
         folder = RunDir(ranks.folder(path, resume=resume))
         if not resume:
-            refuse_used(folder)
+            refuse_used(folder.path)
         plan = plan_resumption(folder, recipe, start=resume_from, accept=accept_changes) if resume else None
         checkpoint = plan.checkpoint if plan is not None else None
         policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
@@ -121,8 +126,11 @@ def train(
         if checkpoint is None and (recipe.check if check is None else check):
             _preflight(setup, folder)
         locked = _lock(ranks, path, held) if locked is None else locked
+        trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
+        held.callback(trackers.close)
         folder.claim(resume=resume)
-        run = Run(setup, folder, resumption=plan, observers=guarded(recipe, observers), told=locked)
+        guards = guarded(recipe, observers)
+        run = Run(setup, folder, resumption=plan, observers=guards, told=locked, trackers=trackers)
         try:
             outcome = run.execute()
         finally:
@@ -138,12 +146,10 @@ def default_folder(recipe: Recipe) -> Path:
 
 def _unused(path: Path) -> Path:
     """Return the folder, or the first of those numbered from 2 on that holds no run, and say so."""
-    from levelhead.training.rundir import RunDir
-
     for number in itertools.count(1):
         candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
         try:
-            refuse_used(RunDir(candidate))
+            refuse_used(candidate)
         except InputError:
             continue
         break
@@ -279,7 +285,7 @@ def evaluate(
     loop = EventLoop()
     generator = make_generator(setup.policy, loop.waiter)
     collector = Collector(setup.tasks, setup.policy.codec, generator, loop)
-    collector.at_step(*at_the_end(recipe))
+    collector.at_step(*at_the_end(setup.recipe))
     section = recipe.eval
     baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if section.constant else None
     ways = {"greedy": section.model_copy(update={"sampling": section.sampling.model_copy(update={"temperature": 0.0})})}
@@ -362,21 +368,6 @@ def _sections(given: Any, tasks: Sequence[Task]) -> Any:
         return sections
     there = {section.get("name") or section.get("kind") for section in sections if isinstance(section, Mapping)}
     return [*sections, *({"kind": "custom", "name": name} for name in names if name not in there)]
-
-
-def refuse_used(folder: Any) -> None:
-    """Refuse a folder that holds a run, before any work is done.
-
-    Raises:
-        InputError: It holds one.
-    """
-    from levelhead.training.lock import refuse_held
-
-    refuse_held(folder.path)
-    if folder.holds_run:
-        raise InputError(
-            f"{folder.path}: already holds a run; continue it with --resume, or choose another folder with --out"
-        )
 
 
 def function_tasks(recipe: Recipe, data: Any, rewards: Any) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from levelhead.records import Prompt, Rollout, Score, Turn
 from levelhead.tasks.base import Answer, Task
 from levelhead.tasks.math import MathTask
 from levelhead.tasks.math.items import generate
-from levelhead.tasks.math.numbers import final_answer, parse_number
+from levelhead.tasks.numbers import final_answer, parse_number
 from levelhead.tasks.registry import make_task
+from tasks.datasets.samples import SAMPLES
 
 GSM8K = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k" / "train.jsonl"
 
@@ -237,3 +238,37 @@ def test_every_real_gsm8k_row_loads_and_its_own_solution_is_right() -> None:
     for one in random.Random(0).sample(prompts, 2000):
         (oracle,) = made.oracle(one) or [""]
         assert made.score(one, oracle).total == 1.0
+
+
+def mathematics(folder: Path, dataset: str, *rows: object) -> MathTask:
+    return task(dataset=dataset, path=jsonl(folder, *rows))
+
+
+@pytest.mark.parametrize("name", ["math", "aime"])
+def test_mathematics_in_a_box_is_judged_as_mathematics(name: str, tmp_path: Path) -> None:
+    made = mathematics(tmp_path, name, *SAMPLES[name])
+    for split in ("train", "eval"):
+        for asked in made.prompts(split, 0):
+            assert str(asked.messages[0]["content"]).endswith("\\boxed{}.")
+            (perfect,) = made.oracle(asked) or [""]
+            assert made.score(asked, perfect).parts == {"correct": 1.0, "format": 1.0}
+            assert made.score(asked, "").total == 0.0
+            assert not made.score(asked, "no box").valid
+
+
+def test_equal_mathematics_scores_alike_whatever_its_form(tmp_path: Path) -> None:
+    made = mathematics(tmp_path, "math", *SAMPLES["math"])
+    asked = next(
+        p for split in ("train", "eval") for p in made.prompts(split, 0) if p.facts["answer"] == r"\frac{1}{2}"
+    )
+    assert made.score(asked, r"So $\boxed{0.5}$.").total == 1.0
+    assert made.score(asked, r"\boxed{2/4} is it").total == pytest.approx(0.9)
+    assert made.score(asked, r"\boxed{2}").total == pytest.approx(0.1)
+    scores = asyncio.run(made.score_batch([Answer(asked, r"\boxed{0.50}"), Answer(asked, "")]))
+    assert [score.total if score else None for score in scores] == [1.0, 0.0]
+    assert made.strata(asked) == {"subject": "Prealgebra"}
+
+
+def test_a_data_set_without_a_path_says_what_it_needs() -> None:
+    with pytest.raises(ValueError, match="dataset math needs path: its file, files, folder or hf:NAME"):
+        task(dataset="math")

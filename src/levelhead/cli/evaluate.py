@@ -11,7 +11,7 @@ from levelhead.terminal import say_json
 
 
 def evaluate(
-    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", show_default=False)],
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe, or the name of one that ships.", show_default=False)],
     checkpoint: Annotated[Path, typer.Option(help="Folder of a checkpoint.", show_default=False)],
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a key.")] = None,
     items: Annotated[int | None, typer.Option(help="Held-out items a task.  [eval.final_items]")] = None,

@@ -16,6 +16,8 @@ from levelhead.cli.check import check
 from levelhead.cli.demo import demo
 from levelhead.cli.doctor import doctor
 from levelhead.cli.evaluate import evaluate
+from levelhead.cli.init import init
+from levelhead.cli.recipes import recipes
 from levelhead.cli.report import report
 from levelhead.cli.serve import serve
 from levelhead.cli.simulate import simulate
@@ -31,6 +33,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+app.command("init")(init)
+app.command("recipes")(recipes)
 app.command("train")(train)
 app.command("check")(check)
 app.command("eval")(evaluate)

@@ -13,7 +13,7 @@ from levelhead.terminal import say, say_json
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", show_default=False)],
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe, or the name of one that ships.", show_default=False)],
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a key, as grpo.steps=20 or tasks.0.weight=2.")
     ] = None,

@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
+from levelhead.diagnosis.trend import trend
 from levelhead.doctor.readers.base import Translator, Unread
 from levelhead.doctor.readers.sources import Log
 from levelhead.doctor.render import finding_line
@@ -18,6 +20,8 @@ PERSISTENCE = 3
 """Rows in a row for which a finding must stand before it is told: the first few rows say little."""
 AT_ONCE = frozenset({"nonfinite"})
 """Findings that need no second row; after the first there may be none, for nothing can be sampled from NaN."""
+SPREAD_ALONE = frozenset({"entropy-collapse"})
+"""Findings about how much the policy varies, which say nothing of how good it is."""
 CAPACITY = 512
 """Readings a signal keeps before neighbours are merged: a diagnosis of that many takes about ten milliseconds."""
 
@@ -33,7 +37,8 @@ class Live:
     Attributes:
         history: The readings so far.
         diagnosis: The latest; ``None`` before the first row.
-        standing: Rows for which a critical finding has now stood without a break.
+        standing: Rows for which a critical finding has now stood without a break; one of :data:`SPREAD_ALONE` counts
+            only once the reward has fallen.
     """
 
     def __init__(self, source: str, leave_out: Iterable[str] = (), capacity: int = CAPACITY) -> None:
@@ -61,8 +66,16 @@ class Live:
         self.history.append(step, {k: v for k, v in row.values.items() if k not in self._left_out})
         self.history.place(row.epoch)
         self.diagnosis = diagnose(self.history)
-        self.standing = self.standing + 1 if self.diagnosis.verdict == "critical" else 0
+        self.standing = self.standing + 1 if self._grave(self.diagnosis) else 0
         return self._news(self.diagnosis)
+
+    def _grave(self, diagnosis: Diagnosis) -> bool:
+        """Whether a critical finding stands that is more than a narrow policy whose reward is as good as ever."""
+        codes = {finding.code for finding in diagnosis.findings if finding.severity == "critical"}
+        if diagnosis.verdict != "critical" or codes - SPREAD_ALONE:
+            return diagnosis.verdict == "critical"
+        reward = trend(self.history.series(metric.REWARD))
+        return reward.n < 2 or max(reward.crash, reward.fall) > 0.5
 
     def _news(self, diagnosis: Diagnosis) -> list[Finding]:
         ranks = {f.code: SEVERITIES.index(f.severity) for f in diagnosis.findings}

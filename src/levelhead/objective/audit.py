@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from levelhead import metrics as metric
+from levelhead.objective.aggregation.buffers import Buffer, combine, gramian, inner, lent
 from levelhead.objective.numerics import dot
-from levelhead.objective.surgery.buffers import Buffer, combine, gramian, inner, lent
 from levelhead.objective.terms import Sense, Term, as_loss
 from levelhead.objective.updates import next_updates
 
@@ -100,7 +100,7 @@ class Auditor:
         params: Leaves that are trained.
         max_entries: Entries of a gradient that are kept.
         reduce: Called on what is kept of each gradient, to reduce it over data-parallel ranks in place.
-        wishes: Sense that a term of a name must come with; one that comes with the other is an error.
+        expected_senses: Sense that a term of a name must come with; one that comes with the other is an error.
         dtype: Coarsest type in which passes compute; that of the parameters unless given.
     """
 
@@ -110,10 +110,10 @@ class Auditor:
         *,
         max_entries: int = MAX_ENTRIES,
         reduce: Callable[[Tensor], object] | None = None,
-        wishes: Mapping[str, Sense] | None = None,
+        expected_senses: Mapping[str, Sense] | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self._wishes = wishes or {}
+        self._expected_senses = expected_senses or {}
         self._unit = max((torch.finfo(kind).eps for kind in ([dtype] if dtype else _dtypes(params))), default=0.0) / 2
         self.params = list(params)
         self._stride = _stride(sum(param.numel() for param in params), max_entries)
@@ -184,9 +184,9 @@ class Auditor:
                 errors.append(_wrong_way(label, term, coef))
         strengths = dict(zip((label for label, t in terms.items() if t.weight > 0), fitted.strengths, strict=True))
         for label, term in terms.items():
-            wish = self._wishes.get(term.name, term.sense)
-            if term.weight > 0 and term.sense != wish:
-                errors.append(f"term {label!r} comes with the sense to {term.sense} it; it is there to {wish} it")
+            expected = self._expected_senses.get(term.name, term.sense)
+            if term.weight > 0 and term.sense != expected:
+                errors.append(f"term {label!r} comes with the sense to {term.sense} it; it is there to {expected} it")
             if term.name == "entropy" and term.value < 0:
                 errors.append(f"term {label!r} has value {term.value:.3g}: an entropy is never negative")
         metrics[metric.AUDIT_UNJUDGED] = float(len(unjudged))

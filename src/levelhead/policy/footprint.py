@@ -18,7 +18,7 @@ from transformers import DynamicCache
 from levelhead.policy.allocation import INPUTS, Layout, LiveBytes, Statistics
 from levelhead.policy.backends.base import TREES
 from levelhead.policy.backends.choose import expected_backend
-from levelhead.policy.backends.cpu import stepper
+from levelhead.policy.backends.cpu import fused
 from levelhead.policy.backends.cpu.trim import trim_last_layer
 from levelhead.policy.head import block_shape
 from levelhead.policy.load import has_checkpointing, load_shape, set_checkpointing
@@ -74,7 +74,7 @@ class Footprints:
     @property
     def laid_out(self) -> int:
         """Bytes of weights that are copied for sampling."""
-        return stepper.copies(self.policy) if self.backend == "cpu" and stepper.expected(self.policy) else 0
+        return fused.copies(self.policy) if self.backend == "cpu" and fused.expected(self.policy) else 0
 
     @property
     def head(self) -> nn.Linear:
@@ -128,8 +128,8 @@ class Footprints:
             length: Tokens of each.
             rows: Completions in all.
         """
-        if self.backend == "cpu" and stepper.expected(self.policy):
-            return stepper.reading(self.policy, prompts * length) + 8 * rows * len(self.head.weight)
+        if self.backend == "cpu" and fused.expected(self.policy):
+            return fused.reading(self.policy, prompts * length) + 8 * rows * len(self.head.weight)
         return self._by_depth(lambda: self._prefill(prompts, length, rows))
 
     @torch.no_grad()

@@ -175,7 +175,7 @@ class Policy:
         """Whether a reference is kept."""
         return self._reference is not None
 
-    def twin(self) -> Policy:
+    def inference_copy(self) -> Policy:
         """A policy of the same weights that nobody trains: frozen weights are shared, those trained here are copied.
 
         It keeps its own modes and hooks, so that another thread may draw from it; :meth:`follow` brings it up to date.
@@ -183,11 +183,11 @@ class Policy:
         _ = self.backend  # chosen before the copy is made, which then computes its attention in the same way
         shared = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
         model = copy.deepcopy(self.model, {**shared})
-        twin = Policy(model.requires_grad_(False).eval(), self.codec, self.compute_dtype)
-        twin.run_like(self)
-        twin.merge_bytes = self.merge_bytes
-        twin.version = self.version
-        return twin
+        inference_copy = Policy(model.requires_grad_(False).eval(), self.codec, self.compute_dtype)
+        inference_copy.run_like(self)
+        inference_copy.merge_bytes = self.merge_bytes
+        inference_copy.version = self.version
+        return inference_copy
 
     def copied(self, other: Policy) -> list[Tensor]:
         """The weights that are this policy's own and not shared with another of the same model."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from levelhead.errors import InputError, RewardError
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check
-from levelhead.preflight.scene import Scene
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, Judged, SingleTurnTask
@@ -22,21 +22,21 @@ PATIENCE_S = 15.0
 _KINDS = ("perfect", "empty", "wrong")
 
 
-def check_judges(scene: Scene) -> Iterator[Check]:
+def check_judges(context: PreflightContext) -> Iterator[Check]:
     """Let the judge of each task grade answers of known worth: nine verdicts a task.
 
     A judge whose endpoint is of no use is not asked again by later checks, which go by the rules alone.
     """
-    for name, task in scene.setup.tasks.items():
+    for name, task in context.setup.tasks.items():
         if not isinstance(task, Judged):
             continue
-        prompts = list(itertools.islice(task.prompts("train", derive(scene.seed, "judges", name)), CANDIDATES))
+        prompts = list(itertools.islice(task.prompts("train", derive(context.seed, "judges", name)), CANDIDATES))
         cases = known_answers(task, prompts)
         if not cases:
             yield Check(f"judges/grades/{name}", "warn", "no perfect answers are known to try the judge on")
             continue
         try:
-            grades = scene.loop.run(task.grade([answer for _, answer in cases], PATIENCE_S))
+            grades = context.loop.run(task.grade([answer for _, answer in cases], PATIENCE_S))
         except RewardError as error:
             task.asks = False
             first = str(error).splitlines()[0]

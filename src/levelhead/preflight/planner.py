@@ -155,18 +155,20 @@ class Planner:
         )
         several = several or tasks > 1
         apart = section.merge.kind != "sum" or section.merge.monitor_every > 0
-        leash = make_objective(recipe, section)[0].needs_reference
+        penalised = make_objective(recipe, section)[0].needs_reference
         buffers = 1 if not apart else tasks + (section.merge.memory == "full")
         audited = section.audit.first > 0 or section.audit.every > 0
         notes = f"one for each of {tasks} tasks, and one of the rest" if buffers > 1 else ""
         parts = [
             Part("gradients", buffers * trained, ("update",), notes),
             Part("optimizer", 2 * trained, both, "AdamW's moments"),
-            Part("reference", *_reference(recipe, found, trained, leash=leash)[:1], both, "a copy of the weights"),
+            Part(
+                "reference", *_reference(recipe, found, trained, penalised=penalised)[:1], both, "a copy of the weights"
+            ),
         ]
         parts += self._copies(recipe, section, trained)
         if audited:
-            terms = tasks * (2 + (leash and section.kl.where == "loss"))
+            terms = tasks * (2 + (penalised and section.kl.where == "loss"))
             kept = terms * min(trained, 4 * MAX_ENTRIES)
             note = f"gradients of {terms} terms in the updates that are audited (audit.first, audit.every)"
             parts.append(Part("audit", kept + (trained if several else 0), ("update",), note))
@@ -254,9 +256,9 @@ def _members(layout: Layout, section: Sft, k: int, answer: int) -> int:
     return max(1, min(section.batch_size, layout.rows * (k if layout.tree else 1)) * answer)
 
 
-def _reference(recipe: Recipe, found: Footprints, trained: int, *, leash: bool) -> tuple[int]:
+def _reference(recipe: Recipe, found: Footprints, trained: int, *, penalised: bool) -> tuple[int]:
     """Bytes of the reference: a copy of the weights, or of an adapter that has been trained before, or nothing."""
-    if not leash:
+    if not penalised:
         return (0,)
     if not found.policy.lora:
         return (_bytes(found.policy.model.parameters()),)

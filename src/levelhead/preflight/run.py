@@ -1,4 +1,4 @@
-"""All checks, one after another, on one scene."""
+"""All checks, one after another, on one context."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from levelhead.preflight.agreement import check_agreement
 from levelhead.preflight.batching import check_batching
 from levelhead.preflight.choice import check_choice
 from levelhead.preflight.constant import check_constant
+from levelhead.preflight.context import PreflightContext, untouched
 from levelhead.preflight.draws import check_draws
 from levelhead.preflight.identities import check_identities
 from levelhead.preflight.isolation import check_isolation
@@ -23,7 +24,6 @@ from levelhead.preflight.result import Check, Report
 from levelhead.preflight.rewards import check_rewards
 from levelhead.preflight.roundtrip import check_roundtrip
 from levelhead.preflight.sampling import check_sampling
-from levelhead.preflight.scene import Scene, untouched
 from levelhead.preflight.signs import check_signs
 from levelhead.preflight.steadiness import check_steadiness
 from levelhead.preflight.stops import check_stops
@@ -31,7 +31,7 @@ from levelhead.preflight.throughput import check_throughput
 from levelhead.preflight.tokens import check_tokens
 from levelhead.training.prepare import Setup
 
-Family = Callable[[Scene], Iterator[Check]]
+Family = Callable[[PreflightContext], Iterator[Check]]
 FAMILIES: dict[str, Family] = {
     "judges": check_judges,
     "isolation": check_isolation,
@@ -72,25 +72,25 @@ def preflight(
     """
     start = time.perf_counter()
     checks: list[Check] = []
-    scene = Scene(setup)
+    context = PreflightContext(setup)
     try:
         with untouched(setup.policy):
             for name, family in FAMILIES.items():
                 if name not in families:
                     continue
-                for check in _made(name, family, scene):
+                for check in _made(name, family, context):
                     checks.append(check)
                     if tell is not None:
                         tell(check)
     finally:
-        scene.close()
+        context.close()
     return Report(checks, time.perf_counter() - start)
 
 
-def _made(name: str, family: Family, scene: Scene) -> Iterator[Check]:
+def _made(name: str, family: Family, context: PreflightContext) -> Iterator[Check]:
     """A check that cannot be made is a failure with its cause, and does not keep the others from being made."""
     try:
-        yield from family(scene)
+        yield from family(context)
     except (InputError, RewardError) as error:
         yield Check(f"{name}/error", "fail", str(error).splitlines()[0], {}, "see the message")
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:

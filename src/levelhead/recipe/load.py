@@ -16,6 +16,7 @@ from levelhead.documents import DocumentError, read_text
 from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
 from levelhead.recipe.recipe import Recipe
+from levelhead.recipe.shipped import by_name, similar
 from levelhead.recipe.variants import CUSTOM, REGISTERED
 from levelhead.section import TRUTH
 
@@ -24,7 +25,7 @@ MOST_BYTES = 1 << 20
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a YAML recipe, apply ``a.b=c`` overrides, and validate.
+    """Read a YAML recipe, or one that ships by its name (``dual-tiny``), apply ``a.b=c`` overrides, and validate.
 
     Paths of data files, templates and reward files inside a recipe are relative to the current folder.
 
@@ -35,7 +36,12 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     try:
         text = read_text(path, MOST_BYTES, errors="strict")
     except FileNotFoundError:
-        raise InputError(f"{path}: no such recipe") from None
+        own = by_name(path.as_posix())
+        if own is None:
+            near = similar(path.as_posix())
+            hint = f"did you mean {near!r}, which ships?" if near else "levelhead recipes lists those that ship"
+            raise InputError(f"{path}: no such recipe; {hint}") from None
+        text = own.text
     except OSError as error:
         raise InputError(f"{path}: cannot be read as a recipe: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

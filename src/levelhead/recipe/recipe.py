@@ -10,7 +10,7 @@ from levelhead.objective.controllers import Controller
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.model import Model
 from levelhead.recipe.tasks import TaskRecipe
-from levelhead.recipe.training import Checkpoint, Evaluation, Grpo, Logging, Sft
+from levelhead.recipe.training import Best, Checkpoint, Evaluation, Grpo, Logging, Sft
 from levelhead.section import Section
 
 
@@ -48,6 +48,16 @@ class Recipe(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two tasks are called {twice[0]!r}; give one of them another tasks[].name")
+        return self
+
+    @model_validator(mode="after")
+    def _best_names_tasks(self) -> Self:
+        names = [task.name or task.kind for task in self.tasks]
+        best = self.checkpoint.best
+        asked = [best.task, *best.weights] if isinstance(best, Best) else []
+        for name in asked:
+            if name is not None and name not in names:
+                raise ValueError(f"checkpoint.best: no task is called {name!r}; there are {', '.join(names)}")
         return self
 
     @model_validator(mode="after")

@@ -55,7 +55,8 @@ class Fairness(TaskSection):
     kind: Literal["fairness"]
     """``fairness``."""
     path: str | list[str] | None = None
-    """BBQ JSONL file, files, or folder of ``*.jsonl``; a built-in generator in the same schema unless given."""
+    """BBQ JSONL file, files, or folder of ``*.jsonl``, or ``hf:NAME`` of a copy; a built-in generator in the same
+    schema unless given."""
     items: int = Field(2000, ge=10, le=13200)
     """Items that the built-in generator makes."""
     hold_out: list[str] = Field(default_factory=list)
@@ -72,7 +73,8 @@ class Faithfulness(TaskSection):
     kind: Literal["faithfulness"]
     """``faithfulness``."""
     path: str | list[str] | None = None
-    """HaluEval JSON-lines file, files, or folder of ``*.json``; a built-in generator unless given."""
+    """HaluEval JSON-lines file, files, or folder of ``*.json``, or ``hf:NAME`` of a copy; a built-in generator unless
+    given."""
     items: int = Field(2000, ge=10, le=10_000_000)
     """Items that the built-in generator makes."""
     unanswerable: float = Field(0.2, ge=0, le=0.9)
@@ -83,15 +85,27 @@ class Faithfulness(TaskSection):
     """Leave out rows whose prompt is longer than this many characters; nothing is left out unless given."""
 
 
+DatasetName = Literal["gsm8k", "math", "aime", "humaneval", "mbpp", "hotpotqa", "drop", "bbq", "halueval", "truthfulqa"]
+"""Public data sets that can be read from their own files (docs/data.md)."""
+
+
 class Math(TaskSection):
-    """Word problems with an exact numeric answer (GSM8K, Cobbe et al. 2021)."""
+    """Problems with an exact answer: a number (GSM8K, Cobbe et al. 2021), or mathematics (MATH, AIME)."""
 
     kind: Literal["math"]
     """``math``."""
+    dataset: Literal["gsm8k", "math", "aime"] = "gsm8k"
+    """Whose files ``path`` names (docs/data.md); ``gsm8k`` asks for a number, the others for any mathematics."""
     path: str | list[str] | None = None
-    """GSM8K JSONL (``question``, ``answer`` ending in ``#### N``); a built-in generator unless given."""
+    """The data set's file, files, folder, or ``hf:NAME``; a built-in generator of word problems unless given."""
     items: int = Field(2000, ge=10, le=10_000_000)
     """Items that the built-in generator makes."""
+
+    @model_validator(mode="after")
+    def _dataset_has_files(self) -> Self:
+        if self.path is None and self.dataset != "gsm8k":
+            raise ValueError(f"dataset {self.dataset} needs path: its file, files, folder or hf:NAME (docs/data.md)")
+        return self
 
 
 PrimerKind = Literal[
@@ -300,9 +314,11 @@ class Workflow(TaskSection):
 
     kind: Literal["workflow"]
     """``workflow``."""
+    dataset: DatasetName | None = None
+    """Whose files ``path`` names (docs/data.md); answers are then checked as that data set's own metric counts them."""
     path: str | list[str] | None = None
     """GSM8K files, or JSONL with ``question``, ``answer``, ``domain`` (``math|code|qa``) and ``entry_point``; a
-    built-in generator in all three domains unless given."""
+    built-in generator in all three domains unless given.  With ``dataset``, that data set's files or ``hf:NAME``."""
     items: int = Field(3000, ge=30, le=10_000_000)
     """Problems that the built-in generator makes."""
     domains: dict[Literal["math", "code", "qa"], float] | None = None
@@ -328,6 +344,12 @@ class Workflow(TaskSection):
         if value is not None and (not value or min(value.values()) <= 0):
             raise ValueError("give every domain listed a ratio above 0, and leave out those that are not wanted")
         return value
+
+    @model_validator(mode="after")
+    def _dataset_has_files(self) -> Self:
+        if self.path is None and self.dataset is not None:
+            raise ValueError(f"dataset {self.dataset} needs path: its file, files, folder or hf:NAME (docs/data.md)")
+        return self
 
 
 class CustomTask(TaskSection):

@@ -18,6 +18,11 @@ ORIGINS: Mapping[str, str] = {
 }
 """Where the public data sets that the shipped recipes name come from, by a word of their usual paths."""
 
+LONGEST_TEXT = 5_000_000
+"""Most characters of a text field; a longer one is a file that lost its line breaks, not a question."""
+LONGEST_LIST = 300
+"""Most characters of the list of fields in an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -27,16 +32,18 @@ class Row:
         path: The file.
         line: Line number, counted from 1 (the position in the list, for a file that is one JSON array).
         values: The object.
+        unit: What ``line`` counts: lines, or the rows of a table without lines.
     """
 
     path: Path
     line: int
     values: Mapping[str, Any]
+    unit: str = "line"
 
     @property
     def where(self) -> str:
         """File and line, to begin an error message with."""
-        return f"{self.path}, line {self.line}"
+        return f"{self.path}, {self.unit} {self.line}"
 
     def error(self, message: str) -> InputError:
         """Return (not raise) an error about this row."""
@@ -50,7 +57,7 @@ class Row:
         """
         if key not in self.values:
             have = ", ".join(map(repr, self.values)) or "none"
-            raise self.error(f"the field {key!r} is missing; the fields are: {have}")
+            raise self.error(f"the field {key!r} is missing; the fields are: {have[:LONGEST_LIST]}")
         return self.values[key]
 
     def text(self, key: str, *, empty: bool = False) -> str:
@@ -65,9 +72,11 @@ class Row:
         """
         value = self.require(key)
         if not isinstance(value, str):
-            raise self.error(f"the field {key!r} must be text, not {_kind(value)}")
+            raise self.error(f"the field {key!r} must be text, not {kind_of(value)}")
         if not empty and not value.strip():
             raise self.error(f"the field {key!r} is empty")
+        if len(value) > LONGEST_TEXT:
+            raise self.error(f"the field {key!r} holds {len(value):,} characters; at most {LONGEST_TEXT:,} are read")
         return value
 
     def choice(self, key: str, choices: Sequence[str]) -> str:
@@ -100,8 +109,8 @@ class Row:
         """
         value = self.require(key)
         if not isinstance(value, dict):
-            raise self.error(f"the field {key!r} must be an object, not {_kind(value)}")
-        return Row(self.path, self.line, value)
+            raise self.error(f"the field {key!r} must be an object, not {kind_of(value)}")
+        return Row(self.path, self.line, value, self.unit)
 
     def texts(self, key: str, *, length: int | None = None) -> list[str]:
         """Return a list of texts.
@@ -111,7 +120,7 @@ class Row:
         """
         value = self.require(key)
         if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-            raise self.error(f"the field {key!r} must be a list of texts, not {_kind(value)}")
+            raise self.error(f"the field {key!r} must be a list of texts, not {kind_of(value)}")
         if length is not None and len(value) != length:
             raise self.error(f"the field {key!r} must hold {length} texts, not {len(value)}")
         return list(value)
@@ -165,9 +174,36 @@ def read_rows(path: Path) -> list[Row]:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the file to UTF-8") from error
+    return rows_of_text(path, text, whole=False)
+
+
+def rows_of_text(path: Path, text: str, *, whole: bool = True) -> list[Row]:
+    """Return the JSON objects of a file's text, as :func:`read_rows` does.
+
+    Args:
+        path: Where the text comes from.
+        text: The text.
+        whole: Whether the file may also be one JSON object over several lines, which is then the only row.
+
+    Raises:
+        InputError: The text is empty, or no such JSON.
+    """
     if not text.strip():
         raise InputError(f"{path}: the file is empty")
-    return list(_array(path, text) if text.lstrip().startswith("[") else _lines(path, text))
+    if text.lstrip().startswith("["):
+        return list(_array(path, text))
+    first = text.strip().split("\n", 1)[0].rstrip()
+    if whole and first.endswith(("{", ",", "[")) and not _is_json(first):
+        return [_row(path, 1, _json(path, text))]
+    return list(_lines(path, text))
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _lines(path: Path, text: str) -> Iterator[Row]:
@@ -184,21 +220,25 @@ def _lines(path: Path, text: str) -> Iterator[Row]:
 
 
 def _array(path: Path, text: str) -> Iterator[Row]:
-    try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not valid JSON ({_reason(error)})") from error
+    values = _json(path, text)
     if not values:
         raise InputError(f"{path}: the file holds an empty list")
     for number, value in enumerate(values, start=1):
         yield _row(path, number, value)
 
 
+def _json(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not valid JSON ({_reason(error)})") from error
+
+
 def _row(path: Path, number: int, value: Any) -> Row:
     if not isinstance(value, dict):
-        raise InputError(f"{path}, line {number}: a JSON object is wanted, not {_kind(value)}")
+        raise InputError(f"{path}, line {number}: a JSON object is wanted, not {kind_of(value)}")
     check_text(f"{path}, line {number}", value)
     return Row(path, number, value)
 
@@ -224,6 +264,7 @@ def _reason(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else "a number of thousands of digits"
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """Return what a JSON value is, in words for an error."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+    return names.get(type(value), "NaN" if value != value else "a number")  # NaN alone differs from itself

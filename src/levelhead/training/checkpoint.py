@@ -25,6 +25,8 @@ from levelhead.training.rundir import RunDir, publish, remove
 
 REFERENCE = "reference"
 BEST = "best"
+FRONT = "front"
+"""The folder of the checkpoints on the Pareto front."""
 BEST_BEFORE = ".best.before"
 """The best policy of the newest step checkpoint, while ``best`` holds one of later steps."""
 TRAINING = "training.pt"
@@ -56,6 +58,7 @@ class State:
         baselines: Answers that evaluations have seen, candidates of the best constant answer.
         identities: What the checks of exact statements go on with.
         digest: Hashes of what the next step begins with, by part.
+        front: The Pareto front so far: objectives, reference, points, and the checkpoints that are kept of it.
     """
 
     stage: str
@@ -74,6 +77,7 @@ class State:
     recipe: str = "recipe.yaml"
     identities: dict[str, Any] = field(default_factory=dict)
     digest: dict[str, str] = field(default_factory=dict)
+    front: dict[str, Any] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -110,6 +114,20 @@ class Checkpoints:
     def save_best(self, policy: Policy, state: State) -> None:
         """Write the weights of the best policy so far; the one before it stays until the next step checkpoint."""
         self._write(BEST, policy, state, None, keep=self._root / BEST_BEFORE)
+
+    def save_front(self, policy: Policy, state: State) -> None:
+        """Write the weights of a checkpoint on the Pareto front."""
+        self._write(f"{FRONT}/{self._name(state)}", policy, state, None)
+
+    def best_from_front(self, name: str) -> None:
+        """Make a checkpoint of the front the best one, unless it is that already."""
+        best = self._root / BEST
+        if self.has_best and self._best_name(best) == name:
+            return
+        draft = self._draft(BEST)
+        with _full_disk(draft, f"checkpoint {BEST}"):
+            shutil.copytree(self._root / FRONT / name, draft, dirs_exist_ok=True)
+            publish(draft, best, self._root / BEST_BEFORE)
 
     def begin_reference(self, policy: Policy, *, resumed: bool, trained: bool) -> None:
         """Freeze the reference of a stage that begins, or restore that of one that goes on.
@@ -267,7 +285,8 @@ class Checkpoints:
         return self._root / name
 
     def _draft(self, name: str) -> Path:
-        draft = self._root / f".{name}.tmp"
+        target = self._root / name
+        draft = target.with_name(f".{target.name}.tmp")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         return draft

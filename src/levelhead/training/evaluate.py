@@ -95,6 +95,8 @@ class TaskResult:
             none, all prompts are one stratum.
         selection: ``balanced`` over the items that every evaluation of a run has in common: what checkpoints are
             compared by.
+        selection_se: Its standard error.
+        common: How many groups, from the first, hold those items.
         constant: The best constant answer; ``None`` where nobody looked for one.
         over_constant: The score above it.
         strata: Result by ``key=value``, of every key.
@@ -111,6 +113,8 @@ class TaskResult:
     groups: Sequence[Group] = ()
     balanced: Estimate = NOTHING
     selection: float = 0.0
+    selection_se: float = 0.0
+    common: int = 0
     constant: Constant | None = None
     over_constant: OverConstant | None = None
     strata: Mapping[str, Stratum] = field(default_factory=dict)
@@ -253,6 +257,9 @@ def _result(task: Task, groups: Sequence[Group], chosen: Sequence[Group], baseli
     mean = Estimate.of(scores)
     main = [main_stratum(task, prompt) for prompt, _ in pairs]
     constant, over = None, None
+    shared = balanced_mean(
+        [group.rewards[0] for group in chosen], [main_stratum(task, group.prompt) for group in chosen]
+    )
     if baselines is not None:
         constant = baselines.find(task.name, groups)
     if baselines is not None and constant is not None:
@@ -266,9 +273,9 @@ def _result(task: Task, groups: Sequence[Group], chosen: Sequence[Group], baseli
         dict(task.summarize(pairs)),
         groups,
         balanced_mean(scores, main),
-        balanced_mean(
-            [group.rewards[0] for group in chosen], [main_stratum(task, group.prompt) for group in chosen]
-        ).score,
+        shared.score,
+        shared.se,
+        len(chosen),
         constant,
         over,
         _strata(task, pairs, constant),

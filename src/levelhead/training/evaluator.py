@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from levelhead import metrics as metric
@@ -20,7 +20,7 @@ from levelhead.training.evaluate import Baselines, TaskResult, evaluate
 from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, name_of
 from levelhead.training.rundir import RunDir
-from levelhead.training.sinks import Sink
+from levelhead.training.trackers import Trackers
 from levelhead.training.unrated import unrated_events
 
 FEWEST = 16
@@ -57,7 +57,7 @@ class Evaluator:
         return results
 
     def write(
-        self, results: Mapping[str, TaskResult], step: int, stage: str | None, sinks: Iterable[Sink], offset: int
+        self, results: Mapping[str, TaskResult], step: int, stage: str | None, trackers: Trackers, offset: int
     ) -> None:
         """Write the numbers of the last evaluation as a line of ``metrics.jsonl``.
 
@@ -65,7 +65,7 @@ class Evaluator:
             results: By task.
             step: Which it follows.
             stage: Which it ends (``start``, ``sft``, ``grpo``); ``None`` within one.
-            sinks: Shown the numbers as well.
+            trackers: Sent the numbers as well.
             offset: Steps of the stages before.
         """
         numbers = {
@@ -81,8 +81,7 @@ class Evaluator:
                 timings |= {held_out.NUMBER.of(name, key): v for key, v in paid.items()}
         extra: dict[str, Any] = {} if stage is None else {held_out.EVAL_STAGE: stage}
         self._folder.append("metrics.jsonl", [StepRecord(step, "eval", extra | numbers, timings)])
-        for sink in sinks:
-            sink.write(StepRecord(step, "eval", numbers), offset)
+        trackers.write(StepRecord(step, "eval", numbers), offset)
 
     def unrated_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
         """Tell of answers that the rewards failed on, task by task."""

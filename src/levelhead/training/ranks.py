@@ -109,8 +109,10 @@ class Ranks:
         """The plan of an update with this process's groups alone; denominators stay those of all."""
         if self.alone:
             return plan
-        mine = set(_bundles(plan)[self.rank :: self.count])
-        samples = {task: [s for s in members if s.sequence.bundle in mine] for task, members in plan.samples.items()}
+        mine = set(_prefix_groups(plan)[self.rank :: self.count])
+        samples = {
+            task: [s for s in members if s.sequence.prefix_group in mine] for task, members in plan.samples.items()
+        }
         return replace(plan, samples={task: members for task, members in samples.items() if members})
 
     def all_have(self, plan: Plan) -> bool:
@@ -167,13 +169,16 @@ class SharedCollector(Collector):
 
 
 def _live(members: Sequence[Sample]) -> set[int]:
-    return {s.sequence.bundle for s in members if s.live and not s.truncated}
+    return {s.sequence.prefix_group for s in members if s.live and not s.truncated}
 
 
-def _bundles(plan: Plan) -> list[int]:
+def _prefix_groups(plan: Plan) -> list[int]:
     """Groups of an update, task by task, those with signal first: dealt out in turn, they spread the work."""
     found: list[int] = []
     for members in plan.samples.values():
         live = _live(members)
-        found += sorted({s.sequence.bundle for s in members}, key=lambda bundle: (bundle not in live, bundle))
+        found += sorted(
+            {s.sequence.prefix_group for s in members},
+            key=lambda prefix_group: (prefix_group not in live, prefix_group),
+        )
     return found

@@ -25,9 +25,10 @@ from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps, save_sample
 from levelhead.training.evaluate import TaskResult
-from levelhead.training.evaluator import Evaluator, selection, summary
+from levelhead.training.evaluator import Evaluator, summary
 from levelhead.training.eventlog import EventLog
 from levelhead.training.fit import pair_events
+from levelhead.training.front import RunFront
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.identities import Identities, Unwatched
 from levelhead.training.identities.digest import compare, next_digest
@@ -38,8 +39,9 @@ from levelhead.training.ranks import Ranks, SharedCollector
 from levelhead.training.resume import Resumption, load_state
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
-from levelhead.training.sinks import ProgressSink, Sink, make_sinks
+from levelhead.training.sinks import ProgressSink, Sink
 from levelhead.training.stream import Position, Stream
+from levelhead.training.trackers import Trackers
 
 Outcome = Literal["done", "interrupted", "stopped"]
 Stage = Literal["sft", "grpo"]
@@ -56,6 +58,7 @@ class Run:
         resumption: How an interrupted run of ``folder`` goes on; a new run begins unless given.
         observers: Shown every record of the reinforcement stage.
         told: Events of before the run began.
+        trackers: Sent every number, and samples of rollouts; closed at the end.
     """
 
     def __init__(
@@ -66,8 +69,10 @@ class Run:
         resumption: Resumption | None = None,
         observers: Sequence[Observer] = (),
         told: Sequence[Event] = (),
+        trackers: Trackers | None = None,
     ) -> None:
         self.setup, self.folder, self.observers = setup, folder, observers
+        self._trackers = trackers or Trackers({})
         self.recipe, self.policy = setup.recipe, setup.policy
         self.ranks = Ranks.joined()
         if self.recipe.grpo is not None and self.recipe.grpo.ahead and not self.ranks.alone:
@@ -78,6 +83,7 @@ class Run:
         self.stages = {stage: section for stage, section in stages.items() if section is not None}
         self.offset = {"sft": 0, "grpo": self.recipe.sft.steps if self.recipe.sft else 0}
         self.checkpoints = Checkpoints(folder, self.recipe.checkpoint.keep_last, self.offset)
+        self.front = RunFront(self.recipe, setup.tasks, folder, self.checkpoints)
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
         self.events = EventLog(folder, loud=not self.ranks.rank)
         self.loop = EventLoop()
@@ -93,7 +99,6 @@ class Run:
         self._plan = resumption or Resumption(self.recipe, History(folder.path))
         self._resumed = self._resume() if resumption is not None else None
         self.evaluator.load_state(self.state.baselines)
-        self._sinks: list[Sink] = []
         self._interrupts = Interrupts(self.loop)
         self._began = time.perf_counter()
 
@@ -107,7 +112,6 @@ class Run:
         with contextlib.ExitStack() as stack:
             stack.callback(self._close)
             stack.enter_context(self._interrupts.noted())
-            self._sinks = make_sinks(self.recipe, self.folder.path)
             stack.enter_context(self.events.ending(self.state))
             if self._resumed is None:
                 self._begun()
@@ -162,7 +166,7 @@ class Run:
     def _grpo(self) -> Outcome:
         recipe = self.recipe.grpo
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
-        objective, creditor = make_objective(self.recipe, recipe, self.setup.tasks)
+        objective, estimator = make_objective(self.recipe, recipe, self.setup.tasks)
         stream, updater = self._begin("grpo", recipe)
         if objective.needs_reference:
             resumed = self._resumed is not None and self.state.step > 0
@@ -176,7 +180,7 @@ class Run:
             recipe,
             derive(self.recipe.seed, "grpo"),
             self.observers,
-            creditor,
+            estimator,
             self.ranks,
             self.watch,
         )
@@ -191,7 +195,7 @@ class Run:
             while self.state.step < recipe.steps:
                 result = trainer.step(self.state.step + 1)
                 self._record(result.record, [*result.news, *trainer.batches.events(result.record.step)], bar)
-                save_sample(self.folder, self.recipe.log, result)
+                self._trackers.rollouts(save_sample(self.folder, self.recipe.log, result), self.offset["grpo"])
                 warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
                 self.state.trainer, self.state.stream = trainer.state(), trainer.batches.state()
@@ -268,9 +272,9 @@ class Run:
 
     def _record(self, record: StepRecord, events: Sequence[Event], bar: Sink) -> None:
         self.folder.append("metrics.jsonl", [record])
-        self.events.write(events, {**record.values, **record.timings})
-        for sink in [*self._sinks, bar]:
-            sink.write(record, self.offset[record.stage])
+        self._trackers.write(record, self.offset[record.stage])
+        self.events.write([*events, *self._trackers.drain_events()], {**record.values, **record.timings})
+        bar.write(record, self.offset[record.stage])
         self.state.step = record.step
 
     def _gradient_is_lost(self, events: Sequence[Event]) -> bool:
@@ -290,23 +294,23 @@ class Run:
         self.state.unevaluated = True
         results = self._score(self.recipe.eval.items)
         self.state.unevaluated = False
-        self.evaluator.write(results, step, None, self._sinks, 0)
+        self.evaluator.write(results, step, None, self._trackers, 0)
         self.events.write(self.evaluator.unrated_events(results, step))
-        score = selection(results)
-        if self.recipe.checkpoint.best and (self.state.best is None or score > self.state.best):
-            self.state.best = score
-            self.checkpoints.save_best(self.policy, self.state)
-        self.watch.chosen(step, results)
+        self.front.add(self.policy, self.state, results, "grpo", self.offset["grpo"] + step)
+        if self.front.choose_best(self.policy, self.state, results):
+            self.watch.chosen(step, results)
 
     def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
         """Score the policy between stages, for the summary."""
         results = self._score(self.recipe.eval.final_items)
-        self.evaluator.write(results, step, stage, self._sinks, self.offset.get(stage, 0))
+        self.evaluator.write(results, step, stage, self._trackers, self.offset.get(stage, 0))
         self.events.write([*self.collector.events(step), *self.evaluator.unrated_events(results, step)])
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
-        self.folder.save_rollouts(f"eval-{stage}", stage, step, groups)
+        rows = self.folder.save_rollouts(f"eval-{stage}", stage, step, groups)
+        self._trackers.rollouts([{**row, "stage": "eval"} for row in rows], self.offset.get(stage, 0))
+        self.front.add(self.policy, self.state, results, stage, self.offset.get(stage, 0) + step)
         seconds = self.state.seconds + time.perf_counter() - self._began
         self.folder.write_json("summary.json", summary(self.state.summary, list(self.stages), seconds))
         return results
@@ -334,12 +338,9 @@ class Run:
         if stage == "sft" and "grpo" in self.stages:
             self.events.write(self.evaluator.constant_events(results, self.state.step))
             self.events.write(pair_events(self.setup, self.state.step))
-        score = selection(results)
-        if stage == "grpo" and self.recipe.checkpoint.best and (self.state.best is None or score >= self.state.best):
-            self.state.best = score
-            self.checkpoints.save_best(self.policy, self.state)
         if stage == "grpo":
-            self.watch.chosen(self.state.step, results)
+            if self.front.choose_best(self.policy, self.state, results, at_least=True):
+                self.watch.chosen(self.state.step, results)
             self.events.write(self.watch.events(self.state.step))
         self._save(stage, stream, updater, extra)
         return "done"
@@ -356,6 +357,7 @@ class Run:
         training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done, **extra}
         training |= {"identities": self.watch.tensors()}
         self.checkpoints.save(self.policy, self.state, training)
+        self.front.prune(self.state)
 
     def _resume(self) -> dict[str, Any] | None:
         """Take up the checkpoint's state; ``None`` where there is none and the run starts over."""
@@ -363,6 +365,7 @@ class Run:
         if checkpoint is None or state is None:
             self._plan.set_aside(self.checkpoints)
             self.folder.rewind({})
+            self.front.resume(self.state)
             return None
         if state.fingerprint != self.state.fingerprint:
             raise InputError(f"{checkpoint}: a checkpoint of another model; resume with the recipe that began the run")
@@ -375,6 +378,7 @@ class Run:
             state.done = False  # it was the end, and there are more steps now
         self.folder.rewind(state.sizes)
         self.checkpoints.find_best(self.policy, state)
+        self.front.resume(state)
         return training
 
     def _bar(self, stage: Stage, total: int) -> contextlib.closing[ProgressSink]:
@@ -384,8 +388,7 @@ class Run:
         if self.batches is not None:
             self.batches.close()
         self.loop.run(self.generator.close())
-        for sink in self._sinks:
-            sink.close()
+        self._trackers.close()
         for task in self.setup.tasks.values():
             if isinstance(task, Environment):
                 self.loop.run(task.close())

@@ -24,7 +24,7 @@ from levelhead.training.loop import EventLoop
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.stream import Stream
 
-BUNDLED = 8
+PREFIX_GROUP_SIZE = 8
 """Demonstrations whose common beginning, the system prompt, is computed once."""
 
 
@@ -112,10 +112,10 @@ class SftTrainer:
             InputError: A task has no oracle, or not one demonstration succeeded.
         """
         pairs: list[TokenSequence] = []
-        for bundle, turns in enumerate(self._shown.show(prompts)):
+        for prefix_group, turns in enumerate(self._shown.show(prompts)):
             for messages, answer in turns:
                 pair = self.policy.codec.demonstration(messages, answer)
-                pairs.append(TokenSequence(pair.context_ids, pair.completion_ids, bundle // BUNDLED))
+                pairs.append(TokenSequence(pair.context_ids, pair.completion_ids, prefix_group // PREFIX_GROUP_SIZE))
         if not pairs:
             names = ", ".join(sorted({prompt.task for prompt in prompts}))
             raise InputError(f"sft: none of {len(prompts)} demonstrations of {names} succeeded; remove the sft section")

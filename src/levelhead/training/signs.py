@@ -17,9 +17,9 @@ import torch
 from torch.optim import Optimizer
 
 from levelhead import metrics as metric
+from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.audit import Auditor, AuditReport
-from levelhead.objective.surgery import GradientMerger
-from levelhead.objective.terms import WISHES
+from levelhead.objective.terms import EXPECTED_SENSES
 from levelhead.policy.nudge import nudged
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import coarsest, exact_policy, full_products, why_not_exact
@@ -94,7 +94,7 @@ class SignAudits:
         why = next((reason for _, reason in found if reason), None)
         exact = None if why else found[0][0]
         kind = coarsest(self.policy)
-        auditor = Auditor(self.policy.parameters, reduce=self.ranks.reduce, wishes=WISHES, dtype=kind)
+        auditor = Auditor(self.policy.parameters, reduce=self.ranks.reduce, expected_senses=EXPECTED_SENSES, dtype=kind)
         return StepAudit(auditor, exact, why, done < max(audit.first, 1))
 
     def finish(self, audit: StepAudit, step: int, optimizer: Optimizer) -> tuple[Mapping[str, float], list[Event]]:
@@ -132,7 +132,7 @@ class SignAudits:
         policy = exact_policy(self.policy)
         merger = make_merger(policy, self.recipe, seed, tuple(self.objective.kl_coefs))
         merger.aggregator = self.merger.aggregator
-        auditor = Auditor(policy.parameters, wishes=WISHES, dtype=torch.float32)
+        auditor = Auditor(policy.parameters, expected_senses=EXPECTED_SENSES, dtype=torch.float32)
         tokens = min(self.recipe.tokens_per_microbatch, EXACT_TOKENS)
         with self.objective.aside(), full_products(), nudged(policy, OFF, seed):
             few = self.objective.plan(_few(plan), temperature=plan.temperature, on_policy=True, seed=seed)

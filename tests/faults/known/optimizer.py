@@ -9,7 +9,7 @@ import torch
 
 import levelhead.training.optim
 from faults.known.registry import fault, replaced
-from levelhead.objective.surgery import GradientMerger
+from levelhead.objective.aggregation import GradientMerger
 from levelhead.training.optim import Updater
 
 

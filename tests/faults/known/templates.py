@@ -23,7 +23,7 @@ def _sft_joins_strings() -> Iterator[None]:
             for prompt, pair in zip(prompts, real(self, prompts), strict=True):
                 text = "\n".join(str(message["content"]) for message in prompt.messages) + "\n"
                 ids = tokenizer.encode(text, add_special_tokens=False)
-                joined.append(TokenSequence(tuple(ids), pair.completion_ids, pair.bundle))
+                joined.append(TokenSequence(tuple(ids), pair.completion_ids, pair.prefix_group))
             return joined
 
         return demonstrations
@@ -37,7 +37,9 @@ def _prompt_in_the_targets() -> Iterator[None]:
     def make(real: Any) -> Any:
         def demonstrations(self: SftTrainer, prompts: Sequence[Any]) -> list[TokenSequence]:
             pairs = real(self, prompts)
-            return [TokenSequence(p.context_ids[:1], p.context_ids[1:] + p.completion_ids, p.bundle) for p in pairs]
+            return [
+                TokenSequence(p.context_ids[:1], p.context_ids[1:] + p.completion_ids, p.prefix_group) for p in pairs
+            ]
 
         return demonstrations
 

@@ -78,7 +78,7 @@ def _logprobs_of_the_raw_prompt() -> Iterator[None]:
     def raw(policy: Policy, sequence: TokenSequence) -> TokenSequence:
         text = policy.codec.tokenizer.decode(list(sequence.context_ids), skip_special_tokens=True)
         ids = policy.codec.tokenizer.encode(text, add_special_tokens=False)
-        return TokenSequence(tuple(ids), sequence.completion_ids, sequence.bundle)
+        return TokenSequence(tuple(ids), sequence.completion_ids, sequence.prefix_group)
 
     def make(real: Any) -> Any:
         def step(self: GrpoTrainer, number: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -10,8 +11,14 @@ from pathlib import Path
 import pytest
 
 from levelhead.errors import InputError
-from levelhead.tasks.workflow.answers import grade_number
+from levelhead.recipe.tasks import Workflow
+from levelhead.tasks.registry import make_task
+from levelhead.tasks.workflow import WorkflowTask
+from levelhead.tasks.workflow.answers import grade, grade_number
 from levelhead.tasks.workflow.problems import DOMAINS, Domain, Problem, epoch, generate, load, made
+from levelhead.tasks.workflow.sandbox import Bench
+from sandboxed import can_run
+from tasks.datasets import samples
 
 GSM8K = Path(__file__).resolve().parents[4] / "shared" / "data" / "gsm8k" / "train.jsonl"
 
@@ -167,3 +174,16 @@ def test_an_epoch_depends_on_the_seed_alone_and_repeats_nothing() -> None:
 def test_a_domain_without_problems_cannot_be_asked_for() -> None:
     with pytest.raises(InputError, match="'qa'"):
         epoch(_pool(math=5), {"math": 1.0, "qa": 1.0}, 0, "a")
+
+
+@can_run
+@pytest.mark.parametrize(("name", "domain"), [("humaneval", "code"), ("drop", "qa"), ("math", "math"), ("bbq", "qa")])
+def test_a_public_data_set_brings_its_own_checker(name: str, domain: str, tmp_path: Path) -> None:
+    path = samples.write_lines(tmp_path / "data.jsonl", samples.SAMPLES[name])
+    task = make_task(Workflow.model_validate({"kind": "workflow", "dataset": name, "path": path}))
+    assert isinstance(task, WorkflowTask)
+    for problem in (*task.problems("train"), *task.problems("eval")):
+        assert (problem.domain, problem.dataset) == (domain, name)
+        assert problem.example is not None
+        assert asyncio.run(grade(problem, problem.example.solution, Bench()))[0] == 1.0
+        assert asyncio.run(grade(problem, "", Bench()))[0] == 0.0

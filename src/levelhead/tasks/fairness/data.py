@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Literal
 
-from levelhead.tasks.files import Row, find_files, read_rows
+from levelhead.tasks.datasets.registry import dataset_named
+from levelhead.tasks.datasets.rows import read
+from levelhead.tasks.files import Row
 
 Condition = Literal["ambig", "disambig"]
 Polarity = Literal["neg", "nonneg"]
@@ -103,14 +104,13 @@ _FIELDS = tuple(field.name for field in fields(FairnessItem))
 
 
 def read_items(path: str | Sequence[str]) -> list[FairnessItem]:
-    """Read BBQ JSONL files.
+    """Read BBQ files: JSON Lines as published, another form of docs/data.md, or ``hf:NAME``.
 
     Raises:
         InputError: A file is missing or empty, a line is malformed, or a row lacks a field or contradicts itself; the
             message names the file, the line and the field.
     """
-    files: list[Path] = find_files(path, [".jsonl", ".json"])
-    return with_evidence(parse_row(row) for file in files for row in read_rows(file))
+    return with_evidence(parse_row(row) for _, rows in read(dataset_named("bbq"), path) for row in rows)
 
 
 def parse_row(row: Row) -> FairnessItem:

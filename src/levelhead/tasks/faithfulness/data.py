@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from levelhead.tasks.files import Row, find_files, read_rows
+from levelhead.tasks.datasets.registry import dataset_named
+from levelhead.tasks.datasets.rows import read
+from levelhead.tasks.files import Row
 from levelhead.tasks.splits import stable_hash
 from levelhead.tasks.text_match import contains_quote, normalize_answer, sentences
 
@@ -75,13 +77,13 @@ _FIELDS = tuple(field.name for field in fields(FaithfulnessItem))
 
 
 def read_items(path: str | Sequence[str]) -> list[FaithfulnessItem]:
-    """Read HaluEval files, each of any schema or several.
+    """Read HaluEval files, each of any schema or several, in any form of docs/data.md, or ``hf:NAME``.
 
     Raises:
         InputError: A file is missing or empty, a line is malformed, or a row fits no schema or lacks a field; the
             message names the file, the line and the field.
     """
-    return [parse_row(row) for file in find_files(path, [".json", ".jsonl"]) for row in read_rows(file)]
+    return [parse_row(row) for _, rows in read(dataset_named("halueval"), path) for row in rows]
 
 
 def parse_row(row: Row) -> FaithfulnessItem:

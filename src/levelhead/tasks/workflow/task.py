@@ -53,7 +53,7 @@ class WorkflowTask(SingleTurnTask):
         self.name = section.name or section.kind
         self._section = section
         self.limits = Limits(section.limits.depth, section.limits.loop, section.limits.calls)
-        problems = load(section.path) if section.path is not None else generate(section.items)
+        problems = load(section.path, section.dataset) if section.path is not None else generate(section.items)
         sides = split_by_group(problems, _question_key, section.eval_fraction, stratum=lambda problem: problem.domain)
         self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda problem: problem.id)
         self._problems = {problem.id: problem for side in self._sides.values() for problem in side}

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from levelhead.objective.aggregation import MergeReport
 from levelhead.objective.numerics import dot
-from levelhead.objective.surgery import MergeReport
 from levelhead.recipe.objective import MergeSection
 from levelhead.recipe.variants import CUSTOM
 from levelhead.training.identities.base import Violation

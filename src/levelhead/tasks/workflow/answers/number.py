@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from levelhead.tasks.math.numbers import final_answer, parse_number
+from levelhead.tasks.numbers import final_answer, parse_number
 from levelhead.tasks.workflow.answers.quantity import Quantity, as_float, read_quantity, same_value
 from levelhead.tasks.workflow.answers.words import grade_words
 

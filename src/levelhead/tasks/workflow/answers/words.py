@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from levelhead.tasks.math.numbers import final_answer
+from levelhead.tasks.numbers import final_answer
 from levelhead.tasks.text_match import exact_match, token_f1
 
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])")

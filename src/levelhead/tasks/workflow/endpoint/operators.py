@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from levelhead.records import Message
 from levelhead.tasks.endpoint import ChatClient
 from levelhead.tasks.endpoint.verdicts import read_letter, read_verdict
-from levelhead.tasks.math.numbers import final_answer
+from levelhead.tasks.numbers import final_answer
 from levelhead.tasks.text_match import normalize_answer
 from levelhead.tasks.workflow.answers import extract_program, run_tests
 from levelhead.tasks.workflow.answers.quantity import read_quantity, same_value
@@ -119,7 +119,7 @@ class Asking:
         for attempt in range(OPERATORS["Programmer"].calls):
             said = await self._ask(templates.programmer(self._problem, before, error), (*path, attempt))
             source = extract_program(said, self._problem.entry_point or "main")
-            result = await self._bench.run(run_program, source)
+            result = await self._bench.run(run_program, f"{self._problem.preamble}{source}")
             if self._problem.domain == "code":
                 if result.status == "ok":
                     return Draft(f"```python\n{source}\n```")
@@ -134,7 +134,8 @@ class Asking:
         tests = "\n".join(line for line in extract_program(said, name).splitlines() if line.startswith("assert "))
         if not tests:
             return Verdict(False, "Test", "no test could be written")
-        run = await self._bench.run(run_tests, extract_program(draft.text, name), tests, name)
+        source = f"{self._problem.preamble}{extract_program(draft.text, name)}"
+        run = await self._bench.run(run_tests, source, tests, name)
         return Verdict(run.level < 1.0, "Test", f"{run.passed} of {run.total} tests pass. {run.note}"[:_LONGEST_NOTE])
 
     async def _test_answer(self, path: Path, draft: Draft) -> Verdict:

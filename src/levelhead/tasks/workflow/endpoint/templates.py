@@ -6,6 +6,7 @@ What a model wrote earlier is put between tags and is data to the next call; it 
 from __future__ import annotations
 
 from levelhead.records import Message
+from levelhead.tasks.datasets.registry import dataset_named
 from levelhead.tasks.workflow.problems.base import Problem
 
 _ANSWER_FORM = {
@@ -17,6 +18,8 @@ _ANSWER_FORM = {
 
 def form(problem: Problem) -> str:
     """Return the line that says how an answer must end."""
+    if problem.dataset:
+        return dataset_named(problem.dataset).instruction
     return _ANSWER_FORM[problem.domain].format(entry_point=problem.entry_point)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Domain = Literal["math", "code", "qa"]
-Difficulty = Literal["easy", "medium", "hard"]
+from levelhead.tasks.datasets.base import DIFFICULTIES, Difficulty, Domain, Example
+
+__all__ = ["DIFFICULTIES", "DOMAINS", "Difficulty", "Domain", "Problem"]
 
 DOMAINS: tuple[Domain, ...] = ("math", "code", "qa")
-DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +23,8 @@ class Problem:
         difficulty: Seen by the simulator and the reports, never by the policy.
         entry_point: Name of the function that was asked for (``code``).
         tests: Python that asserts what the function must do (``code``).
+        dataset: The public data set that it is from, whose checker judges answers; empty where the domain's does.
+        example: What that checker needs.
     """
 
     id: str
@@ -33,3 +34,10 @@ class Problem:
     difficulty: Difficulty = "medium"
     entry_point: str | None = None
     tests: str | None = None
+    dataset: str = ""
+    example: Example | None = None
+
+    @property
+    def preamble(self) -> str:
+        """Return the Python that stands before a program that solves it."""
+        return f"{self.example.preamble}\n\n" if self.example is not None and self.example.preamble else ""

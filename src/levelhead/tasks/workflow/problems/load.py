@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from levelhead.tasks.datasets import gsm8k
+from levelhead.tasks.datasets.base import Example
+from levelhead.tasks.datasets.checkers.spans import SEPARATOR
+from levelhead.tasks.datasets.load import load as load_examples
+from levelhead.tasks.datasets.registry import dataset_named
 from levelhead.tasks.files import Row, find_files, read_rows
-from levelhead.tasks.math.numbers import MARKER, parse_number
-from levelhead.tasks.workflow.problems.base import DIFFICULTIES, DOMAINS, Difficulty, Problem
+from levelhead.tasks.numbers import MARKER, parse_number
+from levelhead.tasks.workflow.problems.base import DIFFICULTIES, DOMAINS, Problem
 
 
-def load(path: str | list[str]) -> list[Problem]:
-    """Read problems.
+def load(path: str | list[str], dataset: str | None = None) -> list[Problem]:
+    """Read problems: of a public data set, from its own files, where one is named.
 
     A row with a ``domain`` holds ``question``, ``answer`` (a text, a number, or a list of texts any of which is right)
     and optionally ``difficulty`` (``easy|medium|hard``, ``medium`` unless given).  For ``code`` it also holds
@@ -19,6 +24,8 @@ def load(path: str | list[str]) -> list[Problem]:
     Raises:
         InputError: A file is missing or empty, or a row is malformed; the message names file and line.
     """
+    if dataset is not None:
+        return [_public(example, dataset) for example in load_examples(dataset, path)]
     files = find_files(path, [".jsonl", ".json"])
     stems = [file.stem for file in files]
     problems = []
@@ -30,17 +37,32 @@ def load(path: str | list[str]) -> list[Problem]:
     return problems
 
 
+def _public(example: Example, dataset: str) -> Problem:
+    answers = tuple(f"{SEPARATOR} ".join(spans) for spans in example.answers)
+    return Problem(
+        example.id,
+        example.question,
+        answers,
+        dataset_named(dataset).domain,
+        example.difficulty,
+        example.entry_point or None,
+        example.tests or None,
+        dataset,
+        example,
+    )
+
+
 def _gsm8k(row: Row, identifier: str) -> Problem:
-    question, solution = row.text("question").strip(), row.text("answer")
+    row.text("question")
+    solution = row.text("answer")
     answer = solution.rsplit(MARKER, 1)[1].strip() if MARKER in solution else ""
     if parse_number(answer) is None:
         raise row.error(
             f"the field 'answer' must end in '{MARKER} N' (GSM8K); rows of another kind need a 'domain' "
             f"({', '.join(DOMAINS)})"
         )
-    steps = solution.count("<<")
-    difficulty: Difficulty = "easy" if steps <= 2 else "medium" if steps <= 4 else "hard"
-    return Problem(identifier, question, (answer,), "math", difficulty)
+    (example,) = gsm8k.parse(row)
+    return Problem(identifier, example.question, example.answers[0], "math", example.difficulty)
 
 
 def _own(row: Row, identifier: str) -> Problem:
