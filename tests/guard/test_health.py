@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from levelhead.guard.level import Level
+from levelhead.guard.health import Level
 
 
 def noisy(mean: float, n: int, spread: float, seed: int) -> list[float]:
