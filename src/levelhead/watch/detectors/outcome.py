@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from levelhead import metrics as metric
-from levelhead.metrics import held_out
+from levelhead.metrics import held_out, judging
 from levelhead.watch import stats
 from levelhead.watch.course import Trend, proven_flat, trend
 from levelhead.watch.detectors.base import Suspicion, View, ends, index_at, shift_at
@@ -217,7 +217,7 @@ class JudgeFailure:
 
     def _verdicts(self, case: Suspicion, view: View) -> None:
         """Steps in which more than half of a judge's verdicts held no grade, by the metrics and by the events."""
-        failures, verdicts = view.history.series(metric.JUDGE_FAILURES), view.history.series(metric.JUDGE_VERDICTS)
+        failures, verdicts = view.history.series(judging.FAILURES), view.history.series(judging.VERDICTS)
         asked = dict(zip(verdicts.steps, verdicts.values, strict=True))
         counts = [(step, asked.get(step, 0.0), n) for step, n in zip(failures.steps, failures.values, strict=True)]
         metered = {step for step, _, _ in counts}
