@@ -382,10 +382,12 @@ def function_tasks(recipe: Recipe, data: Any, rewards: Any) -> dict[str, Any]:
         return {}
     from levelhead.recipe.tasks import Function
     from levelhead.tasks.function import FunctionTask
+    from levelhead.tasks.registry import with_judges
 
     sections = [section for section in recipe.tasks if isinstance(section, Function)]
     if len(sections) != 1:
         raise InputError(f"train(): data and rewards need exactly one task of kind function, found {len(sections)}")
     (section,) = sections
     functions = [rewards] if callable(rewards) else rewards
-    return {section.name or section.kind: FunctionTask(section, data=data, rewards=functions)}
+    task = with_judges(FunctionTask(section, data=data, rewards=functions), section)
+    return {section.name or section.kind: task}

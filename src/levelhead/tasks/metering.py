@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, runtime_checkable
 
 from levelhead import metrics as metric
+from levelhead.metrics import judging
 
 NEWS = 16
 """Lines of news that are kept until somebody takes them; of more, only how many."""
@@ -57,13 +58,13 @@ COUNTS = tuple(one.name for one in fields(Calls) if one.name != "latencies")
 """Names of the numbers of :class:`Calls`."""
 
 _COUNT_NAMES = {
-    "calls": metric.JUDGE_CALLS,
-    "cached": metric.JUDGE_CACHED,
-    "retries": metric.JUDGE_RETRIES,
-    "throttled": metric.JUDGE_THROTTLED,
-    "prompt_tokens": metric.JUDGE_PROMPT_TOKENS,
-    "completion_tokens": metric.JUDGE_COMPLETION_TOKENS,
-    "estimated": metric.JUDGE_ESTIMATED,
+    "calls": judging.CALLS,
+    "cached": judging.CACHED,
+    "retries": judging.RETRIES,
+    "throttled": judging.THROTTLED,
+    "prompt_tokens": judging.PROMPT_TOKENS,
+    "completion_tokens": judging.COMPLETION_TOKENS,
+    "estimated": judging.ESTIMATED,
 }
 
 
@@ -256,17 +257,17 @@ def use_metrics(uses: Mapping[str, JudgeUse]) -> tuple[dict[str, float], dict[st
         return values, timings
     total = sum(uses.values(), JudgeUse())
     for task, use in [(None, total), *((task, use) for task, use in uses.items() if len(uses) > 1)]:
-        fixed = {metric.JUDGE_VERDICTS: float(use.verdicts), metric.JUDGE_FAILURES: float(use.failures)}
+        fixed = {judging.VERDICTS: float(use.verdicts), judging.FAILURES: float(use.failures)}
         if use.verdicts:
-            fixed[metric.JUDGE_FAILURE_RATE] = use.failures / use.verdicts
+            fixed[judging.FAILURE_RATE] = use.failures / use.verdicts
         paid = _paid(use)
         if use.spread[1]:
-            paid[metric.JUDGE_DISAGREEMENT] = use.spread[0] / use.spread[1]
+            paid[judging.DISAGREEMENT] = use.spread[0] / use.spread[1]
         values |= {_of_task(name, task): value for name, value in fixed.items()}
         timings |= {_of_task(name, task): value for name, value in paid.items()}
     for task, use in uses.items():
         for title, one in use.judges.items():
-            timings |= {metric.JUDGE_OF.of(f"{task}.{title}", name): value for name, value in _of_judge(one).items()}
+            timings |= {judging.OF.of(f"{task}.{title}", name): value for name, value in _of_judge(one).items()}
     return values, timings
 
 
@@ -274,16 +275,16 @@ def _paid(use: JudgeUse) -> dict[str, float]:
     """What depends on the cache, the network and the clock, by metric."""
     paid = {_COUNT_NAMES[name]: float(value) for name, value in use.counts().items()}
     if use.cost is not None:
-        paid[metric.JUDGE_COST] = use.cost
+        paid[judging.COST] = use.cost
     if use.latencies:
-        paid[metric.JUDGE_LATENCY_MEDIAN] = statistics.median(use.latencies)
-        paid[metric.JUDGE_LATENCY_P95] = quantile(use.latencies, 0.95)
+        paid[judging.LATENCY_MEDIAN] = statistics.median(use.latencies)
+        paid[judging.LATENCY_P95] = quantile(use.latencies, 0.95)
     return paid
 
 
 def _of_judge(use: JudgeUse) -> dict[str, float]:
     """The numbers of one judge among others, by their last name."""
-    prefix = metric.JUDGE_BY_TASK.prefix
+    prefix = judging.BY_TASK.prefix
     numbers = {name.removeprefix(prefix): value for name, value in _paid(use).items()}
     numbers |= {"verdicts": float(use.verdicts), "failures": float(use.failures), "down": float(use.down)}
     if use.verdicts > use.failures:
@@ -295,7 +296,7 @@ def _of_judge(use: JudgeUse) -> dict[str, float]:
 
 def _of_task(name: str, task: str | None) -> str:
     """A judge metric's name, or that of the same number of one task."""
-    return name if task is None else metric.JUDGE_BY_TASK.of(name.removeprefix(metric.JUDGE_BY_TASK.prefix), task)
+    return name if task is None else judging.BY_TASK.of(name.removeprefix(judging.BY_TASK.prefix), task)
 
 
 def quantile(values: list[float], share: float) -> float:

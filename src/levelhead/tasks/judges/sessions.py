@@ -21,7 +21,7 @@ from levelhead.tasks.judges.calibrate import calibrate
 from levelhead.tasks.judges.calibration import Entry, write_calibrations
 from levelhead.tasks.judges.labelled import labelled_cases
 from levelhead.tasks.judges.task import JudgedTask
-from levelhead.tasks.registry import make_task
+from levelhead.tasks.registry import make_rules
 
 LENDERS = 4
 """Prompts that lend wrong answers, for each prompt that is asked about; no fewer than 24."""
@@ -89,7 +89,7 @@ def calibrate_recipe(
 async def _calibrate(
     section: TaskSection, judges: Judges, items: int, seed: int, transport: httpx2.AsyncBaseTransport | None
 ) -> dict[str, Entry]:
-    rules = make_task(section.model_copy(update={"judge": None, "judges": None}))
+    rules = make_rules(section)
     if not isinstance(rules, SingleTurnTask):
         raise InputError(f"tasks[].judges: {rules.name} is no task of single answers")
     kind = str(getattr(section, "kind", ""))

@@ -11,7 +11,7 @@ import httpx2
 from levelhead.metrics import held_out
 from levelhead.recipe.judge import Judge, Judges
 from levelhead.records import Event, Prompt, Rollout, Score, Severity
-from levelhead.tasks.base import GRADE, Answer, Judged, SingleTurnTask, Split, StepAware
+from levelhead.tasks.base import GRADE, Answer, Eventful, Judged, SingleTurnTask, Split, StepAware
 from levelhead.tasks.judges.anchors import AnchorSet
 from levelhead.tasks.judges.lineup import raised
 from levelhead.tasks.judges.lots import draw_lots
@@ -75,6 +75,11 @@ class JudgedTask(Judged):
     def rules(self) -> SingleTurnTask | None:
         """The judged task without its judge."""
         return self.task.rules
+
+    @property
+    def guesses(self) -> bool:
+        """Whether the judged task's perfect answers are guesses."""
+        return self.task.guesses
 
     def strata(self, prompt: Prompt) -> Mapping[str, str]:
         """Return the judged task's strata."""
@@ -200,7 +205,8 @@ class JudgedTask(Judged):
 
         These are critical where they are more than half.
         """
-        events = [event for seat in self.lineup.seats for event in self._of_endpoint(step, seat)]
+        events = self.task.drain_events(step) if isinstance(self.task, Eventful) else []
+        events += [event for seat in self.lineup.seats for event in self._of_endpoint(step, seat)]
         news = self.lineup.take_news()
         events += [
             Event(step, one.code, one.severity, f"judges of {self.name}: {one.message}", evidence=one.evidence)
