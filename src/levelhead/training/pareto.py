@@ -169,11 +169,12 @@ def chances(points: Sequence[Point], reference: Values, rng: np.random.Generator
     near = _near(values, errors)
     values, errors = values[near], errors[near]
     hits, volumes = np.zeros(len(near)), []
+    earlier = np.triu(np.ones((len(near), len(near)), dtype=bool), k=1)  # of equal points the first stands for all
     for _ in range(DRAWS):
         draw = values + errors * rng.standard_normal(values.shape)
         at_least = (draw[:, None, :] >= draw[None, :, :]).all(axis=2)
         better = (draw[:, None, :] > draw[None, :, :]).any(axis=2)
-        ahead = ~(at_least & better).any(axis=0) & np.isfinite(draw).all(axis=1)
+        ahead = ~(at_least & (better | earlier)).any(axis=0) & np.isfinite(draw).all(axis=1)
         hits += ahead
         if len(reference) <= 3:
             volumes.append(hypervolume(draw[ahead].tolist(), reference))
