@@ -134,8 +134,8 @@ def test_a_bounded_front_gives_up_what_covers_least() -> None:
 
 
 def test_without_errors_the_chance_is_one_on_the_front_and_zero_off_it() -> None:
-    odds, error = chances(points((1, 3), (2, 2), (1, 1)), (0, 0), rng())
-    assert odds == [1.0, 1.0, 0.0]
+    odds, error = chances(points((1, 3), (2, 2), (1, 1), (1, 3)), (0, 0), rng())
+    assert odds == [1.0, 1.0, 0.0, 0.0]
     assert error == 0.0
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
-from levelhead.report import answers, cards, kinds, notes, samples, strata, workflows
+from levelhead.report import answers, cards, fronts, kinds, notes, samples, strata, workflows
 from levelhead.report.charts import Chart, Key
 from levelhead.report.firststeps import first_steps
 from levelhead.report.markup import duration, esc, json_for_script, tag
@@ -119,6 +119,7 @@ def _sections(marks: list[tuple[int, str]]) -> dict[str, Callable[[Run], Section
 
     return {
         "Strata and baseline": _by_stratum,
+        "Pareto front": grid(fronts.charts, fronts.table),
         "Learning": panel("Learning", lambda _: _about_marks(marks)),
         "The tasks' own metrics": grid(cards.own_metrics),
         "Answers and prompts": grid(marked(answers.charts)),

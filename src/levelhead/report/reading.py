@@ -48,6 +48,7 @@ class Run:
         summary: ``summary.json``.
         checks: Entries of ``check.json``.
         diagnostics: Entries of ``diagnostics.json``, one a first step.
+        pareto: ``pareto.json``, of a run with several objectives.
         samples: Held-out rollouts by evaluation stage (``start``, ``sft``, ``grpo``).
         rollouts: Training rollouts by file name, in order of step.
         notes: What was missing or broken, one line each.
@@ -62,6 +63,7 @@ class Run:
     summary: Row = field(default_factory=dict)
     checks: list[Row] = field(default_factory=list)
     diagnostics: list[Row] = field(default_factory=list)
+    pareto: Row = field(default_factory=dict)
     samples: dict[str, list[Row]] = field(default_factory=dict)
     rollouts: dict[str, list[Row]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -113,6 +115,8 @@ def read_run(folder: Path) -> Run:
     run.summary = _mapping(folder / "summary.json", run.notes)
     run.metrics = _latest(_json_lines(folder / "metrics.jsonl", run.notes))
     run.events = _json_lines(folder / "events.jsonl", run.notes, needed=False)
+    front = _json(folder / "pareto.json", run.notes, needed=False)
+    run.pareto = front if isinstance(front, dict) else {}
     checks = _json(folder / "check.json", run.notes, needed=False)
     if isinstance(checks, dict):
         checks = checks.get("checks")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from levelhead.errors import InputError
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.training import Best
 from levelhead.rollout.draws import generator
 from levelhead.tasks.base import Ranged, Task
 from levelhead.tasks.constant import Estimate
-from levelhead.training.checkpoint import FRONT, Checkpoints, State
+from levelhead.training.checkpoint import FRONT, Checkpoints, State, read_state
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.evaluator import selection
 from levelhead.training.pareto import Point, bounded, describe, front_of, knee_of, volume_of
@@ -130,6 +132,40 @@ class RunFront:
         task: object = self._tasks.get(name)
         declared = task.reward_range if isinstance(task, Ranged) else None
         return first if declared is None else float(declared[0])
+
+
+def front_document(
+    recipe: Recipe, folders: Sequence[Path], results: Sequence[Mapping[str, TaskResult]]
+) -> dict[str, Any]:
+    """Return the document of the front of some checkpoints; its reference is the recipe's, else their worst scores.
+
+    Raises:
+        InputError: There are fewer than two objectives.
+    """
+    estimates = [objectives_of(result) for result in results]
+    names = list(estimates[0])
+    if len(names) < 2:
+        raise InputError(
+            "a front needs two objectives: two tasks in the recipe, or one whose reward has two named parts"
+        )
+    points = [
+        Point(
+            _step_of(folder),
+            read_state(folder).stage,
+            tuple(own[name].score for name in names),
+            tuple(own[name].se for name in names),
+        )
+        for folder, own in zip(folders, estimates, strict=True)
+    ]
+    worst = {name: min(own[name].score for own in estimates) for name in names}
+    reference = [recipe.eval.reference.get(name, worst[name]) for name in names]
+    places = {point.step: str(folder) for point, folder in zip(points, folders, strict=True)}
+    return describe(names, reference, points, generator(recipe.seed, "pareto", len(points)), places)
+
+
+def _step_of(folder: Path) -> int:
+    digits = folder.name.rpartition("-")[2]
+    return int(digits) if digits.isdigit() else 0
 
 
 def step_name(step: int) -> str:

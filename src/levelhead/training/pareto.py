@@ -141,14 +141,17 @@ def bounded(points: Sequence[Values], reference: Values, limit: int) -> list[int
     """Return the indices of at most ``limit`` points of a front: the knee, and those that the hypervolume needs most.
 
     Points go one by one, each time the one without which the hypervolume loses least (of equal ones the first); beyond
-    :data:`MOST_OBJECTIVES` objectives the oldest goes.
+    :data:`MOST_OBJECTIVES` objectives the oldest goes.  The volume is taken from the reference, or from a tenth of the
+    front's range beyond its worst values where these are lower, so that the ends of the front count.
     """
     knee = knee_of(points)
     left = list(range(len(points)))
+    columns = list(zip(reference, *points, strict=True))
+    floor = [min(own[0], min(own[1:]) - 0.1 * (max(own[1:]) - min(own[1:]) or 1.0)) for own in columns if own[1:]]
     while len(left) > max(1, limit):
         losses = [0.0] * len(left)
         if len(reference) <= MOST_OBJECTIVES:
-            losses = contributions([points[i] for i in left], reference)
+            losses = contributions([points[i] for i in left], floor)
         left.remove(min((i for i in left if i != knee), key=lambda i: losses[left.index(i)]))
     return left
 
@@ -166,11 +169,12 @@ def chances(points: Sequence[Point], reference: Values, rng: np.random.Generator
     near = _near(values, errors)
     values, errors = values[near], errors[near]
     hits, volumes = np.zeros(len(near)), []
+    earlier = np.triu(np.ones((len(near), len(near)), dtype=bool), k=1)  # of equal points the first stands for all
     for _ in range(DRAWS):
         draw = values + errors * rng.standard_normal(values.shape)
         at_least = (draw[:, None, :] >= draw[None, :, :]).all(axis=2)
         better = (draw[:, None, :] > draw[None, :, :]).any(axis=2)
-        ahead = ~(at_least & better).any(axis=0) & np.isfinite(draw).all(axis=1)
+        ahead = ~(at_least & (better | earlier)).any(axis=0) & np.isfinite(draw).all(axis=1)
         hits += ahead
         if len(reference) <= 3:
             volumes.append(hypervolume(draw[ahead].tolist(), reference))
