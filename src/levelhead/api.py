@@ -113,7 +113,7 @@ def train(
         ranks = Ranks.joined(recipe.distributed.timeout_s)
         held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
         if out is None and not resume:
-            path = ranks.gathered(_unused(path) if not ranks.rank else path)[0]
+            path = ranks.gathered(unused_folder(path) if not ranks.rank else path)[0]
         locked = _lock(ranks, path, held) if resume and path.is_dir() else None
         folder = RunDir(ranks.folder(path, resume=resume))
         if not resume:
@@ -148,7 +148,7 @@ def default_folder(recipe: Recipe) -> Path:
     return Path("runs") / recipe.name
 
 
-def _unused(path: Path) -> Path:
+def unused_folder(path: Path) -> Path:
     """Return the folder, or the first of those numbered from 2 on that holds no run, and say so."""
     for number in itertools.count(1):
         candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")

@@ -128,9 +128,7 @@ def _explain(error: ErrorDetails, source: str) -> str:
     key = ".".join(parts)
     if error["type"] == "extra_forbidden":
         keys = sorted({field.alias or name for model in last[1] for name, field in model.model_fields.items()})
-        near = difflib.get_close_matches(parts[-1], keys, n=1, cutoff=0.5)
-        hint = f"; did you mean {'.'.join([*parts[:-1], near[0]])!r}?" if near else ""
-        return f"{source}: unknown key {key!r}{hint}"
+        return f"{source}: unknown key {key!r}{_hint(parts, keys)}"
     if error["type"] == "missing":
         return f"{source}: {key}: missing"
     message = error["msg"].removeprefix("Value error, ")
@@ -139,6 +137,16 @@ def _explain(error: ErrorDetails, source: str) -> str:
         return f"{source}: {key}: {error['msg']}"
     suffix = f" (got {_cut(value)})" if isinstance(value, str | int | float | bool | None) else ""
     return f"{source}: {key}: {message}{suffix}"
+
+
+def _hint(parts: list[str], keys: list[str]) -> str:
+    """Say what an unknown key is meant for: one that is spelt nearly so, or another trainer's word for one of ours."""
+    from levelhead.recipe import trainers
+
+    if theirs := trainers.words().get(parts[-1]):
+        return f"; {theirs[1]}'s {parts[-1]} is {theirs[0]!r} here"
+    near = difflib.get_close_matches(parts[-1], keys, n=1, cutoff=0.5)
+    return f"; did you mean {'.'.join([*parts[:-1], near[0]])!r}?" if near else ""
 
 
 def _cut(value: Any) -> str:
