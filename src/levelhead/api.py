@@ -289,7 +289,7 @@ def evaluate(
 
     setup = prepare(recipe, checkpoint=Path(checkpoint), tasks={task.name: task for task in tasks})
     loop = EventLoop()
-    generator = make_generator(setup.policy, loop.waiter)
+    generator = make_generator(setup.policy, loop.waiter, recipe.generator)
     collector = Collector(setup.tasks, setup.policy.codec, generator, loop)
     collector.at_step(*at_the_end(setup.recipe))
     section = recipe.eval

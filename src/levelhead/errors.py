@@ -29,3 +29,17 @@ class RewardError(Exception):
 
     cause: str = "reward-function"
     fix: str = ""
+
+
+class EngineError(Exception):
+    """Servers that sample cannot be used, or do not hold the policy; the message says which, why and what to do.
+
+    Args:
+        message: What happened, in one line.
+        cause: Its name, for the event that tells of it: ``stale-cache``, ``tied-head``, ``half-update``,
+            ``other-model``, ``hangs``, ``refused``, ``lost`` or ``mismatch``.
+    """
+
+    def __init__(self, message: str, cause: str = "refused") -> None:
+        super().__init__(message)
+        self.cause = cause

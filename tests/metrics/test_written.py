@@ -20,6 +20,8 @@ from levelhead.metrics.base import Metric
 from levelhead.metrics.catalogue import METRICS, find
 from levelhead.recipe.tasks import Math, Primer, Workflow
 from levelhead.records import Prompt, Rollout, Score, StepRecord
+from levelhead.rollout.generators.vllm.engine import Engine, _Use
+from levelhead.rollout.generators.vllm.probe import Gap
 from levelhead.tasks.base import Answer
 from levelhead.tasks.environment import EnvironmentTask
 from levelhead.tasks.fairness.metrics import Outcome
@@ -109,6 +111,14 @@ def of_functions() -> Iterator[Reading]:
         yield from (Reading(name, value, "grpo") for name, value in numbers.items())
 
 
+def of_engines() -> Iterator[Reading]:
+    """What it takes a server that samples to write."""
+    servers = SimpleNamespace(there=["one"], repeated=0)
+    engine = SimpleNamespace(_use=_Use(1, 0.5, [Gap(1e-6, 1e-5)]), servers=servers)
+    for name, value in Engine.drain_use(cast(Engine, engine)).items():
+        yield from (Reading(name, value, stage) for stage in ("grpo", "eval"))
+
+
 def of_tasks() -> Iterator[Reading]:
     """What the embedded tasks say of a handful of answers."""
     numbers = [fairness_numbers(), faithfulness_numbers(), environment_numbers(), endpoint_numbers(), judge_numbers()]
@@ -170,7 +180,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> set[Reading]:
             train(recipe(folder, **changes), out=folder / name)
             found |= {*readings(folder / name)}
         found |= {*readings(run_with(folder / "judged", "Grade: 7", prompt_price=1.0))}
-    return found | {*of_functions(), *of_tasks()}
+    return found | {*of_functions(), *of_engines(), *of_tasks()}
 
 
 def test_every_metric_that_is_written_is_declared(written: set[Reading]) -> None:

@@ -50,6 +50,9 @@ class Scripted:
     def at_step(self, step: int, max_steps: int) -> None:
         self.steps.append((step, max_steps))
 
+    def use(self) -> dict[str, float]:
+        return {}
+
     def answers(self, groups: Sequence[Group]) -> dict[str, float]:
         return {"answers/asked_of": float(len(groups))}
 

@@ -23,7 +23,7 @@ from levelhead.cli.report import report
 from levelhead.cli.serve import serve
 from levelhead.cli.simulate import simulate
 from levelhead.cli.train import train
-from levelhead.errors import InputError, PeerError, PolicyError, RewardError
+from levelhead.errors import EngineError, InputError, PeerError, PolicyError, RewardError
 from levelhead.installation import install_command
 from levelhead.terminal import safe, say
 
@@ -101,7 +101,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, InputError):
         say(f"levelhead: {error}", error=True)
         return 2
-    if isinstance(error, (PeerError, PolicyError, RewardError)):
+    if isinstance(error, (EngineError, PeerError, PolicyError, RewardError)):
         say("\n".join([f"levelhead: {error}", *getattr(error, "__notes__", ())]), error=True)
         return 3
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from levelhead.errors import PolicyError, RewardError
+from levelhead.errors import EngineError, PolicyError, RewardError
 from levelhead.terminal import say, say_json
 
 
@@ -79,7 +79,7 @@ def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool 
     first = not int(os.environ.get("RANK", "0"))  # of several processes, the first speaks
     try:
         result = start(recipe, out=out, resume=resume, check=check, **resumed)
-    except (PolicyError, RewardError):
+    except (EngineError, PolicyError, RewardError):
         if first:
             show_events(out / "events.jsonl")
         raise

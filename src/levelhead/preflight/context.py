@@ -19,8 +19,8 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Turn
 from levelhead.rollout.draws import derive
-from levelhead.rollout.generators.base import Completion, Generator, Request
-from levelhead.rollout.generators.make import make_generator
+from levelhead.rollout.generators.base import Capabilities, Completion, Generator, Request
+from levelhead.rollout.generators.make import make_local
 from levelhead.tasks.base import Environment, Judged, SingleTurnTask, Task
 from levelhead.text.codec import Codec
 from levelhead.training.collect import Collected, Collector
@@ -57,6 +57,11 @@ class Witness:
         return self._generator.version
 
     @property
+    def capabilities(self) -> Capabilities:
+        """Those of the generator within."""
+        return self._generator.capabilities
+
+    @property
     def turns(self) -> list[tuple[Prompt, list[Turn]]]:
         """What was drawn, prompt by prompt, in the order in which the requests stand."""
         drawn = sorted(self._drawn, key=lambda row: (row[0], row[1].place))
@@ -85,6 +90,10 @@ class Witness:
     async def sync_weights(self) -> None:
         """Hand on."""
         await self._generator.sync_weights()
+
+    async def rest(self) -> None:
+        """Hand on."""
+        await self._generator.rest()
 
     async def close(self) -> None:
         """Hand on."""
@@ -123,7 +132,7 @@ class PreflightContext:
         self.policy: Policy = setup.policy
         self.seed = derive(self.recipe.seed, "preflight")
         self.loop = EventLoop()
-        self.generator = make_generator(self.policy, self.loop.waiter)
+        self.generator = make_local(self.policy, self.loop.waiter)
         self.train_seconds: float | None = None
         """What the forward and backward passes of one update on the drawn groups took, once they have been made."""
         self.collector().at_step(0, self.recipe.grpo.steps if self.recipe.grpo is not None else 0)

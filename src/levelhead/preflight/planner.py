@@ -14,6 +14,7 @@ from levelhead.policy.footprint import Footprints, kv_bytes
 from levelhead.policy.head import block_shape
 from levelhead.preflight.plan import Part, Plan, Prompts, Target
 from levelhead.recipe import Recipe
+from levelhead.recipe.generator import Vllm
 from levelhead.recipe.model import Model
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo, Sft
@@ -59,7 +60,10 @@ class Planner:
             parts += self._sft(recipe, recipe.sft, found, trained, activations)
         if recipe.grpo is not None:
             parts += self._grpo(recipe, recipe.grpo, found, trained, activations)
-        parts += self._sampling(recipe, found)
+        if isinstance(recipe.generator, Vllm):
+            parts += self._engine(recipe.generator, phases)
+        else:
+            parts += self._sampling(recipe, found)
         parts.append(Part("runtime", RUNTIME[self.target.device], phases, "a constant"))
         if recipe.grpo is not None and recipe.grpo.ahead:
             parts = [replace(p, phases=(*p.phases, "update")) if p.phases == ("sampling",) else p for p in parts]
@@ -189,6 +193,20 @@ class Planner:
             note = "the copy that draws ahead (async: 1)"
             parts.append(Part("drawing ahead", (1 + (protects and here)) * trained, both, note))
         return parts
+
+    def _engine(self, engine: Vllm, phases: tuple[str, ...]) -> list[Part]:
+        """What a server on the same GPU takes: its share, or what a sleeping one cannot give up."""
+        room = self.target.room
+        if engine.gpu_share is None or room is None or self.target.device == "cpu":
+            return []
+        share, note = int(engine.gpu_share * room), f"generator.gpu_share: {engine.gpu_share:g} of {self.target.name}"
+        if not engine.sleep:
+            return [Part("vLLM server", share, phases, note)]
+        trains = tuple(phase for phase in phases if phase != "sampling")
+        return [
+            Part("vLLM server", share, ("sampling",), note),
+            Part("vLLM server, asleep", RUNTIME[self.target.device], trains, "what it cannot give up, a constant"),
+        ]
 
     def _sampling(self, recipe: Recipe, found: Footprints) -> list[Part]:
         """The larger one of rollouts and evaluation."""

@@ -22,6 +22,7 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Prompt
+from levelhead.rollout.generators.base import Capabilities, Generator, Remote
 from levelhead.rollout.generators.make import make_generator
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.rollout_batcher import RolloutBatcher
@@ -84,11 +85,13 @@ class Batches:
     ) -> None:
         self._stream, self._loop, self._recipe = stream, collector.loop, recipe
         self._policy, self._controls, self._synced, self._keeps = policy, controls, synced, keeps
-        self._inference_copy, self._generator = None, None
+        self._inference_copy: Policy | None = None
+        self._generator: Generator | None = None
         if recipe.ahead:
             self._inference_copy = policy.inference_copy()
-            self._generator = make_generator(self._inference_copy)
+            self._generator = make_generator(self._inference_copy, beside=collector.generator)
             collector = collector.drawing_with(self._generator)
+        self._sampler = collector.generator
         self._rollout_batcher = RolloutBatcher(stream, collector, recipe, seed)
         self._next: _Batch | None = None
         self._events: list[Event] = []
@@ -105,9 +108,16 @@ class Batches:
         if self._next is None:
             self._begin(step, controls, redraws)
         batch = self._wait()
+        if self._inference_copy is None and isinstance(self._sampler, Remote):
+            self._loop.run(self._sampler.rest())
         if self._inference_copy is not None and step < self._recipe.steps:
             self._begin(step + 1, self._controls(step + 1), redraws)
         return batch
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the generator can do."""
+        return self._sampler.capabilities
 
     def events(self, step: int) -> list[Event]:
         """What happened to the tasks while the batch of a step was drawn."""

@@ -52,6 +52,7 @@ class Evaluator:
         before = self._baselines.seconds if self._baselines else 0.0
         results = evaluate(self._setup.tasks, self._collector, recipe.eval, recipe.seed, items, self._baselines)
         self._timings = {metric.TIME_EVAL: time.perf_counter() - start}
+        self._timings |= self._collector.use()
         if self._baselines:
             self._timings[metric.TIME_CONSTANT] = self._baselines.seconds - before
         return results

@@ -29,7 +29,7 @@ from levelhead.training.merging import accumulate, make_merger, switch_events
 from levelhead.training.objective import Objective, Plan
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.ranks import Ranks
-from levelhead.training.recompute import Scores, recompute_logprobs, wanted
+from levelhead.training.recompute import Scores, distorts, recompute_logprobs, wanted, with_own_logprobs
 from levelhead.training.sharding.passes import accumulate_in_step
 from levelhead.training.signs import SignAudits
 from levelhead.training.stream import Stream
@@ -138,7 +138,7 @@ class GrpoTrainer:
         self.watch.collected(rollouts)
         # The old policy is the one at hand, unless others drew and no correction leads from them to it.
         own = not rollouts.behind or self.recipe.loss.importance is not None
-        scores = self._recompute_logprobs(rollouts.groups, rollouts.temperature or 1.0)
+        scores = self._recompute_logprobs(rollouts, self._controls(step))
         group_advantages, measured = self.estimator.assign(rollouts.groups, scores, self.objective.kl_coefs)
         batch = make_batch(rollouts.groups, group_advantages, scores, self.recipe.loss.top_entropy, recomputed=own)
         self.objective.begin()
@@ -213,13 +213,22 @@ class GrpoTrainer:
         controls = self.recipe.sampling.at(step - 1, self.recipe.steps)
         return controls.model_copy(update={"temperature": controls.temperature * self.objective.knobs.temperature})
 
-    def _recompute_logprobs(self, groups: Sequence[Group], temperature: float) -> Scores | None:
-        """Score the batch's tokens beforehand, where an estimator or a mask must see all of them first."""
-        if not wanted(self.recipe):
+    def _recompute_logprobs(self, rollouts: Collected, controls: TrainSampling) -> Scores | None:
+        """Score the batch's tokens beforehand, where an estimator or a mask must see all of them first.
+
+        Also where a sampler tells log-probabilities of its draws alone, and those are not the policy's.
+        """
+        foreign = distorts(controls) and not self.batches.capabilities.policy_logprobs
+        if not wanted(self.recipe) and not foreign:
             return None
         reference = self.recipe.kl.where == "reward" and self.policy.keeps_reference
-        tokens = self.recipe.tokens_per_microbatch
-        return recompute_logprobs(self.policy, groups, temperature, tokens, reference=reference, ranks=self.ranks)
+        tokens, temperature = self.recipe.tokens_per_microbatch, rollouts.temperature or 1.0
+        scores = recompute_logprobs(
+            self.policy, rollouts.groups, temperature, tokens, reference=reference, ranks=self.ranks
+        )
+        if foreign:
+            rollouts.groups = with_own_logprobs(rollouts.groups, scores)
+        return scores if wanted(self.recipe) else None
 
     def _minibatches(self, batch: Batch, step: int) -> list[list[Sample]]:
         """Deal the groups into one mini-batch an update, those of each task evenly; later epochs in a new order."""

@@ -108,18 +108,18 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     Args:
         muon: Holds the matrices.
-        adamw: Holds the rest.
+        adamw: Holds the rest; ``None`` where all is matrices, as in a LoRA adapter.
     """
 
-    def __init__(self, muon: torch.optim.Optimizer, adamw: torch.optim.Optimizer) -> None:
-        self._parts = {"muon": muon, "adamw": adamw}
+    def __init__(self, muon: torch.optim.Optimizer, adamw: torch.optim.Optimizer | None) -> None:
+        self._parts = {"muon": muon, **({} if adamw is None else {"adamw": adamw})}
         groups = [group for part in self._parts.values() for group in part.param_groups]
         super().__init__([parameter for group in groups for parameter in group["params"]], {})
         self.param_groups = groups
 
     @property
     def parts(self) -> tuple[torch.optim.Optimizer, ...]:
-        """Muon's and AdamW's."""
+        """Muon's and AdamW's, where it has something to step."""
         return tuple(self._parts.values())
 
     @torch.no_grad()
@@ -149,15 +149,17 @@ def _make_optimizer(
     """
     chosen = {id(matrix) for matrix in matrices} if recipe.kind == "muon" else set()
     rest = [parameter for parameter in parameters if id(parameter) not in chosen]
-    adamw = torch.optim.AdamW(
-        rest,
-        lr=recipe.learning_rate,
-        betas=recipe.betas,
-        eps=recipe.eps,
-        weight_decay=recipe.weight_decay,
-        fused=all(parameter.device.type in _FUSED_ON for parameter in rest),
-    )
-    if not chosen:
+    adamw = None
+    if rest or not chosen:
+        adamw = torch.optim.AdamW(
+            rest,
+            lr=recipe.learning_rate,
+            betas=recipe.betas,
+            eps=recipe.eps,
+            weight_decay=recipe.weight_decay,
+            fused=all(parameter.device.type in _FUSED_ON for parameter in rest),
+        )
+    if adamw is not None and not chosen:
         return adamw
     if not hasattr(torch.optim, "Muon"):
         raise InputError(f"sft.optimizer.kind: muon needs torch 2.9 or newer, this is {torch.__version__}; use adamw")

@@ -30,6 +30,7 @@ from levelhead.errors import InputError, PeerError, PolicyError, RewardError
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt
+from levelhead.rollout.generators.base import Generator
 from levelhead.tasks.metering import merge, merge_tallies
 from levelhead.training import lock
 from levelhead.training.collect import Collected, Collector
@@ -200,6 +201,15 @@ class SharedCollector(Collector):
 
     def __init__(self, inner: Collector, ranks: Ranks) -> None:
         self._inner, self._ranks, self._loop = inner, ranks, inner.loop
+
+    @property
+    def generator(self) -> Generator:
+        """See :meth:`Collector.generator`."""
+        return self._inner.generator
+
+    def use(self) -> Mapping[str, float]:
+        """See :meth:`Collector.use`."""
+        return self._inner.use()
 
     def events(self, step: int) -> list[Event]:
         """See :meth:`Collector.events`."""

@@ -7,12 +7,13 @@ that trains.  What must be known of the whole batch beforehand costs one more fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
+from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group
 from levelhead.training.ranks import Ranks
@@ -46,6 +47,37 @@ def wanted(recipe: Grpo) -> bool:
         or (recipe.loss.importance is not None and updates > 1)
         or recipe.kl.where == "reward"
     )
+
+
+def distorts(controls: Sampling) -> bool:
+    """Whether tokens are drawn from another distribution than the policy's own at the temperature."""
+    cut = controls.top_k > 0 or controls.top_p < 1 or controls.min_p > 0
+    penalised = controls.presence_penalty or controls.frequency_penalty or controls.repetition_penalty != 1
+    return bool(cut or penalised or controls.min_new_tokens or controls.no_repeat_ngram)
+
+
+def with_own_logprobs(groups: Sequence[Group], scores: Scores) -> list[Group]:
+    """Return groups whose turns hold the policy's log-probabilities, where a sampler has told those of its draws.
+
+    Args:
+        groups: The rollouts.
+        scores: Of all of their tokens.
+    """
+    return [
+        replace(
+            group,
+            rollouts=tuple(
+                replace(
+                    rollout,
+                    turns=tuple(
+                        replace(turn, logprobs=told.logprobs) for turn, told in zip(rollout.turns, said, strict=True)
+                    ),
+                )
+                for rollout, said in zip(group.rollouts, rows, strict=True)
+            ),
+        )
+        for group, rows in zip(groups, scores, strict=True)
+    ]
 
 
 @torch.no_grad()

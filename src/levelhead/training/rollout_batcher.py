@@ -50,6 +50,7 @@ class RolloutBatcher:
         values |= self._collector.answers(drawn) | repeat_metrics(drawn)
         counts = {metric.NUM_ROLLOUTS: float(result.episodes), metric.DROPPED_ROLLOUTS: float(result.dropped)}
         judged, result.timings = use_metrics(result.judges)
+        result.timings |= self._collector.use()
         result.values = values | counts | judged | error_metrics(result.tallies)
         result.values[metric.TEMPERATURE] = result.temperature = controls.temperature
         result.prompts = [group.prompt for group in drawn]

@@ -11,12 +11,13 @@ from typing import Any, Literal
 
 import torch
 
-from levelhead.errors import InputError, RewardError
+from levelhead.errors import EngineError, InputError, RewardError
 from levelhead.policy.load import fingerprint
 from levelhead.recipe.history import History
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
+from levelhead.rollout.generators.base import Remote
 from levelhead.rollout.generators.make import make_generator
 from levelhead.tasks.base import Environment
 from levelhead.training.batches import Batches
@@ -86,7 +87,7 @@ class Run:
         self.events = EventLog(folder, loud=not self.ranks.rank)
         self.loop = EventLoop()
         self.policy.version = 0
-        self.generator = make_generator(self.policy.samples_from, self.loop.waiter)
+        self.generator = make_generator(self.policy.samples_from, self.loop.waiter, self.recipe.generator)
         collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
@@ -106,6 +107,7 @@ class Run:
         Raises:
             InputError: No space is left for a checkpoint; what was saved before is whole.
             RewardError: A reward function misbehaved.
+            EngineError: The servers that sample cannot be used, or do not hold the policy.
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._close)
@@ -218,7 +220,7 @@ class Run:
         """Save the last whole step where rewards cannot go on (a budget used up, a silent endpoint, an interrupt)."""
         try:
             yield
-        except (RewardError, WaitInterruptedError) as error:
+        except (EngineError, RewardError, WaitInterruptedError) as error:
             if self.batches is not None:
                 self.batches.close()
             self.events.write(self.collector.events(self.state.step + 1))
@@ -321,6 +323,8 @@ class Run:
             self.batches.settle()
         self.policy.sync_sampler()
         results = self.evaluator.score(items)
+        if isinstance(self.generator, Remote):
+            self.loop.run(self.generator.rest())
         self.watch.evaluated(group for result in results.values() for group in result.groups)
         return results
 
