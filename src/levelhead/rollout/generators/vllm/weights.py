@@ -46,12 +46,12 @@ def whole(weight: Tensor) -> Tensor:
 def tied_head(policy: Policy) -> tuple[str, Tensor] | None:
     """Return name and weight of an output embedding that is the input embedding; ``None`` where they are two."""
     head: Any = policy.base.get_output_embeddings()
-    weight: Any = getattr(head, "weight", None)
-    if not isinstance(weight, Tensor) or getattr(policy.base.get_input_embeddings(), "weight", None) is not weight:
+    weight = getattr(head, "weight", None)
+    shared = getattr(policy.base.get_input_embeddings(), "weight", None) is weight
+    if not shared or not isinstance(weight, Tensor):
         return None
     (name,) = [name for name, module in policy.base.named_modules() if module is head]
-    tied: Tensor = weight
-    return f"{name}.weight", tied
+    return f"{name}.weight", weight
 
 
 @torch.no_grad()
