@@ -102,14 +102,16 @@ def train(
         from levelhead.policy.load import wrap
         from levelhead.training.checkpoint import offering_the_last_whole
         from levelhead.training.prepare import prepare
-        from levelhead.training.ranks import Ranks
+        from levelhead.training.ranks import Ranks, waiting_for_peers
         from levelhead.training.resume import plan_resumption
         from levelhead.training.run import Run, seed_everything
         from levelhead.training.rundir import RunDir
+        from levelhead.training.sharding.division import cache_events, check_same, divided
 
     path = Path(out) if out is not None else default_folder(recipe)
     with contextlib.ExitStack() as held, offering_the_last_whole():
-        ranks = Ranks.joined()
+        ranks = Ranks.joined(recipe.distributed.timeout_s)
+        held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
         if out is None and not resume:
             path = ranks.gathered(_unused(path) if not ranks.rank else path)[0]
         locked = _lock(ranks, path, held) if resume and path.is_dir() else None
@@ -118,19 +120,21 @@ def train(
             refuse_used(folder.path)
         plan = plan_resumption(folder, recipe, start=resume_from, accept=accept_changes) if resume else None
         checkpoint = plan.checkpoint if plan is not None else None
+        check_same(ranks, checkpoint)
         policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
-        ready = function_tasks(recipe, data, rewards) | {task.name: task for task in tasks}
+        ready = function_tasks(divided(recipe, ranks), data, rewards) | {task.name: task for task in tasks}
         seed_everything(recipe.seed)
         with uncollected():
-            setup = prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy)
+            setup = prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, share=divided(recipe, ranks))
         if checkpoint is None and (recipe.check if check is None else check):
-            _preflight(setup, folder)
+            _preflight(setup, folder, ranks)
         locked = _lock(ranks, path, held) if locked is None else locked
         trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
         held.callback(trackers.close)
         folder.claim(resume=resume)
         guards = guarded(recipe, observers)
-        run = Run(setup, folder, resumption=plan, observers=guards, told=locked, trackers=trackers)
+        told = [*locked, *cache_events(recipe)]
+        run = Run(setup, folder, resumption=plan, observers=guards, told=told, trackers=trackers)
         try:
             outcome = run.execute()
         finally:
@@ -198,6 +202,8 @@ def _write_report(run: Run) -> None:
     from levelhead.records import Event
     from levelhead.report import write
 
+    if run.ranks.rank:  # the others' folders hold the same run
+        return
     try:
         write(run.folder.path)
     except Exception as error:
@@ -237,15 +243,15 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path, *, tasks: Sequence[Ta
     return preflight(setup)
 
 
-def _preflight(setup: Setup, folder: RunDir) -> None:
+def _preflight(setup: Setup, folder: RunDir, ranks: Ranks) -> None:
     """Check before the first step: warnings go to stderr, a failure ends it, everything is in ``check.json``."""
     from levelhead.preflight import PreflightError, preflight
 
-    report = preflight(setup)
+    report = preflight(setup, ranks=ranks)
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_json("check.json", report.to_json())
     for outcome in report.checks:
-        if outcome.status == "warn":
+        if outcome.status == "warn" and not ranks.rank:
             say(f"levelhead: check: {outcome.name}: {outcome.message}", error=True)
     if report.failures:
         raise PreflightError(report, str(folder.path / "check.json"))
@@ -376,10 +382,12 @@ def function_tasks(recipe: Recipe, data: Any, rewards: Any) -> dict[str, Any]:
         return {}
     from levelhead.recipe.tasks import Function
     from levelhead.tasks.function import FunctionTask
+    from levelhead.tasks.registry import with_judges
 
     sections = [section for section in recipe.tasks if isinstance(section, Function)]
     if len(sections) != 1:
         raise InputError(f"train(): data and rewards need exactly one task of kind function, found {len(sections)}")
     (section,) = sections
     functions = [rewards] if callable(rewards) else rewards
-    return {section.name or section.kind: FunctionTask(section, data=data, rewards=functions)}
+    task = with_judges(FunctionTask(section, data=data, rewards=functions), section)
+    return {section.name or section.kind: task}

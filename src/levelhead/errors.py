@@ -15,6 +15,10 @@ class PolicyError(Exception):
     """The policy is lost: it no longer gives a distribution to draw from."""
 
 
+class PeerError(Exception):
+    """Another process of the run has ended or hangs, and this one cannot go on alone."""
+
+
 class RewardError(Exception):
     """A reward cannot be computed: a user's function misbehaved, or an endpoint is of no use; the message says which.
 

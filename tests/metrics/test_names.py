@@ -15,7 +15,7 @@ OTHER_ROOMS = ("metrics/", "doctor/readers/", "diagnosis/catalogue/", "preflight
 """Where such strings are something else: the declarations, other trainers' names, texts, names of checks."""
 OTHER_THINGS = {
     ("training/objective.py", "kl/{task}"),  # a controller's key in a checkpoint
-    ("tasks/judge.py", "judge/{answer.prompt.id}/{attempt}"),  # what a call's random numbers are derived from
+    ("tasks/judges/member.py", "judge/{question.id}/{attempt}"),  # what a call's random numbers are derived from
 }
 SINGLE = {metric.name for metric in METRICS if not isinstance(metric, Family)}
 UNMISTAKABLE = {name for name in SINGLE if "/" in name or "_" in name} - {"learning_rate"}

@@ -27,7 +27,7 @@ from levelhead.tasks.fairness.metrics import summarize_outcomes as fairness
 from levelhead.tasks.faithfulness.data import FaithfulnessItem
 from levelhead.tasks.faithfulness.metrics import summarize_outcomes as faithfulness
 from levelhead.tasks.function.task import FunctionTask
-from levelhead.tasks.judge import JudgedTask
+from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.math import MathTask
 from levelhead.tasks.metering import JudgeUse, Usage, use_metrics
 from levelhead.tasks.primer import PrimerTask
@@ -103,7 +103,8 @@ def variants(folder: Path) -> dict[str, dict[str, Any]]:
 
 def of_functions() -> Iterator[Reading]:
     """What it takes a browser or several judges to write, from the functions that write it."""
-    judges = {name: JudgeUse(verdicts=2, failures=1, cost=0.5, latencies=[1.0]) for name in ("one", "two")}
+    several = {"spread": (0.2, 1), "judges": {"mine": JudgeUse(verdicts=2, drift=-0.1)}}
+    judges = {name: JudgeUse(verdicts=2, failures=1, cost=0.5, latencies=[1.0], **several) for name in ("one", "two")}
     for numbers in (_timings(Collected([], env_s=1.0), 1.0, 2.0, ahead=True), *use_metrics(judges)):
         yield from (Reading(name, value, "grpo") for name, value in numbers.items())
 

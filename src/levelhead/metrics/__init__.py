@@ -7,6 +7,7 @@ Writers and readers of records take names from here; docs/metrics.md is made fro
 
 from __future__ import annotations
 
+from levelhead.metrics import judging
 from levelhead.metrics.base import ANY, FROM_0, Section
 
 # fmt: off
@@ -101,53 +102,6 @@ INFORMATION = _answers.family(
 PERFECT_SHARE = _answers.family(
     "answers/perfect_share/{task}", "Top share that perfect answers to these prompts would have.", "share",
     only=f"{_TWO}, and the task knows perfect answers",
-)
-
-_judges = Section(
-    "Judges",
-    ("grpo",),
-    "Over all judged tasks. Verdicts and failures follow from the answers; the others depend on the network, the clock "
-    "and the cache, and differ between two runs of one seed.",
-)
-_JUDGED = "with a judged task"
-JUDGE_VERDICTS = _judges.metric(
-    "judge/verdicts", "Right answers that a judge was asked to grade.", "count", only=_JUDGED,
-)
-JUDGE_FAILURES = _judges.metric("judge/failures", "Verdicts that came back without a grade.", "count", only=_JUDGED)
-JUDGE_FAILURE_RATE = _judges.metric(
-    "judge/failure_rate", "Failures divided by verdicts.", "share", only="where there was a verdict",
-)
-JUDGE_CALLS = _judges.metric("judge/calls", "Replies of the endpoint.", "count", only=_JUDGED)
-JUDGE_CACHED = _judges.metric("judge/cached", "Replies from the cache, which cost nothing.", "count", only=_JUDGED)
-JUDGE_RETRIES = _judges.metric(
-    "judge/retries", "Attempts that failed (busy, silent) and were repeated.", "count", only=_JUDGED,
-)
-JUDGE_PROMPT_TOKENS = _judges.metric(
-    "judge/prompt_tokens", "Tokens that the judge read, over the endpoint's replies.", "tokens", only=_JUDGED,
-)
-JUDGE_COMPLETION_TOKENS = _judges.metric(
-    "judge/completion_tokens", "Tokens that the judge wrote, over the endpoint's replies.", "tokens", only=_JUDGED,
-)
-JUDGE_ESTIMATED = _judges.metric(
-    "judge/estimated",
-    "Replies whose tokens the endpoint did not count, or not credibly: taken as a token for four characters.", "count",
-    only=_JUDGED,
-)
-JUDGE_COST = _judges.metric(
-    "judge/cost", "Cost of the judge's tokens at the recipe's prices.", "cost",
-    only="with `prompt_price` or `completion_price`",
-)
-JUDGE_LATENCY_MEDIAN = _judges.metric(
-    "judge/latency_median", "Median time from sending a call to its reply, retries and their waits included.",
-    "seconds", only="where there was a call",
-)
-JUDGE_LATENCY_P95 = _judges.metric(
-    "judge/latency_p95", "95th percentile of the time from sending a call to its reply.", "seconds",
-    only="where there was a call",
-)
-JUDGE_BY_TASK = _judges.family(
-    "judge/{number}/{task}", "One of these numbers, of one task.", "any", only="with several judged tasks",
-    bounds=FROM_0,
 )
 
 _completions = Section("Completions", ("grpo",), "Tokens of a rollout count all its turns, the stop token included.")
@@ -387,5 +341,5 @@ TIME_CONSTANT = _times.metric(
 TIME = "time/"
 """What the names of all parts of a step's time begin with."""
 
-SECTIONS = (_groups, _answers, _judges, _completions, _sampling, _policy, _updates, _times)
+SECTIONS = (_groups, _answers, judging.SECTION, _completions, _sampling, _policy, _updates, _times)
 """What has been declared here, in the order of the documentation."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,18 @@ class Policy:
         if self._backend is None:
             self._backend = choose_backend(self)
         return self._backend
+
+    total: Callable[[Tensor], None] | None = None
+    """Adds up a number over the processes, in place, where each holds a piece of the weights; ``None`` where one holds
+    them whole, and sums over its tensors are whole sums."""
+
+    @property
+    def samples_from(self) -> Policy:
+        """The policy that completions are drawn from: this one, or a copy of it with the weights of the last sync."""
+        return self
+
+    def sync_sampler(self) -> None:
+        """Bring the copy that is sampled from up to date, where there is one."""
 
     def run_like(self, other: Policy) -> None:
         """Run on the backend of a policy of the same architecture, whose model has been tried there already."""

@@ -30,6 +30,7 @@ from levelhead.preflight.stops import check_stops
 from levelhead.preflight.throughput import check_throughput
 from levelhead.preflight.tokens import check_tokens
 from levelhead.training.prepare import Setup
+from levelhead.training.ranks import Ranks
 
 Family = Callable[[PreflightContext], Iterator[Check]]
 FAMILIES: dict[str, Family] = {
@@ -59,7 +60,11 @@ FAMILIES: dict[str, Family] = {
 
 
 def preflight(
-    setup: Setup, *, families: Collection[str] = FAMILIES, tell: Callable[[Check], None] | None = None
+    setup: Setup,
+    *,
+    families: Collection[str] = FAMILIES,
+    tell: Callable[[Check], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> Report:
     """Make every check on the run's own policy, tokenizer, tasks and recipe.
 
@@ -68,23 +73,31 @@ def preflight(
     Args:
         setup: As the run will use it.
         families: Which to make; all unless given.
-        tell: Called with each check as it is made.
+        tell: Called with each check as it is made, in this process.
+        ranks: The processes of the run: families are dealt out to them, and all get the whole report.
     """
-    start = time.perf_counter()
-    checks: list[Check] = []
+    start, ranks = time.perf_counter(), ranks or Ranks()
+    names = [name for name in FAMILIES if name in families]
+    parts = ranks.agreed(lambda: _checks(setup, names[ranks.rank :: ranks.count], tell))
+    by_family = {name: checks for part in parts for name, checks in part.items()}
+    return Report([check for name in names for check in by_family[name]], time.perf_counter() - start)
+
+
+def _checks(setup: Setup, names: Collection[str], tell: Callable[[Check], None] | None) -> dict[str, list[Check]]:
+    """The checks of some families, by family."""
+    checks: dict[str, list[Check]] = {}
     context = PreflightContext(setup)
     try:
         with untouched(setup.policy):
-            for name, family in FAMILIES.items():
-                if name not in families:
-                    continue
-                for check in _made(name, family, context):
-                    checks.append(check)
+            for name in names:
+                checks[name] = []
+                for check in _made(name, FAMILIES[name], context):
+                    checks[name].append(check)
                     if tell is not None:
                         tell(check)
     finally:
         context.close()
-    return Report(checks, time.perf_counter() - start)
+    return checks
 
 
 def _made(name: str, family: Family, context: PreflightContext) -> Iterator[Check]:

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from levelhead.objective.controllers import Controller
+from levelhead.recipe.distributed import Distributed
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.model import Model
 from levelhead.recipe.tasks import TaskRecipe
@@ -39,6 +40,8 @@ class Recipe(Section):
     """Held-out scoring."""
     checkpoint: Checkpoint = Checkpoint()
     """What is saved."""
+    distributed: Distributed = Distributed()
+    """How several processes share the model."""
     log: Logging = Logging()
     """What is written."""
 

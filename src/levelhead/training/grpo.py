@@ -30,6 +30,7 @@ from levelhead.training.objective import Objective, Plan
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.ranks import Ranks
 from levelhead.training.recompute import Scores, recompute_logprobs, wanted
+from levelhead.training.sharding.passes import accumulate_in_step
 from levelhead.training.signs import SignAudits
 from levelhead.training.stream import Stream
 from levelhead.training.trust_region import TrustRegion, find_guard
@@ -109,9 +110,8 @@ class GrpoTrainer:
         self.merger.witness = self.watch.witness
         self.audits = SignAudits(policy, objective, recipe, self.merger, self.ranks)
         guard = find_guard(observers)
-        self.trust_region = (
-            TrustRegion(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
-        )
+        tokens = recipe.tokens_per_microbatch
+        self.trust_region = TrustRegion(policy, updater, objective, guard, tokens, self.ranks) if guard else None
         keeps = self.trust_region is not None and self.trust_region.guard.corrects
         self.batches = Batches(
             stream,
@@ -131,6 +131,7 @@ class GrpoTrainer:
         if self.trust_region:
             self.trust_region.begin()
         self.watch.begin(self.trust_region.guard.knobs if self.trust_region else Knobs())
+        self.policy.sync_sampler()
         rollouts = self.batches.draw(step, self._controls(step), self.objective.knobs.redraws)
         collected = time.perf_counter()
         self.watch.drawn(rollouts.prompts)
@@ -155,7 +156,8 @@ class GrpoTrainer:
         self.objective.control(values)
         seconds = _timings(rollouts, collected - start, time.perf_counter() - start, ahead=self.recipe.ahead > 0)
         values |= logged_metrics(rollouts.tallies, {*values, *seconds, *OWN})
-        record = StepRecord(step, "grpo", values, seconds)
+        # Times differ from process to process: all observers see those of the first, and decide alike.
+        record = self.ranks.gathered(StepRecord(step, "grpo", values, seconds))[0]
         events = [*self.unrated.look(step, rollouts.tallies), *(e for u in updates for e in u.events)]
         events += self.watch.events(step)
         result = StepResult(record, rollouts.groups, batch.advantages, events)
@@ -216,9 +218,8 @@ class GrpoTrainer:
         if not wanted(self.recipe):
             return None
         reference = self.recipe.kl.where == "reward" and self.policy.keeps_reference
-        return recompute_logprobs(
-            self.policy, groups, temperature, self.recipe.tokens_per_microbatch, reference=reference
-        )
+        tokens = self.recipe.tokens_per_microbatch
+        return recompute_logprobs(self.policy, groups, temperature, tokens, reference=reference, ranks=self.ranks)
 
     def _minibatches(self, batch: Batch, step: int) -> list[list[Sample]]:
         """Deal the groups into one mini-batch an update, those of each task evenly; later epochs in a new order."""
@@ -252,7 +253,7 @@ class GrpoTrainer:
             return update
         audit = self.audits.begin(plan, self.updater.done, seed)
         auditor = audit.auditor if audit else None
-        broken = any(self.ranks.gathered(self._accumulate(self.ranks.own(plan), auditor)))
+        broken = any(self.ranks.gathered(self._accumulate(plan, auditor)))
         self.objective.sums = self.ranks.totals(self.objective.sums)
         merged = self.merger.finish()
         values |= self.objective.values(plan.shares) | dict(merged.metrics)
@@ -286,8 +287,10 @@ class GrpoTrainer:
 
     def _accumulate(self, plan: Plan, auditor: Auditor | None) -> bool:
         """Run the forward and backward passes of an update; returns whether one broke."""
-        tokens = self.recipe.tokens_per_microbatch
-        return accumulate(self.policy, self.objective, plan, tokens, self.merger, auditor)
+        tokens, policy = self.recipe.tokens_per_microbatch, self.policy
+        if policy.total is not None:
+            return accumulate_in_step(policy, self.objective, plan, tokens, self.merger, auditor, self.ranks)
+        return accumulate(policy, self.objective, self.ranks.own(plan), tokens, self.merger, auditor)
 
     def _observe(self, result: StepResult, drew: Sequence[Tensor] | None, *, stop: bool) -> StepResult:
         result.stop = stop

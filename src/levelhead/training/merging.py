@@ -33,7 +33,8 @@ def make_merger(
         switch_to=merge.make_switch(),
         seed=derive(seed, "merge"),
         tasks=tasks,
-        reduce=ranks.reduce if ranks else None,
+        reduce=ranks.reduces(policy) if ranks else None,
+        total=policy.total,
     )
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import increment_version
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
+from levelhead.policy.sharding import full
 from levelhead.recipe.training import Optimizer
 from levelhead.records import Event
 
@@ -67,11 +69,12 @@ class Updater:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.max_grad_norm)
-        return float(norm)
+        return float(full(norm))
 
     def step(self) -> None:
         """Change the weights."""
         self.optimizer.step()
+        increment_version(self.parameters)  # a fused step on divided weights does not count itself
         self.clear()
 
     def clear(self) -> None:

@@ -110,6 +110,7 @@ def prepare(
     tasks: Mapping[str, Task] | None = None,
     policy: Policy | None = None,
     weights: bool = True,
+    share: Recipe | None = None,
 ) -> Setup:
     """Build tasks and policy and check that they fit each other; writes nothing.
 
@@ -119,6 +120,7 @@ def prepare(
         tasks: Ready tasks by name, instead of building them from their sections.
         policy: A ready policy, instead of the recipe's model.
         weights: Without, the model is built without weights: a dry run.
+        share: The recipe as this process of several carries it out; its tasks are built.
 
     Raises:
         InputError: Data, model, checkpoint or a package are missing or do not fit.
@@ -128,7 +130,7 @@ def prepare(
     check_trackers(recipe)
     check_attention(recipe.model)
     check_objective(recipe)
-    made = make_tasks(recipe, tasks)
+    made = make_tasks(share or recipe, tasks)
     balanced_tasks(recipe.tasks, made)
     recipe = with_steps(recipe, made)
     if policy is None:

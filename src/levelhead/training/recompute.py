@@ -15,6 +15,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group
+from levelhead.training.ranks import Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,15 @@ def wanted(recipe: Grpo) -> bool:
 
 @torch.no_grad()
 def recompute_logprobs(
-    policy: Policy, groups: Sequence[Group], temperature: float, tokens: int, *, reference: bool = False
+    policy: Policy,
+    groups: Sequence[Group],
+    temperature: float,
+    tokens: int,
+    *,
+    reference: bool = False,
+    ranks: Ranks | None = None,
 ) -> Scores:
-    """Score every token of every turn.
+    """Score every token of every turn; of several processes, each scores the turns of its own groups.
 
     Args:
         policy: The policy that drew them.
@@ -59,15 +66,25 @@ def recompute_logprobs(
         temperature: At which they were drawn; positive.
         tokens: Budget of a forward pass.
         reference: Whether the reference scores them too.
+        ranks: The processes that share the work.
     """
+    ranks = ranks or Ranks()
     turns = [(i, turn) for i, group in enumerate(groups) for rollout in group.rollouts for turn in rollout.turns]
     sequences = [TokenSequence(turn.context_ids, turn.completion_ids, prefix_group) for prefix_group, turn in turns]
-    found: dict[int, TokenScores] = {}
-    for micro in policy.pack(sequences, tokens):
+    own = [index for index, (prefix_group, _) in enumerate(turns) if prefix_group % ranks.count == ranks.rank]
+    scores: dict[int, TokenScores] = {}
+    micros = policy.pack([sequences[index] for index in own], tokens) if own else []
+    real = len(micros)
+    if policy.total is not None and sequences:  # every pass is a collective
+        micros = ranks.filled_up(micros, policy.pack(sequences[:1], tokens)[0])
+    for number, micro in enumerate(micros):
         stats = policy.score(micro, temperature)
         columns = [stats.logp, stats.entropy, *([policy.reference_logp(micro, temperature)] if reference else [])]
+        if number >= real:
+            continue
         parts = [column.split(list(micro.lengths)) for column in columns]
         for position, index in enumerate(micro.indices):
-            found[index] = TokenScores(*(tuple(part[position].tolist()) for part in parts))
-    each = iter(found[index] for index in range(len(turns)))
+            scores[own[index]] = TokenScores(*(tuple(part[position].tolist()) for part in parts))
+    scores = {index: score for part in ranks.gathered(scores) for index, score in part.items()}
+    each = iter(scores[index] for index in range(len(turns)))
     return [[[next(each) for _ in rollout.turns] for rollout in group.rollouts] for group in groups]

@@ -20,7 +20,7 @@ from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.make import make_generator
 from levelhead.tasks.base import Environment
 from levelhead.training.batches import Batches
-from levelhead.training.checkpoint import Checkpoints, State, read_training
+from levelhead.training.checkpoint import State, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps, save_sample
@@ -35,10 +35,12 @@ from levelhead.training.identities.digest import compare, next_digest
 from levelhead.training.loop import EventLoop, Interrupts, WaitInterruptedError
 from levelhead.training.optim import NONFINITE, Updater
 from levelhead.training.prepare import Setup, environment, make_objective
-from levelhead.training.ranks import Ranks, SharedCollector
+from levelhead.training.ranks import Ranks, SharedCollector, waiting_for_peers
 from levelhead.training.resume import Resumption, load_state
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
+from levelhead.training.sharding.checkpoint import make_checkpoints, with_shards
+from levelhead.training.sharding.setup import shared_setup
 from levelhead.training.sinks import ProgressSink, Sink
 from levelhead.training.stream import Position, Stream
 from levelhead.training.trackers import Trackers
@@ -71,24 +73,20 @@ class Run:
         told: Sequence[Event] = (),
         trackers: Trackers | None = None,
     ) -> None:
-        self.setup, self.folder, self.observers = setup, folder, observers
+        self.ranks = Ranks.joined(setup.recipe.distributed.timeout_s)
+        self.setup = setup = shared_setup(setup, self.ranks)
         self._trackers = trackers or Trackers({})
-        self.recipe, self.policy = setup.recipe, setup.policy
-        self.ranks = Ranks.joined()
-        if self.recipe.grpo is not None and self.recipe.grpo.ahead and not self.ranks.alone:
-            raise InputError(
-                f"grpo.async: 1 draws in one process, and this run has {self.ranks.count}; set grpo.async to 0"
-            )
+        self.folder, self.observers, self.recipe, self.policy = folder, observers, setup.recipe, setup.policy
         stages: dict[Stage, Sft | Grpo | None] = {"sft": self.recipe.sft, "grpo": self.recipe.grpo}
         self.stages = {stage: section for stage, section in stages.items() if section is not None}
         self.offset = {"sft": 0, "grpo": self.recipe.sft.steps if self.recipe.sft else 0}
-        self.checkpoints = Checkpoints(folder, self.recipe.checkpoint.keep_last, self.offset)
+        self.checkpoints = make_checkpoints(folder, self.recipe, self.offset, self.ranks)
         self.front = RunFront(self.recipe, setup.tasks, folder, self.checkpoints)
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
         self.events = EventLog(folder, loud=not self.ranks.rank)
         self.loop = EventLoop()
         self.policy.version = 0
-        self.generator = make_generator(self.policy, self.loop.waiter)
+        self.generator = make_generator(self.policy.samples_from, self.loop.waiter)
         collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
@@ -99,7 +97,7 @@ class Run:
         self._plan = resumption or Resumption(self.recipe, History(folder.path))
         self._resumed = self._resume() if resumption is not None else None
         self.evaluator.load_state(self.state.baselines)
-        self._interrupts = Interrupts(self.loop)
+        self._interrupts = Interrupts(self.loop, waits=not self.ranks.alone)
         self._began = time.perf_counter()
 
     def execute(self) -> Outcome:
@@ -113,6 +111,7 @@ class Run:
             stack.callback(self._close)
             stack.enter_context(self._interrupts.noted())
             stack.enter_context(self.events.ending(self.state))
+            stack.enter_context(waiting_for_peers(self.recipe.distributed.timeout_s, self.ranks.count))
             if self._resumed is None:
                 self._begun()
                 self.folder.write_json("environment.json", environment())
@@ -134,7 +133,7 @@ class Run:
             outcome = self._sft() if stage == "sft" else self._grpo()
             if outcome != "done":
                 return outcome
-            if self._interrupts.came and stage != list(self.stages)[-1]:
+            if self.ranks.any(self._interrupts.came) and stage != list(self.stages)[-1]:
                 return "interrupted"
         return "done"
 
@@ -149,7 +148,8 @@ class Run:
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
         stream, updater = self._begin("sft", recipe)
         seed = derive(self.recipe.seed, "sft")
-        trainer = SftTrainer(self.policy, self.setup.tasks, stream, updater, recipe, seed, self.loop, self.watch)
+        setup, watch = self.setup, self.watch
+        trainer = SftTrainer(self.policy, setup.tasks, stream, updater, recipe, seed, self.loop, watch, self.ranks)
         self._ready("sft", trainer)
         with self._bar("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
             while self.state.step < recipe.steps:
@@ -249,7 +249,7 @@ class Run:
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
-        self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, self.folder.path)
+        self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, self.checkpoints.run)
         if self._resumed is not None and self.state.stage == stage and self.state.step:
             items = None if self._plan.touched("tasks*") else self._resumed.get("identities", {})
             self.watch.load_state(self.state.identities, items, updater.done)
@@ -273,7 +273,8 @@ class Run:
     def _record(self, record: StepRecord, events: Sequence[Event], bar: Sink) -> None:
         self.folder.append("metrics.jsonl", [record])
         self._trackers.write(record, self.offset[record.stage])
-        self.events.write([*events, *self._trackers.drain_events()], {**record.values, **record.timings})
+        told = self.ranks.united([*events, *self._trackers.drain_events()])
+        self.events.write(told, {**record.values, **record.timings})
         bar.write(record, self.offset[record.stage])
         self.state.step = record.step
 
@@ -318,6 +319,7 @@ class Run:
     def _score(self, items: int) -> dict[str, TaskResult]:
         if self.batches is not None:
             self.batches.settle()
+        self.policy.sync_sampler()
         results = self.evaluator.score(items)
         self.watch.evaluated(group for result in results.values() for group in result.groups)
         return results
@@ -325,10 +327,10 @@ class Run:
     def _pause(self, stage: Stage, steps: int, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> bool:
         """Save where it is due; returns whether the run has been asked to stop here."""
         every = self.recipe.checkpoint.every
-        last = self.state.step == steps
-        if not last and ((every and self.state.step % every == 0) or self._interrupts.came):
+        last, stopping = self.state.step == steps, self.ranks.any(self._interrupts.came)
+        if not last and ((every and self.state.step % every == 0) or stopping):
             self._save(stage, stream, updater, extra)
-        return self._interrupts.came and not last
+        return stopping and not last
 
     def _finish(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
         if self.observers:
@@ -369,7 +371,7 @@ class Run:
             return None
         if state.fingerprint != self.state.fingerprint:
             raise InputError(f"{checkpoint}: a checkpoint of another model; resume with the recipe that began the run")
-        training = read_training(checkpoint, self.policy.device)
+        training = with_shards(read_training(checkpoint, self.policy.device), checkpoint, self.policy)
         self._plan.set_aside(self.checkpoints)
         self.checkpoints.prune()
         self.state = state

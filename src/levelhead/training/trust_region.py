@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from levelhead import metrics as metric
+from levelhead.objective.numerics import local
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
 from levelhead.records import Change, Event, Guard, Observer
 from levelhead.training.batch import Sample
 from levelhead.training.objective import Objective, Plan
 from levelhead.training.optim import Updater
+from levelhead.training.ranks import Ranks
 
 LARGEST = 20.0
 """Change of a log-probability beyond which its exponential is not taken any further."""
@@ -42,10 +44,19 @@ class TrustRegion:
         objective: Its terms, whose coefficients the guard may turn.
         guard: Who decides.
         tokens: Budget of a forward pass.
+        ranks: The processes of the run; they decide by what the first of them reads.
     """
 
-    def __init__(self, policy: Policy, updater: Updater, objective: Objective, guard: Guard, tokens: int) -> None:
-        self.guard = guard
+    def __init__(
+        self,
+        policy: Policy,
+        updater: Updater,
+        objective: Objective,
+        guard: Guard,
+        tokens: int,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.guard, self._ranks = guard, ranks or Ranks()
         self._policy, self._updater, self._objective = policy, updater, objective
         self._tokens = tokens
         self._start: list[Tensor] | None = None
@@ -120,7 +131,7 @@ class TrustRegion:
         """Go back to the kept weights; the optimizer's memory of the way from there is dropped."""
         if self._kept is not None:
             for parameter, weight in zip(self._updater.parameters, self._kept, strict=True):
-                parameter.copy_(weight)
+                local(parameter).copy_(weight)
         self._updater.optimizer.state.clear()
 
     def state(self) -> dict[str, Any]:
@@ -148,13 +159,20 @@ class TrustRegion:
     @torch.no_grad()
     def _read(self, probe: Sequence[MicroBatch], temperature: float) -> _Reading:
         stats = [self._policy.score(micro, temperature) for micro in probe]
-        return _Reading(torch.cat([s.logp for s in stats]), float(torch.cat([s.entropy for s in stats]).mean()))
+        reading = _Reading(torch.cat([s.logp for s in stats]), float(torch.cat([s.entropy for s in stats]).mean()))
+        return reading if self._ranks.alone else self._agreed(reading)
+
+    def _agreed(self, reading: _Reading) -> _Reading:
+        """What the first process reads: a decision that hangs on the last bit must be the same everywhere."""
+        first = self._ranks.gathered(replace(reading, logp=reading.logp.cpu()))[0]
+        return replace(first, logp=first.logp.to(reading.logp.device))
 
     @torch.no_grad()
     def _blend(self, old: Sequence[Tensor], share: float) -> None:
         """Leave a share of the way from the old weights to today's; with none the old ones are back to the bit."""
         for parameter, before in zip(self._updater.parameters, old, strict=True):
-            parameter.copy_(torch.lerp(before, parameter, share) if share else before)
+            here = local(parameter)
+            here.copy_(torch.lerp(before, here, share) if share else before)
 
     def _before(self, *, later: bool) -> list[Tensor]:
         """The weights that an update starts from; the batch's first one starts from those of the step."""
@@ -163,7 +181,7 @@ class TrustRegion:
         return self._copy() if later or self._start is None else self._start
 
     def _copy(self) -> list[Tensor]:
-        return [parameter.detach().clone() for parameter in self._updater.parameters]
+        return [local(parameter).detach().clone() for parameter in self._updater.parameters]
 
 
 def find_guard(observers: Sequence[Observer]) -> Guard | None:

@@ -9,6 +9,7 @@ from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Candidate, View, index_at
 from levelhead.diagnosis.history import Series
+from levelhead.metrics import judging
 
 
 class JudgeFailure:
@@ -65,7 +66,7 @@ class JudgeFailure:
 
     def _verdicts(self, case: Candidate, view: View) -> None:
         """Steps in which more than half of a judge's verdicts held no grade, by the metrics and by the events."""
-        failures, verdicts = view.history.series(metric.JUDGE_FAILURES), view.history.series(metric.JUDGE_VERDICTS)
+        failures, verdicts = view.history.series(judging.FAILURES), view.history.series(judging.VERDICTS)
         asked = dict(zip(verdicts.steps, verdicts.values, strict=True))
         counts = [(step, asked.get(step, 0.0), n) for step, n in zip(failures.steps, failures.values, strict=True)]
         metered = {step for step, _, _ in counts}

@@ -75,6 +75,7 @@ class GradientMerger:
         tasks: All task names, in one order on all ranks; needed with ``reduce``.
         reduce: Called on each tensor of each buffer before merging, to reduce it over data-parallel ranks in place.
             The forward then runs without the wrapper's own gradient synchronisation.
+        total: Called on the Gramian, to add it up in place over processes that hold a piece of each gradient.
         **settings: Of aggregators that are given by name, as CAGrad's ``c``.
 
     Raises:
@@ -94,6 +95,7 @@ class GradientMerger:
         seed: int = 0,
         tasks: Sequence[str] = (),
         reduce: Callable[[Tensor], object] | None = None,
+        total: Callable[[Tensor], object] | None = None,
         **settings: Any,
     ) -> None:
         if memory not in ("full", "low") or scale not in ("sum", "own"):
@@ -111,7 +113,7 @@ class GradientMerger:
         self._monitor = monitor or ConflictMonitor()
         self._rng = torch.Generator().manual_seed(seed)
         self._names = tuple(tasks)
-        self._reduce = reduce
+        self._reduce, self._total = reduce, total
         self.witness: Witness | None = None
         """Shown every tensor of a merge."""
         self._tasks: dict[str, Buffer] = {}
@@ -192,6 +194,8 @@ class GradientMerger:
     def _merge(self, tasks: Mapping[str, Buffer]) -> MergeReport:
         names = list(tasks)
         products_mm = gramian(list(tasks.values()))
+        if self._total is not None:
+            self._total(products_mm)
         found = self._weights(products_mm)
         if self.witness is not None:
             self.witness.start()

@@ -148,7 +148,7 @@ class Identities(Unwatched):
         self._told: list[str] = []
         self._broken: list[Violation] = []
         self._sees = True
-        self.witness = MergeWitness()
+        self.witness = MergeWitness(policy.total)
 
     def _by_turns(self) -> bool:
         """Whether items are drawn epoch after epoch, and by no curriculum."""

@@ -23,7 +23,7 @@ from levelhead.tasks.base import Answer, Environment, SingleTurnTask
 from levelhead.tasks.endpoint import BudgetError, EndpointError
 from levelhead.tasks.fairness import FairnessTask
 from levelhead.tasks.faithfulness import FaithfulnessTask
-from levelhead.tasks.judge import JudgedTask, draw_lots
+from levelhead.tasks.judges import JudgedTask, draw_lots
 from levelhead.tasks.metering import JudgeUse, Metered, quantile, use_metrics
 from levelhead.tasks.registry import make_task
 
