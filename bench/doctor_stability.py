@@ -95,7 +95,7 @@ def shaken(logs: Sequence[Labelled], seed: int) -> dict[str, float]:
     return averaged(results)
 
 
-def unhealth(log: Labelled) -> float:
+def worst_log_odds(log: Labelled) -> float:
     """The largest log-odds of any finding that is worse than a note and that the label does not call acceptable."""
     grave = [
         s.log_odds
@@ -109,11 +109,11 @@ def held_out_threshold(logs: Sequence[Labelled]) -> dict[str, float]:
     """Found and false alarms when the threshold for a source is chosen on all others."""
     results = []
     for source in sorted({log.source for log in logs}):
-        rest = [(unhealth(log), log.root != "healthy") for log in logs if log.source != source]
+        rest = [(worst_log_odds(log), log.root != "healthy") for log in logs if log.source != source]
         threshold = _best_threshold(rest)
         for log in logs:
             if log.source == source:
-                unhealthy = unhealth(log) >= threshold
+                unhealthy = worst_log_odds(log) >= threshold
                 results.append((source, {"false_alarm" if log.root == "healthy" else "found": float(unhealthy)}))
     return averaged(results)
 
