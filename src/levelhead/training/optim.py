@@ -144,8 +144,8 @@ def _make_optimizer(
     Raises:
         InputError: The installed torch has no Muon.
     """
-    chosen = {id(matrix) for matrix in matrices} if recipe.kind == "muon" else set()
-    rest = [parameter for parameter in parameters if id(parameter) not in chosen]
+    muon_ids = {id(matrix) for matrix in matrices} if recipe.kind == "muon" else set()
+    rest = [parameter for parameter in parameters if id(parameter) not in muon_ids]
     adamw = torch.optim.AdamW(
         rest,
         lr=recipe.learning_rate,
@@ -154,12 +154,12 @@ def _make_optimizer(
         weight_decay=recipe.weight_decay,
         fused=all(parameter.device.type in _FUSED_ON for parameter in rest),
     )
-    if not chosen:
+    if not muon_ids:
         return adamw
     if not hasattr(torch.optim, "Muon"):
         raise InputError(f"sft.optimizer.kind: muon needs torch 2.9 or newer, this is {torch.__version__}; use adamw")
     muon = torch.optim.Muon(
-        [parameter for parameter in parameters if id(parameter) in chosen],
+        [parameter for parameter in parameters if id(parameter) in muon_ids],
         lr=recipe.learning_rate,
         weight_decay=recipe.weight_decay,
         momentum=MUON_MOMENTUM,

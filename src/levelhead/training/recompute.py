@@ -36,14 +36,14 @@ Scores = list[list[list[TokenScores]]]
 """By group, rollout and turn."""
 
 
-def wanted(recipe: Grpo) -> bool:
+def needs_scores(config: Grpo) -> bool:
     """Whether a recipe needs tokens scored before its first update."""
-    updates = recipe.updates_per_batch * recipe.epochs
+    updates = config.updates_per_batch * config.epochs
     return (
-        "entropies_gkt" in recipe.advantage.make().needs
-        or recipe.loss.top_entropy is not None
-        or (recipe.loss.importance is not None and updates > 1)
-        or recipe.kl.where == "reward"
+        "entropies_gkt" in config.advantage.make().needs
+        or config.loss.top_entropy is not None
+        or (config.loss.importance is not None and updates > 1)
+        or config.kl.where == "reward"
     )
 
 
@@ -62,12 +62,12 @@ def recompute_logprobs(
     """
     turns = [(i, turn) for i, group in enumerate(groups) for rollout in group.rollouts for turn in rollout.turns]
     sequences = [TokenSequence(turn.context_ids, turn.completion_ids, prefix_group) for prefix_group, turn in turns]
-    found: dict[int, TokenScores] = {}
+    by_turn: dict[int, TokenScores] = {}
     for micro in policy.pack(sequences, tokens):
         stats = policy.score(micro, temperature)
         columns = [stats.logp, stats.entropy, *([policy.reference_logp(micro, temperature)] if reference else [])]
         parts = [column.split(list(micro.lengths)) for column in columns]
         for position, index in enumerate(micro.indices):
-            found[index] = TokenScores(*(tuple(part[position].tolist()) for part in parts))
-    each = iter(found[index] for index in range(len(turns)))
+            by_turn[index] = TokenScores(*(tuple(part[position].tolist()) for part in parts))
+    each = iter(by_turn[index] for index in range(len(turns)))
     return [[[next(each) for _ in rollout.turns] for rollout in group.rollouts] for group in groups]

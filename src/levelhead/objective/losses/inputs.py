@@ -69,8 +69,10 @@ def check(
     advantages: Tensor,
     mask_nt: Tensor,
     generator: torch.Generator | None = None,
+    *,
+    validate: bool = True,
 ) -> Inputs:
-    """Check shapes and values, and clean the masked positions.
+    """Check shapes and, with ``validate``, values, and clean the masked positions.
 
     Raises:
         ValueError: If shapes differ, an advantage is not finite, nothing is unmasked, or the log-ratio of an unmasked
@@ -87,16 +89,16 @@ def check(
             f"got {tuple(advantages.shape)}"
         )
     mask = mask_nt != 0
-    if not bool(mask.any()):
+    if validate and not bool(mask.any()):
         raise ValueError("policy loss: the mask leaves no token to learn from")
     by_sequence = advantages.ndim == 1
     advantages_nt = advantages.detach()[:, None].expand_as(logp_nt) if by_sequence else advantages.detach()
     advantages_nt = torch.where(mask, advantages_nt, torch.zeros_like(advantages_nt))
-    if not bool(torch.isfinite(advantages_nt).all()):
+    if validate and not bool(torch.isfinite(advantages_nt).all()):
         raise ValueError("policy loss: an advantage is not finite")
     zeros = torch.zeros_like(logp_nt)
     clean_nt = torch.where(mask, logp_nt, zeros)
     log_ratio_nt = clean_nt - torch.where(mask, old_logp_nt.detach(), zeros)
-    if not bool(torch.isfinite(log_ratio_nt).all()):
+    if validate and not bool(torch.isfinite(log_ratio_nt).all()):
         raise ValueError("policy loss: a log-probability of an unmasked token is not finite")
     return Inputs(clean_nt, log_ratio_nt, advantages_nt, mask, by_sequence, generator)

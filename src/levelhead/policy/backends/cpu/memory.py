@@ -49,9 +49,9 @@ class Memory:
         before = int(self._prompt_of.max()) + 1
         prompts, self._prompt_of = self._prompt_of[rows].unique(return_inverse=True)
         if len(prompts) < before:
-            kept = _each_head(prompts, self._heads)
-            self._shared = [(keys[kept], values[kept]) for keys, values in self._shared]
-            self._hidden = None if self._hidden is None else self._hidden[kept]
+            indices = _each_head(prompts, self._heads)
+            self._shared = [(keys[indices], values[indices]) for keys, values in self._shared]
+            self._hidden = None if self._hidden is None else self._hidden[indices]
         self._seats = _Seats(self._prompt_of, self._heads)
         self._own = [(keys.of(rows, self.length), values.of(rows, self.length)) for keys, values in self._own]
 
@@ -68,8 +68,8 @@ class Memory:
         values.store(self.length, value)
         own = (keys.held(self.length + 1), values.held(self.length + 1))
         kernel = _products if query.dtype == torch.float32 else _fused
-        found = kernel(query.reshape(rows * kv_heads, -1, width), shared, own, scale, self._hidden, self._seats)
-        return found.view(rows, -1, 1, found.shape[-1])
+        attended = kernel(query.reshape(rows * kv_heads, -1, width), shared, own, scale, self._hidden, self._seats)
+        return attended.view(rows, -1, 1, attended.shape[-1])
 
 
 class _Room:
