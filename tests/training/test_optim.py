@@ -111,6 +111,19 @@ def test_muon_goes_on_from_its_saved_state_as_if_it_had_not_stopped() -> None:
         assert torch.equal(a, b)
 
 
+def test_muon_alone_steps_an_adapter_whose_weights_are_all_matrices() -> None:
+    matrix = nn.Parameter(torch.eye(2, 3))
+    updater = Updater([matrix], MUON, 4, [matrix])
+    matrix.grad = torch.ones_like(matrix)
+    updater.clip()
+    updater.step()
+    assert not torch.equal(matrix, torch.eye(2, 3))
+    copied = [nn.Parameter(matrix.detach().clone())]
+    again = Updater(copied, MUON, 4, copied)
+    again.load(updater.optimizer.state_dict(), updater.done)
+    assert again.done == 1
+
+
 def test_a_torch_without_muon_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.optim, "Muon")
     parameters = weights()

@@ -143,6 +143,7 @@ def in_the_old_layout(folder: Path) -> None:
     torch.save(training, folder / TRAINING)
     state = json.loads((folder / STATE).read_text(encoding="utf-8"))
     state["trainer"] = {"coefficients": parts["coefficients"], "moments": parts["advantages"], "guard": region["guard"]}
+    state["trainer"] |= {"unrated": parts["unrated"]["streaks"]} if parts["unrated"]["streaks"] else {}
     state["trainer"] |= {"pending": batches["pending"]} if batches["pending"] else {}
     (folder / STATE).write_text(dump_json(state), encoding="utf-8")
     manifest.write(folder)

@@ -1,4 +1,4 @@
-"""Memory of a policy's passes, told without weights: the model runs on tensors that have a size and no content.
+"""PrefixCache of a policy's passes, told without weights: the model runs on tensors that have a size and no content.
 
 Torch's fake tensors go through the model's own modules, through autocast, adapters and gradient checkpointing, and
 every storage that lives is counted.

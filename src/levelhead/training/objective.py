@@ -95,7 +95,7 @@ class Objective:
         if plan.on_policy and not plan.behind:
             statistics.append(Statistic(ROUNDING, tolerance(policy).mean, "max"))
         if metrics is not None:
-            metrics.add(torch.isfinite(stats.logp.detach()).all(), statistics)
+            metrics.add(torch.isfinite(stats.logp.detach()).all().to(stats.logp.dtype), statistics)
         return terms
 
     def _term_config(self, task: str, plan: Plan) -> TermConfig:

@@ -50,7 +50,7 @@ class TermBatch:
         old_logp_nt: Log-probabilities of the old policy; ``None`` where that is the current one.
         advantages: One a sequence, shape (n,), or one a token, shape (n, t).
         trained_n: Whether the surrogate of each sequence counts.
-        trained_tokens: Completion tokens of those that do.
+        trained_places_m: Flat positions, in (n, t), of the completion tokens of those that do.
         weight_n1: Weight of each sequence: 1 / turns of its rollout.
         balance_n1: Weight of the stratum of each sequence.
         behaviour_logp_nt: Log-probabilities of the draws after every sampling control, for the importance correction.
@@ -63,7 +63,7 @@ class TermBatch:
     old_logp_nt: Tensor | None
     advantages: Tensor
     trained_n: Tensor
-    trained_tokens: int
+    trained_places_m: Tensor
     weight_n1: Tensor
     balance_n1: Tensor
     behaviour_logp_nt: Tensor | None
@@ -117,7 +117,7 @@ def make_term_batch(samples: Sequence[Sample], mask_nt: Tensor, like: Tensor, pl
         old_logp_nt=None if plan.on_policy else _pad([s.old_logprobs for s in samples], like),
         advantages=_advantages(samples, like),
         trained_n=torch.tensor(trained, device=like.device),
-        trained_tokens=sum(len(s.logprobs) for s in rows),
+        trained_places_m=_places(samples, trained, mask_nt),
         weight_n1=torch.tensor([[s.weight] for s in samples], device=like.device),
         balance_n1=torch.tensor([[s.balance] for s in samples], device=like.device),
         behaviour_logp_nt=_pad([s.behaviour for s in samples], like) if importance else None,
@@ -140,7 +140,7 @@ def build_terms(scores: ForwardScores, batch: TermBatch, config: TermConfig) -> 
     old_nt = scores.logp_nt.detach() if batch.old_logp_nt is None else batch.old_logp_nt
     statistics = sampler_gap(scores.logp_nt, batch)
     terms: list[Term] = []
-    if batch.trained_tokens:
+    if len(batch.trained_places_m):
         surrogate, measured = policy_term(scores.logp_nt, old_nt, batch, config)
         terms.append(surrogate)
         statistics += measured
@@ -168,6 +168,7 @@ def policy_term(logp_nt: Tensor, old_nt: Tensor, batch: TermBatch, config: TermC
         weight_nt=weight_nt,
         generator=config.generator,
         validate=False,
+        places_m=batch.trained_places_m,
     )
     section = config.grpo.loss
     value = losses.aggregate(
@@ -177,7 +178,7 @@ def policy_term(logp_nt: Tensor, old_nt: Tensor, batch: TermBatch, config: TermC
         fixed_length=section.fixed_length or config.grpo.sampling.max_new_tokens,
         denominator=config.share.denominator,
     )
-    statistics += token_statistics(loss.stats, batch.trained_tokens)
+    statistics += token_statistics(loss.stats, len(batch.trained_places_m))
     return Term("policy", value, "maximize", config.share.weight, batch.task), statistics
 
 
@@ -196,9 +197,10 @@ def token_weights(
             low=section.importance_low,
             high=section.importance_high,
             validate=False,
+            places_m=batch.trained_places_m,
         )
         correction_nt = correction.weight_nt
-        statistics = token_statistics(correction.stats, batch.trained_tokens)
+        statistics = token_statistics(correction.stats, len(batch.trained_places_m))
     combined = combine_weights(weight_nt, correction_nt, batch.learned_nt)
     return weight_nt if combined is None else combined, statistics
 
@@ -238,6 +240,14 @@ def _check_finite(what: str, rows: Iterable[Sequence[float]]) -> None:
     for row in rows:
         if not all(map(math.isfinite, row)):
             raise ValueError(f"policy loss: {what} is not finite")
+
+
+def _places(samples: Sequence[Sample], trained: Sequence[bool], mask_nt: Tensor) -> Tensor:
+    """Flat positions of the completion tokens of the samples that are trained on, told without reading the mask."""
+    width = mask_nt.shape[1]
+    rows = [torch.arange(i * width, i * width + len(s.logprobs)) for i, s in enumerate(samples) if trained[i]]
+    places_m = torch.cat(rows) if rows else torch.zeros(0, dtype=torch.long)
+    return places_m.to(mask_nt.device, non_blocking=True)
 
 
 def _pad(rows: Sequence[Sequence[float]], like: Tensor) -> Tensor:

@@ -60,7 +60,8 @@ class UpdateMetrics:
         """Take the statistics of a micro-batch.
 
         Args:
-            finite: Boolean scalar: whether all of its log-probabilities are finite.
+            finite: Scalar, 1 where all of its log-probabilities are finite and 0 where one is not; of the type of the
+                statistics, so that all go over in one copy.
             statistics: In any order.
         """
         self._microbatches.append((finite, list(statistics)))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from levelhead import metrics as metric
-from levelhead.objective.numerics import bounded_exp, masked_mean
+from levelhead.objective.numerics import bounded_exp, masked_mean, unmasked
 
 Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
@@ -42,6 +42,7 @@ def importance_weights(
     low: float = 0.0,
     high: float = 2.0,
     validate: bool = True,
+    places_m: Tensor | None = None,
 ) -> ImportanceWeights:
     """Return ``old / behaviour`` of each token or sequence, cut at ``low`` and ``high``.
 
@@ -54,6 +55,7 @@ def importance_weights(
         low: Lower bound.
         high: Upper bound.
         validate: Whether to look at the values of the tensors, for which a GPU has to be waited.
+        places_m: Flat positions of the unmasked tokens, in order, for the same reason.
 
     Raises:
         ValueError: If the mode is unknown, shapes differ, bounds are out of order, nothing is unmasked, or a ratio is
@@ -79,11 +81,11 @@ def importance_weights(
     ratio_nt = bounded_exp(gap_nt)
     outside_nt = (ratio_nt < low) | (ratio_nt > high)
     cut_nt = ratio_nt.clamp(low, high) if mode.endswith("truncate") else ratio_nt.masked_fill(outside_nt, 0.0)
-    weights = cut_nt[mask].to(torch.float32)
+    weights = unmasked(cut_nt, mask, places_m).to(torch.float32)
     stats = {
         metric.IMPORTANCE_MIN: weights.min(),
         metric.IMPORTANCE_MEAN: weights.mean(),
         metric.IMPORTANCE_MAX: weights.max(),
-        metric.IMPORTANCE_CUT: masked_mean(outside_nt, mask),
+        metric.IMPORTANCE_CUT: masked_mean(outside_nt, mask, places_m),
     }
     return ImportanceWeights(torch.where(mask, cut_nt, torch.zeros_like(cut_nt)), stats)

@@ -146,10 +146,7 @@ class Best:
         best = [int(at) for at, value in self.scores if value >= top - TIE]
         if best_step not in best:
             holds = "nothing" if best_step is None else f"the policy of step {best_step}"
-            text = (
-                f"checkpoints/best holds {holds}, and the "
-                f"evaluation of step {best[0]} is the best ({top:.4g})"
-            )
+            text = f"checkpoints/best holds {holds}, and the evaluation of step {best[0]} is the best ({top:.4g})"
             yield Violation("best-checkpoint", text, {"kept": best_step, "best": best[0], "scores": self.scores[-8:]})
 
 
