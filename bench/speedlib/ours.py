@@ -136,6 +136,7 @@ class Ours:
 
         from levelhead.policy.packing import TokenSequence
         from levelhead.training.batch import Sample
+        from levelhead.training.update_metrics import UpdateMetrics, summarise
 
         samples = [
             Sample(
@@ -151,12 +152,13 @@ class Ours:
             for answer, advantage in zip(group["answers"], group["advantages"], strict=True)
         ]
         plan = self.objective.plan(samples, temperature=1.0, on_policy=True, seed=0)
-        self.trainer._accumulate(plan, None)
+        metrics = UpdateMetrics()
+        self.trainer._accumulate(plan, metrics, None)
         self.trainer.merger.finish()
         save_file(workloads.gradients(self.policy.model), path)
         self.policy.model.zero_grad(set_to_none=True)
         self.clock.take()
-        return self.objective.values(plan.shares)["loss"]
+        return summarise(metrics.read(), plan.shares)["loss"]
 
 
 def main() -> None:

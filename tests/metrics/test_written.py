@@ -36,8 +36,8 @@ from levelhead.tasks.primer import PrimerTask
 from levelhead.tasks.workflow.endpoint.runner import EndpointRunner
 from levelhead.tasks.workflow.task import WorkflowTask
 from levelhead.training.collect import Collected
-from levelhead.training.grpo import _timings
 from levelhead.training.rundir import RunDir
+from levelhead.training.step_result import step_timings
 from small_run import recipe
 from tasks.fairness.bbq_rows import ambiguous_row, bbq_row, parse
 
@@ -107,7 +107,7 @@ def of_functions() -> Iterator[Reading]:
     """What it takes a browser or several judges to write, from the functions that write it."""
     several = {"spread": (0.2, 1), "judges": {"mine": JudgeUse(verdicts=2, drift=-0.1)}}
     judges = {name: JudgeUse(verdicts=2, failures=1, cost=0.5, latencies=[1.0], **several) for name in ("one", "two")}
-    for numbers in (_timings(Collected([], env_s=1.0), 1.0, 2.0, ahead=True), *use_metrics(judges)):
+    for numbers in (step_timings(Collected([], env_s=1.0), 1.0, 2.0, ahead=True), *use_metrics(judges)):
         yield from (Reading(name, value, "grpo") for name, value in numbers.items())
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from levelhead.objective import losses, masks
+from levelhead.objective.numerics import masked_mean, unmasked
 
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0]])
 
@@ -110,3 +111,12 @@ def test_importance_weights_stay_finite_for_long_sequences():
 def test_bad_input_raises_one_clear_line(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_values_by_position_are_those_of_the_mask_to_the_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    values_nt = torch.rand(5, 9, generator=generator)
+    mask_nt = torch.rand(5, 9, generator=generator) < 0.6
+    places_m = mask_nt.flatten().nonzero()[:, 0]
+    assert torch.equal(unmasked(values_nt, mask_nt, places_m), unmasked(values_nt, mask_nt))
+    assert torch.equal(masked_mean(values_nt, mask_nt, places_m), masked_mean(values_nt, mask_nt))

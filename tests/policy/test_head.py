@@ -48,14 +48,14 @@ def in_full(
 
 @pytest.mark.parametrize("options", CASES)
 @pytest.mark.parametrize("block_elements", [1, 33, 1 << 20])
-@pytest.mark.parametrize("kept_elements", [0, 40, 1 << 20])
+@pytest.mark.parametrize("stored_elements", [0, 40, 1 << 20])
 def test_values_and_gradients_equal_autograd_on_the_full_logits(
-    options: dict, block_elements: int, kept_elements: int
+    options: dict, block_elements: int, stored_elements: int
 ) -> None:
     options = dict(options)
     hidden, weight, targets, bias = problem(torch.float64, bias=options.pop("bias", False))
     leaves = [leaf for leaf in (hidden, weight, bias) if leaf is not None]
-    sizes = {"block_elements": block_elements, "kept_elements": kept_elements}
+    sizes = {"block_elements": block_elements, "stored_elements": stored_elements}
     blocks = token_statistics(hidden, weight, targets, bias=bias, **sizes, **options)
     whole = in_full(hidden, weight, targets, bias, **options)
     pull = torch.randn(2, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -79,8 +79,8 @@ def test_gradients_equal_finite_differences(options: dict) -> None:
     assert torch.autograd.gradcheck(run, leaves)
 
 
-@pytest.mark.parametrize(("kept_elements", "kept"), [(0, 0), (20, 0), (21, 21), (50, 42), (1 << 20, 77)])
-def test_no_more_logits_are_kept_than_allowed(kept_elements: int, kept: int) -> None:
+@pytest.mark.parametrize(("stored_elements", "kept"), [(0, 0), (20, 0), (21, 21), (50, 42), (1 << 20, 77)])
+def test_no_more_logits_are_kept_than_allowed(stored_elements: int, kept: int) -> None:
     hidden, weight, targets, _ = problem(torch.float32, bias=False)
     saved: list[Tensor] = []
 
@@ -89,18 +89,20 @@ def test_no_more_logits_are_kept_than_allowed(kept_elements: int, kept: int) -> 
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-        token_statistics(hidden, weight, targets, block_elements=21, kept_elements=kept_elements)  # 7 x 3 logits each
+        token_statistics(
+            hidden, weight, targets, block_elements=21, stored_elements=stored_elements
+        )  # 7 x 3 logits each
     assert sum(tensor.numel() for tensor in saved if tensor.ndim == 2) == hidden.numel() + weight.numel() + kept
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kept_elements", [21, 50, 1 << 20])
-def test_kept_logits_give_the_gradients_of_logits_computed_again(dtype: torch.dtype, kept_elements: int) -> None:
+@pytest.mark.parametrize("stored_elements", [21, 50, 1 << 20])
+def test_kept_logits_give_the_gradients_of_logits_computed_again(dtype: torch.dtype, stored_elements: int) -> None:
     hidden, weight, targets, bias = problem(dtype, bias=True)
     found = []
-    for kept in (0, kept_elements):
+    for kept in (0, stored_elements):
         logp, entropy = token_statistics(
-            hidden, weight, targets, bias=bias, temperature=0.7, block_elements=21, kept_elements=kept
+            hidden, weight, targets, bias=bias, temperature=0.7, block_elements=21, stored_elements=kept
         )
         found.append(torch.autograd.grad((logp - 0.5 * entropy).sum(), (hidden, weight, bias)))
     size = max(float(grad.abs().max()) for grad in found[0])
@@ -111,7 +113,7 @@ def test_kept_logits_give_the_gradients_of_logits_computed_again(dtype: torch.dt
 
 def test_kept_logits_serve_a_second_backward_pass() -> None:
     hidden, weight, targets, _ = problem(torch.float64, bias=False)
-    logp, entropy = token_statistics(hidden, weight, targets, block_elements=21, kept_elements=50)
+    logp, entropy = token_statistics(hidden, weight, targets, block_elements=21, stored_elements=50)
     total = (logp + entropy).sum()
     first, second = (torch.autograd.grad(total, (hidden, weight), retain_graph=True) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))

@@ -137,23 +137,23 @@ def uphill(patch: pytest.MonkeyPatch) -> None:
 
 
 def from_the_beginning(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PromptStream, "load_state", lambda self, state: None)
+    patch.setattr(PromptStream, "load_state_dict", lambda self, state: None)
 
 
 def one_prompt_lost(patch: pytest.MonkeyPatch) -> None:
-    real = PromptStream.load_state
+    real = PromptStream.load_state_dict
 
-    def load_state(self: PromptStream, state: Any) -> None:
+    def load_state_dict(self: PromptStream, state: Any) -> None:
         real(self, state)
         self.take(1)
 
-    patch.setattr(PromptStream, "load_state", load_state)
+    patch.setattr(PromptStream, "load_state_dict", load_state_dict)
 
 
 def never_moved(patch: pytest.MonkeyPatch) -> None:
-    real, first = PromptStream.state, []
+    real, first = PromptStream.state_dict, []
 
-    def state(self: PromptStream) -> Any:
+    def state_dict(self: PromptStream) -> Any:
         first.append(real(self))
         return first[0]
 
@@ -162,10 +162,10 @@ def never_moved(patch: pytest.MonkeyPatch) -> None:
     def begin(self: PromptStream, *args: Any, **named: Any) -> None:
         fresh(self, *args, **named)
         first.clear()
-        state(self)
+        state_dict(self)
 
     patch.setattr(PromptStream, "__init__", begin)
-    patch.setattr(PromptStream, "state", state)
+    patch.setattr(PromptStream, "state_dict", state_dict)
 
 
 BROKEN: tuple[tuple[str, Callable[[pytest.MonkeyPatch], None]], ...] = (

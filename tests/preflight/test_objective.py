@@ -31,6 +31,7 @@ from levelhead.recipe.objective import Loss
 from levelhead.records import Rollout
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample
+from levelhead.training.coefficients import Coefficients
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
@@ -146,8 +147,8 @@ def _terms(change: Callable[[Term, Any], Term]) -> Patch:
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         real = Objective.terms
 
-        def terms(self: Objective, policy: Policy, micro: Any, task: str, plan: Any) -> list[Term]:
-            return [change(term, micro) for term in real(self, policy, micro, task, plan)]
+        def terms(self: Objective, policy: Policy, micro: Any, task: str, plan: Any, metrics: Any) -> list[Term]:
+            return [change(term, micro) for term in real(self, policy, micro, task, plan, metrics)]
 
         monkeypatch.setattr(Objective, "terms", terms)
 
@@ -172,12 +173,12 @@ def _accumulation_divides_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     real = grpo_module.accumulate
 
-    def accumulate(policy: Any, objective: Any, plan: Any, tokens: int, merger: Any, auditor: Any) -> bool:
+    def accumulate(policy: Any, objective: Any, plan: Any, tokens: int, merger: Any, *rest: Any) -> None:
         count = sum(len(policy.pack([s.sequence for s in members], tokens)) for members in plan.samples.values())
         add = merger.add
         merger.add = lambda terms: add([replace(term, weight=term.weight / count) for term in terms])
         try:
-            return real(policy, objective, plan, tokens, merger, auditor)
+            real(policy, objective, plan, tokens, merger, *rest)
         finally:
             del merger.add
 
@@ -210,19 +211,28 @@ def _always_on_policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _old_of_the_last_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Objective._policy_term
+    real, real_batch = objective_module.build_terms, objective_module.make_term_batch
     last: dict[Any, Any] = {}
+    rows_of: dict[int, Any] = {}
 
-    def term(self: Objective, samples: Any, logp: Any, old: Any, *rest: Any) -> Any:
+    def term_batch(samples: Any, *args: Any) -> Any:
+        batch = real_batch(samples, *args)
+        rows_of[id(batch)] = (batch, samples)
+        return batch
+
+    def terms(scores: Any, batch: Any, config: Any) -> Any:
+        samples, logp = rows_of[id(batch)][1], scores.logp_nt
+        old = logp.detach() if batch.old_logp_nt is None else batch.old_logp_nt
         rows = [last.get(s.sequence) for s in samples]
         stale = old.clone()
         for i, (sample, row) in enumerate(zip(samples, rows, strict=True)):
             if row is not None and row[0] is sample:
                 stale[i, : len(row[1])] = row[1]
             last[sample.sequence] = (sample, logp[i, : len(sample.logprobs)].detach())
-        return real(self, samples, logp, stale, *rest)
+        return real(scores, replace(batch, old_logp_nt=stale), config)
 
-    monkeypatch.setattr(Objective, "_policy_term", term)
+    monkeypatch.setattr(objective_module, "make_term_batch", term_batch)
+    monkeypatch.setattr(objective_module, "build_terms", terms)
 
 
 def _never_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +268,7 @@ def _importance_upside_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _controller_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Objective, "control", lambda _self, _values: None)
+    monkeypatch.setattr(Coefficients, "update", lambda _self, _values: None)
 
 
 def _half_of_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.training.advantages import AdvantageEstimator, GroupAdvantages, make_shapers
 from levelhead.training.batch import make_batch
 from levelhead.training.prepare import make_objective
-from levelhead.training.recompute import Scores, TokenScores, wanted
+from levelhead.training.recompute import Scores, TokenScores, needs_scores
 
 
 def turn(n: int = 2, finish: str = "stop") -> Turn:
@@ -46,8 +46,8 @@ def assign(
 def test_groups_without_contrast_are_exactly_zero_and_counted_by_side() -> None:
     groups = [group([0.7] * 4), group([0.1] * 4), group([0.1, 0.1, 0.1, 0.9]), group([-1.0] * 4)]
     group_advantages = assign(estimator(), groups)
-    assert [c.live for c in group_advantages] == [False, False, True, False]
-    assert all(value == 0.0 for c in group_advantages if not c.live for value in c.values)
+    assert [c.has_signal for c in group_advantages] == [False, False, True, False]
+    assert all(value == 0.0 for c in group_advantages if not c.has_signal for value in c.values)
     values = make_batch(groups, group_advantages).values
     assert values["frac_reward_zero_std"] == 0.75
     assert values["dead_groups/all_solved"] == 0.25
@@ -58,7 +58,7 @@ def test_groups_without_contrast_are_exactly_zero_and_counted_by_side() -> None:
 def test_contrast_is_that_of_the_rewards_whatever_the_estimator_makes_of_it() -> None:
     groups = [group([0.5] * 4), group([1.0] * 4)]
     group_advantages = assign(estimator(advantage={"kind": "reinforce_pp"}), groups)
-    assert all(c.live for c in group_advantages)
+    assert all(c.has_signal for c in group_advantages)
     assert make_batch(groups, group_advantages).values["frac_reward_zero_std"] == 1.0
 
 
@@ -83,7 +83,7 @@ def test_groups_that_lost_rollouts_are_compared_among_what_is_left() -> None:
     groups = [group([0.0, 1.0, 2.0, 3.0]), group([0.0, 1.0]), group([5.0]), Group(Prompt("p", "t", ()), ())]
     group_advantages = assign(estimator(), groups)
     assert [len(c.values) for c in group_advantages] == [4, 2, 1, 0]
-    assert [c.live for c in group_advantages] == [True, True, False, False]
+    assert [c.has_signal for c in group_advantages] == [True, True, False, False]
     assert group_advantages[1].values == assign(estimator(), [group([0.0, 1.0])])[0].values
     values = make_batch(groups, group_advantages).values
     assert values["reward"] == pytest.approx((6 + 1 + 5) / 7)
@@ -93,7 +93,7 @@ def test_groups_that_lost_rollouts_are_compared_among_what_is_left() -> None:
 def test_pass_at_k_leaves_groups_alone_that_lost_too_many_rollouts() -> None:
     made = estimator(advantage={"kind": "pass_at_k", "k": 3})
     group_advantages = assign(made, [group([0.0, 1.0, 0.0, 0.0]), group([0.0, 1.0, 0.0])])
-    assert [c.live for c in group_advantages] == [True, False]
+    assert [c.has_signal for c in group_advantages] == [True, False]
 
 
 def test_gdpo_sees_the_named_rewards() -> None:
@@ -120,7 +120,7 @@ def test_a_judge_that_saw_no_answer_of_a_batch_can_have_a_weight() -> None:
     recipe = Grpo.model_validate({"group_size": 4, "batch_size": 8, "advantage": advantage})
     _, made = make_objective(setup.recipe, recipe, setup.tasks)
     unseen = group([0.0, 1.0, 0.0, 0.0], "fairness", parts=[{"correct": x} for x in (0.0, 1.0, 0.0, 0.0)])
-    assert assign(made, [unseen])[0].live
+    assert assign(made, [unseen])[0].has_signal
     named = recipe.model_copy(update={"advantage": Advantage(kind="gdpo", weights={"jugde": 2.0})})
     with pytest.raises(InputError, match="no task has a reward called 'jugde'; there are correct, judge"):
         assign(replace(made, recipe=named), [unseen])
@@ -143,7 +143,7 @@ def test_workflow_aware_breaks_ties_by_features() -> None:
     features = [{"features": {"short": x}} for x in (0.1, 0.9, 0.1, 0.1)]
     advantage = {"kind": "workflow_aware", "feature_weights": {"short": 1.0}, "mix": 0.2}
     (tied,) = assign(estimator(advantage=advantage), [group([1.0] * 4, info=features)])
-    assert tied.live
+    assert tied.has_signal
     assert int(np.argmax(tied.values)) == 1
     by_parts = [info["features"] for info in features]
     assert assign(estimator(advantage=advantage), [group([1.0] * 4, parts=by_parts)]) == [tied]
@@ -169,7 +169,7 @@ def recomputed(groups: Sequence[Group], *, logp: float = -1.0, reference: float 
 def test_gtpo_gives_every_token_of_every_turn_its_own_advantage() -> None:
     groups = [group([0.0, 1.0, 1.0, 0.0], turns=[1, 2, 1, 1])]
     made = estimator(advantage={"kind": "gtpo"})
-    assert wanted(made.recipe)
+    assert needs_scores(made.recipe)
     (credit,) = assign(made, groups, recomputed(groups))
     assert credit.tokens is not None
     assert [len(row) for row in credit.tokens] == [r.length for r in groups[0].rollouts]
@@ -196,10 +196,10 @@ def test_shaping_comes_before_advantages_and_remembers() -> None:
     assert max(first.shaped) < 5
     assert make_batch(groups, [first]).values["reward_shaped/t"] == pytest.approx(np.mean(first.shaped))
     assert make_batch(groups, [first]).values["reward"] == 15.0
-    state = made.state()
+    state = made.state_dict()
     (second,) = assign(made, [group([0.0, 1.0, 2.0, 3.0])])
     fresh = estimator({"zscore": {"decay": 0.5, "tail": 0.0}}, advantage={"kind": "dr_grpo"})
-    fresh.load_state(state)
+    fresh.load_state_dict(state)
     assert assign(fresh, [group([0.0, 1.0, 2.0, 3.0])]) == [second]
 
 

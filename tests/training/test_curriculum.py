@@ -152,18 +152,18 @@ def test_a_resumed_stream_goes_on_as_if_it_had_never_stopped(cut: int, seed: int
     wanted = run(whole, 1, 6)
     before = run(part, 1, cut)
     resumed = stream(seed=seed)
-    resumed.load_state(json.loads(json.dumps(part.state())))
+    resumed.load_state_dict(json.loads(json.dumps(part.state_dict())))
     assert before + run(resumed, cut + 1, 6) == wanted
-    assert resumed.state() == whole.state()
+    assert resumed.state_dict() == whole.state_dict()
     assert resumed.metrics() == whole.metrics()
 
 
 def test_a_stream_that_goes_back_forgets_what_came_after() -> None:
     one = stream()
-    before = one.state()
+    before = one.state_dict()
     one.learn([group(prompt, 2) for prompt in one.take(4)], 1)
-    one.load_state(before)
-    assert one.state() == before
+    one.load_state_dict(before)
+    assert one.state_dict() == before
 
 
 def test_another_seed_draws_others() -> None:
@@ -178,11 +178,11 @@ def test_tasks_without_strata_are_drawn_by_their_weights() -> None:
 
 
 def test_a_state_of_other_tasks_or_another_kind_is_refused() -> None:
-    for state in (stream(Pages("other")).state(), PromptStream([Pages()], [1.0], 0).state()):
+    for state in (stream(Pages("other")).state_dict(), PromptStream([Pages()], [1.0], 0).state_dict()):
         with pytest.raises(InputError, match=r"another grpo\.curriculum"):
-            stream().load_state(state)
+            stream().load_state_dict(state)
     with pytest.raises(InputError, match=r"another grpo\.curriculum"):
-        PromptStream([Pages()], [1.0], 0).load_state(stream().state())
+        PromptStream([Pages()], [1.0], 0).load_state_dict(stream().state_dict())
 
 
 def test_a_task_without_prompts_is_named() -> None:

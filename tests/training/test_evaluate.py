@@ -144,7 +144,7 @@ def test_answers_of_earlier_evaluations_are_candidates_and_survive_a_resume(loop
     assert result(first, "rare") == "rare"
     resumed = Baselines({"numbers": task}, Writes(task, lambda p: ""), loop, 0)  # type: ignore[arg-type]
     assert result(resumed, "nothing") != "rare"
-    resumed.load_state(json.loads(json.dumps(first.state())))
+    resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert result(resumed, "nothing") == "rare"
 
 

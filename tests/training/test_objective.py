@@ -16,7 +16,9 @@ from levelhead.recipe.training import Grpo
 from levelhead.training.balance import group_weights
 from levelhead.training.batch import Sample
 from levelhead.training.merging import make_merger
-from levelhead.training.objective import NonFiniteError, Objective, Plan
+from levelhead.training.objective import Objective
+from levelhead.training.plan import Plan
+from levelhead.training.update_metrics import UpdateMetrics, summarise
 from small_run import alone, codec_ids, spread_out, tiny_policy
 
 WEIGHTS = {"one": 3.0, "two": 1.0}
@@ -71,14 +73,14 @@ def update(
     policy: Policy, found: Sequence[Sample], recipe: Grpo, tokens: int = 10_000, *, on_policy: bool = False
 ) -> tuple[dict[str, float], list[torch.Tensor]]:
     """Metrics and gradient of one optimizer step."""
-    objective, merger = make(recipe), make_merger(policy, recipe, 0)
+    objective, merger, metrics = make(recipe), make_merger(policy, recipe, 0), UpdateMetrics()
     plan = objective.plan(found, temperature=1.0, on_policy=on_policy, seed=0)
     for task, members in plan.samples.items():
         for micro in policy.pack([s.sequence for s in members], tokens):
-            merger.add(objective.terms(policy, micro, task, plan))
+            merger.add(objective.terms(policy, micro, task, plan, metrics))
     merger.finish()
     grads = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in policy.parameters]
-    return objective.values(plan.shares), grads
+    return summarise(metrics.read(), plan.shares), grads
 
 
 def same(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
@@ -125,7 +127,7 @@ def test_leaving_groups_without_contrast_out_changes_no_gradient(policy: Policy,
     recipe = grpo(loss={"aggregation": aggregation})
     found = samples(policy)
     _, grads = update(policy, found, recipe)
-    _, paid_for = update(policy, [replace(s, live=True) for s in found], recipe)
+    _, paid_for = update(policy, [replace(s, has_signal=True) for s in found], recipe)
     same(grads, paid_for)
 
 
@@ -150,18 +152,19 @@ def test_later_epochs_ask_the_reference_nothing_and_have_the_same_gradient(
     real = policy.reference_logp
     monkeypatch.setattr(policy, "reference_logp", lambda micro, t=1.0: asked.append(1) or real(micro, t))
     objective, merger = make(recipe), make_merger(policy, recipe, 0)
+    metrics = UpdateMetrics()
     epochs = []
     for tokens, order in ((10_000, found), (40, found[::-1])):
         plan = objective.plan(order, temperature=1.0, on_policy=False, seed=0)
         merger.start()
         for task, members in plan.samples.items():
             for micro in policy.pack([s.sequence for s in members], tokens):
-                merger.add(objective.terms(policy, micro, task, plan))
+                merger.add(objective.terms(policy, micro, task, plan, metrics))
         merger.finish()
         epochs.append([p.grad.clone() for p in policy.parameters if p.grad is not None])
     assert len(asked) == 2  # once a task, in the first epoch
     same(epochs[1], epochs[0])
-    objective.begin()
+    objective.references.clear()
     update(policy, found, recipe)
     assert len(asked) == 4
 
@@ -264,21 +267,24 @@ def test_clip_cov_draws_from_its_own_seed(policy: Policy) -> None:
     ],
 )
 def test_a_reference_is_kept_where_a_leash_is_or_can_come_to_be(kl: dict[str, Any], needed: bool) -> None:
-    assert make(grpo(kl=kl)).needs_reference is needed
-    assert make(grpo(kl=kl), {"one": 0.0, "two": 0.0}).needs_reference is ("controller" in kl and "coef" not in kl)
+    assert make(grpo(kl=kl)).coefficients.needs_reference is needed
+    assert make(grpo(kl=kl), {"one": 0.0, "two": 0.0}).coefficients.needs_reference is (
+        "controller" in kl and "coef" not in kl
+    )
 
 
 def test_a_lagrangian_tightens_the_leash_from_nothing(policy: Policy) -> None:
     objective = make(grpo(kl={"controller": {"kind": "lagrangian", "target": 0.0, "eta": 1.0}}))
+    metrics = UpdateMetrics()
     plan = objective.plan(samples(policy), temperature=1.0, on_policy=True, seed=0)
     for task, members in plan.samples.items():
         for micro in policy.pack([s.sequence for s in members], 10_000):
-            objective.terms(policy, micro, task, plan)
-    objective.control(objective.values(plan.shares))
-    assert all(coef > 0 for coef in objective.kl_coefs.values())
-    again = make(objective.recipe)
-    again.load_state(objective.state())
-    assert again.kl_coefs == objective.kl_coefs
+            objective.terms(policy, micro, task, plan, metrics)
+    objective.coefficients.update(summarise(metrics.read(), plan.shares))
+    assert all(coef > 0 for coef in objective.coefficients.kl.values())
+    again = make(objective.config)
+    again.coefficients.load_state_dict(objective.coefficients.state_dict())
+    assert again.coefficients.kl == objective.coefficients.kl
 
 
 def test_tasks_with_controllers_of_their_own_get_coefficients_of_their_own() -> None:
@@ -292,13 +298,13 @@ def test_tasks_with_controllers_of_their_own_get_coefficients_of_their_own() -> 
         return Objective(recipe, weights, kl, {"two": band, "three": tight, "four": Fixed()})
 
     objective = made()
-    objective.control({f"kl/{task}": 0.3 for task in weights})
-    assert objective.kl_coefs == pytest.approx({"one": 0.0, "two": 0.8, "three": 0.3, "four": 0.2})
-    objective.control({f"kl/{task}": 0.6 for task in weights})
-    assert objective.kl_coefs == pytest.approx({"one": 0.1, "two": 1.6, "three": 0.8, "four": 0.2})
+    objective.coefficients.update({f"kl/{task}": 0.3 for task in weights})
+    assert objective.coefficients.kl == pytest.approx({"one": 0.0, "two": 0.8, "three": 0.3, "four": 0.2})
+    objective.coefficients.update({f"kl/{task}": 0.6 for task in weights})
+    assert objective.coefficients.kl == pytest.approx({"one": 0.1, "two": 1.6, "three": 0.8, "four": 0.2})
     again = made()
-    again.load_state(json.loads(json.dumps(objective.state())))
-    assert again.kl_coefs == objective.kl_coefs
+    again.coefficients.load_state_dict(json.loads(json.dumps(objective.coefficients.state_dict())))
+    assert again.coefficients.kl == objective.coefficients.kl
 
 
 def test_a_controller_that_does_not_fit_names_its_task() -> None:
@@ -313,15 +319,16 @@ def test_the_largest_ratio_is_that_of_any_token_that_teaches_whatever_the_micro_
 ) -> None:
     found = samples(policy)
     objective = make(grpo(loss={"importance": "token_truncate", "importance_high": 1.2}))
+    metrics = UpdateMetrics()
     plan = objective.plan(found, temperature=1.0, on_policy=False, seed=0)
     ratios: list[float] = []
     for task, members in plan.samples.items():
         for micro in policy.pack([s.sequence for s in members], tokens):
-            objective.terms(policy, micro, task, plan)
+            objective.terms(policy, micro, task, plan, metrics)
             logp = spread_out(micro, policy.score(micro, 1.0).logp.detach())
-            pairs = ((members[i], row) for i, row in logp.items() if members[i].live)
+            pairs = ((members[i], row) for i, row in logp.items() if members[i].has_signal)
             ratios += [float(r) for s, row in pairs for r in (row - torch.tensor(s.logprobs)).exp()]
-    values = objective.values(plan.shares)
+    values = summarise(metrics.read(), plan.shares)
     assert values["ratio/max"] == pytest.approx(max(ratios), rel=1e-5)
     assert values["ratio/mean"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-5)
     assert values["ratio/max"] > 1.2 >= values["sampling/importance_sampling_ratio/max"] > 1.0
@@ -330,9 +337,9 @@ def test_the_largest_ratio_is_that_of_any_token_that_teaches_whatever_the_micro_
 
 def test_what_is_not_finite_moves_no_coefficient() -> None:
     objective = make(grpo(kl={"coef": 0.1, "controller": {"kind": "band", "low": 0.1, "high": 0.2}}))
-    before = objective.state()
-    objective.control({"kl/one": float("nan"), "kl/two": float("inf"), "entropy": float("nan")})
-    assert objective.state() == before
+    before = objective.coefficients.state_dict()
+    objective.coefficients.update({"kl/one": float("nan"), "kl/two": float("inf"), "entropy": float("nan")})
+    assert objective.coefficients.state_dict() == before
 
 
 def test_a_log_probability_that_is_not_finite_is_no_loss(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,18 +348,21 @@ def test_a_log_probability_that_is_not_finite_is_no_loss(policy: Policy, monkeyp
     micro = policy.pack([s.sequence for s in plan.samples["one"]], 10_000)[0]
     real = policy.score(micro)
     monkeypatch.setattr(policy, "score", lambda *_: replace(real, logp=real.logp * float("nan")))
-    with pytest.raises(NonFiniteError):
-        objective.terms(policy, micro, "one", plan)
+    metrics = UpdateMetrics()
+    objective.terms(policy, micro, "one", plan, metrics)
+    assert metrics.read() == {}
+    assert metrics.broken
 
 
 def test_the_loss_reported_is_the_loss_descended(policy: Policy) -> None:
     objective = make(grpo(kl={"coef": 0.1}))
+    metrics = UpdateMetrics()
     plan = objective.plan(samples(policy), temperature=1.0, on_policy=True, seed=0)
     total = 0.0
     for task, members in plan.samples.items():
         for micro in policy.pack([s.sequence for s in members], 30):
-            total += float(scalar_loss(objective.terms(policy, micro, task, plan)).detach())
-    assert objective.values(plan.shares)["loss"] == pytest.approx(total)
+            total += float(scalar_loss(objective.terms(policy, micro, task, plan, metrics)).detach())
+    assert summarise(metrics.read(), plan.shares)["loss"] == pytest.approx(total)
 
 
 def test_balanced_strata_add_up_their_gradients_by_their_weights(policy: Policy) -> None:
@@ -363,7 +373,11 @@ def test_balanced_strata_add_up_their_gradients_by_their_weights(policy: Policy)
 
     def gradient(chosen: Sequence[Sample], stratum: str | None = None, **recipe: Any) -> list[torch.Tensor]:
         seen = [
-            replace(s, live=s.live and strata[s.sequence.prefix_group] == (stratum or strata[s.sequence.prefix_group]))
+            replace(
+                s,
+                has_signal=s.has_signal
+                and strata[s.sequence.prefix_group] == (stratum or strata[s.sequence.prefix_group]),
+            )
             for s in chosen
         ]
         return update(policy, seen, grpo(**recipe))[1]

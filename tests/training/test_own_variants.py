@@ -305,5 +305,5 @@ def test_moments_of_an_older_checkpoint_are_those_of_the_z_score(tmp_path: Path)
     given = read(tmp_path, tasks__0__shaping__zscore={})
     assert given.grpo is not None
     _, estimator = make_objective(given, given.grpo)
-    estimator.load_state({"one": {"mean": 1.0, "variance": 4.0, "weight": 0.5}})
-    assert estimator.state() == {"one": {"zscore": {"mean": 1.0, "variance": 4.0, "weight": 0.5}}}
+    estimator.load_state_dict({"one": {"mean": 1.0, "variance": 4.0, "weight": 0.5}})
+    assert estimator.state_dict() == {"one": {"zscore": {"mean": 1.0, "variance": 4.0, "weight": 0.5}}}

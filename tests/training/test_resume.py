@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -13,10 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from levelhead.api import Result, train
+from levelhead.documents import dump_json
+from levelhead.policy import manifest
+from levelhead.policy.manifest import STATE, step_folders
 from levelhead.records import Decision, StepRecord
+from levelhead.training.checkpoint import TRAINING, read_state
 from levelhead.training.optim import Updater
 from small_run import events, metrics, recipe, same_weights, steps
 
@@ -125,6 +131,39 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     assert metrics(resumed.folder) == metrics(wanted.folder)
     assert same_weights(resumed.model, wanted.model)
     assert resumed.summary["tasks"] == wanted.summary["tasks"]
+
+
+def in_the_old_layout(folder: Path) -> None:
+    """Rewrite a checkpoint as versions wrote it that split each part into numbers and tensors, by names of its own."""
+    training = torch.load(folder / TRAINING, weights_only=True)
+    parts = training.pop("trainer")
+    region, batches = parts["trust_region"], parts["batches"]
+    weights = {"guard": region["weights"], "pending": batches["weights"]}
+    training |= {"merger": parts["merger"]} | {name: tensors for name, tensors in weights.items() if tensors}
+    torch.save(training, folder / TRAINING)
+    state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    state["trainer"] = {"coefficients": parts["coefficients"], "moments": parts["advantages"], "guard": region["guard"]}
+    state["trainer"] |= {"unrated": parts["unrated"]["streaks"]} if parts["unrated"]["streaks"] else {}
+    state["trainer"] |= {"pending": batches["pending"]} if batches["pending"] else {}
+    (folder / STATE).write_text(dump_json(state), encoding="utf-8")
+    manifest.write(folder)
+
+
+@pytest.mark.parametrize("variant", ["ahead", "everything"])
+def test_a_checkpoint_of_the_old_layout_is_taken_up(
+    variant: str, undisturbed: Callable[[str], Result], tmp_path: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        die_at(patch, "grpo", 4)
+        with pytest.raises(Killed):
+            train(made(tmp_path, variant), out=tmp_path / "run")
+    newest = step_folders(tmp_path / "run" / "checkpoints")[-1]
+    in_the_old_layout(newest)
+    resumed = train(made(tmp_path, variant), out=tmp_path / "run", resume=True)
+    assert metrics(resumed.folder) == metrics(undisturbed(variant).folder)
+    assert same_weights(resumed.model, undisturbed(variant).model)
+    assert "resume-differs" not in {event["code"] for event in events(resumed.folder)}
+    assert read_state(step_folders(tmp_path / "run" / "checkpoints")[-1]).trainer == {}
 
 
 def test_a_curriculum_leaves_what_has_no_contrast(undisturbed: Callable[[str], Result]) -> None:

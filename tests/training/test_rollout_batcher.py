@@ -32,10 +32,10 @@ class Numbered:
     def metrics(self) -> dict[str, float]:
         return {"curriculum/told": float(len(self.told))}
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         return None
 
 

@@ -49,9 +49,9 @@ def test_a_resumed_stream_goes_on_as_if_it_had_never_stopped(cuts: list[int], se
     for cut in cuts:
         part = stream(5, 3, weights=[2.0, 1.0], seed=seed)
         if state is not None:
-            part.load_state(state)
+            part.load_state_dict(state)
         pieces += part.take(cut)
-        state = part.state()
+        state = part.state_dict()
     assert pieces == whole
 
 

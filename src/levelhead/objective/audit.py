@@ -200,7 +200,7 @@ class Auditor:
         for index, (param, update) in enumerate(zip(self.params, next_updates(self.params, optimizer), strict=True)):
             if update is None:
                 continue
-            scale = update.scale if isinstance(update.scale, float) else _kept(update.scale, self._stride)
+            scale = update.scale if isinstance(update.scale, float) else _thinned(update.scale, self._stride)
             parts: list[tuple[str, float, Tensor | None]] = [
                 (_source(term.name), coef, term.gradient[index])
                 for term, coef in zip(fitted.terms, fitted.coefs, strict=True)
@@ -217,14 +217,14 @@ class Auditor:
                 for name, coef, piece in parts:
                     shares[name] = shares.get(name, 0.0) + (0.0 if piece is None else up * coef * dot(along, piece))
                 for name, rest in update.rest.items():
-                    shares[name] = shares.get(name, 0.0) + up * dot(natural, _kept(rest, self._stride))
+                    shares[name] = shares.get(name, 0.0) + up * dot(natural, _thinned(rest, self._stride))
         return slopes if self._total is None else [_added_up(shares, self._total) for shares in slopes]
 
     def _reduce_all(self, terms: Sequence[_Audited], reduce: Callable[[Tensor], object]) -> None:
         for term in terms:
             for index, param in enumerate(self.params):
                 grad = term.gradient[index]
-                whole = torch.zeros_like(_kept(param.detach(), self._stride)) if grad is None else grad
+                whole = torch.zeros_like(_thinned(param.detach(), self._stride)) if grad is None else grad
                 reduce(whole)
                 term.gradient[index] = whole
 
@@ -342,11 +342,11 @@ def _stride(entries: int, most: int) -> int:
     return max(step, 1)
 
 
-def _kept(tensor: Tensor, stride: int) -> Tensor:
+def _thinned(tensor: Tensor, stride: int) -> Tensor:
     """Every ``stride``-th entry of what is held here, flat, in float32 or better."""
     tensor = local(tensor)
     return tensor.reshape(-1)[::stride].to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _thin(tensor: Tensor | None, stride: int) -> Tensor | None:
-    return None if tensor is None else _kept(tensor.detach(), stride)
+    return None if tensor is None else _thinned(tensor.detach(), stride)

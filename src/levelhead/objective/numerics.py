@@ -26,9 +26,22 @@ def beyond(exponent: Tensor, limit: float = LIMIT) -> Tensor:
     return exponent.detach() > limit
 
 
-def masked_mean(values_nt: Tensor, mask_nt: Tensor) -> Tensor:
-    """Return the mean of ``values_nt`` over the true positions of ``mask_nt``, detached, a float32 scalar."""
-    return values_nt.detach()[mask_nt].float().mean()
+def unmasked(values_nt: Tensor, mask_nt: Tensor, places_m: Tensor | None = None) -> Tensor:
+    """Return the m values at the true positions of ``mask_nt``, row by row, detached.
+
+    Args:
+        values_nt: Shape (n, t).
+        mask_nt: Boolean, shape (n, t).
+        places_m: The true positions of the flattened mask, in order.  With them a GPU need not be waited for to learn
+            how many there are; the values are the same.
+    """
+    values_nt = values_nt.detach()
+    return values_nt[mask_nt] if places_m is None else values_nt.flatten()[places_m]
+
+
+def masked_mean(values_nt: Tensor, mask_nt: Tensor, places_m: Tensor | None = None) -> Tensor:
+    """Return the mean over the true positions of ``mask_nt``, detached, a float32 scalar; see :func:`unmasked`."""
+    return unmasked(values_nt, mask_nt, places_m).float().mean()
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -37,8 +37,8 @@ def _joined(plain: Any) -> type:
         def forward(self: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             name = None if args or kwargs else _only_adapter(self, x)
             if name is None:
-                found: Tensor = plain.forward(self, x, *args, **kwargs)
-                return found
+                result: Tensor = plain.forward(self, x, *args, **kwargs)
+                return result
             base, low, high = self.base_layer, self.lora_A[name].weight, self.lora_B[name].weight
             return adapted(x, base.weight, base.bias, low, high, float(self.scaling[name]))
 

@@ -52,10 +52,10 @@ class LiveBytes(TorchDispatchMode):
         known: Tensors that are not counted.
     """
 
-    def __init__(self, known: Iterable[Tensor] = ()) -> None:
+    def __init__(self, counted: Iterable[Tensor] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
-        self._sizes: dict[int, int] = {tensor.untyped_storage()._cdata: 0 for tensor in known}
+        self._sizes: dict[int, int] = {tensor.untyped_storage()._cdata: 0 for tensor in counted}
         self._references: dict[int, weakref.ref[Any]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -108,7 +108,7 @@ class _Trees:
     def __init__(self, needed: Tensor | None, *, repeats: bool, keep: bool = False) -> None:
         self.needed = needed
         self._repeats, self._keep = repeats, keep
-        self._kept: list[Tensor] = []
+        self._cached: list[Tensor] = []
 
     def attend(self, _layer: int, query: Tensor, key: Tensor, value: Tensor, _scale: float) -> Tensor:
         """See :class:`levelhead.policy.backends.trees.Branches`."""
@@ -116,7 +116,7 @@ class _Trees:
             dtype = torch.get_autocast_dtype(query.device.type)
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         if self._keep:
-            self._kept += [key, value]
+            self._cached += [key, value]
         groups = query.shape[1] // key.shape[1]
         if self._repeats and groups > 1:
             key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -163,12 +163,12 @@ class Statistics(torch.autograd.Function):
         projection = weight.to(hidden.dtype)
         precise = torch.promote_types(hidden.dtype, torch.float32)
         scratch = _scratch(hidden, precise, blocks)
-        room, kept = min(blocks.kept, len(hidden) * len(weight)), []
+        room, stored = min(blocks.stored, len(hidden) * len(weight)), []
         size = blocks.rows * min(blocks.columns, len(weight))
         while size <= room:
-            kept.append(hidden.new_empty(size, dtype=precise))
+            stored.append(hidden.new_empty(size, dtype=precise))
             room -= size
-        ctx.save_for_backward(hidden, weight, *kept)
+        ctx.save_for_backward(hidden, weight, *stored)
         ctx.blocks = blocks
         del projection, scratch
         return hidden.new_empty(len(hidden), dtype=precise)
@@ -176,14 +176,14 @@ class Statistics(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Allocate what the backward pass does."""
-        hidden, weight, *kept = ctx.saved_tensors
+        hidden, weight, *stored = ctx.saved_tensors
         projection = weight.to(hidden.dtype)
         precise = torch.promote_types(hidden.dtype, torch.float32)
         scratch = _scratch(hidden, precise, ctx.blocks)
         needs_hidden, needs_weight, _ = ctx.needs_input_grad
         grad_hidden = torch.empty_like(hidden, dtype=precise) if needs_hidden else None
         grad_weight = torch.empty_like(weight, dtype=precise) if needs_weight else None
-        del projection, scratch, kept
+        del projection, scratch, stored
         both = ((grad_hidden, hidden), (grad_weight, weight))
         return (*(None if grad is None else grad.to(of.dtype) for grad, of in both), None)
 

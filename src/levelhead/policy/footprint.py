@@ -1,4 +1,4 @@
-"""Memory of a policy's passes, told without weights: the model runs on tensors that have a size and no content.
+"""PrefixCache of a policy's passes, told without weights: the model runs on tensors that have a size and no content.
 
 Torch's fake tensors go through the model's own modules, through autocast, adapters and gradient checkpointing, and
 every storage that lives is counted.
@@ -104,15 +104,15 @@ class Footprints:
         with self._mode, self._checkpointing(checkpointing):
             for parameter in trained:
                 parameter.grad = torch.empty_like(parameter) if gradients else None
-            known = [p.grad for p in trained if p.grad is not None]
-            with LiveBytes([*self._weights, *known]) as live, policy.training():
+            zeros = [p.grad for p in trained if p.grad is not None]
+            with LiveBytes([*self._weights, *zeros]) as live, policy.training():
                 decoder, inputs = policy.base.get_decoder(), INPUTS[self.backend](layout)
                 hidden = policy.forward(decoder, use_cache=False, **inputs).last_hidden_state
-                chosen = hidden.flatten(0, 1)[torch.zeros(layout.targets, dtype=torch.long)]
+                targets = hidden.flatten(0, 1)[torch.zeros(layout.targets, dtype=torch.long)]
                 del hidden, inputs
                 blocks = block_shape(layout.targets, self.device)
-                logp = Statistics.apply(chosen, self.head.weight, blocks)  # type: ignore[no-untyped-call]
-                del chosen
+                logp = Statistics.apply(targets, self.head.weight, blocks)  # type: ignore[no-untyped-call]
+                del targets
                 for index in range(backwards):
                     logp.sum().backward(retain_graph=index + 1 < backwards)
             for parameter in trained:

@@ -15,7 +15,7 @@ BLOCK_ELEMENTS = {"cpu": 1 << 20, "other": 1 << 24}
 _ROWS = {"cpu": 1024, "other": 8192}
 """Tokens of a block at most."""
 
-KEPT_ELEMENTS = {"cpu": 1 << 23, "other": 0}
+STORED_ELEMENTS = {"cpu": 1 << 23, "other": 0}
 """Logits kept for the backward pass, which computes the rest again: 32 MiB in float32 on a CPU."""
 
 
@@ -29,7 +29,7 @@ def token_statistics(
     softcap: float | None = None,
     scale: float = 1.0,
     block_elements: int | None = None,
-    kept_elements: int | None = None,
+    stored_elements: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each target and entropy of its distribution, p = softmax(z / temperature).
 
@@ -50,16 +50,16 @@ def token_statistics(
         softcap: ``softcap * tanh(z / softcap)`` is applied to the logits (Gemma 2).
         scale: Factor on the logits (Cohere, Granite).
         block_elements: Logits computed at once; by device unless given.
-        kept_elements: Logits kept at most; by device unless given.
+        stored_elements: Logits kept at most; by device unless given.
 
     Returns:
         (m,) log-probabilities and (m,) entropies in nats, float32 or better.
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive to score tokens, got {temperature}")
-    blocks = block_shape(len(targets), hidden.device.type, elements=block_elements, kept=kept_elements)
+    blocks = block_shape(len(targets), hidden.device.type, elements=block_elements, stored=stored_elements)
     trained = torch.is_grad_enabled() and softcap is None  # of capped logits the slope would have to be kept as well
-    shape = _Shape(temperature, softcap, scale, blocks.rows, blocks.columns, blocks.kept if trained else 0)
+    shape = _Shape(temperature, softcap, scale, blocks.rows, blocks.columns, blocks.stored if trained else 0)
     result: tuple[Tensor, Tensor] = _TokenStatistics.apply(hidden, weight, bias, targets, shape)  # type: ignore[no-untyped-call]
     return result
 
@@ -71,27 +71,27 @@ class Blocks:
     Attributes:
         rows: Tokens of a block.
         columns: Entries of the vocabulary in a block.
-        kept: Logits that are kept for the backward pass at most.
+        stored: Logits that are stored for the backward pass at most.
     """
 
     rows: int
     columns: int
-    kept: int
+    stored: int
 
 
-def block_shape(tokens: int, device: str, *, elements: int | None = None, kept: int | None = None) -> Blocks:
+def block_shape(tokens: int, device: str, *, elements: int | None = None, stored: int | None = None) -> Blocks:
     """Return the size of the blocks in which the logits of so many tokens are computed.
 
     Args:
         tokens: Whose log-probabilities are asked for.
         device: Type of the device, as ``cpu`` or ``cuda``.
         elements: Logits computed at once; by device unless given.
-        kept: Logits kept at most; by device unless given.
+        stored: Logits kept at most; by device unless given.
     """
     kind = "cpu" if device == "cpu" else "other"
     size = BLOCK_ELEMENTS[kind] if elements is None else elements
     rows = max(1, min(tokens, _ROWS[kind], size))
-    return Blocks(rows, max(1, size // rows), KEPT_ELEMENTS[kind] if kept is None else kept)
+    return Blocks(rows, max(1, size // rows), STORED_ELEMENTS[kind] if stored is None else stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class _Shape:
     scale: float
     rows: int
     columns: int
-    kept: int
+    stored: int
 
     @property
     def factor(self) -> float:
@@ -169,8 +169,8 @@ class _TokenStatistics(torch.autograd.Function):
         entropy, normalizer = torch.empty_like(logp), torch.empty_like(logp)
         projection = weight.to(hidden.dtype)
         scratch, other = _Scratch(hidden, shape), _Scratch(logp, shape)
-        kept: list[Tensor] = []
-        room = shape.kept if any(ctx.needs_input_grad) else 0
+        stored: list[Tensor] = []
+        room = shape.stored if any(ctx.needs_input_grad) else 0
         for rows in _blocks(len(targets), shape.rows):
             top = mass = moment = drawn = logp.new_zeros(0)
             for columns in _blocks(len(weight), shape.columns):
@@ -195,25 +195,25 @@ class _TokenStatistics(torch.autograd.Function):
                 mass += odds.sum(-1)
                 moment += odds.mul_(logits).sum(-1)
                 if own:
-                    kept += [logits, top]
+                    stored += [logits, top]
             normalizer[rows] = top + mass.log()
             logp[rows] = (drawn - top) - mass.log()
             entropy[rows] = mass.log() - moment / mass
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(hidden, weight, bias, targets, normalizer, entropy, *kept)
+        ctx.save_for_backward(hidden, weight, bias, targets, normalizer, entropy, *stored)
         ctx.shape = shape
         return logp, entropy
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, targets, normalizer, entropy, *kept = ctx.saved_tensors
+        hidden, weight, bias, targets, normalizer, entropy, *stored = ctx.saved_tensors
         shape: _Shape = ctx.shape
         grad_logp, grad_entropy = grads
         if grad_logp is None:
             grad_logp = torch.zeros_like(normalizer)
         projection = weight.to(hidden.dtype)
         scratch, other = _Scratch(hidden, shape), _Scratch(normalizer, shape)
-        blocks = iter(zip(kept[::2], kept[1::2], strict=True))
+        blocks = iter(zip(stored[::2], stored[1::2], strict=True))
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         fresh = torch.empty_like if len(targets) else torch.zeros_like
         grad_hidden = fresh(hidden, dtype=_precise(hidden)) if needs_hidden else None

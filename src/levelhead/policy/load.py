@@ -382,11 +382,11 @@ def _same_shape(section: Model, model: PreTrainedModel, folder: Path) -> None:
         keys = ("model_type", "hidden_size", "num_hidden_layers", "vocab_size")
         wanted = {key: getattr(config, key, None) for key in keys}
         source = f"model.name {name}"
-    for key, value in wanted.items():
-        found = getattr(model.config, key, None)
-        if found != value:
+    for key, expected in wanted.items():
+        value = getattr(model.config, key, None)
+        if value != expected:
             raise InputError(
-                f"{folder}: a checkpoint of another model: {key} is {found}, the recipe's {source} gives {value}"
+                f"{folder}: a checkpoint of another model: {key} is {value}, the recipe's {source} gives {expected}"
             )
 
 

@@ -66,8 +66,8 @@ def damage(folder: Path, pattern: str = "*") -> tuple[str, str] | None:
         pattern: Names of the files to look at.
     """
     if not (folder / FILE).is_file():
-        found = sorted(path for path in folder.rglob("*") if path.is_file() and fnmatch(path.name, pattern))
-        return next(((p.relative_to(folder).as_posix(), how) for p in found if (how := _cut_off(p))), None)
+        paths = sorted(path for path in folder.rglob("*") if path.is_file() and fnmatch(path.name, pattern))
+        return next(((p.relative_to(folder).as_posix(), how) for p in paths if (how := _cut_off(p))), None)
     try:
         files = json.loads((folder / FILE).read_text(encoding="utf-8"))["files"]
         entries = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()}
@@ -88,14 +88,14 @@ def check(folder: Path, pattern: str = "*") -> None:
     Raises:
         DamagedError: It is not; the message names the file, and the newest whole checkpoint before it.
     """
-    if found := damage(folder, pattern):
-        raise DamagedError(folder, *found)
+    if fault := damage(folder, pattern):
+        raise DamagedError(folder, *fault)
 
 
 def step_folders(root: Path) -> list[Path]:
     """Step checkpoints in a folder, oldest first; none where there is no folder."""
-    found = root.glob("step-*") if root.is_dir() else ()
-    return sorted(path for path in found if _STEP.fullmatch(path.name) and path.is_dir())
+    folders = root.glob("step-*") if root.is_dir() else ()
+    return sorted(path for path in folders if _STEP.fullmatch(path.name) and path.is_dir())
 
 
 def newest_whole(folder: Path) -> Path | None:

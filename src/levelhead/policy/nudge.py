@@ -33,33 +33,33 @@ def nudged(
     Yields:
         The parameters that are changed, with their values from before.
     """
-    chosen = list(reversed(policy.parameters)) if everything else _last(policy)
-    before = [local(parameter).detach().clone() for parameter in chosen]
+    parameters = list(reversed(policy.parameters)) if everything else _last(policy)
+    before = [local(parameter).detach().clone() for parameter in parameters]
     generator = torch.Generator().manual_seed(seed)
     try:
         with torch.no_grad():
-            for parameter in chosen:
+            for parameter in parameters:
                 scale = _size(parameter, squared=everything) or 0.04
                 noise = torch.randn(min(parameter.numel(), _NOISE), generator=generator) * strength * scale
                 here = local(parameter)
                 flat = noise.to(here.device, here.dtype)
                 times = -(-here.numel() // len(flat))
                 here.add_(flat.repeat(times)[: here.numel()].view_as(here))
-        yield list(zip(chosen, before, strict=True))
+        yield list(zip(parameters, before, strict=True))
     finally:
         with torch.no_grad():
-            for parameter, old in zip(chosen, before, strict=True):
+            for parameter, old in zip(parameters, before, strict=True):
                 local(parameter).copy_(old)
 
 
 def _last(policy: Policy) -> list[nn.Parameter]:
     """The last trained parameters, up to a bound of entries."""
-    chosen: list[nn.Parameter] = []
+    last: list[nn.Parameter] = []
     for parameter in reversed(policy.parameters):
-        if chosen and sum(p.numel() for p in chosen) + parameter.numel() > MOST:
+        if last and sum(p.numel() for p in last) + parameter.numel() > MOST:
             break
-        chosen.append(parameter)
-    return chosen
+        last.append(parameter)
+    return last
 
 
 def _size(parameter: nn.Parameter, *, squared: bool) -> float:

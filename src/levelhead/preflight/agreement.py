@@ -221,7 +221,7 @@ def _reference(context: PreflightContext, temperature: float) -> Check:
     """The reference is the policy at step 0, and stays where it is when the policy moves."""
     grpo = context.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
-    if not make_objective(context.recipe, grpo)[0].needs_reference:
+    if not make_objective(context.recipe, grpo)[0].coefficients.needs_reference:
         return Check("agreement/reference", "pass", "no task is under a KL penalty, so no reference is kept")
     policy = context.policy
     turns = [turn for turn in context.turns if turn.completion_ids][:4]

@@ -185,11 +185,11 @@ class _Same:
         """Return nothing."""
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return nothing."""
         return {}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Do nothing."""
 
 

@@ -144,9 +144,9 @@ def _position(context: PreflightContext, stage: str, section: Sft | Grpo) -> Che
     curriculum = section.curriculum if isinstance(section, Grpo) else None
     stream, again = (make_stream(tasks, shares, seed, curriculum) for _ in range(2))
     stream.take(TAKEN)
-    state = json.loads(json.dumps(stream.state()))
+    state = json.loads(json.dumps(stream.state_dict()))
     shown, taken = [prompt.id for prompt in stream.peek(TAKEN)], [prompt.id for prompt in stream.take(TAKEN)]
-    again.load_state(state)
+    again.load_state_dict(state)
     resumed = [prompt.id for prompt in again.take(TAKEN)]
     wrong = None
     if resumed != taken:

@@ -86,7 +86,7 @@ def _sft(context: PreflightContext) -> Iterator[Check]:
             "loss/demonstrations", "fail", str(error), {}, "give every task an oracle, or remove the sft section"
         )
         return
-    trainer.stream.load_state({name: {"taken": 0, "epoch": 0, "offset": 0} for name in context.setup.tasks})
+    trainer.stream.load_state_dict({name: {"taken": 0, "epoch": 0, "offset": 0} for name in context.setup.tasks})
     size = min(sft.batch_size, 8)
     pairs = trainer.demonstrations(trainer.stream.take(size))
     expected = [_Pair(pair.context_ids, pair.completion_ids, pair.prefix_group) for pair in pairs]

@@ -66,7 +66,7 @@ def estimate(context: PreflightContext) -> dict[str, int]:
         "cache": 0,
     }
     if context.grpo is not None:
-        if make_objective(recipe, context.grpo)[0].needs_reference and not policy.lora:
+        if make_objective(recipe, context.grpo)[0].coefficients.needs_reference and not policy.lora:
             parts["reference"] = weights
         heads = int(getattr(config, "num_attention_heads", 1))
         kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)

@@ -65,7 +65,7 @@ def first_change(planner: Planner, recipe: Recipe, plan: Plan) -> Change | None:
     while not current.fits:
         within = changed(recipe, together)
         tried_next = ((more, planner.plan(changed(within, more))) for more in _candidates(planner, within, current))
-        better = next((found for found in tried_next if found[1].total < WORTHWHILE * current.total), None)
+        better = next((candidate for candidate in tried_next if candidate[1].total < WORTHWHILE * current.total), None)
         if better is None:
             break
         together, current = {**together, **better[0]}, better[1]

@@ -47,8 +47,8 @@ class Planner:
         Raises:
             InputError: The model's config cannot be had.
         """
-        found = self._footprints(recipe.model)
-        policy = found.policy
+        footprints = self._footprints(recipe.model)
+        policy = footprints.policy
         self.prompts = self._bounded(recipe, policy.context)
         trained = _bytes(policy.parameters)
         weights = _bytes(policy.model.parameters()) + _bytes(policy.model.buffers())
@@ -57,20 +57,20 @@ class Planner:
         parts = [Part("weights", weights, phases, f"{str(policy.base.dtype).removeprefix('torch.')}")]
         activations: dict[str, int] = {}
         if recipe.sft is not None:
-            parts += self._sft(recipe, recipe.sft, found, trained, activations)
+            parts += self._sft(recipe, recipe.sft, footprints, trained, activations)
         if recipe.grpo is not None:
-            parts += self._grpo(recipe, recipe.grpo, found, trained, activations)
+            parts += self._grpo(recipe, recipe.grpo, footprints, trained, activations)
         if isinstance(recipe.generator, Vllm):
             parts += self._engine(recipe.generator, phases)
         else:
-            parts += self._sampling(recipe, found)
+            parts += self._sampling(recipe, footprints)
         parts.append(Part("runtime", RUNTIME[self.target.device], phases, "a constant"))
         if recipe.grpo is not None and recipe.grpo.ahead:
             parts = [replace(p, phases=(*p.phases, "update")) if p.phases == ("sampling",) else p for p in parts]
         numel = sum(p.numel() for p in policy.model.parameters())
         mine = sum(p.numel() for p in policy.parameters)
-        kept = tuple(part for part in parts if part.size)
-        return Plan(self.target, found.backend, self.prompts, numel, mine, kept, activations)
+        present = tuple(part for part in parts if part.size)
+        return Plan(self.target, footprints.backend, self.prompts, numel, mine, present, activations)
 
     def _bounded(self, recipe: Recipe, context: int) -> Prompts:
         """The prompts, no longer than the model's context leaves room for."""
@@ -87,15 +87,15 @@ class Planner:
             self._models[key] = Footprints(plain, self.target.device, self.target.compute)
         return self._models[key]
 
-    def _once(self, found: Footprints, call: Callable[[], int], *key: object) -> int:
-        whole = (id(found), *key)
+    def _once(self, footprints: Footprints, call: Callable[[], int], *key: object) -> int:
+        whole = (id(footprints), *key)
         if whole not in self._passes:
             self._passes[whole] = call()
         return self._passes[whole]
 
     def _update(
         self,
-        found: Footprints,
+        footprints: Footprints,
         layout: Layout,
         model: Model,
         activations: dict[str, int],
@@ -108,8 +108,8 @@ class Planner:
 
         def taken(checkpointing: bool) -> int:
             return self._once(
-                found,
-                lambda: found.update(
+                footprints,
+                lambda: footprints.update(
                     layout, gradients=several, backwards=backwards, checkpointing=checkpointing
                 ),
                 layout, several, backwards, checkpointing,
@@ -118,8 +118,8 @@ class Planner:
         for name, on in (("without checkpointing", False), ("with checkpointing", True)):
             activations[name] = max(activations.get(name, 0), taken(on))
         blocks = block_shape(layout.targets, self.target.device)
-        vocabulary = len(found.head.weight)
-        size = 8 * blocks.rows * blocks.columns + 4 * min(blocks.kept, layout.targets * vocabulary)
+        vocabulary = len(footprints.head.weight)
+        size = 8 * blocks.rows * blocks.columns + 4 * min(blocks.stored, layout.targets * vocabulary)
         whole = taken(model.gradient_checkpointing)
         size = min(size, whole)
         how = "computed again, layer by layer" if model.gradient_checkpointing else "kept"
@@ -129,37 +129,37 @@ class Planner:
         ]
 
     def _sft(
-        self, recipe: Recipe, section: Sft, found: Footprints, trained: int, activations: dict[str, int]
+        self, recipe: Recipe, section: Sft, footprints: Footprints, trained: int, activations: dict[str, int]
     ) -> list[Part]:
         answer = recipe.grpo.sampling.max_new_tokens if recipe.grpo else recipe.eval.sampling.max_new_tokens
         k = min(SHARED_DEMONSTRATIONS, section.batch_size)
         layout, several = trees(
-            found, 1, self.prompts.tokens + answer, section.batch_size // k, k, section.tokens_per_microbatch
+            footprints, 1, self.prompts.tokens + answer, section.batch_size // k, k, section.tokens_per_microbatch
         )
         layout = replace(layout, targets=min(layout.targets, _members(layout, section, k, answer)))
         moments = 2 * trained
         if section.optimizer.kind == "muon":
-            moments -= _bytes(found.policy.matrices)
+            moments -= _bytes(footprints.policy.matrices)
         parts = [
             Part("gradients (sft)", trained, ("sft",)),
             Part("optimizer (sft)", moments, ("sft",), f"{section.optimizer.kind}'s moments"),
         ]
-        passes = self._update(found, layout, recipe.model, activations, several=several, again=False)
+        passes = self._update(footprints, layout, recipe.model, activations, several=several, again=False)
         return parts + [Part(f"{name} (sft)", size, ("sft",), note) for name, size, note in passes]
 
     def _grpo(
-        self, recipe: Recipe, section: Grpo, found: Footprints, trained: int, activations: dict[str, int]
+        self, recipe: Recipe, section: Grpo, footprints: Footprints, trained: int, activations: dict[str, int]
     ) -> list[Part]:
         tasks, both = len(recipe.tasks), ("update", "sampling")
         share = max(task.weight for task in recipe.tasks) / sum(task.weight for task in recipe.tasks)
         groups = max(1, round(section.batch_size / section.group_size / section.updates_per_batch * share))
         budget = section.sampling.max_new_tokens
         layout, several = trees(
-            found, self.prompts.tokens, budget, groups, section.group_size, section.tokens_per_microbatch
+            footprints, self.prompts.tokens, budget, groups, section.group_size, section.tokens_per_microbatch
         )
         several = several or tasks > 1
         apart = section.merge.kind != "sum" or section.merge.monitor_every > 0
-        penalised = make_objective(recipe, section)[0].needs_reference
+        penalised = make_objective(recipe, section)[0].coefficients.needs_reference
         buffers = 1 if not apart else tasks + (section.merge.memory == "full")
         audited = section.audit.first > 0 or section.audit.every > 0
         notes = f"one for each of {tasks} tasks, and one of the rest" if buffers > 1 else ""
@@ -167,16 +167,19 @@ class Planner:
             Part("gradients", buffers * trained, ("update",), notes),
             Part("optimizer", 2 * trained, both, "AdamW's moments"),
             Part(
-                "reference", *_reference(recipe, found, trained, penalised=penalised)[:1], both, "a copy of the weights"
+                "reference",
+                *_reference(recipe, footprints, trained, penalised=penalised)[:1],
+                both,
+                "a copy of the weights",
             ),
         ]
         parts += self._copies(recipe, section, trained)
         if audited:
             terms = tasks * (2 + (penalised and section.kl.where == "loss"))
-            kept = terms * min(trained, 4 * MAX_ENTRIES)
+            audit_entries = terms * min(trained, 4 * MAX_ENTRIES)
             note = f"gradients of {terms} terms in the updates that are audited (audit.first, audit.every)"
-            parts.append(Part("audit", kept + (trained if several else 0), ("update",), note))
-        passes = self._update(found, layout, recipe.model, activations, several=several, again=apart or audited)
+            parts.append(Part("audit", audit_entries + (trained if several else 0), ("update",), note))
+        passes = self._update(footprints, layout, recipe.model, activations, several=several, again=apart or audited)
         return parts + [Part(name, size, ("update",), note) for name, size, note in passes]
 
     def _copies(self, recipe: Recipe, section: Grpo, trained: int) -> list[Part]:
@@ -208,7 +211,7 @@ class Planner:
             Part("vLLM server, asleep", RUNTIME[self.target.device], trains, "what it cannot give up, a constant"),
         ]
 
-    def _sampling(self, recipe: Recipe, found: Footprints) -> list[Part]:
+    def _sampling(self, recipe: Recipe, footprints: Footprints) -> list[Part]:
         """The larger one of rollouts and evaluation."""
         draws: list[tuple[int, int, Sampling]] = []
         if recipe.grpo is not None:
@@ -217,40 +220,42 @@ class Planner:
             draws.append((at_once, g.group_size, g.sampling))
         e = recipe.eval
         draws.append((min(e.batch_size, e.sampling.rows_at_once, max(e.items, e.final_items)), 1, e.sampling))
-        found_parts = [self._draw(found, prompts, k, controls) for prompts, k, controls in draws]
-        return max(found_parts, key=lambda parts: sum(part.size for part in parts))
+        parts_of_each = [self._draw(footprints, prompts, k, controls) for prompts, k, controls in draws]
+        return max(parts_of_each, key=lambda parts: sum(part.size for part in parts))
 
-    def _draw(self, found: Footprints, prompts: int, k: int, controls: Sampling) -> list[Part]:
+    def _draw(self, footprints: Footprints, prompts: int, k: int, controls: Sampling) -> list[Part]:
         """Drawing k completions of each of some prompts at once."""
-        config, rows = found.policy.base.config, prompts * k
+        config, rows = footprints.policy.base.config, prompts * k
         longest, budget = self.prompts.tokens, controls.max_new_tokens
         width = 4 if self.target.compute == torch.float32 else 2
-        shared = found.backend != "sdpa"
+        shared = footprints.backend != "sdpa"
         if shared:
             cache = kv_bytes(config, prompts, longest, width) + kv_bytes(config, rows, budget, width)
         else:
             cache = kv_bytes(config, rows, longest + budget, width)
-        vocabulary = len(found.head.weight)
+        vocabulary = len(footprints.head.weight)
         logits = 4 * rows * vocabulary * _logits_held(controls, vocabulary)
         work = _decoding_work(config, rows, longest + budget, width, cache, shared=shared)
-        prefill = self._once(found, lambda: found.prefill(prompts, longest, rows), "prefill", prompts, longest, rows)
+        prefill = self._once(
+            footprints, lambda: footprints.prefill(prompts, longest, rows), "prefill", prompts, longest, rows
+        )
         when = ("sampling",)
         note = f"of {rows} completions of {budget} tokens" + (", a prompt's once" if shared else "")
         return [
             Part("keys and values", cache, when, note),
             Part("logits (sampling)", logits + work + 32 * rows * budget, when, f"{rows} x {vocabulary:,}"),
             Part("reading prompts", max(0, prefill - cache - logits - work), when, "what it takes beyond these"),
-            Part("weights (sampling)", found.laid_out, when, "laid out anew, an adapter merged"),
+            Part("weights (sampling)", footprints.laid_out, when, "laid out anew, an adapter merged"),
         ]
 
 
-def trees(found: Footprints, prompt: int, answer: int, groups: int, k: int, budget: int) -> tuple[Layout, bool]:
+def trees(footprints: Footprints, prompt: int, answer: int, groups: int, k: int, budget: int) -> tuple[Layout, bool]:
     """Return the largest micro-batch of groups, and whether there are several of them.
 
     Follows :func:`levelhead.policy.packing.pack` for sequences of one length each.
 
     Args:
-        found: Whose policy packs.
+        footprints: Whose policy packs.
         prompt: Tokens that the k sequences of a group share.
         answer: Tokens of a completion.
         groups: To pack.
@@ -258,7 +263,7 @@ def trees(found: Footprints, prompt: int, answer: int, groups: int, k: int, budg
         budget: Tokens that pass through the model at once.
     """
     fresh = max(1, answer - 1)
-    if not found.policy.shares_prefixes or k == 1:
+    if not footprints.policy.shares_prefixes or k == 1:
         rows = max(1, min(groups * k, budget // (prompt + fresh)))
         return Layout(rows, prompt + fresh, False, rows * answer, rows * answer), rows < groups * k
     members = max(1, min(k, (budget - prompt) // fresh))
@@ -274,12 +279,12 @@ def _members(layout: Layout, section: Sft, k: int, answer: int) -> int:
     return max(1, min(section.batch_size, layout.rows * (k if layout.tree else 1)) * answer)
 
 
-def _reference(recipe: Recipe, found: Footprints, trained: int, *, penalised: bool) -> tuple[int]:
+def _reference(recipe: Recipe, footprints: Footprints, trained: int, *, penalised: bool) -> tuple[int]:
     """Bytes of the reference: a copy of the weights, or of an adapter that has been trained before, or nothing."""
     if not penalised:
         return (0,)
-    if not found.policy.lora:
-        return (_bytes(found.policy.model.parameters()),)
+    if not footprints.policy.lora:
+        return (_bytes(footprints.policy.model.parameters()),)
     return (trained if recipe.sft is not None else 0,)
 
 

@@ -321,7 +321,7 @@ def rehearse(
     stream = PromptStream(list(tasks.values()), [context.setup.weights[name] for name in tasks], context.seed)
     collector = _Rollouts(context, rehearsal.batches, recorder)
     trainer = GrpoTrainer(policy, collector, stream, objective, updater, section, context.seed, estimator=estimator)
-    if objective.needs_reference:
+    if objective.coefficients.needs_reference:
         policy.keep_reference(trained=False)
     try:
         with recorder.between(policy, objective):
@@ -333,7 +333,7 @@ def rehearse(
                 rehearsal.batches.append(Batch(*make_groups(context, section, rows, batch, lifted), before=says))
                 rehearsal.real.append({})
                 if batch:  # one pass, in large micro-batches, is enough to see what a batch does to the next
-                    trainer.recipe = section.model_copy(update={"epochs": 1, "tokens_per_microbatch": WHOLE})
+                    trainer.config = section.model_copy(update={"epochs": 1, "tokens_per_microbatch": WHOLE})
                 trainer.step(batch + 1)
     finally:
         policy.drop_reference()

@@ -63,18 +63,18 @@ def _dropped(context: PreflightContext) -> Iterator[Check]:
 
 
 def _of_task(context: PreflightContext, task: Task, prompts: Sequence[Prompt]) -> Iterator[Check]:
-    check = _order(task, _known(context, task, prompts), 1.0)
+    check = _order(task, _by_construction(context, task, prompts), 1.0)
     if check.status != "pass":  # few scores may be out of order by chance
         most = DOUBTED if isinstance(task, SingleTurnTask) else REPLAYED
         more = list(itertools.islice(task.prompts("train", derive(context.seed, "order", task.name)), most))
         if len(more) > len(prompts):
-            check = _order(task, _known(context, task, more), LEVEL / len(context.setup.tasks))
+            check = _order(task, _by_construction(context, task, more), LEVEL / len(context.setup.tasks))
     yield check
     if isinstance(task, SingleTurnTask):
         yield _attached(context, task)
 
 
-def _known(context: PreflightContext, task: Task, prompts: Sequence[Prompt]) -> dict[str, list[float | None]]:
+def _by_construction(context: PreflightContext, task: Task, prompts: Sequence[Prompt]) -> dict[str, list[float | None]]:
     """Return the rewards of answers of known worth, by kind, in the order of the prompts."""
     if not isinstance(task, SingleTurnTask):
         return context.loop.run(_episodes(task, prompts))

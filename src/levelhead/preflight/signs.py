@@ -26,9 +26,9 @@ from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.objective import Kl
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Turn
-from levelhead.training.grpo import StepResult
 from levelhead.training.prepare import make_objective
 from levelhead.training.signs import UNJUDGED, WRONG
+from levelhead.training.step_result import StepResult
 
 _FIX = "a term carries its natural value and a sense; only objective.terms turns senses into signs"
 _SIZES = (1e-3, 1e-4, 1e-5)
@@ -75,7 +75,7 @@ def _few(context: PreflightContext) -> list[Group]:
 
 
 def _has_kl_penalty(context: PreflightContext, grpo: Grpo) -> bool:
-    return make_objective(context.recipe, grpo)[0].needs_reference
+    return make_objective(context.recipe, grpo)[0].coefficients.needs_reference
 
 
 def _audit(context: PreflightContext, grpo: Grpo, groups: Sequence[Group]) -> Check:

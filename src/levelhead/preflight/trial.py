@@ -19,10 +19,11 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Group, Prompt, Rollout, Score
 from levelhead.training.collect import Collected, Collector
-from levelhead.training.grpo import GrpoTrainer, StepResult
+from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import make_objective
 from levelhead.training.sft import SftTrainer
+from levelhead.training.step_result import StepResult
 from levelhead.training.stream import PromptStream
 
 WHOLE = 1 << 20
@@ -236,7 +237,7 @@ def grpo_trial(
         stream=PromptStream(list(tasks.values()), [context.setup.weights[name] for name in tasks], context.seed),
         objective=objective,
         updater=updater or FrozenUpdater(context.policy.parameters, recipe.optimizer, recipe.steps),
-        recipe=recipe,
+        config=recipe,
         seed=context.seed,
     )
     start = time.perf_counter()

@@ -245,7 +245,7 @@ def _gap(
     factor = _inner(gradient, want) / max(_inner(want, want), 1e-300)
     if factor and _distance([g / factor for g in gradient], want) <= allowed:
         return Gap(
-            distance, f"the whole gradient is {factor:.4g} times what it should be{_known(factor, rehearsal, c)}"
+            distance, f"the whole gradient is {factor:.4g} times what it should be{_recognised(factor, rehearsal, c)}"
         )
     pieces = {
         name: passes.along(part, c.update.temperature, watched_parameters(rehearsal.policy))
@@ -280,7 +280,7 @@ def _times(factor: float) -> str:
     return f"{factor:.4g} times" if abs(factor) > 1e-6 else "not at all"
 
 
-def _known(factor: float, rehearsal: Rehearsal, c: Comparison) -> str:
+def _recognised(factor: float, rehearsal: Rehearsal, c: Comparison) -> str:
     """What a factor may be, in words."""
     micros = len({p.micro for passes in c.update.passes.values() for p in passes})
     temperature, tasks = c.update.temperature, len(rehearsal.settings.tasks)

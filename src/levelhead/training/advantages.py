@@ -33,14 +33,14 @@ class GroupAdvantages:
 
     Attributes:
         values: Advantage of each rollout.
-        live: Whether the group teaches anything.
+        has_signal: Whether the group teaches anything.
         shaped: Reward of each rollout after shaping.
         tokens: Advantage of each token of each rollout, turns one after another; ``None`` where all are alike.
         weight: Factor of the group's policy gradient; 1 unless its task is balanced.
     """
 
     values: list[float]
-    live: bool
+    has_signal: bool
     shaped: list[float]
     tokens: list[list[float]] | None = None
     weight: float = 1.0
@@ -74,7 +74,7 @@ class AdvantageEstimator:
 
         Args:
             groups: Scored.
-            scores: Of their tokens, where :func:`levelhead.training.recompute.wanted`.
+            scores: Of their tokens, where :func:`levelhead.training.recompute.needs_scores`.
             kl_coefs: Coefficient of each task, for ``kl.where: reward``.
 
         Raises:
@@ -84,32 +84,32 @@ class AdvantageEstimator:
         for index, group in enumerate(groups):
             buckets.setdefault((group.prompt.task, len(group.rollouts)), []).append(index)
         self._check_weights(groups)
-        found: dict[int, GroupAdvantages] = {}
+        by_group: dict[int, GroupAdvantages] = {}
         drift: dict[str, list[float]] = {}
         for (task, size), members in buckets.items():
-            chosen = [groups[i] for i in members]
+            bucket = [groups[i] for i in members]
             if size < 2:
-                found |= {i: GroupAdvantages([0.0] * size, False, list(groups[i].rewards)) for i in members}
+                by_group |= {i: GroupAdvantages([0.0] * size, False, list(groups[i].rewards)) for i in members}
                 continue
-            known = None if scores is None else [scores[i] for i in members]
-            rewards_gk = self.shape(task, chosen)
+            bucket_scores = None if scores is None else [scores[i] for i in members]
+            rewards_gk = self.shape(task, bucket)
             charged_gk = rewards_gk
-            if self.recipe.kl.where == "reward" and known is not None and _is_referred(known):
-                charged_gk = rewards_gk + _charge(known, kl_coefs[task], drift.setdefault(task, []))
-            group_advantages = self._estimate(task, chosen, known, rewards_gk, charged_gk)
-            found.update(zip(members, group_advantages, strict=True))
+            if self.recipe.kl.where == "reward" and bucket_scores is not None and _is_referred(bucket_scores):
+                charged_gk = rewards_gk + _charge(bucket_scores, kl_coefs[task], drift.setdefault(task, []))
+            group_advantages = self._estimate(task, bucket, bucket_scores, rewards_gk, charged_gk)
+            by_group.update(zip(members, group_advantages, strict=True))
         means = {metric.KL_BY_TASK.of(task): math.fsum(gaps) / len(gaps) for task, gaps in drift.items() if gaps}
         values = means | ({metric.KL: math.fsum(means.values()) / len(means)} if means else {})
         for name, balanced in self.balanced.items():
-            values |= _balance(name, balanced, groups, found)
-        return [found[i] for i in range(len(groups))], values
+            values |= _balance(name, balanced, groups, by_group)
+        return [by_group[i] for i in range(len(groups))], values
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What shaping carries on from batch to batch, as JSON."""
         return dict(self.shaping)
 
-    def load_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Restore :meth:`state`; moments that stand there by themselves are those of the z-score."""
+    def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Restore :meth:`state_dict`; moments that stand there by themselves are those of the z-score."""
         self.shaping = {task: {"zscore": own} if "weight" in own else own for task, own in state.items()}
 
     def shape(self, task: str, groups: Sequence[Group]) -> Floats:

@@ -43,12 +43,12 @@ def _of_answers(task: Task, groups: Sequence[Group]) -> Likeness | None:
     meanings: dict[Hashable, list[str]] = {}
     wordings: dict[Hashable, list[str]] = {}
     for group in groups:
-        known: dict[str, str] = {}  # rollouts of a prompt repeat themselves, and reading one may take a parser
+        meaning_of: dict[str, str] = {}  # rollouts of a prompt repeat themselves, and reading one may take a parser
         for rollout in group.rollouts:
             text = "\n\n".join(rollout.text)
-            if text not in known:
-                known[text] = task.canonical(group.prompt, text)
-            meanings.setdefault(_key(group.prompt), []).append(known[text])
+            if text not in meaning_of:
+                meaning_of[text] = task.canonical(group.prompt, text)
+            meanings.setdefault(_key(group.prompt), []).append(meaning_of[text])
             wordings.setdefault(_key(group.prompt), []).append(text)
     return alike(list(meanings.values()), list(wordings.values()))
 

@@ -42,12 +42,12 @@ def balanced_tasks(sections: Sequence[TaskSection], tasks: Mapping[str, Task]) -
     Raises:
         InputError: Such a task names no strata.
     """
-    found: dict[str, Task] = {}
+    balanced: dict[str, Task] = {}
     for index, (section, (name, task)) in enumerate(zip(sections, tasks.items(), strict=True)):
         if not section.balance:
             continue
         prompt = next(iter(task.prompts("train", 0)), None)
         if prompt is not None and not task.strata(prompt):
             raise InputError(f"tasks.{index}.balance: task {name!r} names no strata to balance; remove the key")
-        found[name] = task
-    return found
+        balanced[name] = task
+    return balanced

@@ -12,7 +12,9 @@ import torch
 from levelhead import metrics as metric
 from levelhead.objective.masks import entropy_threshold
 from levelhead.policy.packing import TokenSequence
+from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout
+from levelhead.rollout.draws import derive
 from levelhead.training.advantages import GroupAdvantages
 from levelhead.training.recompute import Scores, TokenScores
 
@@ -30,7 +32,7 @@ class Sample:
         advantage: Of its rollout.
         logprobs: What the sampler recorded, at the sampling temperature.
         weight: 1 / turns of its rollout: a long episode weighs what a short one does.
-        live: Whether its group carries signal.
+        has_signal: Whether its group carries signal.
         truncated: Whether its rollout ran out of budget.
         behaviour: Log-probabilities of the draws, after every sampling control.
         advantages: Of each token, where the estimator tells them apart.
@@ -45,7 +47,7 @@ class Sample:
     advantage: float
     logprobs: tuple[float, ...]
     weight: float
-    live: bool
+    has_signal: bool
     truncated: bool
     behaviour: tuple[float, ...] = ()
     advantages: tuple[float, ...] | None = None
@@ -106,6 +108,41 @@ def make_batch(
     )
 
 
+def deal_minibatches(batch: Batch, config: Grpo, step: int, seed: int) -> list[list[Sample]]:
+    """Return the samples of each optimizer step of a batch, epoch after epoch.
+
+    Every mini-batch gets as many groups of each task, within one; later epochs are dealt in a new order.
+
+    Args:
+        batch: The samples of all groups.
+        config: The ``grpo`` section, for ``epochs`` and ``updates_per_batch``.
+        step: Of the run, from 1.
+        seed: Seed of the orders.
+    """
+    tasks = [group[0].task if group else "" for group in batch.groups]
+    minibatches = []
+    for epoch in range(config.epochs):
+        order = torch.arange(len(batch.groups))
+        if epoch:
+            generator = torch.Generator().manual_seed(derive(seed, "deal", step, epoch))
+            order = order[torch.randperm(len(order), generator=generator)]
+        dealt = _deal(order.tolist(), tasks, config.updates_per_batch)
+        minibatches += [[sample for i in members for sample in batch.groups[i]] for members in dealt]
+    return minibatches
+
+
+def _deal(order: Sequence[int], tasks: Sequence[str], parts: int) -> list[list[int]]:
+    """Deal groups into parts, each of which gets as many of every task, within one, and keeps their order.
+
+    Args:
+        order: Indices of the groups.
+        tasks: Task of each group, by index.
+        parts: How many.
+    """
+    by_task = sorted(range(len(order)), key=lambda place: tasks[order[place]])
+    return [[order[place] for place in sorted(by_task[part::parts])] for part in range(parts)]
+
+
 def _samples(
     prefix_group: int,
     group: Group,
@@ -114,35 +151,37 @@ def _samples(
     threshold: float | None,
     recomputed: bool,
 ) -> list[Sample]:
-    found: list[Sample] = []
+    samples: list[Sample] = []
     usual = statistics.fmean(credit.shaped) if credit.shaped else 0.0
     for k, rollout in enumerate(group.rollouts):
         tokens = None if credit.tokens is None else iter(credit.tokens[k])
         for t, turn in enumerate(rollout.turns):
-            known = None if scores is None else scores[k][t]
-            found.append(
+            token_scores = None if scores is None else scores[k][t]
+            samples.append(
                 Sample(
                     TokenSequence(turn.context_ids, turn.completion_ids, prefix_group),
                     group.prompt.task,
                     credit.values[k],
                     turn.logprobs,
                     1.0 / len(rollout.turns),
-                    credit.live,
+                    credit.has_signal,
                     rollout.truncated,
                     turn.behaviour_logprobs,
                     None if tokens is None else tuple(next(tokens) for _ in turn.completion_ids),
-                    known.logprobs if known is not None and recomputed else None,
-                    None if known is None or threshold is None else _kept(known.entropies, threshold),
+                    token_scores.logprobs if token_scores is not None and recomputed else None,
+                    None
+                    if token_scores is None or threshold is None
+                    else _reaches_threshold(token_scores.entropies, threshold),
                     credit.shaped[k] - usual if credit.shaped else 0.0,
                     credit.weight,
                 )
             )
-    return found
+    return samples
 
 
 def _agreement(groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
     """Cosine of advantages and centred rewards over a batch: 1 where each advantage is its centred reward."""
-    pairs = [(sample.advantage, sample.centred_reward) for group in groups for sample in group if sample.live]
+    pairs = [(sample.advantage, sample.centred_reward) for group in groups for sample in group if sample.has_signal]
     size = math.sqrt(math.fsum(a * a for a, _ in pairs) * math.fsum(m * m for _, m in pairs))
     return {metric.AGREEMENT: math.fsum(a * m for a, m in pairs) / size} if 0 < size < math.inf else {}
 
@@ -155,7 +194,7 @@ def _threshold(scores: Scores, fraction: float) -> float | None:
     return entropy_threshold(row, torch.ones_like(row), fraction)
 
 
-def _kept(entropies: Sequence[float], threshold: float) -> tuple[float, ...]:
+def _reaches_threshold(entropies: Sequence[float], threshold: float) -> tuple[float, ...]:
     return tuple(float(entropy >= threshold) for entropy in entropies)
 
 
@@ -167,7 +206,7 @@ def _metrics(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages
         metric.REWARD: statistics.fmean(r.reward for r in rollouts),
         metric.REWARD_STD: statistics.fmean(statistics.pstdev(g.rewards) for g in groups if g.rollouts),
         metric.VALIDITY: _validity(rollouts),
-        metric.LIVE_GROUPS: statistics.fmean(credit.live for credit in group_advantages),
+        metric.LIVE_GROUPS: statistics.fmean(credit.has_signal for credit in group_advantages),
         metric.SAMPLED_ENTROPY: _surprise(rollouts),
     }
     values |= _without_contrast(groups, group_advantages)

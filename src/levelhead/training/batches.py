@@ -9,7 +9,7 @@ no number.  Batches are drawn one after the other, and nothing else uses the tas
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,44 +126,50 @@ class Batches:
         happened, self._events = self._events, []  # dated when the batch was there: the next one is on its way
         return happened
 
-    def state(self) -> dict[str, Any]:
-        """Position in the prompts before the first batch that has not been handed out, as JSON."""
-        return self._stream.state() if self._next is None else self._next.stream
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go to a position that :meth:`state` gave."""
-        self.settle()
-        self._stream.load_state(state)
-
     def upcoming(self) -> list[Prompt]:
         """The prompts that the next batch is drawn from, before any gives way to others."""
         return self._rollout_batcher.upcoming() if self._next is None else self._next.prompts
 
+    @property
     def pending(self) -> dict[str, Any]:
-        """The batch on its way, as JSON: drawn again from here, by the weights in :meth:`tensors`, it is the same."""
+        """The batch on its way, as JSON; empty where there is none."""
         if self._next is None:
             return {}
-        chosen = {"step": self._next.step, "redraws": self._next.redraws, "version": self._next.version}
-        return {**chosen, "temperature": self._next.controls.temperature}
+        drawn_with = {"step": self._next.step, "redraws": self._next.redraws, "version": self._next.version}
+        return {**drawn_with, "temperature": self._next.controls.temperature}
 
-    def tensors(self) -> list[Tensor]:
-        """The weights that draw what is :meth:`pending`, for a checkpoint."""
-        return (
-            self._inference_copy.copied(self._policy)
-            if self._inference_copy is not None and self._next is not None
-            else []
-        )
+    def state_dict(self) -> dict[str, Any]:
+        """The batch on its way and the weights that draw it: drawn again from :attr:`position`, it is the same."""
+        weights: list[Tensor] = []
+        if self._inference_copy is not None and self._next is not None:
+            weights = self._inference_copy.copied(self._policy)
+        return {"pending": self.pending, "weights": weights}
 
     @torch.no_grad()
-    def resume(self, pending: Mapping[str, Any], weights: Sequence[Tensor]) -> None:
-        """Take up what was :meth:`pending`, with its :meth:`tensors`; it is drawn when its step asks for it."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`; a batch on its way is drawn when its step asks for it."""
+        pending = state["pending"]
         if not pending or self._inference_copy is None:
             return
-        for mine, saved in zip(self._inference_copy.copied(self._policy), weights, strict=True):
-            mine.copy_(saved)
+        for weight, saved in zip(self._inference_copy.copied(self._policy), state["weights"], strict=True):
+            weight.copy_(saved)
         step, self._inference_copy.version = int(pending["step"]), int(pending["version"])
         controls = self._controls(step).model_copy(update={"temperature": pending["temperature"]})
         self._next = self._batch(step, controls, int(pending["redraws"]), self._inference_copy.version)
+
+    @property
+    def position(self) -> PromptPosition:
+        """The position in the prompts, for a checkpoint."""
+        return PromptPosition(self)
+
+    def unread_position(self) -> dict[str, Any]:
+        """Position in the prompts before the first batch that has not been handed out, as JSON."""
+        return self._stream.state_dict() if self._next is None else self._next.stream
+
+    def go_to(self, position: Mapping[str, Any]) -> None:
+        """Go to a position that :meth:`unread_position` gave."""
+        self.settle()
+        self._stream.load_state_dict(position)
 
     def settle(self) -> None:
         """Wait until no task is in use, whatever becomes of the batch on its way."""
@@ -175,7 +181,7 @@ class Batches:
         """Give back the prompts of the batch on its way; the weights that drew it are gone."""
         self.settle()
         if self._next is not None:
-            self._stream.load_state(self._next.stream)
+            self._stream.load_state_dict(self._next.stream)
             self._next = None
 
     def close(self) -> None:
@@ -187,7 +193,7 @@ class Batches:
 
     def _batch(self, step: int, controls: Sampling, redraws: int, version: int) -> _Batch:
         prompts = self._rollout_batcher.upcoming() if self._inference_copy is not None else []
-        return _Batch(step, controls, redraws, version, self._stream.state(), prompts)
+        return _Batch(step, controls, redraws, version, self._stream.state_dict(), prompts)
 
     def _begin(self, step: int, controls: Sampling, redraws: int) -> None:
         """Begin a batch with the newest weights."""
@@ -241,6 +247,25 @@ class Batches:
             batch.drawing.cancel()
         if batch.task is not None:
             self._loop.run(_ended(batch.task))
+
+
+class PromptPosition:
+    """The position in the prompts before the first batch that has not been handed out.
+
+    Args:
+        batches: Whose position it is.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position, as JSON."""
+        return self._batches.unread_position()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to a position that :meth:`state_dict` gave."""
+        self._batches.go_to(state)
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:

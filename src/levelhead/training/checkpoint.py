@@ -52,7 +52,7 @@ class State:
         best: Best evaluation so far: mean over tasks of the balanced score, over the items that all evaluations share.
         seconds: Spent so far, over all sittings.
         stream: Position in the prompts.
-        trainer: Coefficients and running statistics of the reinforcement stage.
+        trainer: State of the GRPO trainer, in checkpoints of before ``training.pt`` held it whole; else empty.
         lost: Updates without a finite gradient, in a row.
         unevaluated: Whether the evaluation that follows this step is still to be made.
         recipe: File name of the recipe in force, in the run's folder.

@@ -58,14 +58,14 @@ class Evidence:
 
     def at(self, step: int, half_life: float) -> tuple[Floats, Floats]:
         """Return wins and tries as they count at a step, shape (n,) each."""
-        kept = 0.5 ** ((step - self.seen) / half_life)
-        return self.wins * kept, self.tries * kept
+        decay = 0.5 ** ((step - self.seen) / half_life)
+        return self.wins * decay, self.tries * decay
 
     def add(self, index: int, wins: float, tries: float, step: int, half_life: float) -> None:
         """Let one arm's old outcomes fade to a step and add new ones."""
-        kept = 0.5 ** ((step - self.seen[index]) / half_life)
-        self.wins[index] = self.wins[index] * kept + wins
-        self.tries[index] = self.tries[index] * kept + tries
+        decay = 0.5 ** ((step - self.seen[index]) / half_life)
+        self.wins[index] = self.wins[index] * decay + wins
+        self.tries[index] = self.tries[index] * decay + tries
         self.seen[index] = step
 
     def row(self, index: int) -> list[float]:
@@ -149,17 +149,17 @@ class LearnabilityStream:
             values[metric.CURRICULUM_SHARE.of(name)] = float(shares[arm])
         return values
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return counts and what has been seen, as JSON."""
         items = {
-            name: {self._items[name][i].id: found.row(i) for i in map(int, np.flatnonzero(found.tries))}
-            for name, found in zip(self._names, self._each, strict=True)
+            name: {self._items[name][i].id: stream.row(i) for i in map(int, np.flatnonzero(stream.tries))}
+            for name, stream in zip(self._names, self._each, strict=True)
         }
         strata = {name: self._strata.row(arm) for arm, name in enumerate(self._names)}
         return {"draws": self._draws, "step": self._step, "strata": strata, "items": items}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`.
 
         Raises:
             InputError: The state is that of other tasks, or of another kind of stream.
@@ -178,12 +178,12 @@ class LearnabilityStream:
 
     def _sorted(self, task: Task, seed: int) -> dict[str, list[Prompt]]:
         """A task's prompts by stratum."""
-        found: dict[str, list[Prompt]] = {}
+        by_task: dict[str, list[Prompt]] = {}
         stratum = self._stratum_of[task.name]
         for prompt in task.prompts("train", seed):
             kind = stratum(prompt) if stratum is not None else ""
-            found.setdefault(f"{task.name}/{kind}" if kind else task.name, []).append(prompt)
-        return found
+            by_task.setdefault(f"{task.name}/{kind}" if kind else task.name, []).append(prompt)
+        return by_task
 
     def _success(self) -> Floats:
         """Recent success of each stratum, shape (strata,)."""
@@ -206,9 +206,9 @@ class LearnabilityStream:
         while count > 0:
             # The smallest of exponential variables scaled by 1 / weight: a weighted draw without replacement.
             keys = rng.exponential(size=len(items)) / self._weigh(success)
-            chosen = np.argsort(keys, kind="stable")[:count]
-            yield from (items[i] for i in chosen)
-            count -= len(chosen)
+            selected = np.argsort(keys, kind="stable")[:count]
+            yield from (items[i] for i in selected)
+            count -= len(selected)
 
 
 def success(rollout: Rollout) -> bool:

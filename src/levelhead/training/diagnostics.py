@@ -12,8 +12,8 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Logging
 from levelhead.records import Group, Rollout, Turn
 from levelhead.text.evidence import boundary, count
-from levelhead.training.grpo import StepResult
 from levelhead.training.rundir import RunDir
+from levelhead.training.step_result import StepResult
 
 NAME = "diagnostics.json"
 STEPS = 3
@@ -56,21 +56,21 @@ def save_sample(folder: RunDir, log: Logging, result: StepResult) -> list[dict[s
     if not every or (step % every and step != 1):
         return []
     size = max(len(result.groups[0].rollouts), 1)
-    kept = result.groups[: max(1, log.rollouts // size)]
-    return folder.save_rollouts(f"grpo-{step:06d}", "grpo", step, kept, advantages=result.advantages)
+    sampled_groups = result.groups[: max(1, log.rollouts // size)]
+    return folder.save_rollouts(f"grpo-{step:06d}", "grpo", step, sampled_groups, advantages=result.advantages)
 
 
 def _of_task(policy: Policy, rollouts: Sequence[Rollout], temperature: float) -> dict[str, Any]:
     turns = [turn for rollout in rollouts for turn in rollout.turns]
     prompts, answers = [len(t.context_ids) for t in turns], [len(t.completion_ids) for t in turns]
-    chosen = [rollouts[0], rollouts[-1]][: min(SAMPLES, len(rollouts))]
+    examples = [rollouts[0], rollouts[-1]][: min(SAMPLES, len(rollouts))]
     return {
         "turns": len(turns),
         "prompt_tokens": {"min": min(prompts), "mean": fmean(prompts), "max": max(prompts)},
         "completion_tokens": {"min": min(answers), "mean": fmean(answers), "max": max(answers)},
         "finish": {finish: sum(t.finish == finish for t in turns) for finish in ("stop", "length", "env")},
         "end_of_turn_in_completions": sum(count(policy.codec, t.completion_ids).stop for t in turns),
-        "samples": [_sample(policy, rollout, temperature) for rollout in chosen],
+        "samples": [_sample(policy, rollout, temperature) for rollout in examples],
     }
 
 

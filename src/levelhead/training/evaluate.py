@@ -54,11 +54,11 @@ class Stratum:
 
     def to_json(self) -> dict[str, object]:
         """Dict for ``summary.json``."""
-        found: dict[str, object] = {**self.result.to_json(), "n": self.n, "metrics": dict(self.metrics)}
+        row: dict[str, object] = {**self.result.to_json(), "n": self.n, "metrics": dict(self.metrics)}
         for name, estimate in (("constant", self.constant), ("over_constant", self.over_constant)):
             if estimate is not None:
-                found[name] = estimate.to_json()
-        return found
+                row[name] = estimate.to_json()
+        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class TaskResult:
 
     def to_json(self) -> dict[str, object]:
         """Dict for ``summary.json``."""
-        found: dict[str, object] = {
+        row: dict[str, object] = {
             "score": self.score,
             "se": self.se,
             "validity": self.validity,
@@ -134,9 +134,9 @@ class TaskResult:
             "strata": {name: stratum.to_json() for name, stratum in self.strata.items()},
         }
         if self.constant is not None and self.over_constant is not None:
-            found["constant"] = {"answer": self.constant.answer, **Estimate.of(self.constant.scores).to_json()}
-            found["over_constant"] = self.over_constant.to_json()
-        return found
+            row["constant"] = {"answer": self.constant.answer, **Estimate.of(self.constant.scores).to_json()}
+            row["over_constant"] = self.over_constant.to_json()
+        return row
 
     def to_values(self) -> dict[str, float]:
         """Numbers for ``metrics.jsonl``, by the end of their names."""
@@ -195,13 +195,13 @@ class Baselines:
             frequent = (self._seen[name] + _answers(result.groups)).most_common(REMEMBERED)
             self._seen[name] = Counter(dict(frequent))
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs to find the same answers."""
         slow = [name for name, search in self._searches.items() if search.slow]
         return {"seen": {name: dict(seen) for name, seen in self._seen.items()}, "slow": slow}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
         for name, seen in state.get("seen", {}).items():
             self._seen[name] = Counter(seen)
         for name in state.get("slow", ()):
@@ -240,8 +240,8 @@ def evaluate(
             judges = merge(judges, scored.judges)
             tallies = merge_tallies(tallies, scored.tallies)
         answered = [group for group in groups if group.rollouts]
-        chosen = [group for group in groups[:common] if group.rollouts]
-        result, tally = _result(task, answered, chosen, baselines), tallies.get(name, RewardTally())
+        compared = [group for group in groups[:common] if group.rollouts]
+        result, tally = _result(task, answered, compared, baselines), tallies.get(name, RewardTally())
         logged = logged_metrics({name: tally}, {*result.to_values(), held_out.OVER_CONSTANT})
         results[name] = replace(result, metrics={**result.metrics, **logged}, judge=judges.get(name), tally=tally)
     if baselines is not None:
@@ -249,7 +249,7 @@ def evaluate(
     return results
 
 
-def _result(task: Task, groups: Sequence[Group], chosen: Sequence[Group], baselines: Baselines | None) -> TaskResult:
+def _result(task: Task, groups: Sequence[Group], compared: Sequence[Group], baselines: Baselines | None) -> TaskResult:
     pairs: list[tuple[Prompt, Rollout]] = [(group.prompt, group.rollouts[0]) for group in groups]
     if not pairs:
         return TaskResult(0.0, 0.0, 0.0, 0.0, 0)
@@ -258,7 +258,7 @@ def _result(task: Task, groups: Sequence[Group], chosen: Sequence[Group], baseli
     main = [main_stratum(task, prompt) for prompt, _ in pairs]
     constant, over = None, None
     shared = balanced_mean(
-        [group.rewards[0] for group in chosen], [main_stratum(task, group.prompt) for group in chosen]
+        [group.rewards[0] for group in compared], [main_stratum(task, group.prompt) for group in compared]
     )
     if baselines is not None:
         constant = baselines.find(task.name, groups)
@@ -275,7 +275,7 @@ def _result(task: Task, groups: Sequence[Group], chosen: Sequence[Group], baseli
         balanced_mean(scores, main),
         shared.score,
         shared.se,
-        len(chosen),
+        len(compared),
         constant,
         over,
         _strata(task, pairs, constant),
@@ -316,11 +316,13 @@ def _over(scores: Sequence[float], constant: Constant, fairest: Constant, main: 
 
 def _strata(task: Task, pairs: Sequence[tuple[Prompt, Rollout]], constant: Constant | None) -> dict[str, Stratum]:
     """Results by stratum, in alphabetical order within each of the task's keys."""
-    found: dict[tuple[int, str], list[int]] = {}
+    places: dict[tuple[int, str], list[int]] = {}
     for i, (prompt, _) in enumerate(pairs):
         for rank, (key, value) in enumerate(task.strata(prompt).items()):
-            found.setdefault((rank, f"{key}={value}"), []).append(i)
-    return {name: _stratum(task, [pairs[i] for i in rows], rows, constant) for (_, name), rows in sorted(found.items())}
+            places.setdefault((rank, f"{key}={value}"), []).append(i)
+    return {
+        name: _stratum(task, [pairs[i] for i in rows], rows, constant) for (_, name), rows in sorted(places.items())
+    }
 
 
 def _stratum(

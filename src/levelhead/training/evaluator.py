@@ -120,14 +120,14 @@ class Evaluator:
             events.append(Event(step, CONSTANT, "warning", text, "warn", evidence))
         return events
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs to come to the same numbers."""
-        return self._baselines.state() if self._baselines else {}
+        return self._baselines.state_dict() if self._baselines else {}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
         if self._baselines:
-            self._baselines.load_state(state)
+            self._baselines.load_state_dict(state)
 
 
 def at_the_end(recipe: Recipe) -> tuple[int, int]:
@@ -146,11 +146,11 @@ def selection(results: Mapping[str, TaskResult]) -> float:
 
 def summary(tasks: Mapping[str, Mapping[str, Any]], stages: Sequence[str], seconds: float) -> dict[str, Any]:
     """Return the document of ``summary.json``; each task has a verdict once the last stage has been evaluated."""
-    found: dict[str, Any] = {"tasks": tasks, "seconds": round(seconds, 1)}
+    summary: dict[str, Any] = {"tasks": tasks, "seconds": round(seconds, 1)}
     verdicts = {name: judge(results) for name, results in tasks.items() if stages and stages[-1] in results}
     if verdicts:
-        found["verdict"] = {name: verdict.to_json() for name, verdict in verdicts.items() if verdict is not None}
-    return found
+        summary["verdict"] = {name: verdict.to_json() for name, verdict in verdicts.items() if verdict is not None}
+    return summary
 
 
 def ways_out(recipe: Recipe, name: str) -> str:

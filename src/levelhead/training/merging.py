@@ -12,8 +12,10 @@ from levelhead.recipe.objective import MergeSection
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event
 from levelhead.rollout.draws import derive
-from levelhead.training.objective import NonFiniteError, Objective, Plan
+from levelhead.training.objective import Objective
+from levelhead.training.plan import Plan
 from levelhead.training.ranks import Ranks
+from levelhead.training.update_metrics import UpdateMetrics
 
 SWITCHED = "merge-switched"
 """Code of the event that tells of a switch."""
@@ -39,9 +41,15 @@ def make_merger(
 
 
 def accumulate(
-    policy: Policy, objective: Objective, plan: Plan, tokens: int, merger: GradientMerger, auditor: Auditor | None
-) -> bool:
-    """Run the forward and backward passes of an update into a merger; returns whether one broke.
+    policy: Policy,
+    objective: Objective,
+    plan: Plan,
+    tokens: int,
+    merger: GradientMerger,
+    metrics: UpdateMetrics,
+    auditor: Auditor | None = None,
+) -> None:
+    """Run the forward and backward passes of an update into a merger.
 
     Args:
         policy: What is trained.
@@ -49,20 +57,17 @@ def accumulate(
         plan: Of the update.
         tokens: Of a micro-batch, at most.
         merger: Takes the terms' gradients.
+        metrics: Takes the statistics.
         auditor: Shown the terms before.
     """
     merger.start()
     with policy.training():
         for task, members in plan.samples.items():  # a task at a time: no backward runs through another's rows
             for micro in policy.pack([s.sequence for s in members], tokens):
-                try:
-                    terms = objective.terms(policy, micro, task, plan)
-                except NonFiniteError:
-                    return True
+                terms = objective.terms(policy, micro, task, plan, metrics)
                 if auditor is not None:
                     auditor.add(terms)
                 merger.add(terms)
-    return False
 
 
 def switch_events(step: int, report: MergeReport, merge: MergeSection) -> list[Event]:

@@ -108,11 +108,11 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     Args:
         muon: Holds the matrices.
-        adamw: Holds the rest; ``None`` where all is matrices, as in a LoRA adapter.
+        adamw: Holds the rest; ``None`` where there is none, as of an adapter, which is all matrices.
     """
 
     def __init__(self, muon: torch.optim.Optimizer, adamw: torch.optim.Optimizer | None) -> None:
-        self._parts = {"muon": muon, **({} if adamw is None else {"adamw": adamw})}
+        self._parts = {"muon": muon} | ({} if adamw is None else {"adamw": adamw})
         groups = [group for part in self._parts.values() for group in part.param_groups]
         super().__init__([parameter for group in groups for parameter in group["params"]], {})
         self.param_groups = groups
@@ -147,30 +147,31 @@ def _make_optimizer(
     Raises:
         InputError: The installed torch has no Muon.
     """
-    chosen = {id(matrix) for matrix in matrices} if recipe.kind == "muon" else set()
-    rest = [parameter for parameter in parameters if id(parameter) not in chosen]
-    adamw = None
-    if rest or not chosen:
-        adamw = torch.optim.AdamW(
-            rest,
-            lr=recipe.learning_rate,
-            betas=recipe.betas,
-            eps=recipe.eps,
-            weight_decay=recipe.weight_decay,
-            fused=all(parameter.device.type in _FUSED_ON for parameter in rest),
-        )
-    if adamw is not None and not chosen:
-        return adamw
+    muon_ids = {id(matrix) for matrix in matrices} if recipe.kind == "muon" else set()
+    rest = [parameter for parameter in parameters if id(parameter) not in muon_ids]
+    if not muon_ids:
+        return _adamw(rest, recipe)
     if not hasattr(torch.optim, "Muon"):
         raise InputError(f"sft.optimizer.kind: muon needs torch 2.9 or newer, this is {torch.__version__}; use adamw")
     muon = torch.optim.Muon(
-        [parameter for parameter in parameters if id(parameter) in chosen],
+        [parameter for parameter in parameters if id(parameter) in muon_ids],
         lr=recipe.learning_rate,
         weight_decay=recipe.weight_decay,
         momentum=MUON_MOMENTUM,
         adjust_lr_fn="match_rms_adamw",
     )
-    return MuonWithAdamW(muon, adamw)
+    return MuonWithAdamW(muon, _adamw(rest, recipe) if rest else None)
+
+
+def _adamw(parameters: Sequence[nn.Parameter], recipe: Optimizer) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
+        parameters,
+        lr=recipe.learning_rate,
+        betas=recipe.betas,
+        eps=recipe.eps,
+        weight_decay=recipe.weight_decay,
+        fused=all(parameter.device.type in _FUSED_ON for parameter in parameters),
+    )
 
 
 def lost_gradient(step: int, values: Mapping[str, float]) -> Event:

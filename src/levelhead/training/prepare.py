@@ -186,9 +186,9 @@ def check_objective(recipe: Recipe) -> None:
 def environment() -> dict[str, object]:
     """What a run's numbers depend on, for ``environment.json``."""
     names = ("levelhead", "torch", "transformers", "tokenizers", "peft", "accelerate", "numpy", "pydantic")
-    found: dict[str, object] = {name: _version(name) for name in names}
+    versions: dict[str, object] = {name: _version(name) for name in names}
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-    return found | {
+    return versions | {
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "processor": platform.processor() or platform.machine(),

@@ -38,7 +38,7 @@ from levelhead.training.collect import Collected, Collector
 if TYPE_CHECKING:
     from levelhead.policy.packing import MicroBatch
     from levelhead.training.batch import Sample
-    from levelhead.training.objective import Plan
+    from levelhead.training.plan import Plan
 
 T = TypeVar("T")
 
@@ -165,9 +165,9 @@ class Ranks:
         """Sums of metrics over the processes; names that end in ``|max`` or ``|min`` are extremes."""
         if self.alone:
             return dict(sums)
-        found = self.gathered(dict(sums))
-        names = dict.fromkeys(name for part in found for name in part)
-        columns = {name: [part[name] for part in found if name in part] for name in names}
+        parts = self.gathered(dict(sums))
+        names = dict.fromkeys(name for part in parts for name in part)
+        columns = {name: [part[name] for part in parts if name in part] for name in names}
         ends = {name: max if name.endswith("|max") else min if name.endswith("|min") else math.fsum for name in names}
         return {name: ends[name](column) for name, column in columns.items()}
 
@@ -299,16 +299,16 @@ _LOST = re.compile(r"\bgloo\b|nccl|processgroup|tcpstore", re.IGNORECASE)
 
 
 def _live(members: Sequence[Sample]) -> set[int]:
-    return {s.sequence.prefix_group for s in members if s.live and not s.truncated}
+    return {s.sequence.prefix_group for s in members if s.has_signal and not s.truncated}
 
 
 def _prefix_groups(plan: Plan) -> list[int]:
     """Groups of an update, task by task, those with signal first: dealt out in turn, they spread the work."""
-    found: list[int] = []
+    order: list[int] = []
     for members in plan.samples.values():
         live = _live(members)
-        found += sorted(
+        order += sorted(
             {s.sequence.prefix_group for s in members},
             key=lambda prefix_group: (prefix_group not in live, prefix_group),
         )
-    return found
+    return order

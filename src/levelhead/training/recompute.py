@@ -38,14 +38,14 @@ Scores = list[list[list[TokenScores]]]
 """By group, rollout and turn."""
 
 
-def wanted(recipe: Grpo) -> bool:
+def needs_scores(config: Grpo) -> bool:
     """Whether a recipe needs tokens scored before its first update."""
-    updates = recipe.updates_per_batch * recipe.epochs
+    updates = config.updates_per_batch * config.epochs
     return (
-        "entropies_gkt" in recipe.advantage.make().needs
-        or recipe.loss.top_entropy is not None
-        or (recipe.loss.importance is not None and updates > 1)
-        or recipe.kl.where == "reward"
+        "entropies_gkt" in config.advantage.make().needs
+        or config.loss.top_entropy is not None
+        or (config.loss.importance is not None and updates > 1)
+        or config.kl.where == "reward"
     )
 
 
@@ -104,7 +104,7 @@ def recompute_logprobs(
     turns = [(i, turn) for i, group in enumerate(groups) for rollout in group.rollouts for turn in rollout.turns]
     sequences = [TokenSequence(turn.context_ids, turn.completion_ids, prefix_group) for prefix_group, turn in turns]
     own = [index for index, (prefix_group, _) in enumerate(turns) if prefix_group % ranks.count == ranks.rank]
-    scores: dict[int, TokenScores] = {}
+    by_turn: dict[int, TokenScores] = {}
     micros = policy.pack([sequences[index] for index in own], tokens) if own else []
     real = len(micros)
     if policy.total is not None and sequences:  # every pass is a collective
@@ -116,7 +116,7 @@ def recompute_logprobs(
             continue
         parts = [column.split(list(micro.lengths)) for column in columns]
         for position, index in enumerate(micro.indices):
-            scores[own[index]] = TokenScores(*(tuple(part[position].tolist()) for part in parts))
-    scores = {index: score for part in ranks.gathered(scores) for index, score in part.items()}
-    each = iter(scores[index] for index in range(len(turns)))
+            by_turn[own[index]] = TokenScores(*(tuple(part[position].tolist()) for part in parts))
+    by_turn = {index: score for part in ranks.gathered(by_turn) for index, score in part.items()}
+    each = iter(by_turn[index] for index in range(len(turns)))
     return [[[next(each) for _ in rollout.turns] for rollout in group.rollouts] for group in groups]

@@ -68,8 +68,8 @@ def in_groups(groups: Sequence[Group]) -> tuple[int, float, int]:
         for rollout in group.rollouts:
             contexts.setdefault(rollout.turns[0].context_ids, []).append(rollout.turns[0])
         for turns in contexts.values():
-            found = repeats(turns)
-            count, expected, draws = count + found[0], expected + found[1], draws + len(turns) - 1
+            counts = repeats(turns)
+            count, expected, draws = count + counts[0], expected + counts[1], draws + len(turns) - 1
     return count, expected, draws
 
 
@@ -99,8 +99,8 @@ def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:
     for group in groups:
         key = group.prompt.task, group.prompt.id
         if key in last:
-            found = across(last[key].rollouts, group.rollouts)
-            again, chance = again + found[0], chance + found[1]
+            shares = across(last[key].rollouts, group.rollouts)
+            again, chance = again + shares[0], chance + shares[1]
         last[key] = group
     evidence = mean_of_logs([count_log_e(count, expected), count_log_e(again, chance)])
     return {

@@ -148,27 +148,26 @@ def plan_resumption(
     return plan
 
 
-def load_state(trainer: GrpoTrainer, saved: Mapping[str, Any], tensors: Mapping[str, Any], plan: Resumption) -> None:
+def load_trainer(trainer: GrpoTrainer, saved: Mapping[str, Any], plan: Resumption) -> None:
     """Give a trainer the state that a checkpoint holds of it; what changed keys decide stays as the recipe has it.
 
     Args:
         trainer: Just made from the recipe.
-        saved: ``State.trainer``.
-        tensors: What :func:`read_training` gave.
+        saved: As :func:`levelhead.training.stateful.trainer_state` returned it.
         plan: What has changed.
 
     Raises:
         InputError: The state does not fit what has changed.
     """
-    merger = dict(tensors["merger"])
+    merger = dict(saved["merger"])
     if plan.touched("grpo.merge.kind"):
         merger["kind"] = trainer.merger.kind
     coefficients = _coefficients(trainer, saved["coefficients"], plan)
-    moments = saved["moments"]
+    advantages = saved["advantages"]
     if plan.touched("tasks.*.shaping.length*"):
-        moments = {task: {k: v for k, v in own.items() if k != "length"} for task, own in moments.items()}
+        advantages = {task: {k: v for k, v in own.items() if k != "length"} for task, own in advantages.items()}
     try:
-        trainer.load_state({**saved, "coefficients": coefficients, "moments": moments}, {**tensors, "merger": merger})
+        trainer.load_state_dict({**saved, "coefficients": coefficients, "advantages": advantages, "merger": merger})
     except (LookupError, TypeError, ValueError) as error:
         if not plan.applied:
             raise
@@ -181,7 +180,7 @@ def load_state(trainer: GrpoTrainer, saved: Mapping[str, Any], tensors: Mapping[
 def _coefficients(trainer: GrpoTrainer, saved: Mapping[str, Any], plan: Resumption) -> dict[str, Any]:
     """The saved coefficients, and fresh ones where their keys have changed."""
     coefficients = dict(saved)
-    for name, value in trainer.objective.state().items():
+    for name, value in trainer.objective.coefficients.state_dict().items():
         patterns = ("grpo.entropy*",) if name == "entropy" else ("grpo.kl*", "tasks.*.kl", "tasks.*.kl_controller*")
         if name not in coefficients or plan.touched(*patterns):
             coefficients[name] = value
@@ -225,7 +224,7 @@ def _impossible(change: Change, state: State) -> str | None:
 def _lacks_reference(folder: RunDir, plan: Resumption) -> bool:
     """Whether the reinforcement stage needs a reference now, and began without one."""
     recipe = plan.recipe
-    if recipe.grpo is None or not make_objective(recipe, recipe.grpo)[0].needs_reference:
+    if recipe.grpo is None or not make_objective(recipe, recipe.grpo)[0].coefficients.needs_reference:
         return False
     if recipe.model.lora is None:
         return not (folder.path / "checkpoints" / "reference").is_dir()

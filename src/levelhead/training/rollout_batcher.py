@@ -92,9 +92,9 @@ class RolloutBatcher:
         seed = rollout_seed(self._seed, step)
         prompts = self._stream.take(n)
         self._collector.at_step(step - 1, self._recipe.steps)
-        found = await self._visits(prompts, controls, derive(seed, "again", turn) if turn else seed)
-        self._stream.learn(found.groups, step)
-        return found
+        collected = await self._visits(prompts, controls, derive(seed, "again", turn) if turn else seed)
+        self._stream.learn(collected.groups, step)
+        return collected
 
     async def _visits(self, prompts: Sequence[Prompt], controls: Sampling, seed: int) -> Collected:
         """Collect groups; a prompt that stands in a batch more than once has other draws each time."""
@@ -104,19 +104,19 @@ class RolloutBatcher:
             visits.setdefault(seen[prompt.task, prompt.id], []).append(i)
             seen[prompt.task, prompt.id] += 1
         k = self._recipe.group_size
-        found = await self._collector.collect([prompts[i] for i in visits.pop(0, [])], k, controls, seed)
+        collected = await self._collector.collect([prompts[i] for i in visits.pop(0, [])], k, controls, seed)
         if not visits:
-            return found
-        first = iter(found.groups)
+            return collected
+        first = iter(collected.groups)
         again: dict[int, Group] = {}
         for visit, members in visits.items():
             more = await self._collector.collect(
                 [prompts[i] for i in members], k, controls, derive(seed, "visit", visit)
             )
             again |= zip(members, more.groups, strict=True)
-            found.add_cost(more)
-        found.groups = [again[i] if i in again else next(first) for i in range(len(prompts))]
-        return found
+            collected.add_cost(more)
+        collected.groups = [again[i] if i in again else next(first) for i in range(len(prompts))]
+        return collected
 
 
 def _reward(groups: list[Group]) -> float:

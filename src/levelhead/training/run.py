@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -37,13 +37,14 @@ from levelhead.training.loop import EventLoop, Interrupts, WaitInterruptedError
 from levelhead.training.optim import NONFINITE, Updater
 from levelhead.training.prepare import Setup, environment, make_objective
 from levelhead.training.ranks import Ranks, SharedCollector, waiting_for_peers
-from levelhead.training.resume import Resumption, load_state
+from levelhead.training.resume import Resumption, load_trainer
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
 from levelhead.training.sharding.checkpoint import make_checkpoints, with_shards
 from levelhead.training.sharding.setup import shared_setup
 from levelhead.training.sinks import ProgressSink, Sink
-from levelhead.training.stream import Position, Stream
+from levelhead.training.stateful import Stateful, trainer_state
+from levelhead.training.stream import Stream
 from levelhead.training.trackers import Trackers
 
 Outcome = Literal["done", "interrupted", "stopped"]
@@ -93,11 +94,12 @@ class Run:
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
         self.batches: Batches | None = None
         self.trainer: SftTrainer | GrpoTrainer | None = None
+        self._trainer_state: dict[str, Any] = {}
         self.watch = Unwatched()
         self._told = list(told)
         self._plan = resumption or Resumption(self.recipe, History(folder.path))
         self._resumed = self._resume() if resumption is not None else None
-        self.evaluator.load_state(self.state.baselines)
+        self.evaluator.load_state_dict(self.state.baselines)
         self._interrupts = Interrupts(self.loop, waits=not self.ranks.alone)
         self._began = time.perf_counter()
 
@@ -153,24 +155,24 @@ class Run:
         setup, watch = self.setup, self.watch
         trainer = SftTrainer(self.policy, setup.tasks, stream, updater, recipe, seed, self.loop, watch, self.ranks)
         self._ready("sft", trainer)
-        with self._bar("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
+        with self._bar("sft", recipe.steps) as bar, self._saving_on_failure("sft", stream, updater):
             while self.state.step < recipe.steps:
                 record, events = trainer.step(self.state.step + 1)
                 self._record(record, [*events, *self.collector.events(record.step)], bar)
-                self.state.stream = stream.state()
+                self.state.stream = stream.state_dict()
                 if self._gradient_is_lost(events):
-                    self._save("sft", stream, updater, {})
+                    self._save("sft", stream, updater)
                     return "stopped"
-                if self._pause("sft", recipe.steps, stream, updater, {}):
+                if self._pause("sft", recipe.steps, stream, updater):
                     return "interrupted"
-            return self._finish("sft", stream, updater, {})
+            return self._finish("sft", stream, updater)
 
     def _grpo(self) -> Outcome:
         recipe = self.recipe.grpo
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
         objective, estimator = make_objective(self.recipe, recipe, self.setup.tasks)
         stream, updater = self._begin("grpo", recipe)
-        if objective.needs_reference:
+        if objective.coefficients.needs_reference:
             resumed = self._resumed is not None and self.state.step > 0
             self.checkpoints.begin_reference(self.policy, resumed=resumed, trained=self.recipe.sft is not None)
         trainer = GrpoTrainer(
@@ -187,11 +189,12 @@ class Run:
             self.watch,
         )
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
-            load_state(trainer, self.state.trainer, self._resumed, self._plan)
+            load_trainer(trainer, trainer_state(self.state.trainer, self._resumed), self._plan)
             trainer.recall(self.folder.steps("grpo"))
         self._ready("grpo", trainer)
-        self.batches = trainer.batches
-        with self._bar("grpo", recipe.steps) as bar, self._kept("grpo", trainer.batches, updater, trainer):
+        self.batches, position = trainer.batches, trainer.batches.position
+        self._trainer_state = trainer.state_dict()
+        with self._bar("grpo", recipe.steps) as bar, self._saving_on_failure("grpo", position, updater):
             if self.state.unevaluated:
                 self._evaluate_on_the_way(recipe)
             while self.state.step < recipe.steps:
@@ -200,23 +203,20 @@ class Run:
                 self._trackers.rollouts(save_sample(self.folder, self.recipe.log, result), self.offset["grpo"])
                 warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
-                self.state.trainer, self.state.stream = trainer.state(), trainer.batches.state()
+                self._trainer_state, self.state.stream = trainer.state_dict(), position.state_dict()
                 lost = self._gradient_is_lost(result.events)
                 self._evaluate_on_the_way(recipe)
-                extra = trainer.tensors()
                 if result.stop or lost:
                     self._evaluate("grpo", self.state.step)
                     self.events.write(result.ends, {**result.record.values, **result.record.timings})
-                    self._save("grpo", trainer.batches, updater, extra)
+                    self._save("grpo", position, updater)
                     return "stopped"
-                if self._pause("grpo", recipe.steps, trainer.batches, updater, extra):
+                if self._pause("grpo", recipe.steps, position, updater):
                     return "interrupted"
-            return self._finish("grpo", trainer.batches, updater, trainer.tensors())
+            return self._finish("grpo", position, updater)
 
     @contextlib.contextmanager
-    def _kept(
-        self, stage: Stage, stream: Position, updater: Updater, trainer: GrpoTrainer | None = None
-    ) -> Iterator[None]:
+    def _saving_on_failure(self, stage: Stage, stream: Stateful, updater: Updater) -> Iterator[None]:
         """Save the last whole step where rewards cannot go on (a budget used up, a silent endpoint, an interrupt)."""
         try:
             yield
@@ -225,8 +225,8 @@ class Run:
                 self.batches.close()
             self.events.write(self.collector.events(self.state.step + 1))
             if self.state.step:
-                stream.load_state(self.state.stream)
-                self._save(stage, stream, updater, trainer.tensors() if trainer else {})
+                stream.load_state_dict(self.state.stream)
+                self._save(stage, stream, updater)
                 error.add_note(f"saved after step {self.state.step}; continue with --resume --out {self.folder.path}")
             raise
 
@@ -247,7 +247,7 @@ class Run:
         updates = recipe.updates_per_batch * recipe.epochs if isinstance(recipe, Grpo) else 1
         updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps * updates, self.policy.matrices)
         if self._resumed is not None and self.state.stage == stage:
-            stream.load_state(self.state.stream)
+            stream.load_state_dict(self.state.stream)
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
@@ -301,7 +301,7 @@ class Run:
         self.events.write(self.evaluator.unrated_events(results, step))
         self.front.add(self.policy, self.state, results, "grpo", self.offset["grpo"] + step)
         if self.front.choose_best(self.policy, self.state, results):
-            self.watch.chosen(step, results)
+            self.watch.evaluation_compared(step, results)
 
     def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
         """Score the policy between stages, for the summary."""
@@ -328,15 +328,15 @@ class Run:
         self.watch.evaluated(group for result in results.values() for group in result.groups)
         return results
 
-    def _pause(self, stage: Stage, steps: int, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> bool:
+    def _pause(self, stage: Stage, steps: int, stream: Stateful, updater: Updater) -> bool:
         """Save where it is due; returns whether the run has been asked to stop here."""
         every = self.recipe.checkpoint.every
         last, stopping = self.state.step == steps, self.ranks.any(self._interrupts.came)
         if not last and ((every and self.state.step % every == 0) or stopping):
-            self._save(stage, stream, updater, extra)
+            self._save(stage, stream, updater)
         return stopping and not last
 
-    def _finish(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
+    def _finish(self, stage: Stage, stream: Stateful, updater: Updater) -> Outcome:
         if self.observers:
             self.policy.model.eval()
         results = self._evaluate(stage, self.state.step)
@@ -346,21 +346,22 @@ class Run:
             self.events.write(pair_events(self.setup, self.state.step))
         if stage == "grpo":
             if self.front.choose_best(self.policy, self.state, results, at_least=True):
-                self.watch.chosen(self.state.step, results)
+                self.watch.evaluation_compared(self.state.step, results)
             self.events.write(self.watch.events(self.state.step))
-        self._save(stage, stream, updater, extra)
+        self._save(stage, stream, updater)
         return "done"
 
-    def _save(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> None:
+    def _save(self, stage: Stage, stream: Stateful, updater: Updater) -> None:
         now = time.perf_counter()
         self.state.seconds += now - self._began
         self._began = now
         self.state.stage = stage
-        self.state.stream = stream.state()
+        self.state.stream, self.state.trainer = stream.state_dict(), {}
         self.state.sizes = self.folder.sizes()
-        self.state.baselines = self.evaluator.state()
+        self.state.baselines = self.evaluator.state_dict()
         self.state.identities, self.state.digest = self.watch.state(), self._digest(stage)
-        training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done, **extra}
+        training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done}
+        training |= {"trainer": self._trainer_state} if stage == "grpo" else {}
         training |= {"identities": self.watch.tensors()}
         self.checkpoints.save(self.policy, self.state, training)
         self.front.prune(self.state)

@@ -28,8 +28,10 @@ from levelhead.records import Event
 from levelhead.rollout.draws import derive
 from levelhead.training.batch import Sample
 from levelhead.training.merging import accumulate, make_merger
-from levelhead.training.objective import Objective, Plan
+from levelhead.training.objective import Objective
+from levelhead.training.plan import Plan
 from levelhead.training.ranks import Ranks
+from levelhead.training.update_metrics import UpdateMetrics
 
 WRONG = "term-sign"
 """Code of the event of a term that enters the update against its sense."""
@@ -91,9 +93,9 @@ class SignAudits:
         # Where weights are divided, a process that lacks a term takes its passes with weight 0.
         if not due or not (self.ranks.alone or self.policy.total is not None or self.ranks.all_have(plan)):
             return None
-        found = self.ranks.gathered(self._exactly(plan, seed))
-        why = next((reason for _, reason in found if reason), None)
-        exact = None if why else found[0][0]
+        rehearsals = self.ranks.gathered(self._exactly(plan, seed))
+        why = next((reason for _, reason in rehearsals if reason), None)
+        exact = None if why else rehearsals[0][0]
         kind = coarsest(self.policy)
         reduce, total = self.ranks.reduces(self.policy), self.policy.total
         auditor = Auditor(
@@ -134,13 +136,16 @@ class SignAudits:
     def _rehearsed(self, plan: Plan, seed: int) -> AuditReport | None:
         """The audit of a few samples by themselves; ``None`` where their passes break."""
         policy = exact_policy(self.policy)
-        merger = make_merger(policy, self.recipe, seed, tuple(self.objective.kl_coefs))
+        merger = make_merger(policy, self.recipe, seed, tuple(self.objective.coefficients.kl))
         merger.aggregator = self.merger.aggregator
         auditor = Auditor(policy.parameters, total=policy.total, expected_senses=EXPECTED_SENSES, dtype=torch.float32)
         tokens = min(self.recipe.tokens_per_microbatch, EXACT_TOKENS)
-        with self.objective.aside(), full_products(), nudged(policy, OFF, seed):
-            few = self.objective.plan(_few(plan), temperature=plan.temperature, on_policy=True, seed=seed)
-            if accumulate(policy, self.objective, few, tokens, merger, auditor):
+        objective, metrics = self.objective.with_own_references(), UpdateMetrics()
+        with full_products(), nudged(policy, OFF, seed):
+            few = objective.plan(_few(plan), temperature=plan.temperature, on_policy=True, seed=seed)
+            accumulate(policy, objective, few, tokens, merger, metrics, auditor)
+            metrics.read()
+            if metrics.broken:
                 return None
             merger.finish()
             return auditor.finish(slopes=False)
@@ -163,12 +168,12 @@ def _numbers(label: str, report: AuditReport) -> list[str]:
 
 def _few(plan: Plan) -> list[Sample]:
     """The shortest samples of each task, those with signal first, up to a bound of tokens."""
-    chosen: list[Sample] = []
+    shortest: list[Sample] = []
     for members in plan.samples.values():
         left = EXACT_TOKENS
-        for index, sample in enumerate(sorted(members, key=lambda s: (not s.live, len(s.sequence.input_ids)))):
+        for index, sample in enumerate(sorted(members, key=lambda s: (not s.has_signal, len(s.sequence.input_ids)))):
             left -= len(sample.sequence.input_ids)
             if index and left < 0:
                 break
-            chosen.append(sample)
-    return chosen
+            shortest.append(sample)
+    return shortest

@@ -11,6 +11,7 @@ from levelhead.errors import InputError
 from levelhead.records import Group, Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
+from levelhead.training.stateful import Stateful
 
 OTHER_STREAM = (
     "the checkpoint was made with other tasks or another grpo.curriculum; resume with the recipe that began it"
@@ -18,19 +19,7 @@ OTHER_STREAM = (
 """Said where a state does not fit."""
 
 
-class Position(Protocol):
-    """A place in the prompts that a checkpoint notes."""
-
-    def state(self) -> dict[str, Any]:
-        """Return everything that later choices depend on, as JSON."""
-        ...
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go to where :meth:`state` was."""
-        ...
-
-
-class Stream(Position, Protocol):
+class Stream(Stateful, Protocol):
     """Chooses the prompts that are trained on."""
 
     def take(self, n: int) -> list[Prompt]:
@@ -88,7 +77,7 @@ class PromptStream:
         """Return nothing: shares are those of the recipe."""
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the position, as JSON."""
         names = [task.name for task in self._tasks]
         return {
@@ -96,8 +85,8 @@ class PromptStream:
             for name, taken, epoch, offset in zip(names, self._taken, self._epochs, self._offsets, strict=True)
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go to a position that :meth:`state` gave.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to a position that :meth:`state_dict` gave.
 
         Raises:
             InputError: The state is that of other tasks, or of another kind of stream.

@@ -16,8 +16,9 @@ from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
 from levelhead.records import Change, Event, Guard, Observer
 from levelhead.training.batch import Sample
-from levelhead.training.objective import Objective, Plan
+from levelhead.training.coefficients import Coefficients
 from levelhead.training.optim import Updater
+from levelhead.training.plan import Plan
 from levelhead.training.ranks import Ranks
 
 LARGEST = 20.0
@@ -41,7 +42,7 @@ class TrustRegion:
     Args:
         policy: What is trained.
         updater: Its optimizer.
-        objective: Its terms, whose coefficients the guard may turn.
+        coefficients: Those that the guard may override.
         guard: Who decides.
         tokens: Budget of a forward pass.
         ranks: The processes of the run; they decide by what the first of them reads.
@@ -51,30 +52,30 @@ class TrustRegion:
         self,
         policy: Policy,
         updater: Updater,
-        objective: Objective,
+        coefficients: Coefficients,
         guard: Guard,
         tokens: int,
         ranks: Ranks | None = None,
     ) -> None:
         self.guard, self._ranks = guard, ranks or Ranks()
-        self._policy, self._updater, self._objective = policy, updater, objective
+        self._policy, self._updater, self._coefficients = policy, updater, coefficients
         self._tokens = tokens
         self._start: list[Tensor] | None = None
-        self._kept: list[Tensor] | None = None
+        self._snapshot: list[Tensor] | None = None
         self.values: dict[str, float] = {}
         self.spent = False
         """Whether the guard wants no more updates from this batch."""
 
     def begin(self) -> None:
-        """Note the weights that a step starts from, and turn the knobs to where the guard wants them."""
+        """Note the weights that a step starts from, and override the coefficients as the guard wants them."""
         knobs = self.guard.knobs
         self._updater.factor = knobs.learning_rate
-        self._objective.knobs = knobs
+        self._coefficients.overrides = knobs
         self.spent = False
         if self.guard.corrects:
             self._start = self._copy()
-            if self._kept is None:
-                self._kept = [weight.cpu() for weight in self._start]
+            if self._snapshot is None:
+                self._snapshot = [weight.cpu() for weight in self._start]
 
     def step(self, step: int, plan: Plan, *, later: bool) -> list[Event]:
         """Take the optimizer's step, and as much of it back as the guard asks for.
@@ -85,14 +86,14 @@ class TrustRegion:
             later: Whether the batch has seen an update before.
         """
         self.values = {}
-        chosen = self._chosen(plan)
-        probe = self._policy.pack([sample.sequence for sample in chosen], self._tokens)
+        samples = self._probe_samples(plan)
+        probe = self._policy.pack([sample.sequence for sample in samples], self._tokens)
         if not probe:
             self._updater.step()
             return []
         old = self._before(later=later)
         before = self._read(probe, plan.temperature)
-        drew = old_logp(probe, chosen, before.logp) if later else before.logp
+        drew = old_logp(probe, samples, before.logp) if later else before.logp
         self._updater.step()
         whole = self._read(probe, plan.temperature)
         trials = [_change(1.0, before, whole, drew, later=later)]
@@ -111,7 +112,7 @@ class TrustRegion:
             metric.GUARD_SCALE: trials[-1].scale,
             metric.GUARD_DRIFT: trials[-1].drift[1],
         }
-        follows = alignment(probe, [sample.centred_reward for sample in chosen], whole.logp - before.logp)
+        follows = alignment(probe, [sample.centred_reward for sample in samples], whole.logp - before.logp)
         if follows is not None:
             self.values[metric.GUARD_ALIGNMENT] = follows
         left = {"kl_after": trials[-1].kl, "drift_after": trials[-1].drift[1]}
@@ -124,33 +125,26 @@ class TrustRegion:
         """
         weights = self._start if drew is None else drew
         if self.guard.keeps and weights is not None:
-            self._kept = [weight.cpu() for weight in weights]
+            self._snapshot = [weight.cpu() for weight in weights]
 
     @torch.no_grad()
     def restore(self) -> None:
         """Go back to the kept weights; the optimizer's memory of the way from there is dropped."""
-        if self._kept is not None:
-            for parameter, weight in zip(self._updater.parameters, self._kept, strict=True):
+        if self._snapshot is not None:
+            for parameter, weight in zip(self._updater.parameters, self._snapshot, strict=True):
                 local(parameter).copy_(weight)
         self._updater.optimizer.state.clear()
 
-    def state(self) -> dict[str, Any]:
-        """The guard's state, as JSON."""
-        return self.guard.state()
+    def state_dict(self) -> dict[str, Any]:
+        """State of the guard, and the weights to go back to."""
+        return {"guard": self.guard.state(), "weights": self._snapshot or []}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`."""
-        self.guard.load_state(state)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self.guard.load_state(state["guard"])
+        self._snapshot = [weight.cpu() for weight in state["weights"]] or None
 
-    def tensors(self) -> list[Tensor]:
-        """The kept weights, for a checkpoint."""
-        return self._kept or []
-
-    def load_tensors(self, weights: Sequence[Tensor]) -> None:
-        """Restore :meth:`tensors`."""
-        self._kept = [weight.cpu() for weight in weights] or None
-
-    def _chosen(self, plan: Plan) -> list[Sample]:
+    def _probe_samples(self, plan: Plan) -> list[Sample]:
         """A few sequences spread evenly over the update's tasks and groups."""
         samples: list[Sample] = [sample for members in plan.samples.values() for sample in members]
         size = self.guard.probe_size(len(samples))
@@ -192,10 +186,10 @@ def find_guard(observers: Sequence[Observer]) -> Guard | None:
 def _change(scale: float, before: _Reading, after: _Reading, drew: Tensor, *, later: bool) -> Change:
     """Measure a step, and with it the way from the policy whose (m,) log-probabilities ``drew`` are."""
     kl = divergence(before.logp, after.logp)
-    known = math.isfinite(kl) and math.isfinite(after.entropy)
-    most = float((after.logp - before.logp).abs().max()) if known else math.inf
+    finite = math.isfinite(kl) and math.isfinite(after.entropy)
+    most = float((after.logp - before.logp).abs().max()) if finite else math.inf
     drift = divergence(drew, before.logp), divergence(drew, after.logp)
-    return Change(scale, kl if known else math.inf, most, (before.entropy, after.entropy), later, drift)
+    return Change(scale, kl if finite else math.inf, most, (before.entropy, after.entropy), later, drift)
 
 
 def divergence(before: Tensor, after: Tensor) -> float:
@@ -216,15 +210,15 @@ def divergence(before: Tensor, after: Tensor) -> float:
     return max(kl, 0.0) if math.isfinite(kl) else math.inf
 
 
-def old_logp(probe: Sequence[MicroBatch], chosen: Sequence[Sample], like: Tensor) -> Tensor:
+def old_logp(probe: Sequence[MicroBatch], samples: Sequence[Sample], like: Tensor) -> Tensor:
     """(m,) log-probabilities that the batch's updates began with, in the order of the probe's tokens.
 
     Args:
-        probe: Micro-batches of the chosen samples' sequences.
-        chosen: Samples.
+        probe: Micro-batches of the samples' sequences.
+        samples: Samples.
         like: (m,) what is now said of the same tokens.
     """
-    order = [chosen[index] for micro in probe for index in micro.indices]
+    order = [samples[index] for micro in probe for index in micro.indices]
     return torch.tensor([value for sample in order for value in sample.old_logprobs], device=like.device)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from levelhead.records import Event
 from levelhead.tasks.metering import RewardTally
@@ -23,6 +24,14 @@ class UnratedWatch:
     """
 
     streaks: dict[str, int] = field(default_factory=dict)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The streaks."""
+        return {"streaks": dict(self.streaks)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self.streaks = dict(state["streaks"])
 
     def look(self, step: int, tallies: Mapping[str, RewardTally]) -> list[Event]:
         """Return the events of a step; the last one is a stop where a task has lost all of its answers too often.

@@ -9,7 +9,7 @@ from typing import Any
 
 import levelhead.objective.losses
 import levelhead.training.batch
-import levelhead.training.objective
+import levelhead.training.terms
 from faults.known.registry import fault, replaced
 from levelhead.policy.policy import Policy
 
@@ -23,7 +23,7 @@ def _terms(change: Callable[[str, Any, Any], tuple[Any, Any]]) -> Iterator[None]
 
         return term
 
-    with replaced(levelhead.training.objective, "Term", make):
+    with replaced(levelhead.training.terms, "Term", make):
         yield
 
 

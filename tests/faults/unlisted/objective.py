@@ -10,11 +10,13 @@ import torch
 
 import levelhead.objective.losses
 import levelhead.training.objective
+import levelhead.training.terms
 from faults.unlisted.registry import INSTRUCT, TRL, VERL, ZOO, swapped, unlisted
 from levelhead.objective.losses import Clipped, Inputs
 from levelhead.policy.policy import Policy
 from levelhead.training.grpo import GrpoTrainer
-from levelhead.training.objective import Objective, Share
+from levelhead.training.objective import Objective
+from levelhead.training.plan import Share
 
 FIXED = "grpo.loss.aggregation=fixed_length"
 SMALL = "grpo.tokens_per_microbatch=128"
@@ -176,7 +178,7 @@ def _correction_never_applied() -> Iterator[None]:
     def make(real: Any) -> Any:
         return lambda weight, correction, keep: real(weight, None, keep)
 
-    with swapped(levelhead.training.objective, "combine_weights", make):
+    with swapped(levelhead.training.terms, "combine_weights", make):
         yield
 
 
@@ -268,12 +270,12 @@ def _reference_follows() -> Iterator[None]:
 )
 def _truncated_answers_stay_in() -> Iterator[None]:
     def make(real: Any) -> Any:
-        def term(self: Objective, samples: Any, *args: Any) -> Any:
-            return real(self, [replace(sample, truncated=False) for sample in samples], *args)
+        def term_batch(samples: Any, *args: Any) -> Any:
+            return real([replace(sample, truncated=False) for sample in samples], *args)
 
-        return term
+        return term_batch
 
-    with swapped(Objective, "_policy_term", make):
+    with swapped(levelhead.training.objective, "make_term_batch", make):
         yield
 
 

@@ -9,7 +9,7 @@ import torch
 
 from faults.unlisted.registry import INSTRUCT, NEMO, SWIFT, TRL, VERL, swapped, unlisted
 from levelhead.objective.aggregation import GradientMerger
-from levelhead.training.objective import Objective
+from levelhead.training.coefficients import Coefficients
 from levelhead.training.optim import Updater
 from levelhead.training.stream import PromptStream
 
@@ -176,13 +176,13 @@ def _moments_lost_on_resume() -> Iterator[None]:
 )
 def _prompts_replayed_on_resume() -> Iterator[None]:
     def make(real: Any) -> Any:
-        def load_state(self: PromptStream, state: Any) -> None:
+        def load_state_dict(self: PromptStream, state: Any) -> None:
             if not any(position["taken"] for position in state.values()):  # back to the first prompt
                 real(self, state)
 
-        return load_state
+        return load_state_dict
 
-    with swapped(PromptStream, "load_state", make):
+    with swapped(PromptStream, "load_state_dict", make):
         yield
 
 
@@ -196,5 +196,5 @@ def _prompts_replayed_on_resume() -> Iterator[None]:
     resumes=True,
 )
 def _controller_forgotten_on_resume() -> Iterator[None]:
-    with swapped(Objective, "load_state", lambda _: lambda self, state: None):
+    with swapped(Coefficients, "load_state_dict", lambda _: lambda self, state: None):
         yield

@@ -12,7 +12,7 @@ from torch import Tensor
 import levelhead.objective.aggregation.merger
 import levelhead.objective.losses
 import levelhead.policy.policy
-import levelhead.training.objective
+import levelhead.training.terms
 from levelhead.objective.terms import Term
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import Policy, TokenStats
@@ -101,7 +101,7 @@ def _detached(name: str) -> Callable[[], Context]:
 
         return term
 
-    return patch(levelhead.training.objective, "Term", make)
+    return patch(levelhead.training.terms, "Term", make)
 
 
 def _swapped(real: Any) -> Any:
@@ -160,7 +160,7 @@ MUTATIONS = (
     Mutation(
         "signs/kl",
         "the estimate is negated",
-        patch(levelhead.training.objective.kl_estimators, "estimate", _swapped),
+        patch(levelhead.training.terms.kl_estimators, "estimate", _swapped),
         LEASH,
     ),
 )

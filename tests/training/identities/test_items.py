@@ -54,7 +54,7 @@ def test_epochs_go_on_over_a_resumption() -> None:
     list(first.drawn(prompts.take(9)))
     second, later = Epochs(TASKS), stream()
     second.load(first.tensors())
-    later.load_state(prompts.state())
+    later.load_state_dict(prompts.state_dict())
     for _ in range(10):
         assert codes(second.drawn(later.take(3))) == []
 
@@ -64,10 +64,10 @@ def broken_resumption(change: Any) -> list[str]:
     list(first.drawn(prompts.take(9)))
     second, later = Epochs(TASKS), stream()
     second.load(first.tensors())
-    state = prompts.state()
+    state = prompts.state_dict()
     for position in state.values():
         change(position)
-    later.load_state(state)
+    later.load_state_dict(state)
     return codes(second.drawn(later.take(6)))
 
 
@@ -167,9 +167,9 @@ def test_another_best_checkpoint_is_told_of(scores: list[float], kept: int | Non
 def test_a_look_ahead_changes_nothing_and_shows_what_comes(n: int) -> None:
     prompts, other = stream(), stream()
     for _ in range(6):
-        shown, before = prompts.peek(n), prompts.state()
+        shown, before = prompts.peek(n), prompts.state_dict()
         assert shown == prompts.peek(n)
-        assert prompts.state() == before
+        assert prompts.state_dict() == before
         assert shown[:2] == prompts.take(n)[:2] == other.take(n)[:2]
 
 

@@ -31,13 +31,13 @@ def lent(params: Sequence[Tensor], buffer: Buffer) -> Iterator[None]:
     A backward into ``p.grad`` works where :func:`torch.autograd.grad` does not (reentrant checkpointing) and needs no
     second full gradient to add up micro-batches.
     """
-    kept = read(params)
+    gradients = read(params)
     write(params, buffer)
     try:
         yield
         buffer[:] = read(params)
     finally:
-        write(params, kept)
+        write(params, gradients)
 
 
 def inner(a: Sequence[Tensor | None], b: Sequence[Tensor | None]) -> float:

@@ -196,21 +196,21 @@ class GradientMerger:
         products_mm = gramian(list(tasks.values()))
         if self._total is not None:
             self._total(products_mm)
-        found = self._weights(products_mm)
+        shares = self._weights(products_mm)
         if self.witness is not None:
             self.witness.start()
         for index, param in enumerate(self.params):
             parts, rest = [tasks[name][index] for name in names], param.grad
-            param.grad = combine([*zip(found, parts, strict=True), (1.0, rest)])
+            param.grad = combine([*zip(shares, parts, strict=True), (1.0, rest)])
             if self.witness is not None:
-                self.witness.see(parts, rest, param.grad, found)
+                self.witness.see(parts, rest, param.grad, shares)
         norms = {name: float(products_mm[i, i].sqrt()) for i, name in enumerate(names)}
         cosines = {
             metric.MERGE_COSINE.of(a, b): float(products_mm[i, j]) / (norms[a] * norms[b])
             for (i, a), (j, b) in combinations(enumerate(names), 2)
             if 0 < norms[a] < math.inf and 0 < norms[b] < math.inf
         }
-        by_task = dict(zip(names, found, strict=True))
+        by_task = dict(zip(names, shares, strict=True))
         metrics = {metric.MERGE_WEIGHT.of(name): weight for name, weight in by_task.items()}
         metrics |= {metric.MERGE_NORM.of(name): norm for name, norm in norms.items() if math.isfinite(norm)}
         return MergeReport(self.kind, by_task, metrics | cosines | self._monitor.seen(cosines))
@@ -221,8 +221,8 @@ class GradientMerger:
         if not bool(torch.isfinite(products_mm).all()):
             return [1.0] * m
         factor = m if self._scale == "sum" and self.aggregator.scale == "mean" else 1
-        found: list[float] = (weights(self.aggregator, products_mm, generator=self._rng) * factor).tolist()
-        return found
+        merged_weights: list[float] = (weights(self.aggregator, products_mm, generator=self._rng) * factor).tolist()
+        return merged_weights
 
     def _made(self, given: Aggregator | str) -> Aggregator:
         return make_aggregator(given, **self._settings) if isinstance(given, str) else given
@@ -267,7 +267,7 @@ class GradientMerger:
         self.aggregator = self._own.get(state["kind"]) or self._made(state["kind"])
         self._monitor.step = int(state["step"])
         self._monitor.streak = int(state["streak"])
-        self._rng.set_state(state["generator"])
+        self._rng.set_state(state["generator"].cpu())
 
 
 def _label(aggregator: Aggregator) -> str:

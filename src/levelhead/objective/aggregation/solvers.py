@@ -29,8 +29,8 @@ def cagrad(gramian_mm: Tensor, c: float) -> Tensor:
     if radius <= TINY:
         return mean_m
     if len(gramian_mm) > 2:
-        found = _torchjd(lambda jd, g: jd.CAGradWeighting(c=c, norm_eps=TINY)(g), gramian_mm, "cagrad")
-        return found if bool((found != 0).any()) else mean_m
+        torchjd_weights = _torchjd(lambda jd, g: jd.CAGradWeighting(c=c, norm_eps=TINY)(g), gramian_mm, "cagrad")
+        return torchjd_weights if bool((torchjd_weights != 0).any()) else mean_m
     w_m = _cagrad_pair(gramian_mm, radius)
     norm = _norm(gramian_mm, w_m)
     return mean_m + radius / norm * w_m if norm > TINY else mean_m
@@ -101,10 +101,10 @@ def aligned_mtl(gramian_mm: Tensor) -> Tensor:
     Eigenvalues within rounding of zero are left out.
     """
     values_m, vectors_mm = torch.linalg.eigh(gramian_mm)
-    kept = values_m > values_m.max() * len(gramian_mm) * torch.finfo(gramian_mm.dtype).eps
-    scaled_mk = vectors_mm[:, kept] * (values_m[kept].min() / values_m[kept]).sqrt()
-    found: Tensor = scaled_mk @ vectors_mm[:, kept].T.mean(dim=1)
-    return found
+    positive_m = values_m > values_m.max() * len(gramian_mm) * torch.finfo(gramian_mm.dtype).eps
+    scaled_mk = vectors_mm[:, positive_m] * (values_m[positive_m].min() / values_m[positive_m]).sqrt()
+    combined_k: Tensor = scaled_mk @ vectors_mm[:, positive_m].T.mean(dim=1)
+    return combined_k
 
 
 def _pair(gramian_mm: Tensor) -> tuple[float, float, float]:
@@ -120,12 +120,12 @@ def _torchjd(solve: Callable[[Any, Tensor], Tensor], gramian_mm: Tensor, name: s
     try:
         from torchjd import aggregation
 
-        found: Tensor = solve(aggregation, gramian_mm)
+        solved_m: Tensor = solve(aggregation, gramian_mm)
     except ImportError as error:
         raise ImportError(
             f"{name} on three tasks or more needs torchjd's solvers: pip install 'torchjd[cagrad,quadprog-projector]'"
         ) from error
-    return found
+    return solved_m
 
 
 def _projector() -> Any:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from levelhead import metrics as metric
-from levelhead.objective.numerics import bounded_exp, masked_mean
+from levelhead.objective.numerics import bounded_exp, masked_mean, unmasked
 
 Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
@@ -41,6 +41,8 @@ def importance_weights(
     *,
     low: float = 0.0,
     high: float = 2.0,
+    validate: bool = True,
+    places_m: Tensor | None = None,
 ) -> ImportanceWeights:
     """Return ``old / behaviour`` of each token or sequence, cut at ``low`` and ``high``.
 
@@ -52,6 +54,8 @@ def importance_weights(
         mask_nt: 1 for tokens that count.
         low: Lower bound.
         high: Upper bound.
+        validate: Whether to look at the values of the tensors, for which a GPU has to be waited.
+        places_m: Flat positions of the unmasked tokens, in order, for the same reason.
 
     Raises:
         ValueError: If the mode is unknown, shapes differ, bounds are out of order, nothing is unmasked, or a ratio is
@@ -67,21 +71,21 @@ def importance_weights(
     if not 0 <= low < high:
         raise ValueError(f"importance bounds must satisfy 0 <= low < high, got {low} and {high}")
     mask = mask_nt != 0
-    if not bool(mask.any()):
+    if validate and not bool(mask.any()):
         raise ValueError("importance correction: the mask leaves no token")
     gap_nt = torch.where(mask, old_logp_nt.detach() - behaviour_logp_nt.detach(), torch.zeros_like(old_logp_nt))
-    if not bool(torch.isfinite(gap_nt).all()):
+    if validate and not bool(torch.isfinite(gap_nt).all()):
         raise ValueError("importance correction: a log-probability of an unmasked token is not finite")
     if mode.startswith("sequence"):
         gap_nt = gap_nt.sum(dim=-1, keepdim=True).expand_as(mask)
     ratio_nt = bounded_exp(gap_nt)
     outside_nt = (ratio_nt < low) | (ratio_nt > high)
     cut_nt = ratio_nt.clamp(low, high) if mode.endswith("truncate") else ratio_nt.masked_fill(outside_nt, 0.0)
-    kept = cut_nt[mask].to(torch.float32)
+    weights = unmasked(cut_nt, mask, places_m).to(torch.float32)
     stats = {
-        metric.IMPORTANCE_MIN: kept.min(),
-        metric.IMPORTANCE_MEAN: kept.mean(),
-        metric.IMPORTANCE_MAX: kept.max(),
-        metric.IMPORTANCE_CUT: masked_mean(outside_nt, mask),
+        metric.IMPORTANCE_MIN: weights.min(),
+        metric.IMPORTANCE_MEAN: weights.mean(),
+        metric.IMPORTANCE_MAX: weights.max(),
+        metric.IMPORTANCE_CUT: masked_mean(outside_nt, mask, places_m),
     }
     return ImportanceWeights(torch.where(mask, cut_nt, torch.zeros_like(cut_nt)), stats)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from levelhead import metrics as metric
-from levelhead.objective.numerics import beyond, bounded_exp, masked_mean
+from levelhead.objective.numerics import beyond, bounded_exp, masked_mean, unmasked
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Inputs:
         mask_nt: Boolean, true for tokens that count.
         by_sequence: Whether the advantages came one a sequence.
         generator: Source of randomness, for losses that sample.
+        places_m: Flat positions of the tokens that count, where the caller has them.
     """
 
     logp_nt: Tensor
@@ -30,6 +31,7 @@ class Inputs:
     mask_nt: Tensor
     by_sequence: bool
     generator: torch.Generator | None = None
+    places_m: Tensor | None = None
 
     @property
     def ratio_nt(self) -> Tensor:
@@ -38,7 +40,7 @@ class Inputs:
 
     def mean(self, values_nt: Tensor) -> Tensor:
         """Mean of ``values_nt`` over the unmasked tokens, detached."""
-        return masked_mean(values_nt, self.mask_nt)
+        return masked_mean(values_nt, self.mask_nt, self.places_m)
 
     def sequence_mean(self, values_nt: Tensor) -> Tensor:
         """Mean over the unmasked tokens of each sequence, shape (n, 1); 0 for a sequence without one."""
@@ -55,7 +57,7 @@ class Inputs:
 
     def ratio_stats(self) -> dict[str, Tensor]:
         """Mean and largest ratio, and the share of tokens whose ratio was bounded."""
-        ratios = self.ratio_nt.detach()[self.mask_nt].to(torch.float32)
+        ratios = unmasked(self.ratio_nt, self.mask_nt, self.places_m).to(torch.float32)
         return {
             metric.RATIO_MEAN: ratios.mean(),
             metric.RATIO_MAX: ratios.max(),
@@ -69,8 +71,11 @@ def check(
     advantages: Tensor,
     mask_nt: Tensor,
     generator: torch.Generator | None = None,
+    *,
+    validate: bool = True,
+    places_m: Tensor | None = None,
 ) -> Inputs:
-    """Check shapes and values, and clean the masked positions.
+    """Check shapes and, with ``validate``, values, and clean the masked positions.
 
     Raises:
         ValueError: If shapes differ, an advantage is not finite, nothing is unmasked, or the log-ratio of an unmasked
@@ -87,16 +92,16 @@ def check(
             f"got {tuple(advantages.shape)}"
         )
     mask = mask_nt != 0
-    if not bool(mask.any()):
+    if validate and not bool(mask.any()):
         raise ValueError("policy loss: the mask leaves no token to learn from")
     by_sequence = advantages.ndim == 1
     advantages_nt = advantages.detach()[:, None].expand_as(logp_nt) if by_sequence else advantages.detach()
     advantages_nt = torch.where(mask, advantages_nt, torch.zeros_like(advantages_nt))
-    if not bool(torch.isfinite(advantages_nt).all()):
+    if validate and not bool(torch.isfinite(advantages_nt).all()):
         raise ValueError("policy loss: an advantage is not finite")
     zeros = torch.zeros_like(logp_nt)
     clean_nt = torch.where(mask, logp_nt, zeros)
     log_ratio_nt = clean_nt - torch.where(mask, old_logp_nt.detach(), zeros)
-    if not bool(torch.isfinite(log_ratio_nt).all()):
+    if validate and not bool(torch.isfinite(log_ratio_nt).all()):
         raise ValueError("policy loss: a log-probability of an unmasked token is not finite")
-    return Inputs(clean_nt, log_ratio_nt, advantages_nt, mask, by_sequence, generator)
+    return Inputs(clean_nt, log_ratio_nt, advantages_nt, mask, by_sequence, generator, places_m)

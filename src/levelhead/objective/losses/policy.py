@@ -41,6 +41,8 @@ def policy_loss(
     *,
     weight_nt: Tensor | None = None,
     generator: torch.Generator | None = None,
+    validate: bool = True,
+    places_m: Tensor | None = None,
     **knobs: Any,
 ) -> PolicyLoss:
     """Return the policy loss of a batch of n sequences of t completion tokens, padded on the right.
@@ -53,6 +55,9 @@ def policy_loss(
         mask_nt: 1 for tokens that count, 0 for padding and tokens left out.
         weight_nt: Detached factor of each token's surrogate: importance weights, a top-entropy mask, or both.
         generator: Source of randomness, for a loss that samples.
+        validate: Whether to look at the values of the tensors, for which a GPU has to be waited; a caller that knows
+            them to be finite leaves it out.
+        places_m: Flat positions of the unmasked tokens, in order, for the same reason.
         **knobs: Of a loss that is given by name; of another they take the place of its own.
 
     Raises:
@@ -64,7 +69,7 @@ def policy_loss(
     elif knobs:
         loss = build(type(loss), loss.model_dump() | knobs, f"policy loss {loss.name}")
     label = loss.name or type(loss).__name__
-    inputs = check(logp_nt, old_logp_nt, advantages, mask_nt, generator)
+    inputs = check(logp_nt, old_logp_nt, advantages, mask_nt, generator, validate=validate, places_m=places_m)
     if loss.by_sequence and not inputs.by_sequence:
         raise ValueError(f"{label} takes one advantage a sequence; for one a token take another loss (gspo_token)")
     result = loss.surrogate(inputs)

@@ -189,11 +189,11 @@ class LocalGenerator:
             k = 1 + max(batch[i].request.index for i in members)
             calls.setdefault((k, first.seed, id(first.controls)), []).append(members)
         completions: dict[int, Completion] = {}
-        for (k, seed, _), chosen in calls.items():
-            prompts = [batch[members[0]].request.prompt for members in chosen]
-            controls = batch[chosen[0][0]].request.controls
+        for (k, seed, _), call in calls.items():
+            prompts = [batch[members[0]].request.prompt for members in call]
+            controls = batch[call[0][0]].request.controls
             turns = self.sample(prompts, k, controls, seed)
-            for members, drawn in zip(chosen, turns, strict=True):
+            for members, drawn in zip(call, turns, strict=True):
                 for i in members:
                     completions[i] = Completion(drawn[batch[i].request.index], (self._version, self._version))
         return [completions[i] for i in range(len(batch))]
@@ -264,8 +264,8 @@ class LocalGenerator:
             history = ids[live, :position] if pipeline.needs_history else ids[:, :0]
             drawn = pipeline.draw(logits, history, position, draws[:, position])
             tokens = drawn.tokens_b
-            for kept, new in ((ids, tokens), (logprobs, drawn.policy_b), (behaviour, drawn.behaviour_b)):
-                kept.select(1, position).index_copy_(0, live, new)
+            for column, new in ((ids, tokens), (logprobs, drawn.policy_b), (behaviour, drawn.behaviour_b)):
+                column.select(1, position).index_copy_(0, live, new)
             if drawn.suppressed_b is not None:
                 self.suppressed += float((drawn.suppressed_b * alive).sum())
             alive = alive & ~torch.isin(tokens, stops)

@@ -112,5 +112,5 @@ def step(
     unbias1 = (1 - beta1**steps if variant.corrected else torch.ones_like(steps))[:, None]
     unbias2 = (1 - beta2**steps if variant.corrected else torch.ones_like(steps))[:, None]
     along = (first / unbias1) / ((second / unbias2).sqrt() + recipe.eps)
-    kept = 0.0 if variant.coupled else decay * weights
-    return -rate * (along + kept), Moments(first, second, steps)  # the optimizer descends
+    decayed = 0.0 if variant.coupled else decay * weights
+    return -rate * (along + decayed), Moments(first, second, steps)  # the optimizer descends

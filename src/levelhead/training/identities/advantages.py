@@ -78,14 +78,14 @@ def advantages(step: BatchAdvantages) -> Iterator[Violation]:
         yield Violation("advantage", text, {"seen": seen, "expected": right, "rewards": list(credit.shaped)[:16]})
     logged = step.batch.values.get(metric.AGREEMENT)
     centred_rewards = {i: _centred(step.credits[i].shaped) for i in wanted}
-    unknown = any(credit.live for i, credit in enumerate(step.credits) if i not in wanted)
+    unknown = any(credit.has_signal for i, credit in enumerate(step.credits) if i not in wanted)
     if logged is None or unknown or wrong is not None:
         return
     weights = [[len(rollout.turns) for rollout in group.rollouts] for group in step.groups]
     triples = [
         (a, m, n)
         for i, row in wanted.items()
-        if step.credits[i].live
+        if step.credits[i].has_signal
         for a, m, n in zip(row, centred_rewards[i], weights[i], strict=True)
     ]
     size = math.sqrt(math.fsum(n * a * a for a, _, n in triples) * math.fsum(n * m * m for _, m, n in triples))
@@ -107,15 +107,15 @@ def expected(step: BatchAdvantages) -> dict[int, list[float]]:
     for index, group in enumerate(step.groups):
         if len(group.rollouts) > 1:
             buckets.setdefault((group.prompt.task, len(group.rollouts)), []).append(index)
-    found: dict[int, list[float]] = {}
+    by_group: dict[int, list[float]] = {}
     for members in buckets.values():
         rows = [step.credits[i].shaped for i in members]
         lengths = [[float(rollout.length) for rollout in step.groups[i].rollouts] for i in members]
         row_values = FORMULAS[recipe.kind](rows, lengths, step.grpo)
         for index, row in zip(members, row_values, strict=True):
             bound = recipe.clip
-            found[index] = [v if bound is None else max(min(v, bound), -bound) for v in row]
-    return found
+            by_group[index] = [v if bound is None else max(min(v, bound), -bound) for v in row]
+    return by_group
 
 
 def _few(row: Sequence[float]) -> str:
@@ -203,7 +203,7 @@ def _cause(seen: Sequence[float], wanted: Sequence[float]) -> str:
 
 def samples_once(step: BatchAdvantages) -> Iterator[Violation]:
     """Samples carry the tokens and advantages of their rollouts, and each is trained on once an epoch."""
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for group, credit, samples in zip(step.groups, step.credits, step.batch.groups, strict=True):
         turns = [(turn, credit.values[k]) for k, r in enumerate(group.rollouts) for turn in r.turns]
         mine = [(s.sequence.context_ids, s.sequence.completion_ids, s.advantage) for s in samples]
@@ -211,9 +211,9 @@ def samples_once(step: BatchAdvantages) -> Iterator[Violation]:
             text = f"samples of prompt {group.prompt.id!r} are not its rollouts with their advantages, turn by turn"
             yield Violation("samples", text, {"prompt": group.prompt.id, "turns": len(turns), "samples": len(mine)})
             return
-        found.update(id(sample) for sample in samples)
+        counts.update(id(sample) for sample in samples)
     trained = Counter(id(sample) for part in step.minibatches for sample in part)
-    wanted = dict.fromkeys(found, step.grpo.epochs)
+    wanted = dict.fromkeys(counts, step.grpo.epochs)
     if dict(trained) != wanted:
         missing = sum(1 for key in wanted if trained[key] < step.grpo.epochs)
         often = sum(1 for key in trained if trained[key] > wanted.get(key, 0))

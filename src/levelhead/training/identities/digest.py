@@ -100,11 +100,11 @@ def compare(then: Mapping[str, str], now: Mapping[str, str], touched: Callable[.
 
 def _tensors(named: Sequence[tuple[str, Tensor]]) -> str:
     """Hash of a few entries of each tensor, by name."""
-    found = [(name, tensor) for name, tensor in sorted(named, key=lambda pair: pair[0]) if tensor.numel()]
-    if not found:
+    nonempty = [(name, tensor) for name, tensor in sorted(named, key=lambda pair: pair[0]) if tensor.numel()]
+    if not nonempty:
         return ""
-    rows = torch.cat([_read(full(tensor)) for _, tensor in found])
-    shapes = json.dumps([[name, list(tensor.shape)] for name, tensor in found])
+    rows = torch.cat([_read(full(tensor)) for _, tensor in nonempty])  # one whole tensor at a time
+    shapes = json.dumps([[name, list(tensor.shape)] for name, tensor in nonempty])
     return _hash([shapes, hashlib.blake2b(rows.to(torch.float32).numpy().tobytes(), digest_size=8).hexdigest()])
 
 

@@ -142,14 +142,12 @@ class Best:
         self.scores = [row for row in self.scores if row[0] < step] + [[float(step), score]]
         path = self._folder / "best" / STATE
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        kept, top = state.get("step"), max(value for _, value in self.scores)
+        best_step, top = state.get("step"), max(value for _, value in self.scores)
         best = [int(at) for at, value in self.scores if value >= top - TIE]
-        if kept not in best:
-            text = (
-                f"checkpoints/best holds {'nothing' if kept is None else f'the policy of step {kept}'}, and the "
-                f"evaluation of step {best[0]} is the best ({top:.4g})"
-            )
-            yield Violation("best-checkpoint", text, {"kept": kept, "best": best[0], "scores": self.scores[-8:]})
+        if best_step not in best:
+            holds = "nothing" if best_step is None else f"the policy of step {best_step}"
+            text = f"checkpoints/best holds {holds}, and the evaluation of step {best[0]} is the best ({top:.4g})"
+            yield Violation("best-checkpoint", text, {"kept": best_step, "best": best[0], "scores": self.scores[-8:]})
 
 
 def shared_score(results: Mapping[str, TaskResult], tasks: Mapping[str, Task], seed: int, common: int) -> float:

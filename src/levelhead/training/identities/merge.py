@@ -182,11 +182,11 @@ def _cagrad(products_mm: Tensor, u_m: Tensor, merge: MergeSection, error: float)
 def _aligned_mtl(products_mm: Tensor, u_m: Tensor, _merge: MergeSection, error: float) -> str | None:
     """Senushkin et al. 2023: task gradients made orthogonal, all as long as the smallest singular value."""
     values_m, vectors_mm = torch.linalg.eigh(products_mm)
-    kept = values_m > 1e-9 * values_m.max()
+    positive_m = values_m > 1e-9 * values_m.max()
     if bool(((values_m > 1e-14 * values_m.max()) & (values_m < 1e-6 * values_m.max())).any()):
         return None  # which singular values count is a matter of rounding
-    mean_k = vectors_mm[:, kept].T @ torch.full_like(u_m, 1 / len(u_m))
-    wanted = float(values_m[kept].min() * mean_k.square().sum())
+    mean_k = vectors_mm[:, positive_m].T @ torch.full_like(u_m, 1 / len(u_m))
+    wanted = float(values_m[positive_m].min() * mean_k.square().sum())
     square = float(u_m @ products_mm @ u_m)
     if abs(square - wanted) > 10 * error * wanted:
         return "it is as long as the smallest singular value makes it"

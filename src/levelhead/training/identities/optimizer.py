@@ -126,9 +126,9 @@ def count(step: Step) -> Violation | None:
         return Violation("update-count", text, evidence)
     if step.calls != 1:
         return Violation("update-count", f"the optimizer stepped {step.calls} times in one update", evidence)
-    known = torch.isfinite(step.counts) & step.reaches
+    comparable = torch.isfinite(step.counts) & step.reaches
     wanted = step.moments.steps + 1
-    wrong = known & (step.counts != wanted)
+    wrong = comparable & (step.counts != wanted)
     if not bool(wrong.any()):
         return None
     index = int(wrong.nonzero()[0])

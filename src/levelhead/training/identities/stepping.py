@@ -49,8 +49,8 @@ class Stepping:
         self._reaches = torch.zeros(0, dtype=torch.bool)
         self._still: dict[str, tuple[Tensor, Tensor]] = {}
         self._failure: RuntimeError | None = None
-        updater.optimizer.register_step_pre_hook(lambda *_: self._kept(self._begin_step))
-        updater.optimizer.register_step_post_hook(lambda *_: self._kept(self._end_step))
+        updater.optimizer.register_step_pre_hook(lambda *_: self._undisturbed(self._begin_step))
+        updater.optimizer.register_step_post_hook(lambda *_: self._undisturbed(self._end_step))
 
     def gradient(self) -> None:
         """Note the gradient of an update that is about to be made, as the backward passes left it."""
@@ -145,15 +145,15 @@ class Stepping:
 
     def _choose(self) -> None:
         """Settle which entries are watched: of each weight those that the first gradient is largest at."""
-        found = [(name, p) for name, p in self._policy.model.named_parameters() if p.requires_grad and p.numel()]
-        self._names, self._trained = [name for name, _ in found], [parameter for _, parameter in found]
+        trained = [(name, p) for name, p in self._policy.model.named_parameters() if p.requires_grad and p.numel()]
+        self._names, self._trained = [name for name, _ in trained], [parameter for _, parameter in trained]
         self._places = [entries.largest(p if p.grad is None else p.grad) for p in self._trained]
         recipe = self._updater.recipe
         matrices = {id(p) for p in self._policy.matrices} if recipe.kind == "muon" else set()
         self._told = torch.tensor([id(p) not in matrices for p in self._trained])
-        self._moments = self._stored(adamw.Moments.none(len(found), entries.K), torch.ones(len(found)).bool())
+        self._moments = self._stored(adamw.Moments.none(len(trained), entries.K), torch.ones(len(trained)).bool())
 
-    def _kept(self, look: Callable[[], None]) -> None:
+    def _undisturbed(self, look: Callable[[], None]) -> None:
         """Look on from within the optimizer; what goes wrong here is told of later, and breaks no step."""
         try:
             look()
@@ -223,17 +223,17 @@ class Stepping:
     def _stored(self, moments: adamw.Moments, which: Tensor) -> adamw.Moments:
         """The moments, with those that the optimizer holds in place of some; of n weights, shape (n,)."""
         states = [self._state(p) for p in self._trained]
-        known = torch.tensor(["exp_avg" in state for state in states]) & which
-        if not bool(known.any()):
+        has_moments = torch.tensor(["exp_avg" in state for state in states]) & which
+        if not bool(has_moments.any()):
             return moments
         first = entries.read([state.get("exp_avg") for state in states], self._places)
         second = entries.read([state.get("exp_avg_sq") for state in states], self._places)
         counts = torch.tensor([_count(state) for state in states], dtype=torch.float64)
         return replace(
             moments,
-            first=torch.where(known[:, None], first, moments.first),
-            second=torch.where(known[:, None], second, moments.second),
-            steps=torch.where(known, counts, moments.steps),
+            first=torch.where(has_moments[:, None], first, moments.first),
+            second=torch.where(has_moments[:, None], second, moments.second),
+            steps=torch.where(has_moments, counts, moments.steps),
         )
 
     def _state(self, parameter: nn.Parameter) -> dict[str, Any]:

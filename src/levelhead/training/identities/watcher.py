@@ -19,6 +19,7 @@ from levelhead.records import Event, Group, Knobs, Prompt
 from levelhead.tasks.base import Task
 from levelhead.training.advantages import GroupAdvantages
 from levelhead.training.batch import Batch, Sample
+from levelhead.training.coefficients import Coefficients
 from levelhead.training.collect import Collected
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.identities.advantages import BATCH, BatchAdvantages
@@ -28,9 +29,10 @@ from levelhead.training.identities.items import Best, Epochs, HeldOut, shared_sc
 from levelhead.training.identities.merge import MergeWitness
 from levelhead.training.identities.numbers import UPDATE, Numbers
 from levelhead.training.identities.stepping import Stepping
-from levelhead.training.objective import Objective, Plan
 from levelhead.training.optim import Updater
+from levelhead.training.plan import Plan
 from levelhead.training.prepare import name_of
+from levelhead.training.update_metrics import REFERENCE_GAP
 
 UNCHECKED = "identity-unchecked"
 """Code of the event that a check itself broke; the run goes on."""
@@ -70,7 +72,12 @@ class Unwatched:
         """Look at it after, given the norm that is logged."""
 
     def numbers(
-        self, values: Mapping[str, float], objective: Objective, plan: Plan, strengths: Mapping[str, float]
+        self,
+        values: Mapping[str, float],
+        coefficients: Coefficients,
+        sums: Mapping[str, float],
+        plan: Plan,
+        strengths: Mapping[str, float],
     ) -> None:
         """Look at the metrics of an update that is about to be made."""
 
@@ -86,7 +93,7 @@ class Unwatched:
     def evaluated(self, groups: Iterable[Group]) -> None:
         """Look at the items of an evaluation."""
 
-    def chosen(self, step: int, results: Mapping[str, TaskResult]) -> None:
+    def evaluation_compared(self, step: int, results: Mapping[str, TaskResult]) -> None:
         """Look at which checkpoint is kept as the best, after an evaluation."""
 
     def resumed(self, violations: Iterable[Violation]) -> None:
@@ -206,22 +213,27 @@ class Identities(Unwatched):
         self._step_by(self._stepping.clipped(norm, self._section.optimizer.max_grad_norm))
 
     def numbers(  # noqa: D102
-        self, values: Mapping[str, float], objective: Objective, plan: Plan, strengths: Mapping[str, float]
+        self,
+        values: Mapping[str, float],
+        coefficients: Coefficients,
+        sums: Mapping[str, float],
+        plan: Plan,
+        strengths: Mapping[str, float],
     ) -> None:
         assert self._grpo is not None  # noqa: S101 - only that stage has an objective
         norm, bound = values.get(metric.GRAD_NORM, 0.0), self._section.optimizer.max_grad_norm
-        gaps = {task: objective.sums[key] for task in plan.shares if (key := f"reference/{task}") in objective.sums}
+        gaps = {task: sums[key] for task in plan.shares if (key := REFERENCE_GAP.format(task=task)) in sums}
         numbers = Numbers(
             recipe=self._recipe,
             grpo=self._grpo,
-            values={**self._measured, **values, metric.ENTROPY_COEF: objective.entropy_coef},
+            values={**self._measured, **values, metric.ENTROPY_COEF: coefficients.entropy},
             knobs=self._knobs,
             first=self._stepping.update == 0,
             on_policy=plan.on_policy,
             present=tuple(plan.shares),
             tolerance=tolerance(self._policy),
             gaps=gaps,
-            kl_coefs=objective.kl_coefs,
+            kl_coefs=coefficients.kl,
             merged=self._merged.weights,
             strengths=strengths,
             clip_factor=min(1.0, bound / (norm + 1e-6)),
@@ -246,7 +258,7 @@ class Identities(Unwatched):
         prompts = [group.prompt for group in groups]
         self._held.hold(content(prompt) for prompt in prompts if tells_apart(self._tasks[prompt.task], prompt))
 
-    def chosen(self, step: int, results: Mapping[str, TaskResult]) -> None:  # noqa: D102
+    def evaluation_compared(self, step: int, results: Mapping[str, TaskResult]) -> None:  # noqa: D102
         if self._best is not None and self._recipe.checkpoint.best:
             evaluation, seed = self._recipe.eval, self._recipe.seed
             score = shared_score(results, self._tasks, seed, min(evaluation.items, evaluation.final_items))

@@ -46,7 +46,7 @@ def check_divisible(recipe: Recipe) -> None:
 
 def _reference(setup: Setup) -> Reference:
     recipe = setup.recipe
-    if recipe.grpo is None or not make_objective(recipe, recipe.grpo)[0].needs_reference:
+    if recipe.grpo is None or not make_objective(recipe, recipe.grpo)[0].coefficients.needs_reference:
         return "none"
     if not setup.policy.lora:
         return "copy"

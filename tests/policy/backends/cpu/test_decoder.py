@@ -86,7 +86,7 @@ def test_plain_products_and_the_fused_kernel_are_attention(hidden: bool, prompt_
     pairs = [(keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in (shared, own)]
     heads = None if mask is None else mask.repeat_interleave(3, 0)
     for kernel in (memory._products, memory._fused):
-        found = kernel(query.flatten(0, 1), *pairs, 0.3, heads, memory._Seats(rows, 3))
+        found = kernel(query.flatten(0, 1), *pairs, 0.3, heads, memory._RowSlots(rows, 3))
         torch.testing.assert_close(found, expected.flatten(0, 1), atol=1e-5, rtol=1e-5)
 
 

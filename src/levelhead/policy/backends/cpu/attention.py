@@ -183,12 +183,12 @@ class _PieceAttention(torch.autograd.Function):
         (grad,) = grads
         query, key, value, out, log = ctx.saved_tensors
         flash_backward = kernels()[1]
-        found = [torch.zeros_like(x) for x in (query, key, value)]
+        gradients = [torch.zeros_like(x) for x in (query, key, value)]
         for piece in ctx.pieces.causal:
             given = [_stacked(x, piece) for x in (grad, query, key, value, out)]
             part_log = _stacked(log[..., None], piece)[..., 0]
             parts = flash_backward(*given, part_log, 0.0, True, scale=ctx.scale)
-            for whole, part in zip(found, parts, strict=True):
+            for whole, part in zip(gradients, parts, strict=True):
                 _stacked(whole, piece).copy_(part)
         for a, b, c, d in ctx.pieces.full:
             at, to = slice(a, b), slice(c, d)
@@ -196,6 +196,6 @@ class _PieceAttention(torch.autograd.Function):
                 grad[:, :, at], query[:, :, at], key[:, :, to], value[:, :, to], out[:, :, at], log[:, :, at],
                 0.0, False, scale=ctx.scale,
             )  # fmt: skip
-            for whole, part, where in zip(found, parts, (at, to, to), strict=True):
+            for whole, part, where in zip(gradients, parts, (at, to, to), strict=True):
                 whole[:, :, where] += part
-        return (*found, None, None)
+        return (*gradients, None, None)

@@ -10,7 +10,7 @@ from torch import Tensor
 from levelhead.policy.backends.base import PolicyLike
 from levelhead.policy.backends.cpu.attention import Forest
 from levelhead.policy.backends.cpu.fused import FusedForward
-from levelhead.policy.backends.cpu.memory import Memory
+from levelhead.policy.backends.cpu.memory import PrefixCache
 from levelhead.policy.backends.sdpa import distinct
 from levelhead.policy.backends.trees import Branches, unused_mask
 from levelhead.policy.packing import trie
@@ -37,7 +37,7 @@ class SharedDecoder:
     ) -> None:
         self._policy, self._budget, self._fused_forward = policy, budget, fused_forward
         self._prompts, self._prompt_of = distinct(prompts, k)
-        self._memory: Memory | None = None
+        self._memory: PrefixCache | None = None
         self._positions = torch.tensor([len(ids) for ids in self._prompts])[self._prompt_of, None]
 
     def start(self) -> Tensor:
@@ -48,7 +48,7 @@ class SharedDecoder:
         layers = self._policy.base.config.num_hidden_layers
         forest = Forest(nodes, layers, needed, keep=True)
         logits = self._forward(torch.tensor([tokens]), torch.tensor([depths]), forest, needed)
-        self._memory = Memory(forest, paths, self._prompt_of, self._budget)
+        self._memory = PrefixCache(forest, paths, self._prompt_of, self._budget)
         return logits[order[self._prompt_of]]
 
     def step(self, tokens: Tensor) -> Tensor:

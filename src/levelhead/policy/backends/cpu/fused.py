@@ -111,11 +111,11 @@ class _Product:
         if len(self.weights) == 1 and not aside:
             return functional.linear(x, self.weights[0], self.bias)
         outputs = sum(self._sizes)
-        found = x.new_empty((outputs, rows)).T if aside else x.new_empty((rows, outputs))
-        parts = found.split(self._sizes, -1) if len(self.weights) > 1 else (found,)
+        out = x.new_empty((outputs, rows)).T if aside else x.new_empty((rows, outputs))
+        parts = out.split(self._sizes, -1) if len(self.weights) > 1 else (out,)
         for columns, part in zip(self._columns, parts, strict=True):
             torch.mm(x, columns, out=part)
-        return found if self.bias is None else found.add_(self.bias)
+        return out if self.bias is None else out.add_(self.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ class _Packed:
         return cls(torch.ops.mkldnn._reorder_linear_weight(plain.weights[0], 128), plain.bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return found
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +271,8 @@ def _bytes(tensor: Tensor) -> int:
 def expected(policy: PolicyLike) -> bool:
     """Whether a policy, whose model may have no weights, will sample through :func:`make_fused`."""
     exact = policy.compute_dtype == policy.base.dtype == torch.float32
-    known = policy.base.config.model_type in _FAMILIES
-    return exact and known and _adapted_bytes(policy) <= policy.merge_bytes
+    supported = policy.base.config.model_type in _FAMILIES
+    return exact and supported and _adapted_bytes(policy) <= policy.merge_bytes
 
 
 def reading(policy: PolicyLike, tokens: int) -> int:
@@ -379,6 +379,6 @@ def _exactly(module: Any, kind: type[nn.Module]) -> Any:
 
 
 def _same(module: nn.Module, names: set[str]) -> None:
-    found = {name for name, _ in module.named_children()}
-    if found != names:
-        raise _UnknownShapeError(f"a {type(module).__name__} of {sorted(found)}")
+    children = {name for name, _ in module.named_children()}
+    if children != names:
+        raise _UnknownShapeError(f"a {type(module).__name__} of {sorted(children)}")

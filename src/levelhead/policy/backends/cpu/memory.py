@@ -13,11 +13,11 @@ Pair = tuple[Tensor, Tensor]
 """Keys and values."""
 
 
-class Memory:
+class PrefixCache:
     """Keys and values of prompts, one copy each, and of what each row has drawn.
 
-    A prompt's rows look at its keys as one matrix, so they have seats at it: every prompt as many as the one with most
-    rows.  A seat without a row of its own repeats the prompt's first row.
+    A prompt's rows look at its keys as one matrix, so they have slots at it: every prompt as many as the one with most
+    rows.  A slot without a row of its own repeats the prompt's first row.
 
     Args:
         forest: That holds the prompts' keys and values.
@@ -34,7 +34,7 @@ class Memory:
             (keys[0][:, places].transpose(0, 1).flatten(0, 1), values[0][:, places].transpose(0, 1).flatten(0, 1))
             for keys, values in zip(forest.keys, forest.values, strict=True)
         ]
-        self._own: list[tuple[_Room, _Room]] = []
+        self._own: list[tuple[_KvBuffer, _KvBuffer]] = []
         self._heads = len(self._shared[0][0]) // len(paths)
         real = torch.tensor([[longest - len(path)] for path in paths]) <= torch.arange(longest)
         hidden = torch.zeros(real.shape).masked_fill(~real, -torch.inf).repeat_interleave(self._heads, 0)
@@ -42,17 +42,17 @@ class Memory:
         self._budget = budget
         self.length = 0
         self._prompt_of = prompt_of
-        self._seats = _Seats(prompt_of, self._heads)
+        self._slots = _RowSlots(prompt_of, self._heads)
 
     def keep(self, rows: Tensor) -> None:
         """Let all rows go but some, and the prompts that have none left."""
         before = int(self._prompt_of.max()) + 1
         prompts, self._prompt_of = self._prompt_of[rows].unique(return_inverse=True)
         if len(prompts) < before:
-            kept = _each_head(prompts, self._heads)
-            self._shared = [(keys[kept], values[kept]) for keys, values in self._shared]
-            self._hidden = None if self._hidden is None else self._hidden[kept]
-        self._seats = _Seats(self._prompt_of, self._heads)
+            indices = _each_head(prompts, self._heads)
+            self._shared = [(keys[indices], values[indices]) for keys, values in self._shared]
+            self._hidden = None if self._hidden is None else self._hidden[indices]
+        self._slots = _RowSlots(self._prompt_of, self._heads)
         self._own = [(keys.of(rows, self.length), values.of(rows, self.length)) for keys, values in self._own]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
@@ -62,17 +62,17 @@ class Memory:
         if not query.dtype == key.dtype == value.dtype == shared[0].dtype:
             query, key, value = (x.to(shared[0].dtype) for x in (query, key, value))
         if layer == len(self._own):
-            self._own.append((_Room.like(key, self._budget), _Room.like(value, self._budget)))
+            self._own.append((_KvBuffer.like(key, self._budget), _KvBuffer.like(value, self._budget)))
         keys, values = self._own[layer]
         keys.store(self.length, key)
         values.store(self.length, value)
         own = (keys.held(self.length + 1), values.held(self.length + 1))
         kernel = _products if query.dtype == torch.float32 else _fused
-        found = kernel(query.reshape(rows * kv_heads, -1, width), shared, own, scale, self._hidden, self._seats)
-        return found.view(rows, -1, 1, found.shape[-1])
+        attended = kernel(query.reshape(rows * kv_heads, -1, width), shared, own, scale, self._hidden, self._slots)
+        return attended.view(rows, -1, 1, attended.shape[-1])
 
 
-class _Room:
+class _KvBuffer:
     """Keys or values of a layer, of what each row has drawn.
 
     Args:
@@ -83,7 +83,7 @@ class _Room:
         self._of_rows, self._of_heads = memory, memory.flatten(0, 1)
 
     @classmethod
-    def like(cls, new: Tensor, budget: int) -> _Room:
+    def like(cls, new: Tensor, budget: int) -> _KvBuffer:
         """Empty, for a budget of tokens such as a first one, (rows, kv, 1, d)."""
         return cls(new.new_empty((*new.shape[:2], budget, new.shape[3])))
 
@@ -95,19 +95,19 @@ class _Room:
         """(rows * kv, length, d)."""
         return self._of_heads.narrow(1, 0, length)
 
-    def of(self, rows: Tensor, length: int) -> _Room:
+    def of(self, rows: Tensor, length: int) -> _KvBuffer:
         """The memory's beginning, which now holds what some rows have drawn."""
         held = self._of_rows[: len(rows)]
         held.narrow(2, 0, length).copy_(self._of_rows.narrow(2, 0, length).index_select(0, rows))
-        return _Room(held)
+        return _KvBuffer(held)
 
 
-class _Seats:
+class _RowSlots:
     """Where the queries of rows sit, at the keys of their prompts.
 
     Args:
         prompt_of: (rows,) which prompt each row has.
-        heads: Key/value heads, each with seats of its own.
+        heads: Key/value heads, each with slots of its own.
     """
 
     def __init__(self, prompt_of: Tensor, heads: int) -> None:
@@ -115,20 +115,20 @@ class _Seats:
         self.each = int(counts.max())
         starts = counts.cumsum(0) - counts
         order = prompt_of.argsort(stable=True)
-        seat = torch.arange(self.each)
-        row = order[torch.where(seat < counts[:, None], starts[:, None] + seat, starts[:, None])]
+        slot = torch.arange(self.each)
+        row = order[torch.where(slot < counts[:, None], starts[:, None] + slot, starts[:, None])]
         head = torch.arange(heads)
-        # (prompts, heads, seats) rows, and (rows, heads) seats.
+        # (prompts, heads, slots) rows, and (rows, heads) slots.
         self._row = (row[:, None] * heads + head[:, None]).flatten()
         place = (prompt_of[:, None] * heads + head) * self.each
         self._seat = (place + (order.argsort() - starts[prompt_of])[:, None]).flatten()
 
     def fill(self, x: Tensor) -> Tensor:
-        """(prompts * kv, seats * n, d) of (rows * kv, n, d)."""
+        """(prompts * kv, slots * n, d) of (rows * kv, n, d)."""
         return x.index_select(0, self._row).view(-1, self.each * x.shape[1], x.shape[2])
 
     def leave(self, x: Tensor) -> Tensor:
-        """(rows * kv, n, d) of (prompts * kv, seats * n, d)."""
+        """(rows * kv, n, d) of (prompts * kv, slots * n, d)."""
         return x.view(len(self._row), -1, x.shape[2]).index_select(0, self._seat)
 
 
@@ -137,7 +137,7 @@ def _each_head(x: Tensor, heads: int) -> Tensor:
     return (x[:, None] * heads + torch.arange(heads)).flatten()
 
 
-def _products(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None, seats: _Seats) -> Tensor:
+def _products(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None, slots: _RowSlots) -> Tensor:
     """Attention of one query a row to its prompt's keys and its own, as plain matrix products.
 
     The fused kernel is slower where threads share many queries that each look at little.
@@ -148,30 +148,30 @@ def _products(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tens
         own: (rows * kv, t, d) those of the rows.
         scale: On the products.
         hidden: (prompts * kv, n) added to the prompts' products.
-        seats: Of the rows at their prompts.
+        slots: Of the rows at their prompts.
 
     Returns:
         (rows * kv, heads / kv, d).
     """
     keys, values = shared
     own_keys, own_values = own
-    to_shared = torch.bmm(seats.fill(query), keys.mT)
+    to_shared = torch.bmm(slots.fill(query), keys.mT)
     if hidden is not None:
         to_shared.add_(hidden[:, None])
-    to_own = seats.fill(torch.bmm(query, own_keys.mT))
+    to_own = slots.fill(torch.bmm(query, own_keys.mT))
     products = torch.cat([to_shared, to_own], -1)
     weights = (products if scale == 1.0 else products.mul_(scale)).softmax(-1)
     to_shared, to_own = weights.split([keys.shape[1], own_keys.shape[1]], -1)
-    return seats.leave(torch.bmm(to_shared, values)).baddbmm_(seats.leave(to_own), own_values)
+    return slots.leave(torch.bmm(to_shared, values)).baddbmm_(slots.leave(to_own), own_values)
 
 
-def _fused(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None, seats: _Seats) -> Tensor:
+def _fused(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None, slots: _RowSlots) -> Tensor:
     """As :func:`_products`, with the fused kernel, which sums in float32 whatever the precision."""
     mask = None if hidden is None else hidden[:, None, None]
     out, log = _fused_heads(query, own, scale)
-    other, other_log = _fused_heads(seats.fill(query), shared, scale, mask)
-    part = torch.sigmoid(log[..., None] - seats.leave(other_log[..., None]))
-    return torch.lerp(seats.leave(other).float(), out.float(), part).to(query.dtype)
+    other, other_log = _fused_heads(slots.fill(query), shared, scale, mask)
+    part = torch.sigmoid(log[..., None] - slots.leave(other_log[..., None]))
+    return torch.lerp(slots.leave(other).float(), out.float(), part).to(query.dtype)
 
 
 def _fused_heads(query: Tensor, pair: Pair, scale: float, mask: Tensor | None = None) -> Pair:

@@ -94,9 +94,9 @@ class SharedCache:
 
     def keep(self, rows: Tensor) -> None:
         """Let all rows go but those at the given ascending positions."""
-        chosen = rows.tolist()
-        self._prompt_of = [self._prompt_of[row] for row in chosen]
-        slots = bucket(len(chosen), SLOTS)
+        row_list = rows.tolist()
+        self._prompt_of = [self._prompt_of[row] for row in row_list]
+        slots = bucket(len(row_list), SLOTS)
         heads = torch.arange(self._heads, device=rows.device)
         if slots == self._slots:
             index = (rows[:, None] * self._heads + heads).flatten()
@@ -107,7 +107,7 @@ class SharedCache:
             self._group_rows(self._each)
             return
         self._slots = slots
-        filled = functional.pad(rows, (0, slots - len(chosen)))
+        filled = functional.pad(rows, (0, slots - len(row_list)))
         index = (filled[:, None] * self._heads + heads).flatten()
         for layer, (keys, values) in enumerate(self._own):
             self._own[layer] = (keys.index_select(0, index), values.index_select(0, index))

@@ -1,0 +1,96 @@
+"""The coefficients of the KL penalties and of the entropy bonus, and the controllers that move them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from levelhead import metrics as metric
+from levelhead.objective.controllers import Controller, ControllerState
+from levelhead.recipe.controllers import KlController, make_controller
+from levelhead.recipe.training import Grpo
+from levelhead.records import Knobs
+
+
+class Coefficients:
+    """What each term of the objective is multiplied by at this step.
+
+    Args:
+        config: The ``grpo`` section.
+        kl: KL coefficient of each task, ``None`` for the section's; in the recipe's order.
+        controllers: What moves the KL coefficient of each task; the section's where none is given.
+
+    Raises:
+        ValueError: Settings of a controller do not fit each other.
+        InputError: A controller of the user's own is missing, or does not fit.
+    """
+
+    def __init__(
+        self,
+        config: Grpo,
+        kl: Mapping[str, float | None],
+        controllers: Mapping[str, KlController | None] | None = None,
+    ) -> None:
+        own = controllers or {}
+        self.overrides = Knobs()
+        """What a guard multiplies the coefficients, the clip range and the temperature by."""
+        self._kl: dict[str, Controller] = {}
+        self._kl_states: dict[str, ControllerState] = {}
+        for index, (task, coef) in enumerate(kl.items()):
+            key = f"tasks.{index}.kl_controller" if own.get(task) else "grpo.kl.controller"
+            start, section = config.kl.of_task(coef, own.get(task))
+            self._kl[task] = make_controller(section, "kl", key)
+            self._kl_states[task] = _begin(self._kl[task], start, f"the KL controller of task {task!r}")
+        self._entropy = make_controller(config.entropy.controller, "entropy", "grpo.entropy.controller")
+        self._entropy_state = _begin(self._entropy, config.entropy.coef, "the entropy controller")
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether any task has a KL penalty, or can come to have one."""
+        return any(self.measures_kl(task) for task in self._kl)
+
+    def measures_kl(self, task: str) -> bool:
+        """Whether a task's KL must be computed: it costs something, or a controller follows it."""
+        return self._kl_states[task].coef > 0 or self._kl[task].moves
+
+    @property
+    def kl(self) -> dict[str, float]:
+        """KL coefficient of each task in force."""
+        return {task: state.coef * self.overrides.kl for task, state in self._kl_states.items()}
+
+    @property
+    def entropy(self) -> float:
+        """Entropy coefficient in force."""
+        return self._entropy_state.coef * self.overrides.entropy + self.overrides.entropy_bonus
+
+    def metrics(self) -> dict[str, float]:
+        """The coefficients in force, as metrics."""
+        values = {metric.KL_COEF.of(task): coef for task, coef in self.kl.items() if self.needs_reference}
+        return values | {metric.ENTROPY_COEF: self.entropy}
+
+    def update(self, values: Mapping[str, float]) -> None:
+        """Let the controllers follow a step's metrics; a value that is not finite moves nothing."""
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        for task, controller in self._kl.items():
+            if (name := metric.KL_BY_TASK.of(task)) in finite:
+                self._kl_states[task] = controller.step(self._kl_states[task], finite[name])
+        if metric.ENTROPY in finite:
+            self._entropy_state = self._entropy.step(self._entropy_state, finite[metric.ENTROPY])
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of the controllers: ``kl/<task>`` and ``entropy``."""
+        states = {f"kl/{task}": state.to_json() for task, state in self._kl_states.items()}
+        return states | {"entropy": self._entropy_state.to_json()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self._kl_states = {task: ControllerState.from_json(state[f"kl/{task}"]) for task in self._kl_states}
+        self._entropy_state = ControllerState.from_json(state["entropy"])
+
+
+def _begin(controller: Controller, coef: float, label: str) -> ControllerState:
+    try:
+        return controller.begin(coef)
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from None

@@ -1,0 +1,88 @@
+"""What a GRPO step, and each of its updates, leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from levelhead import metrics as metric
+from levelhead.records import Event, Group, StepRecord
+from levelhead.training.collect import Collected
+
+NO_METRICS = ("step", "stage")
+"""Keys of a line of ``metrics.jsonl`` that are no metrics."""
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What one step leaves behind.
+
+    Attributes:
+        record: Its metrics and timings.
+        groups: The rollouts.
+        advantages: Advantage of each rollout of each group.
+        events: What was seen or done.
+        stop: Whether the run is to end here.
+    """
+
+    record: StepRecord
+    groups: Sequence[Group]
+    advantages: Sequence[Sequence[float]]
+    events: list[Event] = field(default_factory=list)
+    stop: bool = False
+
+    @property
+    def news(self) -> list[Event]:
+        """The events but those that end the run."""
+        return [event for event in self.events if event not in self.ends]
+
+    @property
+    def ends(self) -> list[Event]:
+        """The events that end the run; they are to be the last of it."""
+        return [event for event in self.events if event.action == "stop"] if self.stop else []
+
+
+@dataclass(slots=True)
+class UpdateResult:
+    """What one optimizer step leaves behind.
+
+    Attributes:
+        values: Its metrics.
+        events: What was seen or done.
+        skipped: Whether the weights stayed as they were.
+        stop: Whether an observer asks to end the run.
+    """
+
+    values: dict[str, float]
+    events: list[Event] = field(default_factory=list)
+    skipped: bool = False
+    stop: bool = False
+
+
+def over_updates(updates: Sequence[UpdateResult]) -> dict[str, float]:
+    """Mean of each metric over the updates that have it; the largest of a ``/max``, the smallest of a ``/min``."""
+    rows: list[Mapping[str, float]] = [update.values for update in updates]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row[name] for row in rows if name in row] for name in names}
+    ends = {name: max if name.endswith("/max") else min if name.endswith("/min") else fmean for name in names}
+    return {name: ends[name](column) for name, column in columns.items()}
+
+
+def step_timings(rollouts: Collected, waited: float, total: float, *, ahead: bool) -> dict[str, float]:
+    """Seconds of a step by what they were spent on.
+
+    Args:
+        rollouts: The batch.
+        waited: Seconds until the batch was there.
+        total: Seconds of the whole step.
+        ahead: Whether batches are sampled one step ahead.
+    """
+    parts = {
+        metric.TIME_SAMPLE: rollouts.sample_s,
+        metric.TIME_SCORE: rollouts.score_s,
+        metric.TIME_ENV: rollouts.env_s,
+    }
+    timings = {part: seconds for part, seconds in parts.items() if seconds}
+    timings |= rollouts.timings | ({metric.TIME_WAIT: waited} if ahead else {})
+    return {**timings, metric.TIME_TRAIN: total - waited, metric.STEP_TIME: total}
