@@ -151,9 +151,9 @@ class ChatClient:
                 self._usage.in_flight -= 1
             self._usage.latencies = [*self._usage.latencies, time.monotonic() - began][-_LATENCIES:]
             # On disk before it is counted: a run killed in between asks nothing twice.
-            kept = self._keep(key, reply)
+            stored = self._keep(key, reply)
             self._count(reply)
-        return kept
+        return stored
 
     def _look_up(self, key: str) -> Reply | None:
         try:

@@ -112,8 +112,8 @@ def _figures(
     turns: Sequence[tuple[Outcome, Outcome]],
 ) -> Figures:
     first = outcomes[: len(cases)]
-    known = [(case, grade) for case, grade in zip(cases, first, strict=True) if isinstance(grade, float)]
-    plain_ = [(grade, case.right) for case, grade in known if case.kind in PLAIN]
+    graded = [(case, grade) for case, grade in zip(cases, first, strict=True) if isinstance(grade, float)]
+    plain_ = [(grade, case.right) for case, grade in graded if case.kind in PLAIN]
     same = [abs(a - b) <= SAME for a, b in _both(repeats)]
     turned = [b - a for a, b in _both(turns)]
     gains = {kind: _gains(cases, first, kind) for kind in ("wordy", "flattering", "injected")}

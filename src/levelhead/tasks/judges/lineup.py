@@ -58,8 +58,8 @@ class Lineup:
         while True:
             open_ = [i for i in range(len(questions)) if i not in verdicts]
             left = patience - (time.monotonic() - began)
-            found = await self._round([questions[i] for i in open_], waiting=pause > 0.5, left_s=max(left, 0.0))
-            verdicts |= {open_[i]: grade for i, grade in found.items()}
+            grades = await self._round([questions[i] for i in open_], waiting=pause > 0.5, left_s=max(left, 0.0))
+            verdicts |= {open_[i]: grade for i, grade in grades.items()}
             if len(verdicts) == len(questions):
                 return [verdicts[i] for i in range(len(questions))]
             left = patience - (time.monotonic() - began)
