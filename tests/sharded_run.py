@@ -26,7 +26,7 @@ STEPS = 10
 BROKEN_AT, BACK_AT, KILLED_AT = 2, 3, 3
 GRPO = {
     "grpo__steps": STEPS,
-    "grpo__batch_size": 15,
+    "grpo__batch_size": 9,
     "grpo__updates_per_batch": 1,
     "grpo__optimizer__eps": 1e-3,
     "grpo__audit": {"first": 2, "every": 6},
@@ -35,7 +35,7 @@ GRPO = {
     "guard__max_kl": 0.02,
     "checkpoint__every": STEPS // 2,
 }
-"""Five groups an update for two processes, audits, and a guard that shortens some updates."""
+"""Three groups an update for two processes, audits, and a guard that shortens some updates."""
 
 
 def free_port() -> int:
@@ -114,7 +114,7 @@ def recipes(folder: Path) -> dict[str, dict[str, Any]]:
         found = small_run.recipe(folder, **{"model__tiny__layers": 1, **changes})
         return {**found, "distributed": {"shard": "full", "timeout_s": 60}}
 
-    lora = {"model__lora": {"r": 4, "alpha": 8}, "model__tiny__layers": 2}
+    lora = {"model__lora": {"r": 4, "alpha": 8}}
     return {
         # Later epochs, log-probabilities recomputed beforehand, a second model for the reference.
         "full": made(

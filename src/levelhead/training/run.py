@@ -105,7 +105,7 @@ class Run:
         with contextlib.ExitStack() as stack:
             stack.callback(self._close)
             stack.enter_context(self._interrupts.noted())
-            self._sinks = make_sinks(self.recipe, self.folder.path)
+            self._sinks = [] if self.ranks.rank else make_sinks(self.recipe, self.folder.path)
             stack.enter_context(self.events.ending(self.state))
             stack.enter_context(waiting_for_peers(self.recipe.distributed.timeout_s, self.ranks.count))
             if self._resumed is None:
@@ -379,7 +379,8 @@ class Run:
         return training
 
     def _bar(self, stage: Stage, total: int) -> contextlib.closing[ProgressSink]:
-        return contextlib.closing(ProgressSink(stage, self.state.step, total, self.events.console))
+        quiet = self.ranks.rank > 0
+        return contextlib.closing(ProgressSink(stage, self.state.step, total, self.events.console, quiet=quiet))
 
     def _close(self) -> None:
         if self.batches is not None:

@@ -53,11 +53,13 @@ class SharedCheckpoints(Checkpoints):
         keep_last: See :class:`Checkpoints`.
         offset: See :class:`Checkpoints`.
         ranks: The processes.
+        own: The folder of this process.
     """
 
-    def __init__(self, run: RunDir, keep_last: int, offset: Mapping[str, int], ranks: Ranks) -> None:
+    def __init__(self, run: RunDir, keep_last: int, offset: Mapping[str, int], ranks: Ranks, own: Path) -> None:
         super().__init__(run, keep_last, offset)
         self._ranks = ranks
+        self._links = own / "checkpoints" if ranks.rank else None
 
     def check_place(self) -> None:
         """Check that every process sees the folder.
@@ -81,8 +83,10 @@ class SharedCheckpoints(Checkpoints):
         return target
 
     def prune(self) -> None:
-        """See :meth:`Checkpoints.prune`."""
+        """See :meth:`Checkpoints.prune`; the others' links to a checkpoint that was gone on from go too."""
         self._by_first(super().prune)
+        if self._links is not None:
+            shutil.rmtree(self._links, ignore_errors=True)
 
     def save_reference(self, policy: Policy) -> None:
         """See :meth:`Checkpoints.save_reference`."""
@@ -136,7 +140,7 @@ def make_checkpoints(folder: RunDir, recipe: Recipe, offset: Mapping[str, int], 
     if not divides(recipe, ranks):
         return Checkpoints(folder, recipe.checkpoint.keep_last, offset)
     first = RunDir(ranks.first_folder(folder.path))
-    shared = SharedCheckpoints(first, recipe.checkpoint.keep_last, offset, ranks)
+    shared = SharedCheckpoints(first, recipe.checkpoint.keep_last, offset, ranks, folder.path)
     shared.check_place()
     return shared
 
