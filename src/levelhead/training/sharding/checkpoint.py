@@ -210,13 +210,13 @@ def _read_shards(training: Mapping[str, Any], checkpoint: Path, policy: Policy) 
     state: dict[int, dict[str, Tensor]] = {}
     for index, name in enumerate(named):
         suffix = f"/{name}"
-        found = {
+        moments = {
             key.removeprefix(f"{OPTIMIZER}/").removesuffix(suffix): value
             for key, value in tensors.items()
             if key.startswith(f"{OPTIMIZER}/") and key.split("/", 2)[2] == name
         }
-        if found:
-            state[index] = found
+        if moments:
+            state[index] = moments
     guard = [local(tensors[key]) for name in named if (key := f"{GUARD}/{name}") in tensors]
     optimizer = {**training["optimizer"], "state": state}
     return {**training, "optimizer": optimizer, **({"guard": guard} if guard else {})}

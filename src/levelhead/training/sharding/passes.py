@@ -43,7 +43,7 @@ def accumulate_in_step(
     merger.start()
     own = ranks.own(plan)
     micros = {task: policy.pack([s.sequence for s in members], tokens) for task, members in own.samples.items()}
-    counts = ranks.gathered({task: len(found) for task, found in micros.items()})
+    counts = ranks.gathered({task: len(packed) for task, packed in micros.items()})
     with policy.training():
         for task in plan.samples:
             mine = micros.get(task, [])
@@ -88,7 +88,7 @@ class _Shape:
 def _completed(terms: Sequence[Term], ranks: Ranks) -> list[Term]:
     """The terms that any process has, in one order; a value of 0 stands for those that are not among one's own."""
     shapes = [_Shape(t.name, t.sense, t.weight, t.task) for t in terms]
-    everywhere = dict.fromkeys(shape for found in ranks.gathered(shapes) for shape in found)
+    everywhere = dict.fromkeys(shape for part in ranks.gathered(shapes) for shape in part)
     own = dict(zip(shapes, terms, strict=True))
     zero = torch.stack([term.value for term in terms]).sum() * 0.0
     return [own.get(s) or Term(s.name, zero, s.sense, s.weight, s.task) for s in everywhere]
