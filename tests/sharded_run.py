@@ -26,7 +26,7 @@ STEPS = 10
 BROKEN_AT, BACK_AT, KILLED_AT = 2, 3, 3
 GRPO = {
     "grpo__steps": STEPS,
-    "grpo__batch_size": 15,
+    "grpo__batch_size": 9,
     "grpo__updates_per_batch": 1,
     "grpo__optimizer__eps": 1e-3,
     "grpo__audit": {"first": 2, "every": 6},
@@ -35,13 +35,13 @@ GRPO = {
     "guard__max_kl": 0.02,
     "checkpoint__every": STEPS // 2,
 }
-"""Five groups an update for two processes, audits, and a guard that shortens some updates."""
+"""Three groups an update for two processes, audits, and a guard that shortens some updates."""
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 class Launcher:
@@ -110,26 +110,26 @@ def environment() -> dict[str, str]:
 def recipes(folder: Path) -> dict[str, dict[str, Any]]:
     """The recipes of the runs that two processes make, by name."""
 
-    def made(**changes: Any) -> dict[str, Any]:
-        found = small_run.recipe(folder, **{"model__tiny__layers": 1, **changes})
-        return {**found, "distributed": {"shard": "full", "timeout_s": 60}}
+    def config(**changes: Any) -> dict[str, Any]:
+        content = small_run.recipe(folder, **{"model__tiny__layers": 1, **changes})
+        return {**content, "distributed": {"shard": "full", "timeout_s": 60}}
 
-    lora = {"model__lora": {"r": 4, "alpha": 8}, "model__tiny__layers": 2}
+    lora = {"model__lora": {"r": 4, "alpha": 8}}
     return {
         # Later epochs, log-probabilities recomputed beforehand, a second model for the reference.
-        "full": made(
+        "full": config(
             **GRPO,
             sft=None,
             grpo__merge__kind="cagrad",
             grpo__epochs=2,
             grpo__loss__importance="token_truncate",
         ),
-        "lora": made(**GRPO, **lora, grpo__merge__kind="upgrad"),
+        "lora": config(**GRPO, **lora, grpo__merge__kind="upgrad"),
         # One group of one of the tasks, so that a process has none of it; see :func:`disturbed`.
-        "disturbed": made(
+        "disturbed": config(
             sft=None, grpo__batch_size=9, grpo__updates_per_batch=1, grpo__steps=4, grpo__merge__kind="cagrad"
         ),
-        "killed": made(sft=None, grpo__steps=4, checkpoint__keep_last=4),
+        "killed": config(sft=None, grpo__steps=4, checkpoint__keep_last=4),
     }
 
 
@@ -184,11 +184,11 @@ def cases(folder: Path) -> None:
     from levelhead import train
     from levelhead.training.grpo import GrpoTrainer
 
-    made, rank = recipes(folder), os.environ["RANK"]
+    configs, rank = recipes(folder), os.environ["RANK"]
     for name in ("full", "lora"):
-        train(made[name], out=folder / name)
+        train(configs[name], out=folder / name)
     with disturbed(alone=False) as observers:
-        train(made["disturbed"], out=folder / "disturbed", observers=observers)
+        train(configs["disturbed"], out=folder / "disturbed", observers=observers)
     step = GrpoTrainer.step
 
     def killed(self: Any, number: int) -> Any:
@@ -197,7 +197,7 @@ def cases(folder: Path) -> None:
         return step(self, number)
 
     GrpoTrainer.step = killed  # type: ignore[method-assign]
-    train(made["killed"], out=folder / "killed")
+    train(configs["killed"], out=folder / "killed")
 
 
 def reshard(folder: Path) -> None:

@@ -117,15 +117,18 @@ def train(
         locked = _lock(ranks, path, held) if resume and path.is_dir() else None
         folder = RunDir(ranks.folder(path, resume=resume))
         if not resume:
-            refuse_used(folder.path)
+            ranks.in_all(lambda: refuse_used(folder.path))
         plan = plan_resumption(folder, recipe, start=resume_from, accept=accept_changes) if resume else None
         checkpoint = plan.checkpoint if plan is not None else None
         check_same(ranks, checkpoint)
         policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
-        ready = function_tasks(divided(recipe, ranks), data, rewards) | {task.name: task for task in tasks}
+        share = divided(recipe, ranks)
+        ready = function_tasks(share, data, rewards) | {task.name: task for task in tasks}
         seed_everything(recipe.seed)
         with uncollected():
-            setup = prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, share=divided(recipe, ranks))
+            setup = ranks.in_all(
+                lambda: prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, share=share)
+            )
         if checkpoint is None and (recipe.check if check is None else check):
             _preflight(setup, folder, ranks)
         locked = _lock(ranks, path, held) if locked is None else locked
@@ -317,7 +320,7 @@ def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """
     recipe = resolve(recipe)
     require_files(recipe)
-    from levelhead.training.prepare import prepare
+    from levelhead.training.prepare import describe, prepare
     from levelhead.training.stream import PromptStream
 
     start = time.perf_counter()
@@ -330,19 +333,6 @@ def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
         "first_batch_prompts": n,
         "first_batch_prompt_tokens": {"min": min(lengths), "max": max(lengths), "sum": sum(lengths)},
         "seconds": round(time.perf_counter() - start, 1),
-    }
-
-
-def describe(setup: Setup) -> dict[str, Any]:
-    """Sizes of policy and tasks."""
-    policy = setup.policy
-    return {
-        "parameters": sum(p.numel() for p in policy.model.parameters()),
-        "trained_parameters": sum(p.numel() for p in policy.parameters),
-        "context": policy.context,
-        "vocabulary": policy.codec.vocab_size,
-        "compute_dtype": str(policy.compute_dtype).removeprefix("torch."),
-        "tasks": list(setup.tasks),
     }
 
 

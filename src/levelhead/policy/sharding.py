@@ -54,10 +54,10 @@ def as_sharded(piece_of_it: Tensor, like: Tensor) -> Tensor:
     """Return the sharded tensor that pieces on all processes make up, laid out as ``like``."""
     if not isinstance(like, DTensor):
         return piece_of_it
-    made: Tensor = DTensor.from_local(
+    whole: Tensor = DTensor.from_local(
         piece_of_it, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
     )
-    return made
+    return whole
 
 
 def _add_up(tensor: Tensor) -> None:
@@ -135,14 +135,14 @@ class ShardedPolicy(Policy):
     def reference_logp(self, batch: MicroBatch, temperature: float = 1.0) -> Tensor:
         """See :meth:`Policy.reference_logp`; a collective."""
         root = self._reference if isinstance(self._reference, nn.Module) else self.base
-        found: list[Tensor] = []
+        result: list[Tensor] = []
 
         def work() -> Tensor:
-            found.append(Policy.reference_logp(self, batch, temperature))
-            return found[0]
+            result.append(Policy.reference_logp(self, batch, temperature))
+            return result[0]
 
         getattr(root, _INSIDE)(work)
-        return found[0]
+        return result[0]
 
     @staticmethod
     def _pass(root: Any, work: Callable[[], TokenStats]) -> TokenStats:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -167,6 +168,19 @@ def make_objective(
     given = tasks or {}
     balanced, declared = balanced_tasks(recipe.tasks, given) if given else {}, declared_rewards(given.values())
     return objective, AdvantageEstimator(section, shapers, balanced=balanced, declared=declared)
+
+
+def describe(setup: Setup) -> dict[str, Any]:
+    """Sizes of policy and tasks."""
+    policy = setup.policy
+    return {
+        "parameters": sum(p.numel() for p in policy.model.parameters()),
+        "trained_parameters": sum(p.numel() for p in policy.parameters),
+        "context": policy.context,
+        "vocabulary": policy.codec.vocab_size,
+        "compute_dtype": str(policy.compute_dtype).removeprefix("torch."),
+        "tasks": list(setup.tasks),
+    }
 
 
 def check_objective(recipe: Recipe) -> None:

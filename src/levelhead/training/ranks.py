@@ -132,6 +132,12 @@ class Ranks:
             failure = error
         return self._all((outcome, failure))
 
+    def in_all(self, work: Callable[[], T]) -> T:
+        """What a piece of work gives here, once it has been done on every process; where it fails on one, as above."""
+        result: list[T] = []
+        self.agreed(lambda: result.append(work()))
+        return result[0]
+
     def _all(self, own: tuple[Any, Exception | None]) -> list[Any]:
         found = self.gathered((own[0], None if own[1] is None else _portable(own[1])))
         if own[1] is not None:

@@ -389,7 +389,8 @@ class Run:
         return training
 
     def _bar(self, stage: Stage, total: int) -> contextlib.closing[ProgressSink]:
-        return contextlib.closing(ProgressSink(stage, self.state.step, total, self.events.console))
+        quiet = self.ranks.rank > 0
+        return contextlib.closing(ProgressSink(stage, self.state.step, total, self.events.console, quiet=quiet))
 
     def _close(self) -> None:
         if self.batches is not None:

@@ -37,13 +37,16 @@ class ProgressSink:
         done: Steps of it that were done before.
         total: Steps that it has.
         console: The terminal; what is printed on it meanwhile stands above the bar.
+        quiet: Whether nothing is shown, as where another process shows it.
     """
 
-    def __init__(self, stage: str, done: int, total: int, console: Console | None = None) -> None:
-        self._stage, self._total = stage, total
+    def __init__(
+        self, stage: str, done: int, total: int, console: Console | None = None, *, quiet: bool = False
+    ) -> None:
+        self._stage, self._total, self._quiet = stage, total, quiet
         console = console or SafeConsole(stderr=True)
         self._bar: Progress | None = None
-        if console.is_terminal:
+        if console.is_terminal and not quiet:
             columns = (TextColumn("{task.description:>4}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())
             self._bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=console)
             self._task: TaskID = self._bar.add_task(stage, total=total, completed=done, note="")
@@ -51,7 +54,7 @@ class ProgressSink:
 
     def write(self, record: StepRecord, offset: int) -> None:  # noqa: ARG002
         """Show a record of this stage."""
-        if record.stage != self._stage:
+        if record.stage != self._stage or self._quiet:
             return
         if self._bar is not None:
             self._bar.update(self._task, completed=record.step, note=_note(record))

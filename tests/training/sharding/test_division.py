@@ -32,9 +32,9 @@ class Fake(Ranks):
 
 
 def fake(other: Any) -> Fake:
-    found = Fake(0, 2)
-    object.__setattr__(found, "other", other)
-    return found
+    ranks = Fake(0, 2)
+    object.__setattr__(ranks, "other", other)
+    return ranks
 
 
 def test_calls_under_way_and_budgets_are_divided_by_the_number_of_processes(tmp_path: Path) -> None:

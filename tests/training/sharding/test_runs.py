@@ -23,14 +23,14 @@ from levelhead.policy.policy import Policy
 from levelhead.training.sharding.checkpoint import SHARDS, with_shards, write_shards
 from small_run import events, metrics, tiny_policy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
 def launcher() -> Iterator[sharded_run.Launcher]:
-    found = sharded_run.Launcher()
-    yield found
-    found.close()
+    process = sharded_run.Launcher()
+    yield process
+    process.close()
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +87,18 @@ def test_a_run_of_an_adapter_has_the_numbers_of_one_process(folder: Path) -> Non
     saved = folder / "lora" / "checkpoints" / "step-000013"
     for name in ("adapter_model.safetensors", "reference/adapter_model.safetensors"):
         wanted = load_file(one / "checkpoints" / "step-000013" / name)
-        found = load_file(saved / name)
-        assert found.keys() == wanted.keys()
-        assert all(torch.allclose(found[key], wanted[key], rtol=1e-3, atol=2e-5) for key in wanted)
+        weights = load_file(saved / name)
+        assert weights.keys() == wanted.keys()
+        assert all(torch.allclose(weights[key], wanted[key], rtol=1e-3, atol=2e-5) for key in wanted)
 
 
 def test_a_missing_task_a_nan_and_a_rollback_leave_both_processes_where_one_is(folder: Path) -> None:
     with sharded_run.disturbed(alone=True) as observers:
         one = alone(folder, "disturbed", observers=observers)
-    found = codes(one)
-    assert (sharded_run.BROKEN_AT, "nonfinite", "skip") in found
-    assert codes(folder / "disturbed") == found
-    assert codes(folder / "disturbed.rank-1") == found
+    expected = codes(one)
+    assert (sharded_run.BROKEN_AT, "nonfinite", "skip") in expected
+    assert codes(folder / "disturbed") == expected
+    assert codes(folder / "disturbed.rank-1") == expected
     assert_same_numbers(one, folder / "disturbed")
 
 

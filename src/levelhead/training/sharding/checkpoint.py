@@ -53,11 +53,13 @@ class SharedCheckpoints(Checkpoints):
         keep_last: See :class:`Checkpoints`.
         offset: See :class:`Checkpoints`.
         ranks: The processes.
+        own: The folder of this process.
     """
 
-    def __init__(self, run: RunDir, keep_last: int, offset: Mapping[str, int], ranks: Ranks) -> None:
+    def __init__(self, run: RunDir, keep_last: int, offset: Mapping[str, int], ranks: Ranks, own: Path) -> None:
         super().__init__(run, keep_last, offset)
         self._ranks = ranks
+        self._links = own / "checkpoints" if ranks.rank else None
 
     def check_place(self) -> None:
         """Check that every process sees the folder.
@@ -81,8 +83,10 @@ class SharedCheckpoints(Checkpoints):
         return target
 
     def prune(self) -> None:
-        """See :meth:`Checkpoints.prune`."""
+        """See :meth:`Checkpoints.prune`; the others' links to a checkpoint that was gone on from go too."""
         self._by_first(super().prune)
+        if self._links is not None:
+            shutil.rmtree(self._links, ignore_errors=True)
 
     def front_names(self) -> set[str]:
         """See :meth:`Checkpoints.front_names`."""
@@ -148,7 +152,7 @@ def make_checkpoints(folder: RunDir, recipe: Recipe, offset: Mapping[str, int], 
     if not divides(recipe, ranks):
         return Checkpoints(folder, recipe.checkpoint.keep_last, offset)
     first = RunDir(ranks.first_folder(folder.path))
-    shared = SharedCheckpoints(first, recipe.checkpoint.keep_last, offset, ranks)
+    shared = SharedCheckpoints(first, recipe.checkpoint.keep_last, offset, ranks, folder.path)
     shared.check_place()
     return shared
 
@@ -235,13 +239,13 @@ def _read_shards(training: Mapping[str, Any], checkpoint: Path, policy: Policy) 
     state: dict[int, dict[str, Tensor]] = {}
     for index, name in enumerate(named):
         suffix = f"/{name}"
-        found = {
+        moments = {
             key.removeprefix(f"{OPTIMIZER}/").removesuffix(suffix): value
             for key, value in tensors.items()
             if key.startswith(f"{OPTIMIZER}/") and key.split("/", 2)[2] == name
         }
-        if found:
-            state[index] = found
+        if moments:
+            state[index] = moments
     guard = [local(tensors[key]) for name in named if (key := f"{GUARD}/{name}") in tensors]
     optimizer = {**training["optimizer"], "state": state}
     return {**_with_guard_weights(training, guard), "optimizer": optimizer}

@@ -86,7 +86,7 @@ class _Shape:
 def _completed(terms: Sequence[Term], ranks: Ranks) -> list[Term]:
     """The terms that any process has, in one order; a value of 0 stands for those that are not among one's own."""
     shapes = [_Shape(t.name, t.sense, t.weight, t.task) for t in terms]
-    everywhere = dict.fromkeys(shape for there in ranks.gathered(shapes) for shape in there)
+    everywhere = dict.fromkeys(shape for part in ranks.gathered(shapes) for shape in part)
     own = dict(zip(shapes, terms, strict=True))
     zero = torch.stack([term.value for term in terms]).sum() * 0.0
     return [own.get(s) or Term(s.name, zero, s.sense, s.weight, s.task) for s in everywhere]
