@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
-from levelhead.report import answers, cards, fronts, kinds, notes, samples, strata, workflows
+from levelhead.report import answers, cards, fronts, judges, kinds, notes, samples, strata, workflows
 from levelhead.report.charts import Chart, Key
 from levelhead.report.firststeps import first_steps
 from levelhead.report.markup import duration, esc, json_for_script, tag
@@ -128,6 +128,7 @@ def _sections(marks: list[tuple[int, str]]) -> dict[str, Callable[[Run], Section
         "Time": panel("Time", _time_shares),
         "Kinds of problem": grid(marked(kinds.charts), kinds.table),
         "Workflows": _workflows,
+        "Judges": words(judges.table),
         "Before and after": words(samples.before_and_after),
         "While training": words(samples.while_training),
         "Events": _events,

@@ -87,3 +87,13 @@ def test_a_small_change_is_a_number_and_no_event() -> None:
     task = anchored(Hosts({"one": lambda _: f"Grade: {5 + (next(calls) >= 7) * 0.5}"}), drift=0.1)
     assert [step(task, n) for n in (0, 2)] == [[], []]
     assert task.drain_use().judges["one"].drift == pytest.approx(0.05)
+
+
+def test_a_judge_that_is_dead_when_the_anchors_are_due_is_left_alone_and_said_so_once() -> None:
+    hosts = Hosts({"dead": DOWN, "alive": "Grade: 5"})
+    task = hosts.task(anchors={"every": 1, "items": 4})
+    inner = FairnessTask(Fairness(kind="fairness", items=60))
+    task = JudgedTask(inner, "fairness", task.section, httpx2.MockTransport(hosts))
+    codes = [code for n in range(3) for code in step(task, n) if code != "endpoint"]
+    assert codes == ["judge-fallback"]
+    assert hosts.asked["dead"] < 200

@@ -56,14 +56,20 @@ class AnchorSet:
                 continue
             title = seat.member.title
             if title not in self._first:
-                self._first[title] = await self._grades(task, seat, 0)
-            if step:
-                news += self._compare(seat, await self._grades(task, seat, step))
+                first = await self._grades(task, seat, 0)
+                if first is None:
+                    continue
+                self._first[title] = first
+            if step and (now := await self._grades(task, seat, step)) is not None:
+                news += self._compare(seat, now)
         return news
 
-    async def _grades(self, task: JudgedTask, seat: Seat, step: int) -> list[float | None]:
+    async def _grades(self, task: JudgedTask, seat: Seat, step: int) -> list[float | None] | None:
+        """Return the grades of the anchors; ``None`` where the judge cannot be asked, which leaves it alone."""
         questions = [task.question(answer, f"anchor/{step}") for answer in self._set(task)]
         outcomes: list[Outcome] = await seat.member.outcomes(questions, _PATIENCE_S, _PATIENCE_S) if questions else []
+        if task.lineup.note(seat, outcomes):
+            return None
         return [seat.scale(one) if isinstance(one, float) else None for one in outcomes]
 
     def _set(self, task: JudgedTask) -> list[Answer]:

@@ -159,14 +159,14 @@ class Lineup:
         outcomes: list[Outcome] = []
         if seat.breaker.open:
             outcomes = await seat.member.outcomes(questions[:1], 0.0, timeout)
-            if self._note(seat, outcomes):
+            if self.note(seat, outcomes):
                 return [*outcomes, *[outcomes[0]] * (len(questions) - 1)]
         rest = questions[len(outcomes) :]
         outcomes += await seat.member.outcomes(rest, patience, timeout) if rest else []
-        self._note(seat, outcomes)
+        self.note(seat, outcomes)
         return seat.take(outcomes)
 
-    def _note(self, seat: Seat, outcomes: Sequence[Outcome]) -> bool:
+    def note(self, seat: Seat, outcomes: Sequence[Outcome]) -> bool:
         """Open or close a judge's breaker by what asking came to; returns whether it is open."""
         fault = next((one for one in outcomes if isinstance(one, EndpointError)), None)
         title = seat.member.title

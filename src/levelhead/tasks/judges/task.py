@@ -173,7 +173,8 @@ class JudgedTask(Judged):
 
     async def _ask_anchors(self) -> None:
         if self.anchors is not None and self.asks:
-            self.lineup.news += await self.anchors.ask(self)
+            news = await self.anchors.ask(self)
+            self.lineup.news.extend(news)
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return the judged task's metrics, the mean grade, and the share of verdicts without one."""
