@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint docs bench fuzz clean
+.PHONY: demo test lint docs site bench fuzz clean
 
 demo: .venv/.train
 	$(BIN)/levelhead demo
@@ -29,7 +29,16 @@ lint: .venv/.dev
 
 docs: .venv/.dev
 	$(BIN)/python -m levelhead.recipe > docs/recipe.schema.json
+	$(BIN)/python -m levelhead.recipe --page > docs/recipe.md
 	$(BIN)/python -m levelhead.metrics > docs/metrics.md
+	$(BIN)/python -m levelhead.diagnosis.pages docs/findings
+	$(BIN)/python -m levelhead.cli.page > docs/cli.md
+
+# The documentation as a site, in an environment of its own: build/site/index.html.
+site:
+	$(PYTHON) -m venv build/site-tools
+	build/site-tools/bin/python -m pip install --quiet --disable-pip-version-check '.[docs]'
+	build/site-tools/bin/zensical build --clean --strict
 
 # For a night: what reads files of unknown origin, on a hundred thousand hostile ones.
 fuzz: .venv/.dev

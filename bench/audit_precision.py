@@ -18,6 +18,7 @@ import functools
 import itertools
 import json
 import random
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,12 +28,10 @@ from unittest import mock
 
 import torch
 
-import levelhead.objective.surgery.merger as merging
+import levelhead.objective.aggregation.merger as merging
 import levelhead.training.signs as signs
-from levelhead.lab.faults import inject
-from levelhead.lab.probe import ROWS, closeness
+from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.audit import SignError
-from levelhead.objective.surgery import GradientMerger
 from levelhead.objective.terms import Term
 from levelhead.policy import load
 from levelhead.recipe.load import parse
@@ -51,6 +50,11 @@ from levelhead.training.prepare import make_objective, make_tasks
 from levelhead.training.stream import PromptStream
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from faults.known import inject  # noqa: E402
+from faults.probe import ROWS, closeness  # noqa: E402
+
 RESULTS = ROOT / "bench" / "results" / "audit_precision.json"
 PAGE = ROOT / "docs" / "objective.md"
 START, END = "<!-- audit precision -->", "<!-- end of audit precision -->"
@@ -160,7 +164,7 @@ def run(chosen: dict[str, Any]) -> Outcome:
     policy.disable_dropout()
     grpo = recipe.grpo
     assert grpo is not None
-    objective, creditor = make_objective(recipe, grpo, tasks)
+    objective, estimator = make_objective(recipe, grpo, tasks)
     if objective.needs_reference:
         policy.keep_reference(trained=False)
     generator, loop = make_generator(policy), EventLoop()
@@ -168,7 +172,7 @@ def run(chosen: dict[str, Any]) -> Outcome:
     collector = Contrasted(tasks, policy.codec, generator, loop, drawn=chosen["contrast"])
     updater = Updater(policy.parameters, grpo.optimizer, grpo.steps)
     trainer = GrpoTrainer(
-        policy, collector, stream, objective, updater, grpo, derive(recipe.seed, "grpo"), creditor=creditor
+        policy, collector, stream, objective, updater, grpo, derive(recipe.seed, "grpo"), estimator=estimator
     )
     hidden = judged = 0
     try:

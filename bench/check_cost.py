@@ -116,9 +116,9 @@ class _Clock:
     def family(self, name: str, family: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         """Return a family of checks that is timed."""
 
-        def within(scene: Any) -> Iterator[Any]:
+        def within(context: Any) -> Iterator[Any]:
             start = time.process_time()
-            yield from family(scene)
+            yield from family(context)
             self.add(f"check {name}", start)
 
         return within

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.api import train
+from levelhead.doctor.report import examine
+from levelhead.guard import make_guard
 from levelhead.policy.load import load_checkpoint
 from levelhead.recipe import load
 from levelhead.training.checkpoint import newest_checkpoint
 from levelhead.training.prepare import Setup, prepare
 from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
-from levelhead.watch.doctor import examine
-from levelhead.watch.guard import make_guard
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "clean_runs.json"

@@ -4,10 +4,10 @@ Usage: ``python bench/doctor_accuracy.py [FOLDER] [--json] [--markdown] [--fit]`
 ``log.*`` and ``label.json`` (``root_cause``, ``expected_findings``, ``acceptable_findings``, ``source``,
 ``label_basis``); it is ``../shared/data/doctor`` unless given.
 
-A sick run is *found* when the verdict is not healthy; *top-1* when the first finding is the root cause or one of the
-expected findings (*strict*: the root cause itself); *any hit* when some warning or critical finding is.  A healthy run
-is a *false alarm* when the verdict is not healthy and its first finding is not among the acceptable ones.  Logs of one
-source are not independent: every figure is also averaged per source.
+An unhealthy run is *found* when the verdict is not healthy; *top-1* when the first finding is the root cause or one
+of the expected findings (*strict*: the root cause itself); *any hit* when some warning or critical finding is.  A
+healthy run is a *false alarm* when the verdict is not healthy and its first finding is not among the acceptable ones.
+Logs of one source are not independent: every figure is also averaged per source.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.history import History
+from levelhead.diagnosis.ranking import SHIFT, SLOPE
+from levelhead.doctor.report import Report, examine
 from levelhead.errors import InputError
-from levelhead.watch import stats
-from levelhead.watch.diagnosis import SHIFT, SLOPE
-from levelhead.watch.doctor import Report, examine
-from levelhead.watch.history import History
 
 DEFAULT = Path(__file__).resolve().parents[1] / ".." / "shared" / "data" / "doctor"
 SCORES = ("found", "top1", "top1_strict", "any_hit")
@@ -59,7 +59,7 @@ class Case:
         return self.expected | {self.root}
 
     def scores(self) -> dict[str, float]:
-        """The figures of this log: of a sick run what was hit, of a healthy one whether it was a false alarm."""
+        """The figures of this log: of an unhealthy run what was hit, of a healthy one whether it was a false alarm."""
         if self.healthy:
             return {"false_alarm": float(self.alarmed and self.codes[0] not in self.acceptable)}
         return {
@@ -170,7 +170,7 @@ def by_source(results: dict[str, list[Case]]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"source": source}
         for name, cases in results.items():
             own = [case for case in cases if case.source == source]
-            row["sick"] = sum(not case.healthy for case in own)
+            row["unhealthy"] = sum(not case.healthy for case in own)
             row["healthy"] = sum(case.healthy for case in own)
             row[name] = {
                 key: sum(case.scores().get(key, 0.0) for case in own)
@@ -182,14 +182,22 @@ def by_source(results: dict[str, list[Case]]) -> list[dict[str, Any]]:
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """The table by source: counts, doctor / checklist."""
-    lines = ["| source | sick | found | top-1 | any hit | healthy | called sick |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| source | unhealthy | found | top-1 | any hit | healthy | called unhealthy |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         pairs = [
             f"{row['doctor'][key]:.0f} / {row['checklist'][key]:.0f}" if row[group] else ""
-            for key, group in (("found", "sick"), ("top1", "sick"), ("any_hit", "sick"), ("false_alarm", "healthy"))
+            for key, group in (
+                ("found", "unhealthy"),
+                ("top1", "unhealthy"),
+                ("any_hit", "unhealthy"),
+                ("false_alarm", "healthy"),
+            )
         ]
-        sick, healthy = row["sick"] or "", row["healthy"] or ""
-        lines.append(f"| {row['source']} | {sick} | {' | '.join(pairs[:3])} | {healthy} | {pairs[3]} |")
+        unhealthy, healthy = row["unhealthy"] or "", row["healthy"] or ""
+        lines.append(f"| {row['source']} | {unhealthy} | {' | '.join(pairs[:3])} | {healthy} | {pairs[3]} |")
     return "\n".join(lines)
 
 

@@ -4,9 +4,10 @@ Usage: ``python bench/doctor_stability.py [FOLDER] [--json]``, FOLDER as for ``d
 
 * **Weights.** Each argument's weight is multiplied by exp(0.25 g), g standard normal and drawn once for an argument of
   a finding: 200 other doctors.  Verdicts that hang on one hand-set number change.
-* **Threshold.** The log-odds from which a run counts as sick are chosen on all sources but one, and tried on that one.
+* **Threshold.** The log-odds from which a run counts as unhealthy are chosen on all sources but one, and tried on that
+  one.
 * **Rows.** Parts of a log (halves, every second row, one signal left out) are judged as logs of their own.  A part of a
-  healthy run is healthy; of a sick run, every second row still shows what is the matter.
+  healthy run is healthy; of an unhealthy run, every second row still shows what is the matter.
 * **Noise and steps.** Every reading is multiplied by 1 + w g, fresh g for each; steps are multiplied.
 * **Forms.** The rows are written as other trainers would have (``doctor_forms.py``), read back, and judged as the same
   signals in memory are.
@@ -28,12 +29,12 @@ from pathlib import Path
 import doctor_accuracy as accuracy
 from doctor_forms import FORMS
 
-from levelhead.watch import stats
-from levelhead.watch.detectors import DETECTORS, Suspicion, View
-from levelhead.watch.diagnosis import Diagnosis, diagnose, too_fast, weigh
-from levelhead.watch.doctor import examine
-from levelhead.watch.findings import CATALOGUE
-from levelhead.watch.history import History
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors import DETECTORS, Candidate, View
+from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.diagnosis.history import History
+from levelhead.diagnosis.ranking import Diagnosis, diagnose, too_fast, weigh
+from levelhead.doctor.report import examine
 
 DOCTORS = 200
 WIDTH = 0.25
@@ -49,7 +50,7 @@ class Labelled:
     right: frozenset[str]
     acceptable: frozenset[str]
     view: View
-    suspicions: tuple[Suspicion, ...]
+    candidates: tuple[Candidate, ...]
 
     def figures(self, diagnosis: Diagnosis) -> dict[str, float]:
         """The figures of one verdict, named as in ``doctor_accuracy``."""
@@ -65,9 +66,9 @@ def load(folder: Path) -> list[Labelled]:
     for case in accuracy.load(folder, accuracy.doctor):
         log = next(p for p in sorted((folder / case.name).iterdir()) if p.name.startswith("log"))
         view = View(examine(log).history)
-        suspicions = [s for detector in DETECTORS for s in detector.examine(view)]
-        suspicions += too_fast(suspicions, view)
-        found.append(Labelled(case.source, case.root, case.right, case.acceptable, view, tuple(suspicions)))
+        candidates = [s for detector in DETECTORS for s in detector.examine(view)]
+        candidates += too_fast(candidates, view)
+        found.append(Labelled(case.source, case.root, case.right, case.acceptable, view, tuple(candidates)))
     return found
 
 
@@ -87,19 +88,19 @@ def shaken(logs: Sequence[Labelled], seed: int) -> dict[str, float]:
     results = []
     for log in logs:
         other = [
-            replace(s, clues=[replace(c, weight=c.weight * factors[s.code, c.key]) for c in s.clues])
-            for s in log.suspicions
+            replace(s, evidence=[replace(c, weight=c.weight * factors[s.code, c.key]) for c in s.evidence])
+            for s in log.candidates
         ]
         results.append((log.source, log.figures(weigh(other, log.view))))
     return averaged(results)
 
 
-def sickness(log: Labelled) -> float:
+def worst_log_odds(log: Labelled) -> float:
     """The largest log-odds of any finding that is worse than a note and that the label does not call acceptable."""
     grave = [
         s.log_odds
-        for s in log.suspicions
-        if s.clues and (s.severity or CATALOGUE[s.code].severity) != "info" and s.code not in log.acceptable
+        for s in log.candidates
+        if s.evidence and (s.severity or CATALOGUE[s.code].severity) != "info" and s.code not in log.acceptable
     ]
     return max(grave, default=-10.0)
 
@@ -108,24 +109,24 @@ def held_out_threshold(logs: Sequence[Labelled]) -> dict[str, float]:
     """Found and false alarms when the threshold for a source is chosen on all others."""
     results = []
     for source in sorted({log.source for log in logs}):
-        rest = [(sickness(log), log.root != "healthy") for log in logs if log.source != source]
+        rest = [(worst_log_odds(log), log.root != "healthy") for log in logs if log.source != source]
         threshold = _best_threshold(rest)
         for log in logs:
             if log.source == source:
-                sick = sickness(log) >= threshold
-                results.append((source, {"false_alarm" if log.root == "healthy" else "found": float(sick)}))
+                unhealthy = worst_log_odds(log) >= threshold
+                results.append((source, {"false_alarm" if log.root == "healthy" else "found": float(unhealthy)}))
     return averaged(results)
 
 
 def _best_threshold(points: Sequence[tuple[float, bool]]) -> float:
-    """The middle of the gap that tells sick from healthy best, by found minus twice the false alarms."""
+    """The middle of the gap that tells unhealthy from healthy best, by found minus twice the false alarms."""
     marks = sorted({score for score, _ in points})
     gaps = [(a + b) / 2 for a, b in itertools.pairwise(marks)]
-    sick = max(1, sum(s for _, s in points))
+    unhealthy = max(1, sum(s for _, s in points))
     healthy = max(1, len(points) - sum(s for _, s in points))
 
     def worth(threshold: float) -> float:
-        hits = sum(s and score >= threshold for score, s in points) / sick
+        hits = sum(s and score >= threshold for score, s in points) / unhealthy
         return hits - 2 * sum(not s and score >= threshold for score, s in points) / healthy
 
     best = max(worth(gap) for gap in gaps)

@@ -1,7 +1,7 @@
 """Write the tables of docs/preflight.md: each known bug, the checks that catch it, and what they say; and each check,
 with what turns it red.
 
-These are the bugs that a check of the preflight was made for; ``levelhead lab faults`` tries them all on everything.
+These are the bugs that a check of the preflight was made for; ``bench/fault_matrix.py`` tries them all on everything.
 
 python bench/fault_table.py            print the table
 python bench/fault_table.py --write    put it into docs/preflight.md
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from levelhead.lab.faults import FAULTS, Fault, inject  # noqa: E402
+from faults.known import FAULTS, Fault, inject  # noqa: E402
 from levelhead.preflight import preflight  # noqa: E402
 from preflight.mutations.table import as_markdown  # noqa: E402
 from preflight_setup import CAUGHT_BY, setup_of  # noqa: E402

@@ -31,6 +31,7 @@ from levelhead.policy.load import load_checkpoint
 from levelhead.recipe import Recipe, validate
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.make import make_generator
+from levelhead.tasks.workflow.analysis import collapse_after_update
 from levelhead.training.checkpoint import Checkpoints
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import TaskResult, evaluate
@@ -41,7 +42,6 @@ from levelhead.training.prepare import make_objective, make_tasks, prepare
 from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
 from levelhead.training.stream import PromptStream
-from levelhead.watch.workflows import collapse_after_update
 
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = ROOT / "bench" / "results" / "group_size.jsonl"
@@ -173,13 +173,13 @@ class Bench:
         seed_everything(recipe.seed)
         policy = load_checkpoint(recipe.model, self._sft(cell.seed), seed=recipe.seed)
         began = time.process_time()
-        objective, creditor = make_objective(recipe, recipe.grpo)
+        objective, estimator = make_objective(recipe, recipe.grpo)
         policy.keep_reference(trained=True)
         loop, generator = EventLoop(), make_generator(policy)
         collector = Collector(self._tasks, policy.codec, generator, loop)
         stream = PromptStream(list(self._tasks.values()), [1.0], derive(cell.seed, "stream"))
         updater = Updater(policy.parameters, recipe.grpo.optimizer, recipe.grpo.steps * cell.epochs)
-        trainer = GrpoTrainer(policy, collector, stream, objective, updater, recipe.grpo, cell.seed, (), creditor)
+        trainer = GrpoTrainer(policy, collector, stream, objective, updater, recipe.grpo, cell.seed, (), estimator)
         rows = [trainer.step(step).record.values for step in range(1, recipe.grpo.steps + 1)]
         held_out = evaluate(self._tasks, collector, recipe.eval, cell.seed, recipe.eval.final_items)["workflow"]
         loop.run(generator.close())

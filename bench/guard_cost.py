@@ -20,15 +20,15 @@ from typing import Any
 from unittest.mock import patch
 
 from levelhead.api import train
+from levelhead.guard import LiveGuard
 from levelhead.recipe import load
 from levelhead.training.grpo import GrpoTrainer
-from levelhead.training.keeper import Keeper
 from levelhead.training.optim import Updater
-from levelhead.watch.guard import LiveGuard
+from levelhead.training.trust_region import TrustRegion
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = ("dual-tiny", "workflow-tiny", "workflow-collapse")
-PARTS = ((Keeper, "begin"), (Keeper, "step"), (Keeper, "keep"), (LiveGuard, "after_update"))
+PARTS = ((TrustRegion, "begin"), (TrustRegion, "step"), (TrustRegion, "keep"), (LiveGuard, "after_update"))
 
 
 @contextmanager
@@ -41,8 +41,8 @@ def timed(owner: type, name: str, seconds: dict[str, float]) -> Iterator[None]:
     def method(self: Any, *args: Any, **options: Any) -> Any:
         began = time.process_time()
         result = real(self, *args, **options)
-        # Every stage steps its optimizer; there is a keeper in this one alone.
-        if seconds["Keeper.begin"] or name == "begin":
+        # Every stage steps its optimizer; there is a trust region in this one alone.
+        if seconds["TrustRegion.begin"] or name == "begin":
             seconds[key] += time.process_time() - began
         return result
 
@@ -59,8 +59,8 @@ def measure(name: str, steps: int) -> dict[str, Any]:
             stack.enter_context(timed(owner, part, seconds))
         train(load(ROOT / "recipes" / f"{name}.yaml", settings), out=Path(folder) / "run")
     whole = seconds.pop("GrpoTrainer.step")
-    # The optimizer's own step runs inside the keeper's.
-    seconds["Keeper.step"] -= seconds.pop("Updater.step")
+    # The optimizer's own step runs inside the trust region's.
+    seconds["TrustRegion.step"] -= seconds.pop("Updater.step")
     guard = sum(seconds.values())
     parts = {part: round(value / whole, 5) for part, value in seconds.items()}
     return {"recipe": name, "steps": steps, "seconds": round(whole, 2), "guard": round(guard / whole, 4), **parts}

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.objective import losses
+from levelhead.objective.aggregation import ConflictMonitor, GradientMerger
 from levelhead.objective.audit import Auditor
-from levelhead.objective.surgery import ConflictMonitor, GradientMerger
 from levelhead.objective.terms import Term
 
 MODES = ("forward only", "sum", "sum, monitored", "cagrad", "upgrad", "cagrad, memory low", "sum, audited")

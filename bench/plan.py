@@ -148,11 +148,11 @@ def measured(case: Case, folder: Path, steps: int = 2) -> dict[str, int]:
         ours = Ours(*workloads.load(folder), policy, options)
         # The profiler sees this thread alone, and rollouts are drawn in another: here they are drawn in this one.
         ours.generator._executor = Here()
-        drawer = ours.trainer.batches._drawer
+        rollout_batcher = ours.trainer.batches._rollout_batcher
 
         def draw(*args: Any) -> Any:
             with record_function("sampling phase"):
-                return asyncio.run(drawer.draw(*args))
+                return asyncio.run(rollout_batcher.draw(*args))
 
         ours.trainer.batches.draw = draw
         for _ in range(steps):

@@ -14,13 +14,14 @@ import argparse
 import json
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from levelhead.lab import probe
+from levelhead.guard import make_guard
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.recipe import load
@@ -33,9 +34,12 @@ from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, prepare
 from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
-from levelhead.watch.guard import make_guard
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from faults import probe  # noqa: E402
+
 RESULTS = ROOT / "bench" / "results" / "survival.json"
 PAGE = ROOT / "docs" / "experiments" / "survival.md"
 MARKS = ("<!-- table -->", "<!-- end of table -->")

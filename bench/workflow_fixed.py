@@ -25,9 +25,9 @@ from levelhead.recipe.tasks import Workflow
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer
-from levelhead.tasks.workflow import WorkflowTask
 from levelhead.tasks.workflow.language import parse
 from levelhead.tasks.workflow.simulator import candidates, expected
+from levelhead.tasks.workflow.task import WorkflowTask
 
 SHOWN = 5
 

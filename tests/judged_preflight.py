@@ -11,7 +11,7 @@ from levelhead.recipe.judge import Judge
 from levelhead.recipe.load import parse
 from levelhead.recipe.tasks import Fairness
 from levelhead.tasks.fairness import FairnessTask
-from levelhead.tasks.judge import JudgedTask
+from levelhead.tasks.judges import JudgedTask
 from levelhead.training.prepare import Setup, prepare
 
 RECIPE = """

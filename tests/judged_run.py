@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx2
 
-from levelhead.recipe.judge import Judge
+from levelhead.recipe.judge import Judge, Judges
 from levelhead.recipe.load import parse
 from levelhead.records import Prompt, Score
 from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.tasks.judge import JudgedTask
+from levelhead.tasks.judges import JudgedTask
 from levelhead.training.prepare import prepare
 from levelhead.training.resume import plan_resumption
 from levelhead.training.run import Run
@@ -54,7 +54,7 @@ def run_with(folder: Path, reply: str, *settings: str, **keys: Any) -> Path:
 
 def judged_run(
     folder: Path,
-    section: Judge,
+    section: Judge | Judges,
     *settings: str,
     transport: httpx2.AsyncBaseTransport | None = None,
     resume: bool = False,

@@ -306,7 +306,7 @@ def _invalid(rng: random.Random, t: float, i: int, row: Row) -> None:
     row["validity"] = _reward(rng, 0.9, 0.05) if t < 0.5 else _reward(rng, 0.03, 0.02)
 
 
-SICK: dict[str, tuple[Scenario, tuple[str, ...]]] = {
+UNHEALTHY: dict[str, tuple[Scenario, tuple[str, ...]]] = {
     "entropy-gone": (_make(_entropy_gone), ("entropy-collapse",)),
     "entropy-explodes": (_make(_entropy_explodes), ("entropy-explosion",)),
     "kl-runs": (_make(_kl_runs), ("kl-blowup", "lr-too-high")),

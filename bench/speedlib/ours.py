@@ -88,6 +88,7 @@ class Ours:
         policy: Policy,
         options: dict[str, Any],
     ) -> None:
+        from levelhead.guard.guard import make_guard
         from levelhead.recipe.guard import Guard
         from levelhead.rollout.generators.make import make_generator
         from levelhead.training.collect import Collector
@@ -96,7 +97,6 @@ class Ours:
         from levelhead.training.objective import Objective
         from levelhead.training.optim import Updater
         from levelhead.training.stream import PromptStream
-        from levelhead.watch.guard.guard import make_guard
 
         self.workload, self.batch, self.policy = workload, batch, policy
         w, recipe = workload, grpo(workload, options.get("grpo", {}))

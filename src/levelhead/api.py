@@ -15,6 +15,8 @@ from levelhead.recipe import Recipe, load, plain, validate
 from levelhead.startup import uncollected
 from levelhead.tasks.presence import require_files
 from levelhead.terminal import say
+from levelhead.training.rundir import refuse_used
+from levelhead.training.trackers import Trackers, check_trackers, make_trackers
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
@@ -93,36 +95,46 @@ def train(
     recipe = resolve(recipe, tasks)
     _check_arguments(model, tokenizer, resume=resume, about_resuming=resume_from is not None or bool(accept_changes))
     require_files(recipe, model=model is None and not resume)
+    check_trackers(recipe)
+    if out is not None and not resume:
+        refuse_used(Path(out))
     with uncollected():
         from levelhead.policy.load import wrap
         from levelhead.training.checkpoint import offering_the_last_whole
         from levelhead.training.prepare import prepare
-        from levelhead.training.ranks import Ranks
+        from levelhead.training.ranks import Ranks, waiting_for_peers
         from levelhead.training.resume import plan_resumption
         from levelhead.training.run import Run, seed_everything
         from levelhead.training.rundir import RunDir
+        from levelhead.training.sharding.division import cache_events, check_same, divided
 
     path = Path(out) if out is not None else default_folder(recipe)
     with contextlib.ExitStack() as held, offering_the_last_whole():
-        ranks = Ranks.joined()
+        ranks = Ranks.joined(recipe.distributed.timeout_s)
+        held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
         if out is None and not resume:
-            path = ranks.gathered(_unused(path) if not ranks.rank else path)[0]
+            path = ranks.gathered(unused_folder(path) if not ranks.rank else path)[0]
         locked = _lock(ranks, path, held) if resume and path.is_dir() else None
         folder = RunDir(ranks.folder(path, resume=resume))
         if not resume:
-            refuse_used(folder)
+            refuse_used(folder.path)
         plan = plan_resumption(folder, recipe, start=resume_from, accept=accept_changes) if resume else None
         checkpoint = plan.checkpoint if plan is not None else None
+        check_same(ranks, checkpoint)
         policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
-        ready = function_tasks(recipe, data, rewards) | {task.name: task for task in tasks}
+        ready = function_tasks(divided(recipe, ranks), data, rewards) | {task.name: task for task in tasks}
         seed_everything(recipe.seed)
         with uncollected():
-            setup = prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy)
+            setup = prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, share=divided(recipe, ranks))
         if checkpoint is None and (recipe.check if check is None else check):
-            _preflight(setup, folder)
+            _preflight(setup, folder, ranks)
         locked = _lock(ranks, path, held) if locked is None else locked
+        trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
+        held.callback(trackers.close)
         folder.claim(resume=resume)
-        run = Run(setup, folder, resumption=plan, observers=guarded(recipe, observers), told=locked)
+        guards = guarded(recipe, observers)
+        told = [*locked, *cache_events(recipe)]
+        run = Run(setup, folder, resumption=plan, observers=guards, told=told, trackers=trackers)
         try:
             outcome = run.execute()
         finally:
@@ -136,14 +148,12 @@ def default_folder(recipe: Recipe) -> Path:
     return Path("runs") / recipe.name
 
 
-def _unused(path: Path) -> Path:
+def unused_folder(path: Path) -> Path:
     """Return the folder, or the first of those numbered from 2 on that holds no run, and say so."""
-    from levelhead.training.rundir import RunDir
-
     for number in itertools.count(1):
         candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
         try:
-            refuse_used(RunDir(candidate))
+            refuse_used(candidate)
         except InputError:
             continue
         break
@@ -192,6 +202,8 @@ def _write_report(run: Run) -> None:
     from levelhead.records import Event
     from levelhead.report import write
 
+    if run.ranks.rank:  # the others' folders hold the same run
+        return
     try:
         write(run.folder.path)
     except Exception as error:
@@ -202,8 +214,8 @@ def _write_report(run: Run) -> None:
 
 def guarded(recipe: Recipe, observers: Sequence[Observer]) -> list[Observer]:
     """Return the observers with the recipe's guard behind them, unless one of them is a guard already."""
+    from levelhead.guard import make_guard
     from levelhead.records import Guard
-    from levelhead.watch.guard import make_guard
 
     guard = None if any(isinstance(observer, Guard) for observer in observers) else make_guard(recipe.guard)
     return [*observers, *([guard] if guard else [])]
@@ -231,15 +243,15 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path, *, tasks: Sequence[Ta
     return preflight(setup)
 
 
-def _preflight(setup: Setup, folder: RunDir) -> None:
+def _preflight(setup: Setup, folder: RunDir, ranks: Ranks) -> None:
     """Check before the first step: warnings go to stderr, a failure ends it, everything is in ``check.json``."""
     from levelhead.preflight import PreflightError, preflight
 
-    report = preflight(setup)
+    report = preflight(setup, ranks=ranks)
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_json("check.json", report.to_json())
     for outcome in report.checks:
-        if outcome.status == "warn":
+        if outcome.status == "warn" and not ranks.rank:
             say(f"levelhead: check: {outcome.name}: {outcome.message}", error=True)
     if report.failures:
         raise PreflightError(report, str(folder.path / "check.json"))
@@ -277,9 +289,9 @@ def evaluate(
 
     setup = prepare(recipe, checkpoint=Path(checkpoint), tasks={task.name: task for task in tasks})
     loop = EventLoop()
-    generator = make_generator(setup.policy, loop.waiter)
+    generator = make_generator(setup.policy, loop.waiter, recipe.generator)
     collector = Collector(setup.tasks, setup.policy.codec, generator, loop)
-    collector.at_step(*at_the_end(recipe))
+    collector.at_step(*at_the_end(setup.recipe))
     section = recipe.eval
     baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if section.constant else None
     ways = {"greedy": section.model_copy(update={"sampling": section.sampling.model_copy(update={"temperature": 0.0})})}
@@ -364,31 +376,18 @@ def _sections(given: Any, tasks: Sequence[Task]) -> Any:
     return [*sections, *({"kind": "custom", "name": name} for name in names if name not in there)]
 
 
-def refuse_used(folder: Any) -> None:
-    """Refuse a folder that holds a run, before any work is done.
-
-    Raises:
-        InputError: It holds one.
-    """
-    from levelhead.training.lock import refuse_held
-
-    refuse_held(folder.path)
-    if folder.holds_run:
-        raise InputError(
-            f"{folder.path}: already holds a run; continue it with --resume, or choose another folder with --out"
-        )
-
-
 def function_tasks(recipe: Recipe, data: Any, rewards: Any) -> dict[str, Any]:
     """Build the ``function`` task of a recipe around data and rewards given in Python."""
     if data is None and rewards is None:
         return {}
     from levelhead.recipe.tasks import Function
     from levelhead.tasks.function import FunctionTask
+    from levelhead.tasks.registry import with_judges
 
     sections = [section for section in recipe.tasks if isinstance(section, Function)]
     if len(sections) != 1:
         raise InputError(f"train(): data and rewards need exactly one task of kind function, found {len(sections)}")
     (section,) = sections
     functions = [rewards] if callable(rewards) else rewards
-    return {section.name or section.kind: FunctionTask(section, data=data, rewards=functions)}
+    task = with_judges(FunctionTask(section, data=data, rewards=functions), section)
+    return {section.name or section.kind: task}

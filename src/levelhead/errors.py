@@ -15,6 +15,10 @@ class PolicyError(Exception):
     """The policy is lost: it no longer gives a distribution to draw from."""
 
 
+class PeerError(Exception):
+    """Another process of the run has ended or hangs, and this one cannot go on alone."""
+
+
 class RewardError(Exception):
     """A reward cannot be computed: a user's function misbehaved, or an endpoint is of no use; the message says which.
 
@@ -25,3 +29,17 @@ class RewardError(Exception):
 
     cause: str = "reward-function"
     fix: str = ""
+
+
+class EngineError(Exception):
+    """Servers that sample cannot be used, or do not hold the policy; the message says which, why and what to do.
+
+    Args:
+        message: What happened, in one line.
+        cause: Its name, for the event that tells of it: ``stale-cache``, ``tied-head``, ``half-update``,
+            ``other-model``, ``hangs``, ``refused``, ``lost`` or ``mismatch``.
+    """
+
+    def __init__(self, message: str, cause: str = "refused") -> None:
+        super().__init__(message)
+        self.cause = cause

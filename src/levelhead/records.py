@@ -57,6 +57,8 @@ class Turn:
         behaviour_logprobs: Log-probability of each drawn token under the distribution it was really drawn
             from, after every sampling control; equals ``logprobs`` where no control acted.
         finish: ``stop`` a stop token was drawn, ``length`` the budget ran out, ``env`` the environment ended it.
+        versions: Where the weights changed while it was drawn: updates that they had seen, and the index behind the
+            last token that they drew, stretch by stretch; empty where one version drew all of it.
     """
 
     context_ids: tuple[int, ...]
@@ -64,6 +66,7 @@ class Turn:
     logprobs: tuple[float, ...]
     behaviour_logprobs: tuple[float, ...]
     finish: FinishReason
+    versions: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.completion_ids)
@@ -243,8 +246,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
-    """What a guard may turn, relative to the recipe: at rest every one leaves the arithmetic as it is.
+class CoefficientOverrides:
+    """Coefficients that a guard may override, relative to the recipe: the defaults leave the arithmetic as it is.
 
     Attributes:
         learning_rate: Factor of the learning rate.
@@ -267,6 +270,10 @@ class Knobs:
     def to_json(self) -> dict[str, float]:
         """Return a dict of plain numbers."""
         return asdict(self)
+
+
+Knobs = CoefficientOverrides
+"""Former name of :class:`CoefficientOverrides`."""
 
 
 @runtime_checkable

@@ -23,9 +23,9 @@ def run(*arguments: object) -> Result:
 
 
 @pytest.fixture
-def sick(tmp_path: Path) -> Path:
-    path = tmp_path / "sick.txt"
-    path.write_text("".join(f"{row}\n" for row in scenarios.rows(scenarios.SICK["kl-runs"][0], 0, 60)))
+def unhealthy(tmp_path: Path) -> Path:
+    path = tmp_path / "unhealthy.txt"
+    path.write_text("".join(f"{row}\n" for row in scenarios.rows(scenarios.UNHEALTHY["kl-runs"][0], 0, 60)))
     return path
 
 
@@ -36,40 +36,40 @@ def healthy(tmp_path: Path) -> Path:
     return path
 
 
-def test_json_is_the_only_thing_on_stdout(sick: Path) -> None:
-    result = run(sick, "--json")
+def test_json_is_the_only_thing_on_stdout(unhealthy: Path) -> None:
+    result = run(unhealthy, "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["verdict"] == "critical"
 
 
-def test_fail_on_sets_the_exit_code(sick: Path, healthy: Path) -> None:
-    assert run(sick, "--fail-on", "critical").exit_code == 1
-    assert run(sick, "--fail-on", "warning").exit_code == 1
+def test_fail_on_sets_the_exit_code(unhealthy: Path, healthy: Path) -> None:
+    assert run(unhealthy, "--fail-on", "critical").exit_code == 1
+    assert run(unhealthy, "--fail-on", "warning").exit_code == 1
     assert run(healthy, "--fail-on", "warning").exit_code == 0
-    assert run(sick).exit_code == 0
+    assert run(unhealthy).exit_code == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (["nothing.log"], "no such file"),
-        (["{sick}", "--format", "trlx"], "unknown format"),
-        (["{sick}", "--lang", "fr"], "--lang"),
-        (["{sick}", "--fail-on", "fatal"], "--fail-on"),
-        (["{sick}", "--map", "reward"], "SIGNAL=KEY"),
-        (["{sick}", "--html", "no/such/folder/x.html"], "--html"),
+        (["{unhealthy}", "--format", "trlx"], "unknown format"),
+        (["{unhealthy}", "--lang", "fr"], "--lang"),
+        (["{unhealthy}", "--fail-on", "fatal"], "--fail-on"),
+        (["{unhealthy}", "--map", "reward"], "SIGNAL=KEY"),
+        (["{unhealthy}", "--html", "no/such/folder/x.html"], "--html"),
     ],
 )
-def test_bad_input_is_named(sick: Path, arguments: list[str], word: str) -> None:
-    result = run(*(a.replace("{sick}", str(sick)) for a in arguments))
+def test_bad_input_is_named(unhealthy: Path, arguments: list[str], word: str) -> None:
+    result = run(*(a.replace("{unhealthy}", str(unhealthy)) for a in arguments))
     assert isinstance(result.exception, InputError)
     assert word in str(result.exception)
     assert len(str(result.exception).splitlines()) <= 2
 
 
-def test_a_page_is_written(sick: Path, tmp_path: Path) -> None:
+def test_a_page_is_written(unhealthy: Path, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
-    assert run(sick, "--html", target).exit_code == 0
+    assert run(unhealthy, "--html", target).exit_code == 0
     assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
@@ -81,9 +81,9 @@ def test_the_users_map_and_language(tmp_path: Path) -> None:
     assert "行" in result.stdout
 
 
-def test_following_prints_and_ends_with_an_interrupt(sick: Path) -> None:
-    code = f"import typer; from levelhead.cli.doctor import doctor; typer.run(doctor)  # {sick.name}"
-    command = [sys.executable, "-c", code, str(sick), "--follow", "--json", "--every", "0.05"]
+def test_following_prints_and_ends_with_an_interrupt(unhealthy: Path) -> None:
+    code = f"import typer; from levelhead.cli.doctor import doctor; typer.run(doctor)  # {unhealthy.name}"
+    command = [sys.executable, "-c", code, str(unhealthy), "--follow", "--json", "--every", "0.05"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["verdict"] == "critical"
@@ -91,12 +91,12 @@ def test_following_prints_and_ends_with_an_interrupt(sick: Path) -> None:
         assert process.wait(60) == 0
 
 
-def test_the_doctor_needs_no_torch_and_no_numpy(sick: Path) -> None:
+def test_the_doctor_needs_no_torch_and_no_numpy(unhealthy: Path) -> None:
     """The light install: the command runs with the training stack and numpy barred from import."""
     barred = ["torch", "transformers", "numpy", "plotly", "wandb", "tensorboard", "levelhead.recipe"]
     bar = f"import sys; sys.modules.update(dict.fromkeys({barred}))"
     code = f"{bar}; import typer; from levelhead.cli.doctor import doctor; typer.run(doctor)"
-    command = [sys.executable, "-c", code, str(sick), "--json"]
+    command = [sys.executable, "-c", code, str(unhealthy), "--json"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["verdict"] == "critical"
@@ -114,12 +114,14 @@ def test_two_thousand_rows_take_little_processor_time(tmp_path: Path) -> None:
 def runs(tmp_path: Path) -> Path:
     """Two runs with Levelhead's files, one of TRL's, one log that lies beside them, and one that holds nothing."""
     folder = tmp_path / "runs"
-    for name, scenario in (("a", scenarios.HEALTHY["learning"]), ("b", scenarios.SICK["kl-runs"][0])):
+    for name, scenario in (("a", scenarios.HEALTHY["learning"]), ("b", scenarios.UNHEALTHY["kl-runs"][0])):
         (folder / name).mkdir(parents=True)
         rows = [{"step": i, "stage": "grpo", **row} for i, row in enumerate(scenarios.rows(scenario, 0, 60), start=1)]
         (folder / name / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "trl" / "checkpoint-60").mkdir(parents=True)
-    state = {"log_history": [{"step": i, **r} for i, r in enumerate(scenarios.rows(scenarios.SICK["cut"][0], 0, 60))]}
+    state = {
+        "log_history": [{"step": i, **r} for i, r in enumerate(scenarios.rows(scenarios.UNHEALTHY["cut"][0], 0, 60))]
+    }
     (folder / "trl" / "checkpoint-60" / "trainer_state.json").write_text(json.dumps(state))
     (folder / "alone.log").write_text("".join(f"{r}\n" for r in scenarios.rows(scenarios.HEALTHY["learning"], 1, 60)))
     (folder / "begun").mkdir()

@@ -36,7 +36,7 @@ def test_an_unknown_missing_module_is_a_failure(capsys: pytest.CaptureFixture[st
     assert "No module named 'wrong'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["doctor"], ["serve"], ["serve", "browser"], ["lab", "faults"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["doctor"], ["serve"], ["serve", "browser"]])
 def test_h_is_help_everywhere(command: list[str]) -> None:
     result = CliRunner().invoke(cli.app, [*command, "-h"])
     assert result.exit_code == 0
@@ -83,3 +83,33 @@ def test_a_missing_file_is_told_before_torch_is_imported(command: str, change: s
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) <= 2
+
+
+BAR = "import sys; sys.modules.update(dict.fromkeys(['torch', 'transformers', 'numpy']))"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "r.yaml", "--out", "used"], "used: already holds a run"),
+        (["train", "r.yaml", "--out", "r.yaml"], "r.yaml: is a file"),
+        (["train", "r.yaml", "--set", "log.wandb=mine"], "wandb is not installed"),
+        (["eval", "r.yaml", "--checkpoint", "used"], "used: no model here"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_told_before_torch_is_imported(
+    arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "r.yaml").write_text(
+        "name: x\nmodel: {preset: tiny}\ntasks: [{kind: fairness}]\ngrpo: {steps: 1}\n", encoding="utf-8"
+    )
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "metrics.jsonl").touch()
+    code = f"{BAR}; sys.modules['wandb'] = None; from levelhead.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.glob("runs"))

@@ -16,9 +16,12 @@ from typing import Any
 
 import torch
 
+from faults.probe import ROWS as ECHO
+from faults.probe import TEXT, closeness
+from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.doctor.report import examine
 from levelhead.errors import InputError
-from levelhead.lab.probe import ROWS as ECHO
-from levelhead.lab.probe import TEXT, closeness
+from levelhead.guard import LiveGuard
 from levelhead.preflight import preflight
 from levelhead.recipe import Recipe
 from levelhead.recipe.guard import Guard
@@ -30,9 +33,6 @@ from levelhead.training.prepare import Setup, prepare
 from levelhead.training.resume import plan_resumption
 from levelhead.training.run import Run, seed_everything
 from levelhead.training.rundir import RunDir
-from levelhead.watch.doctor import examine
-from levelhead.watch.findings import CATALOGUE
-from levelhead.watch.guard import LiveGuard
 
 ANOTHER = "  - {kind: function, name: count, oracle: answer, eval_fraction: 0.1}\nsft:"
 HALF_WAY = 10
@@ -249,7 +249,7 @@ def _events(folder: Path) -> list[dict[str, Any]]:
 
 
 def _doctor(folder: Path) -> dict[str, Any] | None:
-    """The doctor's leading finding, if it calls the run sick."""
+    """The doctor's leading finding, if it calls the run unhealthy."""
     try:
         diagnosis = examine(folder).diagnosis
     except InputError:

@@ -15,25 +15,25 @@ import pytest
 
 import levelhead.objective.advantages
 import levelhead.objective.losses
+import levelhead.training.advantages
 import levelhead.training.batch
-import levelhead.training.credit
-import levelhead.training.drawer
 import levelhead.training.objective
+import levelhead.training.rollout_batcher
 import levelhead.training.run
+from faults.known import FAULTS
 from faults.probes import ECHO, Probe, closeness, difference, trained
 from faults.unlisted import KINDS, UNLISTED, Unlisted
-from levelhead.lab.faults import FAULTS
+from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.losses import Clipped, Inputs
 from levelhead.objective.shaping import RewardShaping
-from levelhead.objective.surgery import GradientMerger
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.rollout.logits import LogitsPipeline
 from levelhead.tasks.function import FunctionTask
+from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batches import Batches
 from levelhead.training.collect import Collector
-from levelhead.training.credit import Creditor
 from levelhead.training.evaluator import Evaluator
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
@@ -55,10 +55,10 @@ TRACKERS = (
     "microsoft/agent-lightning",
 )
 OWNERS: tuple[Any, ...] = (
-    levelhead.objective.advantages, levelhead.objective.losses, levelhead.training.batch, levelhead.training.credit,
-    levelhead.training.drawer, levelhead.training.objective, levelhead.training.run, Inputs, RewardShaping,
-    GradientMerger, Policy, SharedDecoder, LocalGenerator, LogitsPipeline, FunctionTask, Batches, Collector, Creditor,
-    Evaluator, GrpoTrainer, Objective, Updater, PromptStream, Clipped,
+    levelhead.objective.advantages, levelhead.objective.losses, levelhead.training.batch, levelhead.training.advantages,
+    levelhead.training.rollout_batcher, levelhead.training.objective, levelhead.training.run, Inputs, RewardShaping,
+    GradientMerger, Policy, SharedDecoder, LocalGenerator, LogitsPipeline, FunctionTask, Batches, Collector,
+    AdvantageEstimator, Evaluator, GrpoTrainer, Objective, Updater, PromptStream, Clipped,
 )  # fmt: skip
 
 

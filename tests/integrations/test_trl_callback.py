@@ -90,6 +90,21 @@ def test_a_sound_run_near_its_ceiling_ends_by_itself(tmp_path: Path) -> None:
         assert callback.stopped_at is None
 
 
+@pytest.mark.parametrize(("before", "after"), [(0.5, 0.65), (0.6, 0.6)])
+def test_entropy_alone_ends_no_run_whose_reward_rises_or_stands(before: float, after: float, tmp_path: Path) -> None:
+    for seed in range(5):
+        rows = near_ceiling.run(seed, near_ceiling.soon(before, after), near_ceiling.geometric(0.6, 0.03), 40)
+        callback = LevelheadCallback(stop=True, report=False)
+        assert train(tmp_path, rows, callback).global_step == 40, callback.live.diagnosis
+
+
+def test_a_collapse_that_costs_the_reward_ends_the_run(tmp_path: Path) -> None:
+    level = near_ceiling.soon(0.6, 0.6)
+    rows = near_ceiling.run(0, lambda t: level(t) if t < 0.5 else 0.15, near_ceiling.geometric(0.6, 0.01), 60)
+    callback = LevelheadCallback(stop=True, report=False)
+    assert train(tmp_path, rows, callback).global_step < 60
+
+
 def test_the_report_is_the_doctors_on_the_same_rows(tmp_path: Path) -> None:
     train(tmp_path, broken_from(11), LevelheadCallback(language="zh"))
     document = json.loads((tmp_path / "levelhead-doctor.json").read_text(encoding="utf-8"))

@@ -6,16 +6,16 @@ import re
 from pathlib import Path
 
 import levelhead
+from levelhead.diagnosis.signals import SIGNALS
 from levelhead.metrics.base import Family
 from levelhead.metrics.catalogue import METRICS
-from levelhead.watch.signals import SIGNALS
 
 SOURCE = Path(levelhead.__file__).parent
-OTHER_ROOMS = ("metrics/", "watch/readers/", "watch/catalogue/", "preflight/")
+OTHER_ROOMS = ("metrics/", "doctor/readers/", "diagnosis/catalogue/", "preflight/")
 """Where such strings are something else: the declarations, other trainers' names, texts, names of checks."""
 OTHER_THINGS = {
     ("training/objective.py", "kl/{task}"),  # a controller's key in a checkpoint
-    ("tasks/judge.py", "judge/{answer.prompt.id}/{attempt}"),  # what a call's random numbers are derived from
+    ("tasks/judges/member.py", "judge/{question.id}/{attempt}"),  # what a call's random numbers are derived from
 }
 SINGLE = {metric.name for metric in METRICS if not isinstance(metric, Family)}
 UNMISTAKABLE = {name for name in SINGLE if "/" in name or "_" in name} - {"learning_rate"}

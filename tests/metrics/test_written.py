@@ -20,6 +20,8 @@ from levelhead.metrics.base import Metric
 from levelhead.metrics.catalogue import METRICS, find
 from levelhead.recipe.tasks import Math, Primer, Workflow
 from levelhead.records import Prompt, Rollout, Score, StepRecord
+from levelhead.rollout.generators.vllm.engine import Engine, _Use
+from levelhead.rollout.generators.vllm.probe import Gap
 from levelhead.tasks.base import Answer
 from levelhead.tasks.environment import EnvironmentTask
 from levelhead.tasks.fairness.metrics import Outcome
@@ -27,12 +29,12 @@ from levelhead.tasks.fairness.metrics import summarize_outcomes as fairness
 from levelhead.tasks.faithfulness.data import FaithfulnessItem
 from levelhead.tasks.faithfulness.metrics import summarize_outcomes as faithfulness
 from levelhead.tasks.function.task import FunctionTask
-from levelhead.tasks.judge import JudgedTask
+from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.math import MathTask
 from levelhead.tasks.metering import JudgeUse, Usage, use_metrics
 from levelhead.tasks.primer import PrimerTask
-from levelhead.tasks.workflow import WorkflowTask
 from levelhead.tasks.workflow.endpoint.runner import EndpointRunner
+from levelhead.tasks.workflow.task import WorkflowTask
 from levelhead.training.collect import Collected
 from levelhead.training.grpo import _timings
 from levelhead.training.rundir import RunDir
@@ -103,9 +105,18 @@ def variants(folder: Path) -> dict[str, dict[str, Any]]:
 
 def of_functions() -> Iterator[Reading]:
     """What it takes a browser or several judges to write, from the functions that write it."""
-    judges = {name: JudgeUse(verdicts=2, failures=1, cost=0.5, latencies=[1.0]) for name in ("one", "two")}
+    several = {"spread": (0.2, 1), "judges": {"mine": JudgeUse(verdicts=2, drift=-0.1)}}
+    judges = {name: JudgeUse(verdicts=2, failures=1, cost=0.5, latencies=[1.0], **several) for name in ("one", "two")}
     for numbers in (_timings(Collected([], env_s=1.0), 1.0, 2.0, ahead=True), *use_metrics(judges)):
         yield from (Reading(name, value, "grpo") for name, value in numbers.items())
+
+
+def of_engines() -> Iterator[Reading]:
+    """What it takes a server that samples to write."""
+    servers = SimpleNamespace(there=["one"], repeated=0)
+    engine = SimpleNamespace(_use=_Use(1, 0.5, [Gap(1e-6, 1e-5)]), servers=servers)
+    for name, value in Engine.drain_use(cast(Engine, engine)).items():
+        yield from (Reading(name, value, stage) for stage in ("grpo", "eval"))
 
 
 def of_tasks() -> Iterator[Reading]:
@@ -169,7 +180,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> set[Reading]:
             train(recipe(folder, **changes), out=folder / name)
             found |= {*readings(folder / name)}
         found |= {*readings(run_with(folder / "judged", "Grade: 7", prompt_price=1.0))}
-    return found | {*of_functions(), *of_tasks()}
+    return found | {*of_functions(), *of_engines(), *of_tasks()}
 
 
 def test_every_metric_that_is_written_is_declared(written: set[Reading]) -> None:

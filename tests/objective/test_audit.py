@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
+from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.audit import Auditor, SignError
-from levelhead.objective.surgery import GradientMerger
-from levelhead.objective.terms import WISHES, Term
+from levelhead.objective.terms import EXPECTED_SENSES, Term
 from levelhead.objective.updates import next_updates
 
 
@@ -214,8 +214,8 @@ def test_a_term_that_comes_with_the_opposite_of_its_wish_is_named_though_no_sign
     turn = {"maximize": "minimize", "minimize": "maximize"}
     made = [replace(term, sense=turn[term.sense]) if term.label == wrong else term for term in policy.terms()]
     errors = []
-    for wishes in (None, WISHES):
-        auditor, merger = Auditor(policy.leaves(), wishes=wishes), GradientMerger(policy.leaves())
+    for wishes in (None, EXPECTED_SENSES):
+        auditor, merger = Auditor(policy.leaves(), expected_senses=wishes), GradientMerger(policy.leaves())
         auditor.add(made)
         merger.add(made)
         merger.finish()

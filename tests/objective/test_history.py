@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.objective import losses
+from levelhead.objective.aggregation import AGGREGATORS, ConflictMonitor, GradientMerger
 from levelhead.objective.audit import Auditor, AuditReport, SignError
-from levelhead.objective.surgery import AGGREGATORS, ConflictMonitor, GradientMerger
 from levelhead.objective.terms import Term
 
 CONTEXTS, SYMBOLS, TOKENS, ROLLOUTS = 4, 6, 3, 32

@@ -122,12 +122,12 @@ def test_layers_stay_pefts_own_in_copies_and_checkpoints(tmp_path: Any) -> None:
     model, plain = adapted_net(join=True), adapted_net(join=False)
     assert isinstance(model.get_base_model().one, Linear)
     assert model.state_dict().keys() == plain.state_dict().keys()
-    twin = copy.deepcopy(model)
+    inference_copy = copy.deepcopy(model)
     with torch.no_grad():
-        twin.get_base_model().one.lora_B["default"].weight.zero_()
+        inference_copy.get_base_model().one.lora_B["default"].weight.zero_()
     x = torch.randn(2, 6, dtype=torch.float64)
     assert torch.equal(model(x), adapted_net(join=True)(x))
-    assert not torch.allclose(twin(x), model(x))
+    assert not torch.allclose(inference_copy(x), model(x))
     model.save_pretrained(str(tmp_path))
     assert (tmp_path / "adapter_model.safetensors").is_file()
 

@@ -75,7 +75,7 @@ def test_a_budget_splits_a_bundle_and_a_longer_sequence_stands_alone() -> None:
 
 
 def test_padding_never_counts() -> None:
-    micro = pack([TokenSequence((1,), (2, 3, 4)), TokenSequence((5,), (6,), bundle=1)], tokens=100)[0]
+    micro = pack([TokenSequence((1,), (2, 3, 4)), TokenSequence((5,), (6,), prefix_group=1)], tokens=100)[0]
     assert micro.mask().tolist() == [[1, 1, 1], [1, 0, 0]]
     padded = micro.pad(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     assert padded.tolist() == [[1, 2, 3], [4, 0, 0]]

@@ -9,8 +9,8 @@ import pytest
 
 import levelhead.policy.nudge
 from levelhead.preflight.agreement import _synced
+from levelhead.preflight.context import PreflightContext, untouched
 from levelhead.preflight.result import Check
-from levelhead.preflight.scene import Scene, untouched
 from levelhead.training.prepare import Setup
 from preflight.mutations.agreement import copied_sampler
 from preflight_setup import setup_of
@@ -27,13 +27,13 @@ def synced(setup: Setup, ways: Sequence[Callable[[str], bool]]) -> list[Check]:
     """The checks of syncs that leave out some parameters each."""
     left_out = [ways[0]]
     with copied_sampler(lambda name: left_out[0](name))(), untouched(setup.policy):
-        scene = Scene(setup)
+        context = PreflightContext(setup)
         try:
             checks = []
             for left_out[0] in ways:
-                checks.append(_synced(scene))
+                checks.append(_synced(context))
         finally:
-            scene.close()
+            context.close()
     return checks
 
 

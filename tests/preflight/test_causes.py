@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from levelhead.lab.faults import FAULTS, inject
+from faults.known import FAULTS, inject
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.preflight import plain, preflight
 from levelhead.preflight.agreement import check_agreement
 from levelhead.preflight.causes import CAUSES
+from levelhead.preflight.context import PreflightContext, untouched
 from levelhead.preflight.result import Check
-from levelhead.preflight.scene import Scene, untouched
 from levelhead.records import Prompt, Turn
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.prepare import Setup
@@ -40,15 +40,15 @@ def made(*settings: str) -> Setup:
 def said(setup: Setup, *names: str) -> list[Check]:
     """Some checks of agreement that compare two sides, in the order in which they are made, if they fail."""
     checks, wanted = [], set(names or ("agreement/sampler", "agreement/packing", "agreement/trainer"))
-    scene = Scene(setup)
+    context = PreflightContext(setup)
     try:
         with untouched(setup.policy):
-            for check in check_agreement(scene):
+            for check in check_agreement(context):
                 checks.append(check)
                 if not (wanted := wanted - {check.name}):
                     break
     finally:
-        scene.close()
+        context.close()
     return [check for check in checks if check.status == "fail" and "cause" in check.evidence]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from levelhead.lab.faults import FAULTS, inject
+from faults.known import FAULTS, inject
 from levelhead.preflight import preflight
 from preflight_setup import CAUGHT_BY, setup_of
 

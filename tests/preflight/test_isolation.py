@@ -24,8 +24,8 @@ def forgotten() -> Iterator[None]:
 
 
 def checks(**keys: object) -> list[Check]:
-    scene = SimpleNamespace(recipe=SimpleNamespace(tasks=[Workflow(kind="workflow", **keys)]))  # type: ignore[arg-type]
-    return list(check_isolation(cast("Any", scene)))
+    context = SimpleNamespace(recipe=SimpleNamespace(tasks=[Workflow(kind="workflow", **keys)]))  # type: ignore[arg-type]
+    return list(check_isolation(cast("Any", context)))
 
 
 def test_a_simulated_workflow_runs_no_programs() -> None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import httpx2
 import pytest
 
-from judged_preflight import Verdict, setup_with, sound
+from judged_preflight import RECIPE, Verdict, setup_with, sound
 from levelhead.preflight import Check, preflight
 from levelhead.preflight.judges import ASKED
-from levelhead.tasks.judge import JudgedTask
+from levelhead.recipe.judge import Judges
+from levelhead.recipe.load import parse
+from levelhead.recipe.tasks import Fairness
+from levelhead.tasks.fairness import FairnessTask
+from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
+from levelhead.tasks.judges.questions import RUBRICS
+from levelhead.training.prepare import prepare
 
 
 def checks_of(verdict: Verdict, status: int = 200) -> dict[str, Check]:
@@ -71,3 +82,56 @@ def test_an_endpoint_that_is_down_fails_with_advice_on_the_endpoint() -> None:
     check = checks_of(sound, status=503)["judges/answers/fairness"]
     assert (check.status, check.evidence) == ("fail", {"cause": "outage"})
     assert "start the endpoint at http://judge.test/v1" in check.fix
+
+
+def several(folder: Path, refused: list[str] | None = None) -> dict[str, Check]:
+    """Checks of a task with a sound judge and a dead one."""
+
+    async def reply(request: httpx2.Request) -> httpx2.Response:
+        if request.url.host == "dead.test":
+            return httpx2.Response(503)
+        text = json.loads(request.content)["messages"][-1]["content"]
+        perfect = text.split("for comparison:\n")[1].split("\n\n[answer")[0]
+        right = f"{perfect}\n[end of answer" in text
+        return httpx2.Response(200, json={"choices": [{"message": {"content": f"Grade: {9 if right else 1}"}}]})
+
+    members = [
+        {"name": name, "base_url": f"http://{name}.test/v1", "model": "m", "patience_s": 0, "backoff_s": 0.001}
+        for name in ("dead", "sound")
+    ]
+    section = Judges.model_validate({"members": members})
+    if refused is not None:
+        entries = {
+            one.title: Entry(
+                fingerprint=fingerprint(one, RUBRICS["fairness"]),
+                refused=refused if one.title == "sound" else [],
+                weight=1,
+                knots=[],
+                grades={},
+                figures={},
+            )
+            for one in section.members
+        }
+        write_calibrations(folder / "c.json", {"fairness": entries})
+        section = section.model_copy(update={"calibration": str(folder / "c.json")})
+    task = FairnessTask(Fairness(kind="fairness", items=40))
+    judged = JudgedTask(task, "fairness", section, httpx2.MockTransport(reply))
+    setup = prepare(parse(RECIPE, (), source="judged"), tasks={"fairness": judged})
+    return {check.name: check for check in preflight(setup, families=["judges"]).checks}
+
+
+def test_a_dead_judge_among_others_is_a_warning_and_each_is_checked_by_itself(tmp_path: Path) -> None:
+    checks = several(tmp_path)
+    assert {name: check.status for name, check in checks.items()} == {
+        "judges/grades/fairness/sound": "pass",
+        "judges/order/fairness/sound": "pass",
+        "judges/answers/fairness/dead": "warn",
+    }
+
+
+def test_a_judge_that_failed_its_calibration_is_refused_with_its_numbers(tmp_path: Path) -> None:
+    check = several(tmp_path, ["follows 100% of orders to give full marks, above 10%"])[
+        "judges/calibration/fairness/sound"
+    ]
+    assert check.status == "fail"
+    assert "the judge sound failed its calibration: follows 100% of orders" in check.message

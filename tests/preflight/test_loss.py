@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from levelhead.preflight import preflight
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.trial import listening, uneven
 from preflight_setup import setup_of
 
@@ -38,13 +38,13 @@ def test_two_backward_passes_that_cancel_in_their_sum_are_both_seen() -> None:
 
 
 def test_rollouts_of_a_trial_differ_in_length_and_some_end_with_a_stop_token() -> None:
-    scene = Scene(setup_of())
+    context = PreflightContext(setup_of())
     try:
-        groups = uneven(scene.drawn.groups, scene.codec.stop_id)
+        groups = uneven(context.drawn.groups, context.codec.stop_id)
     finally:
-        scene.close()
+        context.close()
     for group in groups:
         turns = [rollout.turns[-1] for rollout in group.rollouts]
         assert len({len(turn.completion_ids) for turn in turns}) == len(turns)
-        stopped = [turn.completion_ids[-1] in scene.codec.stop_ids for turn in turns]
+        stopped = [turn.completion_ids[-1] in context.codec.stop_ids for turn in turns]
         assert stopped == [turn.finish == "stop" for turn in turns] == [False, True] * (len(turns) // 2)

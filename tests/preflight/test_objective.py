@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+import levelhead.objective.aggregation.merger as merger_module
 import levelhead.objective.losses
-import levelhead.objective.surgery.merger as merger_module
+import levelhead.training.advantages as credit_module
 import levelhead.training.batch as batch_module
-import levelhead.training.credit as credit_module
 import levelhead.training.objective as objective_module
-from levelhead.lab.faults import inject
-from levelhead.objective.surgery import GradientMerger
+from faults.known import inject
+from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.terms import Term
 from levelhead.policy.policy import Policy, TokenStats
 from levelhead.preflight import preflight
@@ -29,8 +29,8 @@ from levelhead.recipe import Recipe
 from levelhead.recipe.advantage import AdvantageKind
 from levelhead.recipe.objective import Loss
 from levelhead.records import Rollout
+from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample
-from levelhead.training.credit import Creditor
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
@@ -78,13 +78,13 @@ def _other(kind: str) -> Patch:
 
 
 def _groups_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Creditor._estimate
+    real = AdvantageEstimator._estimate
 
-    def estimate(self: Creditor, task: str, *rest: Any) -> Any:
+    def estimate(self: AdvantageEstimator, task: str, *rest: Any) -> Any:
         made = real(self, task, *rest)
         return [made[2], made[1], made[0], *made[3:]] if task == "echo" else made
 
-    monkeypatch.setattr(Creditor, "_estimate", estimate)
+    monkeypatch.setattr(AdvantageEstimator, "_estimate", estimate)
 
 
 def _loss_option(**changes: Any) -> Patch:
@@ -245,7 +245,7 @@ def _never_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _unshaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Creditor, "shape", lambda _self, _task, groups: np.array([g.rewards for g in groups]))
+    monkeypatch.setattr(AdvantageEstimator, "shape", lambda _self, _task, groups: np.array([g.rewards for g in groups]))
 
 
 def _importance_upside_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from levelhead.lab.faults import inject
+from faults.known import inject
 from levelhead.preflight import preflight
 from levelhead.preflight.chance import matches_p, sign_p, spread_p
 from levelhead.preflight.result import Check

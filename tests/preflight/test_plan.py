@@ -151,6 +151,22 @@ def test_drawing_ahead_takes_a_copy_and_adds_sampling_to_the_update() -> None:
     assert ahead.phases["update"] > one.phases["update"] + part(one, "keys and values")
 
 
+def test_a_server_on_the_same_gpu_takes_its_share_and_gives_most_of_it_up_in_its_sleep() -> None:
+    room = 10 << 30
+    keys = {"kind": "vllm", "urls": ["http://127.0.0.1:1"], "shared": "shared", "gpu_share": 0.4}
+    base = recipe(loss={"importance": "token_truncate"})
+    plans = {
+        sleep: planner("cuda", room).plan(
+            Recipe.model_validate({**base.model_dump(by_alias=True), "generator": {**keys, "sleep": sleep}})
+        )
+        for sleep in (False, True)
+    }
+    assert part(plans[False], "vLLM server") == part(plans[True], "vLLM server") == int(0.4 * room)
+    assert plans[False].phases["update"] - plans[True].phases["update"] > 0.2 * room
+    assert plans[False].phases["sampling"] == plans[True].phases["sampling"]
+    assert not part(plans[False], "keys and values")
+
+
 def test_guard_audit_and_merging_hold_copies() -> None:
     plain = recipe()
     trained = 4 * planner().plan(plain).trained

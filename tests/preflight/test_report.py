@@ -18,8 +18,8 @@ from levelhead.cli.main import app
 from levelhead.policy.policy import Policy
 from levelhead.preflight import Check, PreflightError, Report, preflight
 from levelhead.preflight.advice import check_advice
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.rewards import expected_dead
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.stops import check_stops
 from levelhead.preflight.tokens import check_tokens
 from levelhead.text import fingerprint
@@ -86,11 +86,21 @@ def test_greedy_rollouts_fail_and_two_rollouts_are_named() -> None:
 
 
 def test_expected_dead_groups_shrink_with_k_and_are_certain_for_one_rollout() -> None:
-    assert expected_dead([0.5], 8, 1) == pytest.approx(1.0)
-    few, many = expected_dead([0.25, 0.5], 8, 4), expected_dead([0.25, 0.5], 8, 16)
+    assert expected_dead([[4, 4]], 1) == pytest.approx(1.0)
+    few, many = expected_dead([[2, 6], [4, 4]], 4), expected_dead([[2, 6], [4, 4]], 16)
     assert 0 < many < few < 1
     # One success in two, K = 2: p ~ Beta(1.5, 1.5), E[p^2 + (1-p)^2] = 2 (1.5 * 2.5) / (3 * 4).
-    assert expected_dead([0.5], 2, 2) == pytest.approx(0.625)
+    assert expected_dead([[1, 1]], 2) == pytest.approx(0.625)
+    # Three rewards, one of them not seen: Dirichlet(1.5, 1.5, 0.5), (2 * 1.5 * 2.5 + 0.5 * 1.5) / (3.5 * 4.5).
+    assert expected_dead([[1, 1, 0]], 2) == pytest.approx(8.25 / 15.75)
+
+
+def test_rewards_with_partial_credit_are_not_said_to_have_no_contrast() -> None:
+    """Eight rollouts of which one or two get 1, and the others 0 or 0.1: a group has contrast without a success."""
+    with_credit = [[3, 4, 1], [4, 4, 0], [2, 5, 1], [4, 3, 1]]
+    as_successes = [[7, 1], [8, 0], [7, 1], [7, 1]]
+    assert expected_dead(with_credit, 8) < 0.05
+    assert expected_dead(as_successes, 8) > 0.4
 
 
 @pytest.mark.parametrize(
@@ -159,11 +169,11 @@ def test_templates_of_the_usual_families_pass(family: str) -> None:
         num_attention_heads=2,
         num_key_value_heads=2,
     )
-    scene = Scene(replace(setup, policy=Policy(Qwen2ForCausalLM(config).eval(), codec)))
+    context = PreflightContext(replace(setup, policy=Policy(Qwen2ForCausalLM(config).eval(), codec)))
     try:
-        failures = [check for check in (*check_tokens(scene), *check_stops(scene)) if check.status == "fail"]
+        failures = [check for check in (*check_tokens(context), *check_stops(context)) if check.status == "fail"]
     finally:
-        scene.close()
+        context.close()
     assert not failures
 
 
@@ -219,7 +229,7 @@ def test_command_exits_1_on_failure_0_otherwise_and_prints_one_document(tmp_path
 def test_advice_looks_at_the_coefficients_that_tasks_really_start_from(
     settings: tuple[str, ...], status: str, message: str
 ) -> None:
-    check = next(c for c in check_advice(Scene(setup_of(*settings))) if c.name == "advice/coefficients")
+    check = next(c for c in check_advice(PreflightContext(setup_of(*settings))) if c.name == "advice/coefficients")
     assert check.status == status
     assert message in check.message
     assert not check.fix or all(key.split()[0] in check.fix for key in message.split(" and "))

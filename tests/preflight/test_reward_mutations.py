@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from levelhead.lab.faults import inject
+from faults.known import inject
 from levelhead.objective.shaping import RewardShaping
 from levelhead.preflight import preflight
 from levelhead.preflight.result import Check, Status

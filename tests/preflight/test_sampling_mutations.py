@@ -12,16 +12,16 @@ import torch
 
 import levelhead.rollout.generators.local
 import levelhead.rollout.logits
-import levelhead.training.drawer
+import levelhead.training.rollout_batcher
 from levelhead.preflight import preflight
 from levelhead.preflight.result import Check
 from levelhead.records import Group
 from levelhead.rollout.draws import derive, uniforms
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.curriculum import Evidence, LearnabilityStream
-from levelhead.training.drawer import Drawer
 from levelhead.training.prepare import Setup
 from levelhead.training.ranks import SharedCollector
+from levelhead.training.rollout_batcher import RolloutBatcher
 from levelhead.training.stream import PromptStream
 from preflight_setup import setup_of
 
@@ -80,18 +80,18 @@ def no_truncation(patch: Patch) -> None:
 
 
 def seed_without_step(patch: Patch) -> None:
-    patch.setattr(levelhead.training.drawer, "rollout_seed", lambda seed, step: seed)
+    patch.setattr(levelhead.training.rollout_batcher, "rollout_seed", lambda seed, step: seed)
 
 
 def redraw_with_the_same_seed(patch: Patch) -> None:
-    patch.setattr(levelhead.training.drawer, "derive", lambda seed, *_: seed)
+    patch.setattr(levelhead.training.rollout_batcher, "derive", lambda seed, *_: seed)
 
 
 def visits_of_a_batch_alike(patch: Patch) -> None:
-    async def visits(self: Drawer, prompts: Sequence[Any], controls: Any, seed: int) -> Collected:
+    async def visits(self: RolloutBatcher, prompts: Sequence[Any], controls: Any, seed: int) -> Collected:
         return await self._collector.collect(prompts, self._recipe.group_size, controls, seed)
 
-    patch.setattr(Drawer, "_visits", visits)
+    patch.setattr(RolloutBatcher, "_visits", visits)
 
 
 def shared(change: Callable[..., Coroutine[Any, Any, Collected]]) -> Callable[[Patch], None]:
@@ -177,38 +177,38 @@ def items_all_alike(patch: Patch) -> None:
 
 
 def flat_groups_first(patch: Patch) -> None:
-    real = Drawer._fill
+    real = RolloutBatcher._fill
 
-    async def fill(self: Drawer, result: Collected, drawn: list[Group], *args: Any) -> dict[str, float]:
+    async def fill(self: RolloutBatcher, result: Collected, drawn: list[Group], *args: Any) -> dict[str, float]:
         wanted = len(result.groups)
         values = await real(self, result, drawn, *args)
         result.groups = sorted(drawn, key=lambda group: len(set(group.rewards)))[:wanted]
         return values
 
-    patch.setattr(Drawer, "_fill", fill)
+    patch.setattr(RolloutBatcher, "_fill", fill)
 
 
 def contrast_upside_down(patch: Patch) -> None:
-    patch.setattr(levelhead.training.drawer, "has_contrast", lambda group: len(set(group.rewards)) == 1)
+    patch.setattr(levelhead.training.rollout_batcher, "has_contrast", lambda group: len(set(group.rewards)) == 1)
 
 
 def no_redraws(patch: Patch) -> None:
     async def fill(*_: Any) -> dict[str, float]:
         return {}
 
-    patch.setattr(Drawer, "_fill", fill)
+    patch.setattr(RolloutBatcher, "_fill", fill)
 
 
 def redrawn_groups_forgotten(patch: Patch) -> None:
-    real = Drawer._fill
+    real = RolloutBatcher._fill
 
-    async def fill(self: Drawer, result: Collected, *args: Any) -> dict[str, float]:
+    async def fill(self: RolloutBatcher, result: Collected, *args: Any) -> dict[str, float]:
         first = list(result.groups)
         values = await real(self, result, *args)
         result.groups = first
         return values
 
-    patch.setattr(Drawer, "_fill", fill)
+    patch.setattr(RolloutBatcher, "_fill", fill)
 
 
 CHOICE = [

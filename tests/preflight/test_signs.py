@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-import levelhead.objective.surgery.merger as merging
+import levelhead.objective.aggregation.merger as merging
 import levelhead.preflight.signs as trying
 from levelhead.objective.terms import Term
 from levelhead.preflight import preflight

@@ -49,8 +49,8 @@ def test_drawn_and_trained_log_probabilities_agree(policy: Policy) -> None:
     assert len({len(prompt.token_ids) for prompt in prompts}) == 3
     drawn = LocalGenerator(policy).sample(prompts, 3, TrainSampling(max_new_tokens=8), seed=0)
     sequences = [
-        TokenSequence(turn.context_ids, turn.completion_ids, bundle)
-        for bundle, turns in enumerate(drawn)
+        TokenSequence(turn.context_ids, turn.completion_ids, prefix_group)
+        for prefix_group, turns in enumerate(drawn)
         for turn in turns
     ]
     behind = [turn.logprobs for turns in drawn for turn in turns]

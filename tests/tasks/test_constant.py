@@ -17,7 +17,7 @@ from levelhead.tasks.base import Answer, Baseline, SingleTurnTask, Split, Task, 
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
 from levelhead.tasks.environment import EnvironmentTask
 from levelhead.tasks.function import FunctionTask
-from levelhead.tasks.judge import JudgedTask
+from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.registry import make_task
 from levelhead.tasks.strata import stratum_value
 

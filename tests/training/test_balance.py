@@ -18,9 +18,9 @@ from levelhead.errors import InputError
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.tasks.function.task import FunctionTask
+from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.balance import group_weights
 from levelhead.training.batch import make_batch
-from levelhead.training.credit import Creditor
 from small_run import recipe, steps
 
 
@@ -56,15 +56,17 @@ def test_weights_are_those_of_a_tasks_own_groups_those_without_contrast_or_rollo
         group("fair", "disambig", (1.0, 0.0)),
         group("fair", "disambig", ()),  # nothing could be scored
     ]
-    made = Creditor(Grpo(group_size=2, batch_size=12), {}, balanced={"fair": task})
-    credited, values = made.assign(groups, None, {"fair": 0.0, "plain": 0.0})
-    assert [credit.weight for credit in credited] == pytest.approx([2 / 3, 2 / 3, 1.0, 2 / 3, 2.0, 1.0])
+    made = AdvantageEstimator(Grpo(group_size=2, batch_size=12), {}, balanced={"fair": task})
+    group_advantages, values = made.assign(groups, None, {"fair": 0.0, "plain": 0.0})
+    assert [credit.weight for credit in group_advantages] == pytest.approx([2 / 3, 2 / 3, 1.0, 2 / 3, 2.0, 1.0])
     assert values == pytest.approx({"balance/fair/ambig": 2 / 3, "balance/fair/disambig": 2.0})
-    batch = make_batch(groups, credited)
+    batch = make_batch(groups, group_advantages)
     assert [[s.balance for s in samples] for samples in batch.groups][4] == [2.0, 2.0]
     # Advantages, and with them what is measured of them, are not touched.
-    plain, _ = Creditor(Grpo(group_size=2, batch_size=12), {}).assign(groups, None, {"fair": 0.0, "plain": 0.0})
-    assert [replace(credit, weight=1.0) for credit in credited] == plain
+    plain, _ = AdvantageEstimator(Grpo(group_size=2, batch_size=12), {}).assign(
+        groups, None, {"fair": 0.0, "plain": 0.0}
+    )
+    assert [replace(credit, weight=1.0) for credit in group_advantages] == plain
 
 
 def halves(_: FunctionTask, prompt: Prompt) -> Mapping[str, str]:

@@ -16,14 +16,14 @@ import pytest
 
 from levelhead.api import Result, train
 from levelhead.errors import InputError
+from levelhead.guard import LiveGuard
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Event, Knobs, StepRecord
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.collect import Collected, Collector
-from levelhead.training.drawer import Drawer
 from levelhead.training.optim import Updater
 from levelhead.training.ranks import Ranks
-from levelhead.watch.guard import LiveGuard
+from levelhead.training.rollout_batcher import RolloutBatcher
 from small_run import events, metrics, recipe, same_weights, steps
 
 SMALL = {"sft": None, "eval__final_items": 1, "checkpoint__every": 0, "grpo__audit__first": 0}
@@ -74,14 +74,14 @@ def delay(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
 def watch_draws(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[str]]:
     """Prompts of each step's batch, as it was drawn last."""
     found: dict[int, list[str]] = {}
-    draw = Drawer.draw
+    draw = RolloutBatcher.draw
 
-    async def watched(self: Drawer, step: int, *rest: Any) -> Collected:
+    async def watched(self: RolloutBatcher, step: int, *rest: Any) -> Collected:
         collected = await draw(self, step, *rest)
         found[step] = [group.prompt.id for group in collected.groups]
         return collected
 
-    monkeypatch.setattr(Drawer, "draw", watched)
+    monkeypatch.setattr(RolloutBatcher, "draw", watched)
     return found
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from levelhead.errors import InputError
+from levelhead.guard.invariants import Invariants
 from levelhead.policy.load import fingerprint, load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.recipe.model import Model
@@ -19,7 +20,6 @@ from levelhead.recipe.training import Optimizer
 from levelhead.training.checkpoint import Checkpoints, State, read_state, read_training
 from levelhead.training.optim import Updater
 from levelhead.training.rundir import RunDir
-from levelhead.watch.guard.invariants import Invariants
 from small_run import same_weights, tiny_policy
 
 

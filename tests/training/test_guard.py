@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from levelhead.api import train
+from levelhead.guard import LiveGuard
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Event, Knobs, StepRecord
 from levelhead.training.batch import Sample
-from levelhead.training.keeper import alignment, divergence, old_logp
 from levelhead.training.optim import Updater
-from levelhead.watch.guard import LiveGuard
+from levelhead.training.trust_region import alignment, divergence, old_logp
 from small_run import events, metrics, recipe, same_weights, steps
 
 
@@ -232,14 +232,14 @@ def test_a_sound_run_agrees_with_itself_and_follows_its_rewards(tmp_path: Path) 
 def test_the_alignment_is_the_cosine_of_merit_and_change() -> None:
     probe = [_micro((1, 0), (2, 1)), _micro((2,), (3,))]
     change = torch.tensor([0.2, 0.4, -0.1, 0.5, 0.5, 0.5])
-    merits = [-1.0, 3.0, 0.0]
-    moved, merit = torch.tensor([0.3, -0.1, 0.5]), torch.tensor([3.0, -1.0, 0.0])
-    expected = float(merit @ moved / (merit.norm() * moved.norm()))
-    assert alignment(probe, merits, change) == pytest.approx(expected, rel=1e-6)
-    assert alignment(probe, merits, -change) == pytest.approx(-expected, rel=1e-6)
+    centred_rewards = [-1.0, 3.0, 0.0]
+    moved, centred_reward = torch.tensor([0.3, -0.1, 0.5]), torch.tensor([3.0, -1.0, 0.0])
+    expected = float(centred_reward @ moved / (centred_reward.norm() * moved.norm()))
+    assert alignment(probe, centred_rewards, change) == pytest.approx(expected, rel=1e-6)
+    assert alignment(probe, centred_rewards, -change) == pytest.approx(-expected, rel=1e-6)
     assert alignment(probe, [0.0, 1.0, 0.0], change) is None
-    assert alignment(probe, merits, 0 * change) is None
-    assert alignment(probe, merits, change * torch.inf) is None
+    assert alignment(probe, centred_rewards, 0 * change) is None
+    assert alignment(probe, centred_rewards, change * torch.inf) is None
 
 
 def test_a_divergence_is_the_mean_of_the_third_estimator() -> None:

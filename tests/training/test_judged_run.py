@@ -14,9 +14,9 @@ import pytest
 
 from hostile_server import Connection, completion, serving
 from judged_run import judged_run, run_with
+from levelhead.doctor.report import examine
 from levelhead.errors import RewardError
 from levelhead.recipe.judge import Judge
-from levelhead.watch.doctor import examine
 from small_run import events, steps
 
 

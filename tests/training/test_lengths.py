@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from faults.known.registry import replaced
 from levelhead.errors import InputError
-from levelhead.lab.faults.registry import replaced
 from levelhead.text.codec import Codec
 from preflight_setup import ROWS, setup_of
 

@@ -358,12 +358,12 @@ def test_the_loss_reported_is_the_loss_descended(policy: Policy) -> None:
 def test_balanced_strata_add_up_their_gradients_by_their_weights(policy: Policy) -> None:
     strata = ["a", "a", "b", "a"]  # the last group has no contrast
     weights = group_weights(strata)
-    found = [replace(s, task="one", merit=0.0) for s in samples(policy)]
-    balanced = [replace(s, balance=weights[s.sequence.bundle]) for s in found]
+    found = [replace(s, task="one", centred_reward=0.0) for s in samples(policy)]
+    balanced = [replace(s, balance=weights[s.sequence.prefix_group]) for s in found]
 
     def gradient(chosen: Sequence[Sample], stratum: str | None = None, **recipe: Any) -> list[torch.Tensor]:
         seen = [
-            replace(s, live=s.live and strata[s.sequence.bundle] == (stratum or strata[s.sequence.bundle]))
+            replace(s, live=s.live and strata[s.sequence.prefix_group] == (stratum or strata[s.sequence.prefix_group]))
             for s in chosen
         ]
         return update(policy, seen, grpo(**recipe))[1]

@@ -9,6 +9,7 @@ from torch import nn
 from levelhead.errors import InputError
 from levelhead.recipe.training import Grpo, Optimizer
 from levelhead.training.optim import Updater
+from small_run import tiny_policy
 
 RECIPE = Optimizer(learning_rate=0.1, weight_decay=0.3, max_grad_norm=1e9)
 
@@ -109,6 +110,19 @@ def test_muon_goes_on_from_its_saved_state_as_if_it_had_not_stopped() -> None:
     train(resumed, other, range(2, 5))
     for a, b in zip(whole, resumed, strict=True):
         assert torch.equal(a, b)
+
+
+def test_muon_alone_steps_a_lora_adapter_which_is_nothing_but_matrices() -> None:
+    policy = tiny_policy(lora={"r": 4, "alpha": 8})
+    before = [p.detach().clone() for p in policy.parameters]
+    updater = Updater(policy.parameters, MUON, steps=2, matrices=policy.matrices)
+    give_gradients(policy.parameters, 0)
+    updater.clip()
+    updater.step()
+    assert all(not torch.equal(p, old) for p, old in zip(policy.parameters, before, strict=True))
+    again = Updater(policy.parameters, MUON, steps=2, matrices=policy.matrices)
+    again.load(copy.deepcopy(updater.optimizer.state_dict()), 1)
+    assert [len(part.state) for part in again.parts] == [len(policy.parameters)]
 
 
 def test_a_torch_without_muon_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from levelhead.objective.controllers import Controller, ControllerState
 from levelhead.objective.shaping import LengthPenalty, Shaper
-from levelhead.objective.surgery import Aggregator
+from levelhead.objective.aggregation import Aggregator
 
 
 class AgainstTheBest(Shaper):
@@ -304,6 +304,6 @@ def test_moments_of_an_older_checkpoint_are_those_of_the_z_score(tmp_path: Path)
 
     given = read(tmp_path, tasks__0__shaping__zscore={})
     assert given.grpo is not None
-    _, creditor = make_objective(given, given.grpo)
-    creditor.load_state({"one": {"mean": 1.0, "variance": 4.0, "weight": 0.5}})
-    assert creditor.state() == {"one": {"zscore": {"mean": 1.0, "variance": 4.0, "weight": 0.5}}}
+    _, estimator = make_objective(given, given.grpo)
+    estimator.load_state({"one": {"mean": 1.0, "variance": 4.0, "weight": 0.5}})
+    assert estimator.state() == {"one": {"zscore": {"mean": 1.0, "variance": 4.0, "weight": 0.5}}}

@@ -20,10 +20,10 @@ import yaml
 
 from levelhead.api import Result, check, train
 from levelhead.cli.main import main
+from levelhead.doctor.report import examine
 from levelhead.errors import RewardError
 from levelhead.recipe import validate
 from levelhead.report import write
-from levelhead.watch.doctor import examine
 from small_run import events, metrics, recipe, same_weights, steps, write_rows
 
 SMALL = {"sft": None, "eval__final_items": 2, "grpo__audit__first": 0, "eval__constant": False}

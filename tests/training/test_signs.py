@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-import levelhead.objective.surgery.merger as merging
+import levelhead.objective.aggregation.merger as merging
 from levelhead.api import train
 from levelhead.objective.audit import SignError
 from levelhead.objective.terms import Term

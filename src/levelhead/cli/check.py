@@ -21,7 +21,9 @@ _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def check(
-    recipe: Annotated[Path | None, typer.Argument(help="A YAML recipe.", show_default=False)] = None,
+    recipe: Annotated[
+        Path | None, typer.Argument(help="A YAML recipe, or the name of one that ships.", show_default=False)
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a key, as grpo.steps=20 or tasks.0.weight=2.")
     ] = None,

@@ -12,9 +12,9 @@ from levelhead.errors import InputError
 from levelhead.terminal import say, say_json
 
 if TYPE_CHECKING:
-    from levelhead.watch.doctor import Report
-    from levelhead.watch.findings import Language
-    from levelhead.watch.survey import Survey
+    from levelhead.diagnosis.findings import Language
+    from levelhead.doctor.report import Report
+    from levelhead.doctor.survey import Survey
 
 
 def doctor(
@@ -31,8 +31,8 @@ def doctor(
     every: Annotated[float, typer.Option("--every", help="Seconds between looks while following.")] = 2.0,
 ) -> None:
     """Say what is the matter with a training run, since when, and what to change."""
-    from levelhead.watch.doctor import SEVERITIES, examine
-    from levelhead.watch.survey import survey
+    from levelhead.doctor.report import SEVERITIES, examine
+    from levelhead.doctor.survey import survey
 
     language = _language(lang)
     keys = _keys(key or [])
@@ -57,7 +57,7 @@ def doctor(
 
 
 def _language(given: str) -> Language:
-    from levelhead.watch.findings import Language
+    from levelhead.diagnosis.findings import Language
 
     if given == "zh":
         return "zh"
@@ -77,7 +77,7 @@ def _keys(pairs: list[str]) -> dict[str, str]:
 
 
 def _print(report: Report, language: Language, as_json: bool) -> None:
-    from levelhead.watch.render import lines
+    from levelhead.doctor.render import lines
 
     if as_json:
         say_json(report.to_json(language))
@@ -100,7 +100,7 @@ def _print_many(many: Survey, language: Language, as_json: bool) -> None:
 def _follow(
     path: Path, given: str | None, keys: dict[str, str], every: float, language: Language, as_json: bool
 ) -> Report | None:
-    from levelhead.watch.follow import follow
+    from levelhead.doctor.follow import follow
 
     report = None
     try:
@@ -112,7 +112,7 @@ def _follow(
 
 
 def _write_page(report: Report, target: Path, language: Language) -> None:
-    from levelhead.watch.page import page
+    from levelhead.doctor.page import page
 
     try:
         target.write_text(page(report, language), encoding="utf-8")

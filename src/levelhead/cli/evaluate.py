@@ -11,7 +11,7 @@ from levelhead.terminal import say_json
 
 
 def evaluate(
-    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", show_default=False)],
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe, or the name of one that ships.", show_default=False)],
     checkpoint: Annotated[
         Path, typer.Option(help="Folder of a checkpoint; with --front, of a run.", show_default=False)
     ],

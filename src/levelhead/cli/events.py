@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.text import Text
 
+from levelhead.diagnosis.notice import gather, printable
+from levelhead.doctor.readers.sources import read_events
 from levelhead.terminal.console import SafeConsole
-from levelhead.watch.notice import gather, printable
-from levelhead.watch.readers.sources import read_events
 
 _COLOURS = {"critical": "bold red", "warning": "yellow"}
 

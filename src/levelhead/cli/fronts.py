@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from levelhead.diagnosis.notice import printable
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe
-from levelhead.watch.notice import printable
 
 FOLDERS = ("checkpoints/front", "front", "checkpoints", ".")
 """Where the checkpoints of a front are looked for, within a run's folder or the folder itself."""

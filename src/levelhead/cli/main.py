@@ -16,12 +16,14 @@ from levelhead.cli.check import check
 from levelhead.cli.demo import demo
 from levelhead.cli.doctor import doctor
 from levelhead.cli.evaluate import evaluate
-from levelhead.cli.lab import lab
+from levelhead.cli.init import init
+from levelhead.cli.judge import judge
+from levelhead.cli.recipes import recipes
 from levelhead.cli.report import report
 from levelhead.cli.serve import serve
 from levelhead.cli.simulate import simulate
 from levelhead.cli.train import train
-from levelhead.errors import InputError, PolicyError, RewardError
+from levelhead.errors import EngineError, InputError, PeerError, PolicyError, RewardError
 from levelhead.installation import install_command
 from levelhead.terminal import safe, say
 
@@ -32,6 +34,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+app.command("init")(init)
+app.command("recipes")(recipes)
 app.command("train")(train)
 app.command("check")(check)
 app.command("eval")(evaluate)
@@ -40,7 +44,7 @@ app.command("simulate")(simulate)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 app.add_typer(serve, name="serve")
-app.add_typer(lab, name="lab")
+app.add_typer(judge, name="judge")
 
 
 @app.callback(invoke_without_command=True)
@@ -60,17 +64,18 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        _leave(_explain(error))
+        # What still waits for a process that is gone is not waited for.
+        _leave(_explain(error), at_once=isinstance(error, PeerError))
     except KeyboardInterrupt:
         say("levelhead: interrupted", error=True)
         _leave(130)
     _leave(code if isinstance(code, int) else 0)
 
 
-def _leave(code: int) -> NoReturn:
-    """End the process, at once where threads that a reward function left behind would be waited for."""
+def _leave(code: int, *, at_once: bool = False) -> NoReturn:
+    """End the process, at once if asked, or where threads that a reward function left behind would be waited for."""
     lanes = sys.modules.get("levelhead.tasks.function.lanes")
-    if lanes is not None and lanes.keep_alive():
+    if (lanes is not None and lanes.keep_alive()) or at_once:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -96,7 +101,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, InputError):
         say(f"levelhead: {error}", error=True)
         return 2
-    if isinstance(error, (PolicyError, RewardError)):
+    if isinstance(error, (EngineError, PeerError, PolicyError, RewardError)):
         say("\n".join([f"levelhead: {error}", *getattr(error, "__notes__", ())]), error=True)
         return 3
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):

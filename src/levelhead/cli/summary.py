@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from levelhead.diagnosis.notice import printable
 from levelhead.report.scores import (
     TELLING,
     Score,
@@ -24,7 +25,6 @@ from levelhead.report.scores import (
     verdict_of,
 )
 from levelhead.terminal.console import SafeConsole
-from levelhead.watch.notice import printable
 
 STAGES = {"start": "untrained", "sft": "after SFT", "grpo": "after GRPO"}
 MOST_WITH_METRICS = 6

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from levelhead.errors import PolicyError, RewardError
+from levelhead.errors import EngineError, PolicyError, RewardError
 from levelhead.terminal import say, say_json
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", show_default=False)],
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe, or the name of one that ships.", show_default=False)],
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a key, as grpo.steps=20 or tasks.0.weight=2.")
     ] = None,
@@ -79,7 +79,7 @@ def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool 
     first = not int(os.environ.get("RANK", "0"))  # of several processes, the first speaks
     try:
         result = start(recipe, out=out, resume=resume, check=check, **resumed)
-    except (PolicyError, RewardError):
+    except (EngineError, PolicyError, RewardError):
         if first:
             show_events(out / "events.jsonl")
         raise

@@ -7,7 +7,8 @@ Writers and readers of records take names from here; docs/metrics.md is made fro
 
 from __future__ import annotations
 
-from levelhead.metrics.base import ANY, FROM_0, Section
+from levelhead.metrics import judging
+from levelhead.metrics.base import ANY, FROM_0, Section, Stage
 
 # fmt: off
 _groups = Section("Rewards and groups", ("grpo",))
@@ -103,53 +104,6 @@ PERFECT_SHARE = _answers.family(
     only=f"{_TWO}, and the task knows perfect answers",
 )
 
-_judges = Section(
-    "Judges",
-    ("grpo",),
-    "Over all judged tasks. Verdicts and failures follow from the answers; the others depend on the network, the clock "
-    "and the cache, and differ between two runs of one seed.",
-)
-_JUDGED = "with a judged task"
-JUDGE_VERDICTS = _judges.metric(
-    "judge/verdicts", "Right answers that a judge was asked to grade.", "count", only=_JUDGED,
-)
-JUDGE_FAILURES = _judges.metric("judge/failures", "Verdicts that came back without a grade.", "count", only=_JUDGED)
-JUDGE_FAILURE_RATE = _judges.metric(
-    "judge/failure_rate", "Failures divided by verdicts.", "share", only="where there was a verdict",
-)
-JUDGE_CALLS = _judges.metric("judge/calls", "Replies of the endpoint.", "count", only=_JUDGED)
-JUDGE_CACHED = _judges.metric("judge/cached", "Replies from the cache, which cost nothing.", "count", only=_JUDGED)
-JUDGE_RETRIES = _judges.metric(
-    "judge/retries", "Attempts that failed (busy, silent) and were repeated.", "count", only=_JUDGED,
-)
-JUDGE_PROMPT_TOKENS = _judges.metric(
-    "judge/prompt_tokens", "Tokens that the judge read, over the endpoint's replies.", "tokens", only=_JUDGED,
-)
-JUDGE_COMPLETION_TOKENS = _judges.metric(
-    "judge/completion_tokens", "Tokens that the judge wrote, over the endpoint's replies.", "tokens", only=_JUDGED,
-)
-JUDGE_ESTIMATED = _judges.metric(
-    "judge/estimated",
-    "Replies whose tokens the endpoint did not count, or not credibly: taken as a token for four characters.", "count",
-    only=_JUDGED,
-)
-JUDGE_COST = _judges.metric(
-    "judge/cost", "Cost of the judge's tokens at the recipe's prices.", "cost",
-    only="with `prompt_price` or `completion_price`",
-)
-JUDGE_LATENCY_MEDIAN = _judges.metric(
-    "judge/latency_median", "Median time from sending a call to its reply, retries and their waits included.",
-    "seconds", only="where there was a call",
-)
-JUDGE_LATENCY_P95 = _judges.metric(
-    "judge/latency_p95", "95th percentile of the time from sending a call to its reply.", "seconds",
-    only="where there was a call",
-)
-JUDGE_BY_TASK = _judges.family(
-    "judge/{number}/{task}", "One of these numbers, of one task.", "any", only="with several judged tasks",
-    bounds=FROM_0,
-)
-
 _completions = Section("Completions", ("grpo",), "Tokens of a rollout count all its turns, the stop token included.")
 MEAN_LENGTH = _completions.metric(
     "completions/mean_length", "Mean length of a rollout; in SFT of a demonstration.", "tokens", stages=("sft", "grpo"),
@@ -231,6 +185,22 @@ REDRAW_CONTRAST = _sampling.metric(
 REDRAW_REWARD = _sampling.metric(
     "dynamic_sampling/reward", "Mean reward of all groups sampled; `reward` is that of the batch.", "reward",
     only=_REDRAWN,
+)
+_ENGINE = "with `generator: {kind: vllm}`"
+_BOTH: tuple[Stage, ...] = ("grpo", "eval")
+ENGINE_SERVERS = _sampling.metric("engine/servers", "Servers in use.", "count", only=_ENGINE, stages=_BOTH)
+ENGINE_SYNCS = _sampling.metric("engine/syncs", "Weight syncs.", "count", only=_ENGINE, stages=_BOTH)
+ENGINE_MISMATCH_MEAN = _sampling.metric(
+    "engine/mismatch/mean",
+    "Mean gap between server and trainer in the log-probabilities of the probe after a weight sync.", "nats/token",
+    only="where weights were synced", stages=_BOTH,
+)
+ENGINE_MISMATCH_MAX = _sampling.metric(
+    "engine/mismatch/max", "Largest such gap of a token.", "nats/token", only="where weights were synced", stages=_BOTH,
+)
+ENGINE_REPEATED = _sampling.metric(
+    "engine/repeated", "Requests that were sent again, to another server or to one that came back.", "count",
+    only=_ENGINE, stages=_BOTH,
 )
 _LEARNABLE = "with `curriculum: {kind: learnability}`"
 CURRICULUM_SUCCESS = _sampling.family(
@@ -371,6 +341,10 @@ AUDIT_UNJUDGED = _updates.metric(
 _times = Section("Time", ("grpo",), "Seconds differ between two runs of one seed.")
 STEP_TIME = _times.metric("step_time", "Time of the whole step.", "seconds", stages=("sft", "grpo"))
 TIME_SAMPLE = _times.metric("time/sample", "Time of sampling tokens.", "seconds", only="if any")
+TIME_SYNC = _times.metric(
+    "time/sync", "Time of weight syncs, their probes included; a part of the time of sampling.", "seconds",
+    only=_ENGINE, stages=("grpo", "eval"),
+)
 TIME_SCORE = _times.metric("time/score", "Time of scoring answers: rewards, judges.", "seconds", only="if any")
 TIME_ENV = _times.metric("time/env", "Time in environments: a browser, a server.", "seconds", only="if any")
 TIME_TRAIN = _times.metric("time/train", "Time of the updates.", "seconds")
@@ -387,5 +361,5 @@ TIME_CONSTANT = _times.metric(
 TIME = "time/"
 """What the names of all parts of a step's time begin with."""
 
-SECTIONS = (_groups, _answers, _judges, _completions, _sampling, _policy, _updates, _times)
+SECTIONS = (_groups, _answers, judging.SECTION, _completions, _sampling, _policy, _updates, _times)
 """What has been declared here, in the order of the documentation."""

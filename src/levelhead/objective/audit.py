@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from levelhead import metrics as metric
-from levelhead.objective.numerics import dot
-from levelhead.objective.surgery.buffers import Buffer, combine, gramian, inner, lent
+from levelhead.objective.aggregation.buffers import Buffer, combine, gramian, inner, lent
+from levelhead.objective.numerics import dot, local
 from levelhead.objective.terms import Sense, Term, as_loss
 from levelhead.objective.updates import next_updates
 
@@ -100,7 +100,8 @@ class Auditor:
         params: Leaves that are trained.
         max_entries: Entries of a gradient that are kept.
         reduce: Called on what is kept of each gradient, to reduce it over data-parallel ranks in place.
-        wishes: Sense that a term of a name must come with; one that comes with the other is an error.
+        total: Called on sums over entries, to add them up in place over processes that hold a piece of each gradient.
+        expected_senses: Sense that a term of a name must come with; one that comes with the other is an error.
         dtype: Coarsest type in which passes compute; that of the parameters unless given.
     """
 
@@ -110,14 +111,15 @@ class Auditor:
         *,
         max_entries: int = MAX_ENTRIES,
         reduce: Callable[[Tensor], object] | None = None,
-        wishes: Mapping[str, Sense] | None = None,
+        total: Callable[[Tensor], object] | None = None,
+        expected_senses: Mapping[str, Sense] | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self._wishes = wishes or {}
+        self._expected_senses = expected_senses or {}
         self._unit = max((torch.finfo(kind).eps for kind in ([dtype] if dtype else _dtypes(params))), default=0.0) / 2
         self.params = list(params)
         self._stride = _stride(sum(param.numel() for param in params), max_entries)
-        self._reduce = reduce
+        self._reduce, self._total = reduce, total
         self._terms: dict[str, _Audited] = {}
 
     def add(self, terms: Sequence[Term]) -> None:
@@ -167,7 +169,7 @@ class Auditor:
         if self._reduce is not None:
             self._reduce_all(list(terms.values()), self._reduce)
         gradient = [_thin(param.grad, self._stride) for param in self.params]
-        fitted = _fit([t for t in terms.values() if t.weight > 0], gradient, self._unit)
+        fitted = _fit([t for t in terms.values() if t.weight > 0], gradient, self._unit, self._total)
         metrics, errors, unjudged = {metric.AUDIT_UNEXPLAINED: fitted.unexplained}, [], []
         along = self._slopes(list(terms.values()), fitted, optimizer) if slopes else []
         for label, shares in zip(terms, along, strict=slopes):
@@ -184,9 +186,9 @@ class Auditor:
                 errors.append(_wrong_way(label, term, coef))
         strengths = dict(zip((label for label, t in terms.items() if t.weight > 0), fitted.strengths, strict=True))
         for label, term in terms.items():
-            wish = self._wishes.get(term.name, term.sense)
-            if term.weight > 0 and term.sense != wish:
-                errors.append(f"term {label!r} comes with the sense to {term.sense} it; it is there to {wish} it")
+            expected = self._expected_senses.get(term.name, term.sense)
+            if term.weight > 0 and term.sense != expected:
+                errors.append(f"term {label!r} comes with the sense to {term.sense} it; it is there to {expected} it")
             if term.name == "entropy" and term.value < 0:
                 errors.append(f"term {label!r} has value {term.value:.3g}: an entropy is never negative")
         metrics[metric.AUDIT_UNJUDGED] = float(len(unjudged))
@@ -208,13 +210,15 @@ class Auditor:
                 natural = target.gradient[index]
                 if natural is None:
                     continue
-                up = param.numel() / natural.numel()
+                if not natural.numel():
+                    continue
+                up = local(param).numel() / natural.numel()
                 along = natural * scale
                 for name, coef, piece in parts:
                     shares[name] = shares.get(name, 0.0) + (0.0 if piece is None else up * coef * dot(along, piece))
                 for name, rest in update.rest.items():
                     shares[name] = shares.get(name, 0.0) + up * dot(natural, _kept(rest, self._stride))
-        return slopes
+        return slopes if self._total is None else [_added_up(shares, self._total) for shares in slopes]
 
     def _reduce_all(self, terms: Sequence[_Audited], reduce: Callable[[Tensor], object]) -> None:
         for term in terms:
@@ -252,25 +256,47 @@ class _Fit:
         return float(as_loss(torch.tensor(self.coefs[index], dtype=torch.float64), self.terms[index].sense))
 
 
-def _fit(terms: Sequence[_Audited], gradient: Buffer, unit: float) -> _Fit:
+def _added_up(shares: Mapping[str, float], total: Callable[[Tensor], object]) -> dict[str, float]:
+    """Shares of a slope, of which each process has those of its entries, over all of them."""
+    names = sorted({*shares, "other", "momentum", "decay"})  # the same everywhere, whoever has which
+    values_n = torch.tensor([shares.get(name, 0.0) for name in names], dtype=torch.float64)
+    counts_n = torch.tensor([float(name in shares) for name in names], dtype=torch.float64)
+    total(values_n)
+    total(counts_n)
+    rows = zip(names, values_n.tolist(), counts_n.tolist(), strict=True)
+    return {name: value for name, value, count in rows if count}
+
+
+def _fit(
+    terms: Sequence[_Audited], gradient: Buffer, unit: float, total: Callable[[Tensor], object] | None = None
+) -> _Fit:
     """Least squares of the gradient on the natural gradients, scaled to unit length, in float64.
 
     Directions in which the natural gradients do not differ are left out, and a term that needs one of them cannot be
     judged.  The standard error treats the remainder as noise spread over all entries, of float32's rounding at least;
     of passes coarser than that, whose unit roundoff is ``unit``, as noise that may lie along any one direction.
     """
-    norms = [math.sqrt(inner(term.gradient, term.gradient)) for term in terms]
+
+    def whole(sums: Tensor) -> Tensor:
+        if total is not None:
+            total(sums)
+        return sums
+
+    def norm_of(buffer: Buffer) -> float:
+        return math.sqrt(float(whole(torch.tensor(inner(buffer, buffer), dtype=torch.float64))))
+
+    norms = [norm_of(term.gradient) for term in terms]
     live = [index for index, norm in enumerate(norms) if norm > 0]
-    length = math.sqrt(inner(gradient, gradient))
+    length = norm_of(gradient)
     coefs, errors = [0.0] * len(terms), [0.0] * len(terms)
     variance_k: list[float] = []
     if live:
         norms_k = torch.tensor([norms[index] for index in live], dtype=torch.float64)
-        products_kk = gramian([terms[index].gradient for index in live]) / torch.outer(norms_k, norms_k)
+        products_kk = whole(gramian([terms[index].gradient for index in live])) / torch.outer(norms_k, norms_k)
         inverse_kk = torch.linalg.pinv(products_kk, rtol=1e-10, hermitian=True)
         told_apart_k = (inverse_kk @ products_kk).diagonal() > 1 - 1e-6
         variance_k = torch.where(told_apart_k, inverse_kk.diagonal().clamp(min=0), torch.inf).tolist()
-        target_k = torch.tensor([inner(terms[index].gradient, gradient) for index in live], dtype=torch.float64)
+        target_k = whole(torch.tensor([inner(terms[i].gradient, gradient) for i in live], dtype=torch.float64))
         for index, coef in zip(live, (inverse_kk @ (target_k / norms_k) / norms_k).tolist(), strict=True):
             coefs[index] = coef
     pieces = [(-coef, term.gradient) for coef, term in zip(coefs, terms, strict=True)]
@@ -278,8 +304,8 @@ def _fit(terms: Sequence[_Audited], gradient: Buffer, unit: float) -> _Fit:
         combine([(1.0, grad), *((weight, piece[index]) for weight, piece in pieces)])
         for index, grad in enumerate(gradient)
     ]
-    left = math.sqrt(inner(remainder, remainder))
-    entries = sum(grad.numel() for grad in gradient if grad is not None)
+    left = norm_of(remainder)
+    entries = int(whole(torch.tensor(sum(grad.numel() for grad in gradient if grad is not None))))
     noise = max(left / math.sqrt(max(entries - len(live), 1)), torch.finfo(torch.float32).eps * length)
     if unit > torch.finfo(torch.float32).eps:
         noise = max(noise, ALIGNED * max(left, unit * length))
@@ -317,7 +343,8 @@ def _stride(entries: int, most: int) -> int:
 
 
 def _kept(tensor: Tensor, stride: int) -> Tensor:
-    """Every ``stride``-th entry, flat, in float32 or better."""
+    """Every ``stride``-th entry of what is held here, flat, in float32 or better."""
+    tensor = local(tensor)
     return tensor.reshape(-1)[::stride].to(torch.promote_types(tensor.dtype, torch.float32))
 
 

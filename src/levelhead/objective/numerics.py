@@ -31,13 +31,30 @@ def masked_mean(values_nt: Tensor, mask_nt: Tensor) -> Tensor:
     return values_nt.detach()[mask_nt].float().mean()
 
 
+def local(tensor: Tensor) -> Tensor:
+    """Return the piece of a sharded tensor (a ``DTensor``) that this process holds, detached; else the tensor itself.
+
+    The piece shares its storage with the tensor.  Sums over entries are then sums over pieces, to be added up over the
+    processes.
+    """
+    if not hasattr(tensor, "to_local"):
+        return tensor
+    import torch
+
+    with torch.no_grad():
+        piece: Tensor = getattr(tensor, "to_local")()  # noqa: B009 - only a DTensor has it
+    return piece
+
+
 def dot(a: Tensor, b: Tensor, *, chunk: int = 1 << 26) -> float:
     """Return the inner product of two tensors of one shape, in float32 or better, added up in float64.
 
-    Half-precision tensors are converted a chunk at a time, so no second copy of a large gradient is made.
+    Half-precision tensors are converted a chunk at a time, so no second copy of a large gradient is made.  Of sharded
+    tensors it is the share of this process.
     """
     import torch
 
+    a, b = local(a), local(b)
     dtype = torch.promote_types(a.dtype, torch.float32)
     pairs = zip(a.detach().reshape(-1).split(chunk), b.detach().reshape(-1).split(chunk), strict=True)
     products = [torch.dot(x.to(dtype), y.to(dtype)) for x, y in pairs]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 Sense = Literal["maximize", "minimize"]
-WISHES: Mapping[str, Sense] = {"policy": "maximize", "kl": "minimize", "entropy": "maximize"}
+EXPECTED_SENSES: Mapping[str, Sense] = {"policy": "maximize", "kl": "minimize", "entropy": "maximize"}
 """What post-training wants of its terms, by name: a second entry, for the audit to hold a term's own sense against."""
 
 
@@ -47,7 +47,7 @@ class Term:
         name: What it is; ``policy`` for a reward surrogate, ``kl``, ``entropy``, or a name of your own.
         value: Natural value, a scalar tensor: a KL is a KL and an entropy an entropy, whatever is wanted of it.
         sense: What is wanted of it.
-        weight: Coefficient, never negative: a wish is reversed by its sense, not by its weight.
+        weight: Coefficient, never negative: a expected is reversed by its sense, not by its weight.
         task: The task it belongs to; ``None`` where it belongs to all.
     """
 

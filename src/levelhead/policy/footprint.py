@@ -7,7 +7,6 @@ every storage that lives is counted.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
@@ -19,10 +18,10 @@ from transformers import DynamicCache
 from levelhead.policy.allocation import INPUTS, Layout, LiveBytes, Statistics
 from levelhead.policy.backends.base import TREES
 from levelhead.policy.backends.choose import expected_backend
-from levelhead.policy.backends.cpu import stepper
+from levelhead.policy.backends.cpu import fused
 from levelhead.policy.backends.cpu.trim import trim_last_layer
 from levelhead.policy.head import block_shape
-from levelhead.policy.load import load_shape
+from levelhead.policy.load import has_checkpointing, load_shape, set_checkpointing
 from levelhead.policy.policy import Policy
 from levelhead.recipe.model import Model
 from levelhead.text.codec import Codec
@@ -75,7 +74,7 @@ class Footprints:
     @property
     def laid_out(self) -> int:
         """Bytes of weights that are copied for sampling."""
-        return stepper.copies(self.policy) if self.backend == "cpu" and stepper.expected(self.policy) else 0
+        return fused.copies(self.policy) if self.backend == "cpu" and fused.expected(self.policy) else 0
 
     @property
     def head(self) -> nn.Linear:
@@ -129,8 +128,8 @@ class Footprints:
             length: Tokens of each.
             rows: Completions in all.
         """
-        if self.backend == "cpu" and stepper.expected(self.policy):
-            return stepper.reading(self.policy, prompts * length) + 8 * rows * len(self.head.weight)
+        if self.backend == "cpu" and fused.expected(self.policy):
+            return fused.reading(self.policy, prompts * length) + 8 * rows * len(self.head.weight)
         return self._by_depth(lambda: self._prefill(prompts, length, rows))
 
     @torch.no_grad()
@@ -187,7 +186,7 @@ class Footprints:
     def _checkpointing(self, on: bool) -> Iterator[None]:
         """Switch gradient checkpointing inside."""
         base: Any = self.policy.base
-        before = _checkpoints(base)
+        before = has_checkpointing(base)
         _switch(base, on, inputs=self.policy.lora)
         try:
             yield
@@ -195,20 +194,11 @@ class Footprints:
             _switch(base, before, inputs=self.policy.lora)
 
 
-def _checkpoints(model: Any) -> bool:
-    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
-
-
 def _switch(model: Any, on: bool, *, inputs: bool) -> None:
     """Switch gradient checkpointing, and whether ``inputs`` of the first layer need a gradient for it."""
-    if _checkpoints(model) == on:
+    if has_checkpointing(model) == on:
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # transformers 5 has another name for it as well
-        if on:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        else:
-            model.gradient_checkpointing_disable()
+    set_checkpointing(model, on=on)
     if inputs and on:  # as the loaded policy does where the embedding is frozen
         model.enable_input_require_grads()
     elif inputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def load_shape(section: Model, device: str, compute: torch.dtype) -> Any:
         else:
             model = _pretrained(section, compute if section.lora else torch.float32, weights=False)
         if section.gradient_checkpointing:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            set_checkpointing(model, on=True)
         return model if section.lora is None else _adapter(model, section.lora, 0, None)
 
 
@@ -237,7 +238,7 @@ def _finish(
 ) -> Policy:
     """Set up gradient checkpointing and LoRA; ``adapter`` is the folder of one that has been trained."""
     if section.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        set_checkpointing(model, on=True)
         model.config.use_cache = False
     wrapped: Any = model if section.lora is None else _adapter(model, section.lora, seed, adapter)
     policy = Policy(wrapped, codec, compute)
@@ -310,10 +311,25 @@ def _adapter(model: PreTrainedModel, lora: Lora, seed: int, folder: Path | None)
             task_type="CAUSAL_LM",
         )
         wrapped = get_peft_model(model, config)
-    if getattr(model, "is_gradient_checkpointing", False):
+    if has_checkpointing(model):
         model.enable_input_require_grads()
     wrapped.eval()
     return wrapped
+
+
+def has_checkpointing(model: Any) -> bool:
+    """Return whether some layer of a model recomputes its activations in the backward pass."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+
+
+def set_checkpointing(model: Any, *, on: bool) -> None:
+    """Let a model recompute its activations in the backward pass, or keep them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # transformers 5 has another name for it as well
+        if on:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        else:
+            model.gradient_checkpointing_disable()
 
 
 def _trained_adapter(model: PreTrainedModel, folder: Path) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from levelhead.objective.numerics import local
 from levelhead.policy.policy import Policy
 
 MOST = 1 << 20
@@ -33,21 +34,22 @@ def nudged(
         The parameters that are changed, with their values from before.
     """
     chosen = list(reversed(policy.parameters)) if everything else _last(policy)
-    before = [parameter.detach().clone() for parameter in chosen]
+    before = [local(parameter).detach().clone() for parameter in chosen]
     generator = torch.Generator().manual_seed(seed)
     try:
         with torch.no_grad():
             for parameter in chosen:
                 scale = _size(parameter, squared=everything) or 0.04
                 noise = torch.randn(min(parameter.numel(), _NOISE), generator=generator) * strength * scale
-                flat = noise.to(parameter.device, parameter.dtype)
-                times = -(-parameter.numel() // len(flat))
-                parameter.add_(flat.repeat(times)[: parameter.numel()].view_as(parameter))
+                here = local(parameter)
+                flat = noise.to(here.device, here.dtype)
+                times = -(-here.numel() // len(flat))
+                here.add_(flat.repeat(times)[: here.numel()].view_as(here))
         yield list(zip(chosen, before, strict=True))
     finally:
         with torch.no_grad():
             for parameter, old in zip(chosen, before, strict=True):
-                parameter.copy_(old)
+                local(parameter).copy_(old)
 
 
 def _last(policy: Policy) -> list[nn.Parameter]:
@@ -62,7 +64,7 @@ def _last(policy: Policy) -> list[nn.Parameter]:
 
 def _size(parameter: nn.Parameter, *, squared: bool) -> float:
     """Root mean square of a parameter's entries, or their standard deviation; 0 where there is none."""
-    values = parameter.detach().float()
+    values = local(parameter).detach().float()
     if squared:
-        return float(values.square().mean().sqrt())
+        return float(values.square().mean().sqrt()) if values.numel() else 0.0
     return float(values.std()) if values.numel() > 1 else 0.0

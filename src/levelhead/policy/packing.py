@@ -28,17 +28,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class TokenSequence:
-    """A (context, completion) pair and the bundle it shares prefixes with.
+    """A (context, completion) pair and the prefix group it shares prefixes with.
 
     Attributes:
         context_ids: What the policy saw.
         completion_ids: What it wrote; at least one token.
-        bundle: Sequences with the same bundle id are packed into the same row.
+        prefix_group: Sequences with the same prefix group id are packed into the same row.
     """
 
     context_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
-    bundle: int = 0
+    prefix_group: int = 0
 
     def __post_init__(self) -> None:
         if not self.context_ids or not self.completion_ids:
@@ -130,7 +130,7 @@ def pack(
 ) -> list[MicroBatch]:
     """Pack sequences into micro-batches of at most ``tokens`` computed tokens.
 
-    A bundle whose tree is larger than the budget is split; a single longer sequence gets a micro-batch of its own.
+    A prefix group whose tree is larger than the budget is split; a longer sequence gets a micro-batch of its own.
 
     Args:
         sequences: What to pack.
@@ -163,10 +163,10 @@ def pack(
 
 
 def _rows(sequences: Sequence[TokenSequence], budget: int, share: bool) -> list[_Row]:
-    bundles: dict[int, list[int]] = {}
+    prefix_groups: dict[int, list[int]] = {}
     for index, sequence in enumerate(sequences):
-        bundles.setdefault(sequence.bundle if share else index, []).append(index)
-    return [row for members in bundles.values() for row in _trees(sequences, members, budget)]
+        prefix_groups.setdefault(sequence.prefix_group if share else index, []).append(index)
+    return [row for members in prefix_groups.values() for row in _trees(sequences, members, budget)]
 
 
 def _trees(sequences: Sequence[TokenSequence], members: list[int], budget: int) -> list[_Row]:

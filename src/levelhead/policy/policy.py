@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,18 @@ class Policy:
             self._backend = choose_backend(self)
         return self._backend
 
+    total: Callable[[Tensor], None] | None = None
+    """Adds up a number over the processes, in place, where each holds a piece of the weights; ``None`` where one holds
+    them whole, and sums over its tensors are whole sums."""
+
+    @property
+    def samples_from(self) -> Policy:
+        """The policy that completions are drawn from: this one, or a copy of it with the weights of the last sync."""
+        return self
+
+    def sync_sampler(self) -> None:
+        """Bring the copy that is sampled from up to date, where there is one."""
+
     def run_like(self, other: Policy) -> None:
         """Run on the backend of a policy of the same architecture, whose model has been tried there already."""
         self._backend = other.backend
@@ -175,7 +187,7 @@ class Policy:
         """Whether a reference is kept."""
         return self._reference is not None
 
-    def twin(self) -> Policy:
+    def inference_copy(self) -> Policy:
         """A policy of the same weights that nobody trains: frozen weights are shared, those trained here are copied.
 
         It keeps its own modes and hooks, so that another thread may draw from it; :meth:`follow` brings it up to date.
@@ -183,11 +195,11 @@ class Policy:
         _ = self.backend  # chosen before the copy is made, which then computes its attention in the same way
         shared = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
         model = copy.deepcopy(self.model, {**shared})
-        twin = Policy(model.requires_grad_(False).eval(), self.codec, self.compute_dtype)
-        twin.run_like(self)
-        twin.merge_bytes = self.merge_bytes
-        twin.version = self.version
-        return twin
+        inference_copy = Policy(model.requires_grad_(False).eval(), self.codec, self.compute_dtype)
+        inference_copy.run_like(self)
+        inference_copy.merge_bytes = self.merge_bytes
+        inference_copy.version = self.version
+        return inference_copy
 
     def copied(self, other: Policy) -> list[Tensor]:
         """The weights that are this policy's own and not shared with another of the same model."""

@@ -81,6 +81,9 @@ def why_not_exact(policy: Policy) -> str | None:
     odd |= {p.dtype for p in parameters if not p.is_floating_point()}
     if odd:
         return f"some weights are {str(odd.pop()).removeprefix('torch.')}"
+    if policy.total is not None:
+        coarse = any(p.dtype.itemsize < 4 for p in parameters)
+        return "the frozen weights are divided over processes in a coarser type" if coarse else None
     needed = sum(4 * p.numel() for p in parameters if p.dtype.itemsize < 4)
     free = free_bytes(policy.device)
     if free is not None and needed > 0.8 * free:
@@ -94,6 +97,10 @@ def exact_policy(policy: Policy) -> Policy:
     Its gradients arrive in the same leaves.  Frozen weights of a coarser type are converted, at 4 bytes each; ask
     :func:`why_not_exact` first.
     """
+    if policy.total is not None:  # weights that are divided over processes are not copied: all of them are float32
+        exact = copy.copy(policy)
+        exact.compute_dtype = torch.float32
+        return exact
     _ = policy.backend  # chosen before the copy is made, which then computes its attention in the same way
     memo: dict[int, Any] = {id(p): _widened(p) for p in policy.model.parameters()}
     model = copy.deepcopy(policy.model, memo)

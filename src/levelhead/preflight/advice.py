@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check
-from levelhead.preflight.scene import Scene
 from levelhead.recipe.tasks import TaskSection
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.training.prepare import name_of
@@ -19,23 +19,23 @@ _REUSE = "PPO-style clipping corrects small steps only; DAPO makes 16 updates a 
 
 
 _COEFFICIENTS = (
-    "DeepSeekMath leashes with 0.04 and DAPO not at all; entropy bonuses of 0.001 to 0.01 are usual (PPO, Schulman et "
-    "al. 2017, takes 0.01)"
+    "DeepSeekMath uses a KL coefficient of 0.04 and DAPO none; entropy bonuses of 0.001 to 0.01 are usual (PPO, "
+    "Schulman et al. 2017, takes 0.01)"
 )
 _LARGEST = {"kl": 1.0, "entropy": 0.1}
 
 
-def check_advice(scene: Scene) -> Iterator[Check]:
+def check_advice(context: PreflightContext) -> Iterator[Check]:
     """Compare learning rates, group size and reuse with published runs."""
-    size = sum(p.numel() for p in scene.policy.model.parameters())
-    lora = scene.policy.lora
-    if scene.grpo is not None:
-        yield _grpo_rate(scene.grpo, size, lora)
-        yield _groups(scene.grpo)
-        yield _reuse(scene.grpo)
-        yield _coefficients(scene.grpo, scene.recipe.tasks)
-    if scene.recipe.sft is not None:
-        yield _sft_rate(scene.recipe.sft, size, lora)
+    size = sum(p.numel() for p in context.policy.model.parameters())
+    lora = context.policy.lora
+    if context.grpo is not None:
+        yield _grpo_rate(context.grpo, size, lora)
+        yield _groups(context.grpo)
+        yield _reuse(context.grpo)
+        yield _coefficients(context.grpo, context.recipe.tasks)
+    if context.recipe.sft is not None:
+        yield _sft_rate(context.recipe.sft, size, lora)
 
 
 def _grpo_rate(grpo: Grpo, size: int, lora: bool) -> Check:
@@ -115,8 +115,8 @@ def _coefficients(grpo: Grpo, tasks: Sequence[TaskSection]) -> Check:
     high = [key for key, value in coefficients.items() if value > largest[key]]
     if not high:
         low, top = min(coefs), max(coefs)
-        leash = f"{top:g}" if low == top else f"{low:g} to {top:g} by task"
-        return Check(name, "pass", f"KL {leash}, entropy {grpo.entropy.coef:g}", evidence)
+        spread = f"{top:g}" if low == top else f"{low:g} to {top:g} by task"
+        return Check(name, "pass", f"KL {spread}, entropy {grpo.entropy.coef:g}", evidence)
     summary = " and ".join(f"{key} {coefficients[key]:g}" for key in high)
     fix = " and ".join(f"set {key} to {largest[key] / 10:g} or less" for key in high)
     return Check(name, "warn", f"{summary}: such a term drowns the reward; {_COEFFICIENTS}", evidence, fix)

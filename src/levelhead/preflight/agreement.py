@@ -18,9 +18,9 @@ from levelhead.policy.policy import REFERENCE_ADAPTER
 from levelhead.policy.rounding import tolerance
 from levelhead.preflight import plain
 from levelhead.preflight.causes import Explanation, find_cause, says
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.dispute import Account, Dispute, recorded, scored
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.shown import shown_groups
 from levelhead.preflight.trial import Trial, contrasted, grpo_trial
 from levelhead.recipe.objective import Kl
@@ -31,38 +31,38 @@ COMPARED = 12
 """Turns whose log-probabilities are computed again, one by one."""
 
 
-def check_agreement(scene: Scene) -> Iterator[Check]:
+def check_agreement(context: PreflightContext) -> Iterator[Check]:
     """Compare log-probabilities of the same tokens by every path."""
-    temperature = scene.controls.temperature or 1.0
-    with scene.exact():
-        turns = _redrawn(scene)
-        yield _sampler(scene, turns, temperature)
-        yield _packing(scene, turns, temperature)
-        yield _synced(scene)
-        if scene.grpo is not None:
-            yield _reference(scene, temperature)
-    if scene.grpo is not None:
-        yield _trainer(scene)
-        yield _dropout(scene)
+    temperature = context.controls.temperature or 1.0
+    with context.exact():
+        turns = _redrawn(context)
+        yield _sampler(context, turns, temperature)
+        yield _packing(context, turns, temperature)
+        yield _synced(context)
+        if context.grpo is not None:
+            yield _reference(context, temperature)
+    if context.grpo is not None:
+        yield _trainer(context)
+        yield _dropout(context)
 
 
-def _redrawn(scene: Scene) -> list[Turn]:
+def _redrawn(context: PreflightContext) -> list[Turn]:
     """Draw with the recipe's controls, in the present precision, and by the collector's own draws besides."""
-    controls = scene.controls.model_copy(update={"max_new_tokens": min(48, scene.controls.max_new_tokens)})
+    controls = context.controls.model_copy(update={"max_new_tokens": min(48, context.controls.max_new_tokens)})
     controls = controls.model_copy(update={"min_new_tokens": min(controls.min_new_tokens, 8)})
-    drawn = scene.generator.sample(scene.contexts, 2, controls, scene.seed)
+    drawn = context.generator.sample(context.contexts, 2, controls, context.seed)
     return [turn for turns in drawn for turn in turns if turn.completion_ids]
 
 
 @torch.no_grad()
-def _sampler(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
+def _sampler(context: PreflightContext, turns: Sequence[Turn], temperature: float) -> Check:
     """What the sampler recorded is what the model says of the drawn tokens."""
     gaps: list[float] = []
     for turn in turns[:COMPARED]:
-        told = plain.logprobs(scene.policy, turn.context_ids, turn.completion_ids, temperature).tolist()
+        told = plain.logprobs(context.policy, turn.context_ids, turn.completion_ids, temperature).tolist()
         gaps += [abs(a - b) for a, b in zip(told, turn.logprobs, strict=True)]
     return _compared(
-        _dispute(scene, "the sampler", recorded(turns[:COMPARED]), temperature),
+        _dispute(context, "the sampler", recorded(turns[:COMPARED]), temperature),
         "agreement/sampler",
         gaps,
         "recorded by the sampler and computed by the model",
@@ -72,19 +72,19 @@ def _sampler(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
 
 
 @torch.no_grad()
-def _packing(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
+def _packing(context: PreflightContext, turns: Sequence[Turn], temperature: float) -> Check:
     """Packed together, sequences have the log-probabilities they have alone."""
     compared_turns = list(turns[:COMPARED])
     sequences = [TokenSequence(t.context_ids, t.completion_ids, i // 2) for i, t in enumerate(compared_turns)]
     gaps: list[float] = []
     entropies: list[float] = []
     scores = []
-    for micro in scene.policy.pack(sequences, max(2048, max(len(s.input_ids) for s in sequences))):
-        stats = scene.policy.score(micro, temperature)
+    for micro in context.policy.pack(sequences, max(2048, max(len(s.input_ids) for s in sequences))):
+        stats = context.policy.score(micro, temperature)
         parts = torch.split(stats.logp, list(micro.lengths))
         for index, part in zip(micro.indices, parts, strict=True):
             turn = compared_turns[index]
-            logp_alone = plain.logprobs(scene.policy, turn.context_ids, turn.completion_ids, temperature)
+            logp_alone = plain.logprobs(context.policy, turn.context_ids, turn.completion_ids, temperature)
             if len(logp_alone) != len(part):
                 gaps.append(math.inf)
                 continue
@@ -95,19 +95,19 @@ def _packing(scene: Scene, turns: Sequence[Turn], temperature: float) -> Check:
     what = "computed by the trainer in one batch and by the model alone"
     fix = "mask padding and other sequences out of attention, and give each token its own position"
     drawn = [(turn.context_ids, turn.completion_ids) for turn in compared_turns]
-    case = _dispute(scene, "the trainer", scored(scores), temperature, drawn)
+    case = _dispute(context, "the trainer", scored(scores), temperature, drawn)
     return _compared(case, "agreement/packing", gaps, what, evidence, fix)
 
 
 def _dispute(
-    scene: Scene,
+    context: PreflightContext,
     who: str,
     accounts: Sequence[Account],
     temperature: float,
     drawn: Sequence[tuple[tuple[int, ...], tuple[int, ...]]] = (),
 ) -> Dispute:
-    own = scene.generator.policy if who == "the sampler" else None
-    return Dispute(who, scene.policy, accounts, temperature, tolerance(scene.policy), drawn, own, scene.controls)
+    own = context.generator.policy if who == "the sampler" else None
+    return Dispute(who, context.policy, accounts, temperature, tolerance(context.policy), drawn, own, context.controls)
 
 
 def _compared(case: Dispute, name: str, gaps: Sequence[float], what: str, evidence: dict[str, Any], fix: str) -> Check:
@@ -124,21 +124,21 @@ def _compared(case: Dispute, name: str, gaps: Sequence[float], what: str, eviden
     return judged(name, wrong, right, evidence | numbers | limits, fix)
 
 
-def _trainer(scene: Scene) -> Check:
+def _trainer(context: PreflightContext) -> Check:
     """The trainer, on the collector's own rollouts in the run's own precision, finds the ratio 1 it should find."""
-    grpo = scene.grpo
+    grpo = context.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
-    shown = shown_groups(scene, scene.drawn.k)
-    groups = contrasted([*scene.drawn.groups, *shown])
+    shown = shown_groups(context, context.drawn.k)
+    groups = contrasted([*context.drawn.groups, *shown])
     bare = grpo.model_copy(update={"kl": Kl()})
-    trial = grpo_trial(scene, bare, groups)
-    scene.train_seconds = trial.seconds
+    trial = grpo_trial(context, bare, groups)
+    context.train_seconds = trial.seconds
     step_metrics = trial.result.record.values
     mean = step_metrics.get(metric.LOGP_DIFFERENCE_MEAN, 0.0)
     most = step_metrics.get(metric.LOGP_DIFFERENCE_MAX, 0.0)
-    allowed = tolerance(scene.policy)
+    allowed = tolerance(context.policy)
     behaviour = [
-        abs(a - b) for turn in scene.turns for a, b in zip(turn.logprobs, turn.behaviour_logprobs, strict=True)
+        abs(a - b) for turn in context.turns for a, b in zip(turn.logprobs, turn.behaviour_logprobs, strict=True)
     ]
     controls = fmean(behaviour) if behaviour else 0.0
     evidence = {
@@ -146,14 +146,14 @@ def _trainer(scene: Scene) -> Check:
         "largest_difference": most,
         "allowed_mean": allowed.mean,
         "allowed_largest": allowed.most,
-        "temperature": scene.controls.temperature,
-        "compute_dtype": str(scene.policy.compute_dtype).removeprefix("torch."),
+        "temperature": context.controls.temperature,
+        "compute_dtype": str(context.policy.compute_dtype).removeprefix("torch."),
         "controls_mean_difference": controls,
     }
     name = "agreement/trainer"
     fix = "the trainer must score the ids that the sampler read and drew, at the sampling temperature"
     if not (mean <= allowed.mean and most <= allowed.most):
-        cause = _trainer_or_sampler(scene, trial, shown)
+        cause = _trainer_or_sampler(context, trial, shown)
         evidence |= {"cause": cause.cause if cause else None}
         wrong = (
             f"the trainer's log-probabilities of the sampled tokens differ from the sampler's by {mean:.3g} nats on "
@@ -171,32 +171,32 @@ def _trainer(scene: Scene) -> Check:
 
 
 @torch.no_grad()
-def _trainer_or_sampler(scene: Scene, trial: Trial, shown: Sequence[Group]) -> Explanation | None:
+def _trainer_or_sampler(context: PreflightContext, trial: Trial, shown: Sequence[Group]) -> Explanation | None:
     """Return what explains that trainer and sampler disagree, whichever of them is wrong."""
-    drawn = [turn for _, turns in scene.drawn.turns for turn in turns]
+    drawn = [turn for _, turns in context.drawn.turns for turn in turns]
     all_turns = [*drawn, *(turn for group in shown for rollout in group.rollouts for turn in rollout.turns)]
     pairs = [(turn.context_ids, turn.completion_ids) for turn in all_turns]
-    heat = scene.controls.temperature or 1.0
-    by_trainer = _dispute(scene, "the trainer", scored(trial.listener.scores), heat, pairs)
-    by_sampler = _dispute(scene, "the sampler", recorded(drawn), heat)
+    heat = context.controls.temperature or 1.0
+    by_trainer = _dispute(context, "the trainer", scored(trial.listener.scores), heat, pairs)
+    by_sampler = _dispute(context, "the sampler", recorded(drawn), heat)
     return find_cause(by_trainer) or find_cause(by_sampler)
 
 
 @torch.no_grad()
-def _synced(scene: Scene) -> Check:
+def _synced(context: PreflightContext) -> Check:
     """After an update and a sync the sampler draws from the new weights, and says so."""
-    before = scene.policy.version
-    prompts = scene.contexts[:3]
-    with nudged(scene.policy, everything=True) as old:
-        scene.policy.version = before + 1
-        scene.loop.run(scene.generator.sync_weights())
-        turns = [t[0] for t in scene.generator.sample(prompts, 1, scene.greedy(), scene.seed)]
-        case = replace(_dispute(scene, "the sampler", recorded(turns), 1.0), old=old)
+    before = context.policy.version
+    prompts = context.contexts[:3]
+    with nudged(context.policy, everything=True) as old:
+        context.policy.version = before + 1
+        context.loop.run(context.generator.sync_weights())
+        turns = [t[0] for t in context.generator.sample(prompts, 1, context.greedy(), context.seed)]
+        case = replace(_dispute(context, "the sampler", recorded(turns), 1.0), old=old)
         gap = case.apart()
-        version = scene.generator.version
+        version = context.generator.version
         cause = None if gap.within(case.allowed) else find_cause(case)
-    scene.policy.version = before
-    scene.loop.run(scene.generator.sync_weights())
+    context.policy.version = before
+    context.loop.run(context.generator.sync_weights())
     evidence: dict[str, Any] = {
         "mean_difference": gap.mean,
         "largest_difference": gap.most,
@@ -217,17 +217,17 @@ def _synced(scene: Scene) -> Check:
 
 
 @torch.no_grad()
-def _reference(scene: Scene, temperature: float) -> Check:
+def _reference(context: PreflightContext, temperature: float) -> Check:
     """The reference is the policy at step 0, and stays where it is when the policy moves."""
-    grpo = scene.grpo
+    grpo = context.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
-    if not make_objective(scene.recipe, grpo)[0].needs_reference:
-        return Check("agreement/reference", "pass", "no task is on a leash, so no reference is kept")
-    policy = scene.policy
-    turns = [turn for turn in scene.turns if turn.completion_ids][:4]
+    if not make_objective(context.recipe, grpo)[0].needs_reference:
+        return Check("agreement/reference", "pass", "no task is under a KL penalty, so no reference is kept")
+    policy = context.policy
+    turns = [turn for turn in context.turns if turn.completion_ids][:4]
     cut = [TokenSequence(t.context_ids, t.completion_ids[:64]) for t in turns]
     (micro, *_) = policy.pack(cut, 1 << 20)
-    policy.keep_reference(trained=scene.recipe.sft is not None)
+    policy.keep_reference(trained=context.recipe.sft is not None)
     try:
         first = policy.reference_logp(micro, temperature)
         kl_start = float((policy.score(micro, temperature).logp - first).abs().max())
@@ -255,10 +255,10 @@ def _reference(scene: Scene, temperature: float) -> Check:
     return judged("agreement/reference", wrong, right, evidence, "copy the weights and freeze the copy before training")
 
 
-def _dropout(scene: Scene) -> Check:
+def _dropout(context: PreflightContext) -> Check:
     """In training mode the policy is still a function of its tokens."""
-    policy = scene.policy
-    turn = min(scene.turns, key=lambda t: len(t.context_ids))
+    policy = context.policy
+    turn = min(context.turns, key=lambda t: len(t.context_ids))
     (micro,) = policy.pack([TokenSequence(turn.context_ids, turn.completion_ids)], 1 << 20)
     modules = [m for m in policy.model.modules() if isinstance(m, nn.Dropout) and m.p > 0]
     attention = [

@@ -9,65 +9,67 @@ import torch
 
 from levelhead.policy.rounding import tolerance
 from levelhead.preflight import plain
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.tokens import spelled
 from levelhead.records import Prompt, Turn
 
 _FIX = "left-pad with an attention mask, give positions that count real tokens only, and slice completions by position"
 
 
-def check_batching(scene: Scene) -> Iterator[Check]:
+def check_batching(context: PreflightContext) -> Iterator[Check]:
     """Draw greedily in one batch of prompts of very different lengths, and alone."""
-    with scene.exact():
-        prompts = scene.contexts
-        together = [turns[0] for turns in scene.generator.sample(prompts, 1, scene.greedy(), scene.seed)]
-        alone = [scene.generator.sample([p], 1, scene.greedy(), scene.seed)[0][0] for p in prompts]
-        yield _argmax(scene, prompts, together)
-        yield _alone(scene, prompts, together, alone)
-        yield _seeded(scene, prompts)
+    with context.exact():
+        prompts = context.contexts
+        together = [turns[0] for turns in context.generator.sample(prompts, 1, context.greedy(), context.seed)]
+        alone = [context.generator.sample([p], 1, context.greedy(), context.seed)[0][0] for p in prompts]
+        yield _argmax(context, prompts, together)
+        yield _alone(context, prompts, together, alone)
+        yield _seeded(context, prompts)
 
 
 @torch.no_grad()
-def _argmax(scene: Scene, prompts: Sequence[Prompt], turns: Sequence[Turn]) -> Check:
+def _argmax(context: PreflightContext, prompts: Sequence[Prompt], turns: Sequence[Turn]) -> Check:
     """Every token of a greedy completion is the likeliest, by the plain computation."""
-    allowed = tolerance(scene.policy).most
+    allowed = tolerance(context.policy).most
     worst, wrong = 0.0, None
     for prompt, turn in zip(prompts, turns, strict=True):
         if not turn.completion_ids:
             wrong = f"the completion of prompt {prompt.id!r} is empty"
             break
-        table = plain.logits(scene.policy, prompt.token_ids, turn.completion_ids).log_softmax(-1)
+        table = plain.logits(context.policy, prompt.token_ids, turn.completion_ids).log_softmax(-1)
         drawn = table.gather(-1, torch.tensor(turn.completion_ids, device=table.device)[:, None])[:, 0]
         gaps = (table.max(-1).values - drawn).tolist()
         worst = max(worst, *gaps)
         if max(gaps) > allowed and wrong is None:
-            wrong = _explain(scene, prompt, turn, next(i for i, gap in enumerate(gaps) if gap > allowed))
-    evidence = _evidence(scene, prompts, turns) | {"largest_gap": worst, "allowed": allowed}
+            wrong = _explain(context, prompt, turn, next(i for i, gap in enumerate(gaps) if gap > allowed))
+    evidence = _evidence(context, prompts, turns) | {"largest_gap": worst, "allowed": allowed}
     right = f"{len(prompts)} greedy completions in one batch are what the model says"
     return judged("batching/greedy", wrong, right, evidence, _FIX)
 
 
-def _explain(scene: Scene, prompt: Prompt, turn: Turn, at: int) -> str:
-    context, completion = prompt.token_ids, turn.completion_ids
-    copied = next((n for n in range(len(completion), 1, -1) if completion[:n] == context[-n:]), 0)
+def _explain(context: PreflightContext, prompt: Prompt, turn: Turn, at: int) -> str:
+    context_ids, completion = prompt.token_ids, turn.completion_ids
+    copied = next((n for n in range(len(completion), 1, -1) if completion[:n] == context_ids[-n:]), 0)
     if copied and at < copied:
         return (
             f"the completion of prompt {prompt.id!r} begins with the last {copied} tokens of its prompt "
-            f"({spelled(scene.codec, completion[:copied][-4:])}): it was cut out of the row at the wrong place, "
+            f"({spelled(context.codec, completion[:copied][-4:])}): it was cut out of the row at the wrong place, "
             "as if padding stood on the other side"
         )
     return (
         f"token {at + 1} of the greedy completion of prompt {prompt.id!r}, "
-        f"{spelled(scene.codec, completion[at : at + 1])}, is not the likeliest one in its context: the sampler "
+        f"{spelled(context.codec, completion[at : at + 1])}, is not the likeliest one in its context: the sampler "
         "computes another distribution than the model (padding, positions, or other weights)"
     )
 
 
 @torch.no_grad()
-def _alone(scene: Scene, prompts: Sequence[Prompt], together: Sequence[Turn], alone: Sequence[Turn]) -> Check:
+def _alone(
+    context: PreflightContext, prompts: Sequence[Prompt], together: Sequence[Turn], alone: Sequence[Turn]
+) -> Check:
     """A completion and its log-probabilities are those of the prompt alone."""
-    allowed = tolerance(scene.policy).most
+    allowed = tolerance(context.policy).most
     wrong, worst = None, 0.0
     for prompt, a, b in zip(prompts, together, alone, strict=True):
         same = next((i for i, (x, y) in enumerate(zip(a.completion_ids, b.completion_ids, strict=False)) if x != y), -1)
@@ -82,16 +84,16 @@ def _alone(scene: Scene, prompts: Sequence[Prompt], together: Sequence[Turn], al
                 f"prompt {prompt.id!r} ({len(prompt.token_ids)} tokens) gets {what} in a batch with prompts of up to "
                 f"{max(len(p.token_ids) for p in prompts)} tokens than it gets alone"
             )
-    evidence = _evidence(scene, prompts, together) | {"largest_logp_difference": worst, "allowed": allowed}
+    evidence = _evidence(context, prompts, together) | {"largest_logp_difference": worst, "allowed": allowed}
     right = f"{len(prompts)} prompts get in one batch what they get alone"
     return judged("batching/alone", wrong, right, evidence, _FIX)
 
 
-def _seeded(scene: Scene, prompts: Sequence[Prompt]) -> Check:
+def _seeded(context: PreflightContext, prompts: Sequence[Prompt]) -> Check:
     """A seeded draw depends on the prompt, and not on its neighbours or on how often it is asked for."""
-    controls = scene.greedy(temperature=1.0)
-    together = [turns[0] for turns in scene.generator.sample(prompts, 1, controls, scene.seed)]
-    alone = [scene.generator.sample([p], 1, controls, scene.seed)[0][0] for p in prompts]
+    controls = context.greedy(temperature=1.0)
+    together = [turns[0] for turns in context.generator.sample(prompts, 1, controls, context.seed)]
+    alone = [context.generator.sample([p], 1, controls, context.seed)[0][0] for p in prompts]
     differ = sum(a.completion_ids != b.completion_ids for a, b in zip(together, alone, strict=True))
     evidence = {"prompts": len(prompts), "differ": differ}
     wrong = None
@@ -101,12 +103,12 @@ def _seeded(scene: Scene, prompts: Sequence[Prompt]) -> Check:
     return judged("batching/seeded", wrong, "seeded draws are the same alone and in a batch", evidence, fix)
 
 
-def _evidence(scene: Scene, prompts: Sequence[Prompt], turns: Sequence[Turn]) -> dict[str, Any]:
+def _evidence(context: PreflightContext, prompts: Sequence[Prompt], turns: Sequence[Turn]) -> dict[str, Any]:
     samples = [
         {
             "prompt_tokens": len(prompt.token_ids),
-            "completion": scene.codec.decode(turn.completion_ids)[:80],
-            "first_tokens": spelled(scene.codec, turn.completion_ids[:4]),
+            "completion": context.codec.decode(turn.completion_ids)[:80],
+            "first_tokens": spelled(context.codec, turn.completion_ids[:4]),
         }
         for prompt, turn in zip(prompts, turns, strict=True)
     ]

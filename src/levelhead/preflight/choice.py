@@ -1,6 +1,6 @@
 """Choice: prompts are drawn in the shares that the recipe means, and redraws keep the groups that teach something.
 
-The run's own stream and drawer are shown made-up outcomes, whose right consequences are known; nothing is sampled.
+The run's own stream and rollout batcher are shown made-up outcomes with known consequences; nothing is sampled.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from levelhead.preflight.chance import LEVEL, binomial_p
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.recipe.curriculum import Learnability
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
@@ -19,7 +19,7 @@ from levelhead.rollout.draws import derive, generator
 from levelhead.tasks.base import Mixture, Task
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.curriculum import make_stream
-from levelhead.training.drawer import Drawer
+from levelhead.training.rollout_batcher import RolloutBatcher
 
 TAKEN = 96
 """Prompts that are taken from the stream."""
@@ -29,16 +29,16 @@ AGE = 0.5
 """Half-lives that pass after the first outcomes."""
 
 
-def check_choice(scene: Scene) -> Iterator[Check]:
-    """Show outcomes to the stream and the drawer, and count what they choose."""
-    grpo = scene.grpo
+def check_choice(context: PreflightContext) -> Iterator[Check]:
+    """Show outcomes to the stream and the rollout batcher, and count what they choose."""
+    grpo = context.grpo
     if grpo is None:
         return
     if isinstance(grpo.curriculum, Learnability):
-        yield _learnability(scene, grpo.curriculum)
+        yield _learnability(context, grpo.curriculum)
     else:
-        yield _weights(scene)
-    yield _redraws(scene)
+        yield _weights(context)
+    yield _redraws(context)
 
 
 def made_up(prompt: Prompt, rewards: Sequence[float]) -> Group:
@@ -54,23 +54,23 @@ def made_up(prompt: Prompt, rewards: Sequence[float]) -> Group:
     return Group(prompt, tuple(rollouts))
 
 
-def _stream(scene: Scene) -> Any:
-    tasks = list(scene.setup.tasks.values())
-    weights = [scene.setup.weights[task.name] for task in tasks]
-    grpo = scene.grpo
-    return make_stream(tasks, weights, derive(scene.seed, "choice"), grpo.curriculum if grpo else None)
+def _stream(context: PreflightContext) -> Any:
+    tasks = list(context.setup.tasks.values())
+    weights = [context.setup.weights[task.name] for task in tasks]
+    grpo = context.grpo
+    return make_stream(tasks, weights, derive(context.seed, "choice"), grpo.curriculum if grpo else None)
 
 
-def _weights(scene: Scene) -> Check:
+def _weights(context: PreflightContext) -> Check:
     """Over any stretch each task has its share of the prompts, within one, and outcomes change nothing."""
-    stream, total = _stream(scene), sum(scene.setup.weights.values())
+    stream, total = _stream(context), sum(context.setup.weights.values())
     prompts: list[Prompt] = []
     for step, n in enumerate((1, 7, 16, TAKEN - 24), start=1):
         new = stream.take(n)
         prompts += new
         stream.learn([made_up(prompt, (1.0, 1.0)) for prompt in new], step)
     counts = Counter(prompt.task for prompt in prompts)
-    wanted = {name: len(prompts) * weight / total for name, weight in scene.setup.weights.items()}
+    wanted = {name: len(prompts) * weight / total for name, weight in context.setup.weights.items()}
     evidence = {"prompts": len(prompts), "drawn": dict(counts), "meant": wanted}
     return _shares(evidence, counts, wanted, 1.0 + 1e-9, None)
 
@@ -87,12 +87,12 @@ def _shares(
     return judged("sampling/shares", wrong, f"{n} prompts are drawn as meant: {shown}", evidence, fix)
 
 
-def _learnability(scene: Scene, recipe: Learnability) -> Check:
+def _learnability(context: PreflightContext, recipe: Learnability) -> Check:
     """Strata are drawn by their weight times 4 p (1 - p) of their recent success, and items within them as well.
 
     Every other stratum is shown half successes, the others successes alone, at step 1; then the outcomes age.
     """
-    stream, strata = _stream(scene), _strata(scene)
+    stream, strata = _stream(context), _strata(context)
     shown: dict[str, tuple[float, float]] = {}
     for i, (name, members) in enumerate(strata.items()):
         rewards = (1.0, 0.0, 1.0, 0.0) if i % 2 else (1.0, 1.0, 1.0, 1.0)
@@ -104,24 +104,24 @@ def _learnability(scene: Scene, recipe: Learnability) -> Check:
     weights = {}
     for name, (wins, tries) in shown.items():
         p = (decay * wins + 1) / (decay * tries + 2)
-        weights[name] = _meant(scene, name, strata) * max(4 * p * (1 - p), recipe.floor)
+        weights[name] = _meant(context, name, strata) * max(4 * p * (1 - p), recipe.floor)
     total = sum(weights.values())
     wanted = {name: TAKEN * weight / total for name, weight in weights.items()}
     where = {(p.task, p.id): name for name, members in strata.items() for p in members}
     counts = Counter(where[p.task, p.id] for p in stream.take(TAKEN))
-    items, extra = _items(scene, recipe, strata, late)
+    items, extra = _items(context, recipe, strata, late)
     evidence = {"prompts": TAKEN, "drawn": dict(counts), "meant": wanted, "items": items, "level": LEVEL}
     return _shares(evidence, counts, wanted, 1.0 + 1e-6, extra)
 
 
 def _items(
-    scene: Scene, recipe: Learnability, strata: Mapping[str, Sequence[Prompt]], late: int
+    context: PreflightContext, recipe: Learnability, strata: Mapping[str, Sequence[Prompt]], late: int
 ) -> tuple[dict[str, float], str | None]:
     """Items that are always solved must be drawn less often than those solved half of the time, by a known factor."""
     name, members = max(strata.items(), key=lambda item: len(item[1]))
     if len(members) < 2:
         return {}, None
-    stream = _stream(scene)
+    stream = _stream(context)
     half, rest = members[: len(members) // 2], members[len(members) // 2 :]
     alone = [made_up(p, (1.0, 0.0) * 16) for p in half] + [made_up(p, (1.0,) * 32) for p in rest]
     stream.learn(alone, late)
@@ -144,20 +144,20 @@ def _items(
     )
 
 
-def _strata(scene: Scene) -> dict[str, list[Prompt]]:
+def _strata(context: PreflightContext) -> dict[str, list[Prompt]]:
     """Training prompts by task, those of a mixture by kind."""
     prompts_by_stratum: dict[str, list[Prompt]] = {}
-    for name, task in scene.setup.tasks.items():
+    for name, task in context.setup.tasks.items():
         for prompt in task.prompts("train", 0):
             kind = task.kind_of(prompt) if isinstance(task, Mixture) else ""
             prompts_by_stratum.setdefault(f"{name}/{kind}" if kind else name, []).append(prompt)
     return prompts_by_stratum
 
 
-def _meant(scene: Scene, stratum: str, strata: Mapping[str, Sequence[Prompt]]) -> float:
+def _meant(context: PreflightContext, stratum: str, strata: Mapping[str, Sequence[Prompt]]) -> float:
     """Share of a stratum by the recipe's weights alone."""
-    task: Task = scene.setup.tasks[strata[stratum][0].task]
-    weight = scene.setup.weights[task.name]
+    task: Task = context.setup.tasks[strata[stratum][0].task]
+    weight = context.setup.weights[task.name]
     if not isinstance(task, Mixture):
         return weight
     return weight * task.shares.get(stratum.removeprefix(f"{task.name}/"), 1.0)
@@ -166,8 +166,8 @@ def _meant(scene: Scene, stratum: str, strata: Mapping[str, Sequence[Prompt]]) -
 class _Told(Collector):
     """Gives every prompt that it is asked for the outcome that was thought up for it."""
 
-    def __init__(self, scene: Scene, lively: Sequence[bool]) -> None:
-        super().__init__(scene.setup.tasks, scene.codec, scene.generator, scene.loop)
+    def __init__(self, context: PreflightContext, lively: Sequence[bool]) -> None:
+        super().__init__(context.setup.tasks, context.codec, context.generator, context.loop)
         self._lively = list(lively)
         self.groups: list[Group] = []
 
@@ -185,22 +185,22 @@ class _Told(Collector):
         return {}
 
 
-def _redraws(scene: Scene) -> Check:
+def _redraws(context: PreflightContext) -> Check:
     """No group without contrast is kept while one with contrast was dropped, and batches are whole."""
-    grpo = scene.grpo
+    grpo = context.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
     name, wanted, rounds = "sampling/redraws", 8, 2
     small = grpo.model_copy(
         update={"group_size": 2, "batch_size": 2 * wanted, "dynamic_sampling": min(grpo.dynamic_sampling, rounds)}
     )
     wrong = None
-    rng = generator(scene.seed, "redraws")
+    rng = generator(context.seed, "redraws")
     evidence: dict[str, Any] = {"batches": 0, "kept_without_contrast": 0, "dropped_with_contrast": 0, "redrawn": 0}
     for share in (0.1, 0.4, 0.8):
-        collector = _Told(scene, (rng.random(64) < share).tolist())
+        collector = _Told(context, (rng.random(64) < share).tolist())
         most = max(small.dynamic_sampling, 1)  # a guard may ask for redraws that the recipe does without
-        drawer = Drawer(_stream(scene), collector, small, scene.seed)
-        batch = scene.loop.run(drawer.draw(1, scene.controls, redraws=1)).groups
+        rollout_batcher = RolloutBatcher(_stream(context), collector, small, context.seed)
+        batch = context.loop.run(rollout_batcher.draw(1, context.controls, redraws=1)).groups
         batch_counts = Counter(map(id, batch))
         flat = sum(len(set(group.rewards)) == 1 for group in batch)
         lost = sum(len(set(group.rewards)) > 1 and id(group) not in batch_counts for group in collector.groups)

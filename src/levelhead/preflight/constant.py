@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from levelhead.diagnosis.verdict import short
 from levelhead.errors import RewardError
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check
-from levelhead.preflight.scene import Scene
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, SingleTurnTask, Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
 from levelhead.training.evaluate import balanced_mean, main_stratum
 from levelhead.training.evaluator import ways_out
-from levelhead.watch.verdict import short
 
 ITEMS = 96
 """Training prompts of a task that constant answers are scored on."""
@@ -33,36 +33,36 @@ MORE = 24
 _UNLESS = ": GRPO will find it unless SFT teaches reading"
 
 
-def check_constant(scene: Scene) -> Iterator[Check]:
+def check_constant(context: PreflightContext) -> Iterator[Check]:
     """Look whether GRPO would find an answer that needs no reading before it finds reading."""
-    if scene.grpo is None or not scene.recipe.eval.constant:
+    if context.grpo is None or not context.recipe.eval.constant:
         return
-    for name, task in scene.setup.tasks.items():
+    for name, task in context.setup.tasks.items():
         # Browsers and servers are played by evaluations alone: here they would take minutes.
         if isinstance(task, SingleTurnTask) and task.rules is not None:
             try:
-                yield _of_task(scene, name, task)
+                yield _of_task(context, name, task)
             except RewardError as error:
                 yield Check(f"rewards/constant/{name}", "warn", str(error).splitlines()[0], {}, "mend the reward")
 
 
-def _of_task(scene: Scene, name: str, task: SingleTurnTask) -> Check:
-    search = ConstantSearch(task, scene.collector().completion_ids, derive(scene.seed, "candidates", name))
-    drawn = [group for group in scene.drawn.groups if group.prompt.task == name and group.rollouts]
-    if scene.drawn.error is not None:
+def _of_task(context: PreflightContext, name: str, task: SingleTurnTask) -> Check:
+    search = ConstantSearch(task, context.collector().completion_ids, derive(context.seed, "candidates", name))
+    drawn = [group for group in context.drawn.groups if group.prompt.task == name and group.rollouts]
+    if context.drawn.error is not None:
         drawn = []
     there = {group.prompt.id for group in drawn}
     prompts = [group.prompt for group in drawn]
-    wanted = itertools.islice(task.prompts("train", derive(scene.seed, "constant", name)), ITEMS)
+    wanted = itertools.islice(task.prompts("train", derive(context.seed, "constant", name)), ITEMS)
     prompts += [prompt for prompt in wanted if prompt.id not in there]
-    constant = scene.loop.run(search.best(prompts))
+    constant = context.loop.run(search.best(prompts))
     label = f"rewards/constant/{name}"
     if constant is None:
         return Check(label, "pass", "no constant answer to compare with")
-    perfect, empty = scene.loop.run(search.bounds(prompts))
-    blind = scene.loop.run(search.blind(prompts))
+    perfect, empty = context.loop.run(search.bounds(prompts))
+    blind = context.loop.run(search.blind(prompts))
     score = Estimate.of(constant.scores)
-    mine, reads = _policy(scene, task, prompts, [fmean(group.rewards) for group in drawn], blind)
+    mine, reads = _policy(context, task, prompts, [fmean(group.rewards) for group in drawn], blind)
     gaps = [own - its for own, its in zip(mine, constant.scores, strict=False)]
     over = Estimate.of(gaps) if len(gaps) > 1 else None
     evidence: dict[str, Any] = {
@@ -86,15 +86,19 @@ def _of_task(scene: Scene, name: str, task: SingleTurnTask) -> Check:
         if over is None or over.score + 2 * over.se >= 0:
             return passed
         message = f"{summary}, yours {fmean(mine):+.2f}: GRPO will find it"
-        return Check(label, "warn", message, evidence, ways_out(scene.recipe, name))
+        return Check(label, "warn", message, evidence, ways_out(context.recipe, name))
     why = _trap(task, prompts, constant, perfect, empty, blind)
     if not why:
         return passed
-    return Check(label, "warn", f"{summary}, {why}; {bounds}", evidence, ways_out(scene.recipe, name))
+    return Check(label, "warn", f"{summary}, {why}; {bounds}", evidence, ways_out(context.recipe, name))
 
 
 def _policy(
-    scene: Scene, task: SingleTurnTask, prompts: Sequence[Prompt], mine: list[float], blind: Estimate | None
+    context: PreflightContext,
+    task: SingleTurnTask,
+    prompts: Sequence[Prompt],
+    mine: list[float],
+    blind: Estimate | None,
 ) -> tuple[list[float], bool]:
     """Say what the policy scores on the first prompts, and whether it stands for the one that GRPO starts from.
 
@@ -102,21 +106,23 @@ def _policy(
     pretrained one may: they make it no worse.  Only one that does better than blind answers is asked.
 
     Args:
-        scene: Draws.
+        context: Draws.
         task: Scores.
         prompts: The drawn ones first.
         mine: Scores on these.
         blind: What perfect answers to other prompts score.
     """
-    if scene.recipe.sft is None:
+    if context.recipe.sft is None:
         return mine, True
     if blind is None or not mine or fmean(mine) <= blind.score:
         return mine, False
-    more, dealt = _answered(scene, task, prompts[len(mine) : len(mine) + MORE])
+    more, dealt = _answered(context, task, prompts[len(mine) : len(mine) + MORE])
     return mine + more, is_read(more, dealt)
 
 
-def _answered(scene: Scene, task: SingleTurnTask, prompts: Sequence[Prompt]) -> tuple[list[float], list[float]]:
+def _answered(
+    context: PreflightContext, task: SingleTurnTask, prompts: Sequence[Prompt]
+) -> tuple[list[float], list[float]]:
     """Let the policy answer some prompts once; return what its answers score, and what they score on the next prompt.
 
     A judge is not asked.  Nothing where an answer cannot be scored.
@@ -124,13 +130,13 @@ def _answered(scene: Scene, task: SingleTurnTask, prompts: Sequence[Prompt]) -> 
     rules = task.rules
     if rules is None or len(prompts) < 2:
         return [], []
-    ready = [scene.collector().render(prompt) for prompt in prompts]
-    drawn = scene.generator.sample(ready, 1, scene.controls, derive(scene.seed, "constant", "own", task.name))
+    ready = [context.collector().render(prompt) for prompt in prompts]
+    drawn = context.generator.sample(ready, 1, context.controls, derive(context.seed, "constant", "own", task.name))
     ids = [turns[0].completion_ids for turns in drawn]
-    texts = [scene.codec.decode(tokens) for tokens in ids]
+    texts = [context.codec.decode(tokens) for tokens in ids]
     own = [Answer(*row) for row in zip(prompts, texts, ids, strict=True)]
     next_one = [Answer(*row) for row in zip([*prompts[1:], prompts[0]], texts, ids, strict=True)]
-    scores = scene.loop.run(rules.score_batch(own)), scene.loop.run(rules.score_batch(next_one))
+    scores = context.loop.run(rules.score_batch(own)), context.loop.run(rules.score_batch(next_one))
     mine, dealt = ([score.total for score in side if score is not None] for side in scores)
     return (mine, dealt) if len(mine) == len(dealt) == len(prompts) else ([], [])
 

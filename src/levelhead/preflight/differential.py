@@ -121,7 +121,7 @@ def compare(rehearsal: Rehearsal, variant: Variant | None = None) -> list[Compar
     comparisons: list[Comparison] = []
     for number, batch in enumerate(rehearsal.batches):
         problems = _problems(rehearsal, batch)
-        worths = arithmetic.worths(book.credit(problems), problems)
+        worths = arithmetic.worths(book.advantages(problems), problems)
         learns = _learns(arithmetic.settings, batch)
         for update in rehearsal.updates:
             if update.batch != number:

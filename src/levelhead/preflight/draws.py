@@ -14,15 +14,15 @@ from torch import Tensor
 
 from levelhead.preflight import plain
 from levelhead.preflight.chance import LEVEL, p_value
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Group, Prompt, Score, Turn
 from levelhead.rollout.draws import derive
 from levelhead.training.collect import Collected, Collector
-from levelhead.training.drawer import Drawer
 from levelhead.training.ranks import Ranks, SharedCollector
 from levelhead.training.repeats import across, count_log_e, in_groups, mean_of_logs
+from levelhead.training.rollout_batcher import RolloutBatcher
 
 NUMBERS = 1_600_000
 """Probabilities that are computed again, at most: completion tokens times vocabulary."""
@@ -40,20 +40,20 @@ SHORT = 10
 """Completion tokens of draws that are compared with others."""
 
 
-def check_draws(scene: Scene) -> Iterator[Check]:
+def check_draws(context: PreflightContext) -> Iterator[Check]:
     """Compare draws with the policy's distribution, with each other, and with those of other steps and processes."""
-    if scene.grpo is None:
+    if context.grpo is None:
         return
-    yield _repeats(scene)
-    with scene.exact():
-        yield _distribution(scene)
-        yield _processes(scene)
-    yield _returns(scene)
+    yield _repeats(context)
+    with context.exact():
+        yield _distribution(context)
+        yield _processes(context)
+    yield _returns(context)
 
 
-def _repeats(scene: Scene) -> Check:
+def _repeats(context: PreflightContext) -> Check:
     """The rollouts of a group are drawn one by one: they are equal as often as chance makes them."""
-    count, expected, pairs = in_groups(scene.drawn.groups)
+    count, expected, pairs = in_groups(context.drawn.groups)
     log_e = count_log_e(count, expected)
     evidence = {"repeats": count, "expected": expected, "draws": pairs, "p_value": p_value(log_e), "level": LEVEL}
     wrong = None
@@ -69,21 +69,21 @@ def _repeats(scene: Scene) -> Check:
 
 
 @torch.no_grad()
-def _distribution(scene: Scene) -> Check:
+def _distribution(context: PreflightContext) -> Check:
     """Drawn tokens are as likely as draws from the policy under the recipe's controls are, neither more nor less."""
-    controls, name = scene.controls, "sampling/distribution"
+    controls, name = context.controls, "sampling/distribution"
     if controls.temperature == 0:
         return Check(name, "pass", "greedy: nothing is drawn")
-    room = min(TOKENS, NUMBERS // scene.codec.vocab_size)
+    room = min(TOKENS, NUMBERS // context.codec.vocab_size)
     rows: list[Tensor] = []
     ids: list[int] = []
-    for turns in _by_context(scene.turns):
+    for turns in _by_context(context.turns):
         cut = [turn.completion_ids[: max(1, min(64, room // ROWS))] for turn in turns[:ROWS]]
         if room < len(cut):
             break
         room -= sum(map(len, cut))
-        for told, tokens in zip(plain.many_logits(scene.policy, turns[0].context_ids, cut), cut, strict=True):
-            rows.append(plain.shaped(told, tokens, controls, scene.codec.stop_ids))
+        for told, tokens in zip(plain.many_logits(context.policy, turns[0].context_ids, cut), cut, strict=True):
+            rows.append(plain.shaped(told, tokens, controls, context.codec.stop_ids))
             ids += tokens
     return _judge_distribution(name, torch.cat(rows), torch.tensor(ids, device=rows[0].device), controls)
 
@@ -196,8 +196,8 @@ class _Same:
 class _Unscored(Collector):
     """Draws as the run's collector does, and gives every rollout the same score."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene.setup.tasks, scene.codec, scene.generator, scene.loop)
+    def __init__(self, context: PreflightContext) -> None:
+        super().__init__(context.setup.tasks, context.codec, context.generator, context.loop)
         self.drawn: list[list[Group]] = []
 
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
@@ -212,19 +212,19 @@ class _Unscored(Collector):
         return Collected(groups)
 
 
-def _returns(scene: Scene) -> Check:
+def _returns(context: PreflightContext) -> Check:
     """A prompt that returns, in a batch, in a redraw or at another step, gets other draws than before."""
-    grpo = scene.grpo
+    grpo = context.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
     k = min(grpo.group_size, 3)
-    by_tokens = {p.token_ids: p for task_prompts in scene.prompts.values() for p in task_prompts[:1]}
+    by_tokens = {p.token_ids: p for task_prompts in context.prompts.values() for p in task_prompts[:1]}
     prompts = list(by_tokens.values())[:RETURNS]
     n = len(prompts) + 1  # the first prompt stands in each batch twice
     few = grpo.model_copy(update={"group_size": k, "batch_size": k * n, "dynamic_sampling": 1})
-    collector = _Unscored(scene)
-    drawer = Drawer(_Same(prompts), collector, few, derive(scene.seed, "returns"))
+    collector = _Unscored(context)
+    rollout_batcher = RolloutBatcher(_Same(prompts), collector, few, derive(context.seed, "returns"))
     for step in (1, 2):
-        scene.loop.run(drawer.draw(step, _short(scene)))
+        context.loop.run(rollout_batcher.draw(step, _short(context)))
     visits: dict[str, list[Group]] = {}
     for group in itertools.chain.from_iterable(collector.drawn):
         visits.setdefault(group.prompt.id, []).append(group)
@@ -252,10 +252,10 @@ def _returns(scene: Scene) -> Check:
     return judged("sampling/returns", wrong, right, evidence, "derive seeds from step, redraw and visit")
 
 
-def _short(scene: Scene, tokens: int = SHORT) -> Sampling:
-    most = min(tokens, scene.controls.max_new_tokens)
-    least = min(scene.controls.min_new_tokens, most - 1)
-    return scene.controls.model_copy(update={"max_new_tokens": most, "min_new_tokens": least})
+def _short(context: PreflightContext, tokens: int = SHORT) -> Sampling:
+    most = min(tokens, context.controls.max_new_tokens)
+    least = min(context.controls.min_new_tokens, most - 1)
+    return context.controls.model_copy(update={"max_new_tokens": most, "min_new_tokens": least})
 
 
 @dataclass(frozen=True)
@@ -274,13 +274,13 @@ class _OneOfTwo(Ranks):
         return self.parts[::-1] if len(self.parts) == self.count else [own] * self.count
 
 
-def _processes(scene: Scene) -> Check:
+def _processes(context: PreflightContext) -> Check:
     """Two processes draw together what one draws alone: no group twice, none left out, each in its place."""
-    grpo = scene.grpo
+    grpo = context.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
-    prompts = [p for task_prompts in scene.prompts.values() for p in task_prompts[:2]][:4]
-    k, seed, controls = min(grpo.group_size, 2), derive(scene.seed, "processes"), _short(scene, 6)
-    inner = _Unscored(scene)
+    prompts = [p for task_prompts in context.prompts.values() for p in task_prompts[:2]][:4]
+    k, seed, controls = min(grpo.group_size, 2), derive(context.seed, "processes"), _short(context, 6)
+    inner = _Unscored(context)
     alone = inner.run(prompts, k, controls, seed).groups
     parts: list[Any] = []
     for rank in (1, 0):
@@ -288,7 +288,7 @@ def _processes(scene: Scene) -> Check:
         together = SharedCollector(inner, ranks).run(prompts, k, controls, seed).groups
     names = [group.prompt.id for group in together]
     # In half precision a number that falls between two tokens tips by rounding: there the first token must do.
-    tokens = None if scene.policy.compute_dtype == torch.float32 else 1
+    tokens = None if context.policy.compute_dtype == torch.float32 else 1
     pairs = zip(alone, together, strict=False)
     other = sum(a != b for one, two in pairs for a, b in zip(_tokens(one, tokens), _tokens(two, tokens), strict=False))
     twice = [name for name, times in Counter(names).items() if times > [p.id for p in prompts].count(name)]

@@ -10,8 +10,8 @@ from torch import nn
 
 from levelhead.policy.nudge import MOST
 from levelhead.policy.policy import Policy
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
@@ -29,16 +29,16 @@ TAKEN = 5
 """Prompts that are drawn before a position is saved."""
 
 
-def check_identities(scene: Scene) -> Iterator[Check]:
+def check_identities(context: PreflightContext) -> Iterator[Check]:
     """Data, schedule, optimizer and resumption: what does not hold here cannot hold in the run."""
-    for task in scene.setup.tasks.values():
+    for task in context.setup.tasks.values():
         yield from _data(task)
-    recipe = scene.recipe
+    recipe = context.recipe
     for stage, section in (("sft", recipe.sft), ("grpo", recipe.grpo)):
         if section is not None:
-            yield _schedule(scene.policy, stage, section)
-            yield _optimizer(scene.policy, stage, section, scene.seed)
-            yield _position(scene, stage, section)
+            yield _schedule(context.policy, stage, section)
+            yield _optimizer(context.policy, stage, section, context.seed)
+            yield _position(context, stage, section)
 
 
 def _data(task: Task) -> Iterator[Check]:
@@ -136,11 +136,11 @@ def _tried(policy: Policy, section: Sft | Grpo, seed: int) -> list[Violation]:
     return violations
 
 
-def _position(scene: Scene, stage: str, section: Sft | Grpo) -> Check:
+def _position(context: PreflightContext, stage: str, section: Sft | Grpo) -> Check:
     """A stream that is taken up again from what a checkpoint notes goes on with the same prompts."""
-    tasks = list(scene.setup.tasks.values())
-    shares = [scene.setup.weights[task.name] for task in tasks]
-    seed = derive(scene.recipe.seed, "stream", stage)
+    tasks = list(context.setup.tasks.values())
+    shares = [context.setup.weights[task.name] for task in tasks]
+    seed = derive(context.recipe.seed, "stream", stage)
     curriculum = section.curriculum if isinstance(section, Grpo) else None
     stream, again = (make_stream(tasks, shares, seed, curriculum) for _ in range(2))
     stream.take(TAKEN)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from levelhead.errors import InputError
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check
-from levelhead.preflight.scene import Scene
 from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import EndpointExecutor
 from levelhead.training.prepare import name_of
@@ -18,9 +18,9 @@ _WALLS = {
 }
 
 
-def check_isolation(scene: Scene) -> Iterator[Check]:
+def check_isolation(context: PreflightContext) -> Iterator[Check]:
     """Run an empty program for each task that runs programs, and say what it was behind."""
-    for section in scene.recipe.tasks:
+    for section in context.recipe.tasks:
         if not (isinstance(section, Workflow) and isinstance(section.executor, EndpointExecutor)):
             continue
         # Only here: the light parts of a workflow task need an extra.

@@ -16,8 +16,8 @@ import torch
 from levelhead.errors import InputError
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.preflight import plain
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.shown import shown_groups
 from levelhead.preflight.tokens import demonstrations, spelled
 from levelhead.preflight.trial import WHOLE, Listener, clean, contrasted, grpo_trial, sft_trial, uneven
@@ -30,25 +30,25 @@ class _Pair(NamedTuple):
 
     context_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
-    bundle: int
+    prefix_group: int
     advantage: float = 1.0
 
 
 _FIX = "predict completion token t from the state before it; take the mask from lengths, never from token values"
 
 
-def check_loss(scene: Scene) -> Iterator[Check]:
+def check_loss(context: PreflightContext) -> Iterator[Check]:
     """Look where the loss of each stage comes from."""
-    yield _labels(scene)
-    if scene.grpo is not None:
-        yield _grpo(scene)
-    if scene.recipe.sft is not None:
-        yield from _sft(scene)
-    yield _stop_once(scene)
+    yield _labels(context)
+    if context.grpo is not None:
+        yield _grpo(context)
+    if context.recipe.sft is not None:
+        yield from _sft(context)
+    yield _stop_once(context)
 
 
-def _grpo(scene: Scene) -> Check:
-    grpo = scene.grpo
+def _grpo(context: PreflightContext) -> Check:
+    grpo = context.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
     bare = {
         "kl": Kl(),
@@ -58,12 +58,12 @@ def _grpo(scene: Scene) -> Check:
         "tokens_per_microbatch": WHOLE,
         "loss": grpo.loss.model_copy(update={"top_entropy": None, "importance": None}),
     }
-    few = [replace(group, rollouts=group.rollouts[:4]) for group in scene.drawn.groups if len(group.rollouts) > 1]
-    groups = contrasted(uneven(few[:: max(1, len(few) - 1)], scene.codec.stop_id))
+    few = [replace(group, rollouts=group.rollouts[:4]) for group in context.drawn.groups if len(group.rollouts) > 1]
+    groups = contrasted(uneven(few[:: max(1, len(few) - 1)], context.codec.stop_id))
     if not groups:
         return Check("loss/completion-only", "warn", "no group of two rollouts was drawn, so no loss was computed")
-    groups += contrasted(shown_groups(scene, len(groups[0].rollouts)))
-    trial = grpo_trial(scene, grpo.model_copy(update=bare), groups)
+    groups += contrasted(shown_groups(context, len(groups[0].rollouts)))
+    trial = grpo_trial(context, grpo.model_copy(update=bare), groups)
     expected = [
         _Pair(turn.context_ids, turn.completion_ids, i, advantage)
         for i, (group, advantages) in enumerate(zip(groups, trial.result.advantages, strict=True))
@@ -71,31 +71,31 @@ def _grpo(scene: Scene) -> Check:
         for turn in rollout.turns
     ]
     spared = 0.2 if grpo.loss.make().selects_tokens else 0.0
-    check = _places(scene, "loss/completion-only", expected, trial.listener, spared=spared)
-    clean(scene.policy)
+    check = _places(context, "loss/completion-only", expected, trial.listener, spared=spared)
+    clean(context.policy)
     return check
 
 
-def _sft(scene: Scene) -> Iterator[Check]:
-    sft = scene.recipe.sft
+def _sft(context: PreflightContext) -> Iterator[Check]:
+    sft = context.recipe.sft
     assert sft is not None  # noqa: S101 - asked for with an sft stage only
     try:
-        trainer, listener = sft_trial(scene, sft)
+        trainer, listener = sft_trial(context, sft)
     except InputError as error:
         yield Check(
             "loss/demonstrations", "fail", str(error), {}, "give every task an oracle, or remove the sft section"
         )
         return
-    trainer.stream.load_state({name: {"taken": 0, "epoch": 0, "offset": 0} for name in scene.setup.tasks})
+    trainer.stream.load_state({name: {"taken": 0, "epoch": 0, "offset": 0} for name in context.setup.tasks})
     size = min(sft.batch_size, 8)
     pairs = trainer.demonstrations(trainer.stream.take(size))
-    expected = [_Pair(pair.context_ids, pair.completion_ids, pair.bundle) for pair in pairs]
-    yield _places(scene, "loss/demonstrations", expected, listener)
-    clean(scene.policy)
+    expected = [_Pair(pair.context_ids, pair.completion_ids, pair.prefix_group) for pair in pairs]
+    yield _places(context, "loss/demonstrations", expected, listener)
+    clean(context.policy)
 
 
 def _places(
-    scene: Scene,
+    context: PreflightContext,
     name: str,
     pairs: Sequence[_Pair],
     listener: Listener,
@@ -108,7 +108,7 @@ def _places(
     the policy is certain of has no gradient, nor has one on which the rollouts that share it cancel, and a few losses
     leave out a share of the tokens (``spared``).
     """
-    states_of = _states(pairs, shared=scene.policy.packs_trees)
+    states_of = _states(pairs, shared=context.policy.packs_trees)
     wanted = Counter(token for token, silent in states_of if not silent)
     either = Counter(token for token, silent in states_of if silent)
     loss_tokens: Counter[int] = Counter()
@@ -129,13 +129,13 @@ def _places(
     if surplus:
         wrong = (
             f"the loss comes from {surplus.total()} states that predict no completion token (at "
-            f"{spelled(scene.codec, list(surplus)[:4])}): it falls on prompt or padding, and misses "
+            f"{spelled(context.codec, list(surplus)[:4])}): it falls on prompt or padding, and misses "
             f"{missing.total()} of {states} states"
         )
-    elif missing and missing.total() > spared * states + _certain(scene, pairs):
+    elif missing and missing.total() > spared * states + _certain(context, pairs):
         wrong = (
             f"{missing.total()} of {states} states that predict completion tokens feed no loss (at "
-            f"{spelled(scene.codec, list(missing)[:4])}): the tokens after them are not trained"
+            f"{spelled(context.codec, list(missing)[:4])}): the tokens after them are not trained"
         )
     elif left_out.total() > spared * tokens:
         at = ", ".join(f"{count} at {place}" for place, count in left_out.most_common(4))
@@ -158,15 +158,15 @@ def _left_out(pairs: Sequence[_Pair], listener: Listener) -> Counter[str]:
 
 
 def _states(pairs: Sequence[_Pair], *, shared: bool) -> list[tuple[int, bool]]:
-    """Return the token at each distinct state that predicts a completion token; a bundle may share states.
+    """Return the token at each distinct state that predicts a completion token; a prefix group may share states.
 
     With each, whether its gradient may vanish: where rollouts of opposite advantages go on with the same token.
     """
     states: dict[tuple[int, ...], dict[int, list[float]]] = {}
-    for index, (context, completion, bundle, advantage) in enumerate(pairs):
+    for index, (context, completion, prefix_group, advantage) in enumerate(pairs):
         whole = context + completion
         for end in range(len(context), len(whole)):
-            state = (bundle if shared else index, *whole[:end])
+            state = (prefix_group if shared else index, *whole[:end])
             states.setdefault(state, {}).setdefault(whole[end], []).append(advantage)
     return [(state[-1], all(map(_cancel, drawn.values()))) for state, drawn in states.items()]
 
@@ -176,9 +176,9 @@ def _cancel(advantages: Sequence[float]) -> bool:
 
 
 @torch.no_grad()
-def _certain(scene: Scene, pairs: Sequence[_Pair]) -> int:
+def _certain(context: PreflightContext, pairs: Sequence[_Pair]) -> int:
     """Count the tokens that the policy is so certain of that their gradient vanishes."""
-    told = [plain.logprobs(scene.policy, pair.context_ids, pair.completion_ids) for pair in pairs]
+    told = [plain.logprobs(context.policy, pair.context_ids, pair.completion_ids) for pair in pairs]
     return int(sum((logp > -1e-5).sum() for logp in told))
 
 
@@ -190,13 +190,13 @@ def _relabelled(micro: MicroBatch, shift: int, vocab_size: int) -> MicroBatch:
     return replace(micro, targets=(micro.targets + shift) % vocab_size)
 
 
-def _labels(scene: Scene) -> Check:
+def _labels(context: PreflightContext) -> Check:
     """Changing a completion label changes the loss; there is one label a completion token, and none for the prompt."""
-    turns = [turn for turn in scene.turns if len(turn.completion_ids) > 1][:4] or scene.turns[:4]
-    shown = [pair for prompts in scene.prompts.values() for pair in demonstrations(scene, prompts[:1])]
+    turns = [turn for turn in context.turns if len(turn.completion_ids) > 1][:4] or context.turns[:4]
+    shown = [pair for prompts in context.prompts.values() for pair in demonstrations(context, prompts[:1])]
     drawn = [TokenSequence(t.context_ids, t.completion_ids) for t in turns]
     sequences = [TokenSequence(s.context_ids, s.completion_ids, i) for i, s in enumerate([*drawn, *shown])]
-    policy = scene.policy
+    policy = context.policy
     labels = dead = 0
     with torch.no_grad():
         for micro in policy.pack(sequences, 1 << 14):
@@ -204,7 +204,7 @@ def _labels(scene: Scene) -> Check:
             before = policy.score(micro).logp
             same = torch.ones_like(before, dtype=torch.bool)
             for shift in _SHIFTS:
-                same &= policy.score(_relabelled(micro, shift, scene.codec.vocab_size)).logp == before
+                same &= policy.score(_relabelled(micro, shift, context.codec.vocab_size)).logp == before
             dead += int(same.sum())
             mask = float(micro.mask().sum())
             dead += int(mask != len(micro.targets))
@@ -218,14 +218,17 @@ def _labels(scene: Scene) -> Check:
     return judged("loss/labels", wrong, f"each of {tokens} completion tokens has one label that counts", evidence, _FIX)
 
 
-def _stop_once(scene: Scene) -> Check:
+def _stop_once(context: PreflightContext) -> Check:
     """A completion holds its stop token exactly once, last; one that ran out of budget holds none."""
-    codec = scene.codec
-    pairs = [p for prompts in scene.prompts.values() for p in demonstrations(scene, prompts[:2])]
+    codec = context.codec
+    pairs = [p for prompts in context.prompts.values() for p in demonstrations(context, prompts[:2])]
     shown = [("demonstration", p.completion_ids) for p in pairs]
-    cut = [t[0] for t in scene.generator.sample(scene.contexts, 1, scene.greedy(temperature=1.0, max_new_tokens=4), 1)]
+    cut = [
+        t[0]
+        for t in context.generator.sample(context.contexts, 1, context.greedy(temperature=1.0, max_new_tokens=4), 1)
+    ]
     wrong = None
-    drawn = [(t, scene.controls.max_new_tokens) for t in scene.turns] + [(t, 4) for t in cut]
+    drawn = [(t, context.controls.max_new_tokens) for t in context.turns] + [(t, 4) for t in cut]
     for turn, budget in drawn:
         stops = sum(token in codec.stop_ids for token in turn.completion_ids)
         ended = turn.completion_ids[-1] in codec.stop_ids if turn.completion_ids else False
@@ -242,7 +245,7 @@ def _stop_once(scene: Scene) -> Check:
             wrong = (
                 f"a {what} holds {stops} stop tokens and ends with {spelled(codec, ids[-2:])}: it never learns to end"
             )
-    finishes: dict[str, Any] = dict(Counter(turn.finish for turn in scene.turns))
+    finishes: dict[str, Any] = dict(Counter(turn.finish for turn in context.turns))
     evidence = {"demonstrations": len(shown), "completions": len(drawn), "finish": finishes}
     right = "stop tokens stand at the end of completions that stopped, once each"
     return judged("loss/stop-token", wrong, right, evidence, "train on the stop token that was drawn, and on no other")

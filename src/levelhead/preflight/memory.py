@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from levelhead.policy.packing import TokenSequence
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.trial import clean
 from levelhead.training.prepare import make_objective
 
@@ -21,10 +21,10 @@ _ON_CPU = 2048
 """Tokens of the micro-batch that is really computed where memory is not the device's own."""
 
 
-def check_memory(scene: Scene) -> Iterator[Check]:
+def check_memory(context: PreflightContext) -> Iterator[Check]:
     """Add up the parts, then run the largest micro-batch of the recipe."""
-    parts = estimate(scene)
-    total, room = sum(parts.values()), capacity(scene.policy.device)
+    parts = estimate(context)
+    total, room = sum(parts.values()), capacity(context.policy.device)
     evidence: dict[str, Any] = {
         "gib": {k: round(v / _GIB, 3) for k, v in parts.items()},
         "total_gib": round(total / _GIB, 3),
@@ -38,16 +38,16 @@ def check_memory(scene: Scene) -> Iterator[Check]:
     fix = "use model.lora, gradient_checkpointing, or a smaller tokens_per_microbatch"
     right = f"about {total / _GIB:.2f} GiB" + (f" of {room / _GIB:.1f} GiB" if room is not None else "")
     yield judged("memory/estimate", wrong, right, evidence, fix, severity="fail" if severity == "fail" else "warn")
-    yield _micro_batch(scene)
+    yield _micro_batch(context)
 
 
-def estimate(scene: Scene) -> dict[str, int]:
+def estimate(context: PreflightContext) -> dict[str, int]:
     """Return the bytes of training by part: weights, gradients, AdamW's moments, reference, activations, caches.
 
     Activations are those of a decoder block without recomputation, about 34 values a token and hidden unit at 2 bytes
     (Korthikanti et al. 2022, table 2, attention scores aside), or one a layer with gradient checkpointing.
     """
-    policy, recipe = scene.policy, scene.recipe
+    policy, recipe = context.policy, context.recipe
     trained = policy.parameters
     weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())
     gradients = sum(p.numel() * p.element_size() for p in trained)
@@ -65,13 +65,13 @@ def estimate(scene: Scene) -> dict[str, int]:
         "reference": 0,
         "cache": 0,
     }
-    if scene.grpo is not None:
-        if make_objective(recipe, scene.grpo)[0].needs_reference and not policy.lora:
+    if context.grpo is not None:
+        if make_objective(recipe, context.grpo)[0].needs_reference and not policy.lora:
             parts["reference"] = weights
         heads = int(getattr(config, "num_attention_heads", 1))
         kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
-        longest = max(len(t.context_ids) for t in scene.turns) + scene.grpo.sampling.max_new_tokens
-        rows = min(scene.grpo.batch_size, 256)
+        longest = max(len(t.context_ids) for t in context.turns) + context.grpo.sampling.max_new_tokens
+        rows = min(context.grpo.batch_size, 256)
         parts["cache"] = rows * longest * layers * 2 * kv_heads * (hidden // heads) * width
     return parts
 
@@ -91,16 +91,16 @@ def capacity(device: torch.device) -> int | None:
     return min(limits)
 
 
-def _micro_batch(scene: Scene) -> Check:
+def _micro_batch(context: PreflightContext) -> Check:
     """Forward and backward of the fullest micro-batch (on CPU, of its first part)."""
-    policy, recipe = scene.policy, scene.recipe
+    policy, recipe = context.policy, context.recipe
     stages = [stage for stage in (recipe.sft, recipe.grpo) if stage is not None]
     if not stages:
         return Check("memory/micro-batch", "pass", "nothing is trained")
     budget = max(stage.tokens_per_microbatch for stage in stages)
     asked = budget if policy.device.type == "cuda" else min(budget, _ON_CPU)
-    longest = max((t for t in scene.turns), key=lambda t: len(t.context_ids))
-    completion = (longest.completion_ids * asked)[: max(1, min(scene.controls.max_new_tokens, asked // 2))]
+    longest = max((t for t in context.turns), key=lambda t: len(t.context_ids))
+    completion = (longest.completion_ids * asked)[: max(1, min(context.controls.max_new_tokens, asked // 2))]
     length = len(longest.context_ids) + len(completion)
     sequences = [TokenSequence(longest.context_ids, completion, i) for i in range(max(1, asked // length))]
     cuda = policy.device.type == "cuda"

@@ -9,24 +9,24 @@ import numpy as np
 
 from levelhead.policy.rounding import tolerance
 from levelhead.preflight.attribution import dealt, explain
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.differential import EXACT, Comparison, compare
 from levelhead.preflight.rehearsal import Rehearsal, rehearse
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.textbook import Book, UnprovedError
 from levelhead.preflight.weights import PlainPass, compare_weights
 
 _FIX = "compare levelhead.objective and levelhead.training with the formula that the message names"
 
 
-def check_objective(scene: Scene) -> Iterator[Check]:
+def check_objective(context: PreflightContext) -> Iterator[Check]:
     """Hold the slope of the loss along every token's log-probability against the textbook's."""
-    grpo = scene.grpo
+    grpo = context.grpo
     if grpo is None:
         return
-    with scene.exact():
+    with context.exact():
         passes = PlainPass()
-        rehearsal = rehearse(scene, grpo, passes.before)
+        rehearsal = rehearse(context, grpo, passes.before)
         try:
             compared = compare(rehearsal)
         except UnprovedError as error:

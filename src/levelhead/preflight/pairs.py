@@ -15,8 +15,8 @@ import numpy as np
 
 from levelhead.errors import InputError, RewardError
 from levelhead.preflight.chance import LEVEL, matches_p, spread_p
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.tokens import demonstrations
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive, generator
@@ -45,32 +45,32 @@ _WORD = re.compile(r"\w+")
 _DIGITS = re.compile(r"(\d+)")
 
 
-def check_pairs(scene: Scene) -> Iterator[Check]:
+def check_pairs(context: PreflightContext) -> Iterator[Check]:
     """Look at pairs of prompt and answer wherever a run makes some."""
-    if scene.grpo is not None:
-        yield _rollouts(scene)
-    if scene.recipe.sft is not None:
-        yield _demonstrations(scene)
-    for name, task in scene.setup.tasks.items():
+    if context.grpo is not None:
+        yield _rollouts(context)
+    if context.recipe.sft is not None:
+        yield _demonstrations(context)
+    for name, task in context.setup.tasks.items():
         if isinstance(task, Demonstrator) or not isinstance(task, SingleTurnTask):
             continue
-        rows = _neighbours(scene, name, task)
+        rows = _neighbours(context, name, task)
         if len(rows.prompts) < 2:
             continue
         try:
-            yield _scores(scene, name, task, rows)
+            yield _scores(context, name, task, rows)
         except RewardError as error:
             yield Check(f"pairs/scores/{name}", "fail", str(error).splitlines()[0], {}, "mend the reward")
-        yield _texts(scene, name, rows)
+        yield _texts(context, name, rows)
 
 
-def _rollouts(scene: Scene) -> Check:
+def _rollouts(context: PreflightContext) -> Check:
     """A rollout has read its own prompt, and belongs to the group of that prompt."""
     wrong, compared = None, 0
-    for group in scene.drawn.groups:
-        if not isinstance(scene.setup.tasks[group.prompt.task], SingleTurnTask):
+    for group in context.drawn.groups:
+        if not isinstance(context.setup.tasks[group.prompt.task], SingleTurnTask):
             continue
-        wanted = scene.codec.render(group.prompt.messages)
+        wanted = context.codec.render(group.prompt.messages)
         for rollout in group.rollouts:
             compared += 1
             if rollout.prompt_id != group.prompt.id and wrong is None:
@@ -82,19 +82,19 @@ def _rollouts(scene: Scene) -> Check:
     return judged("pairs/rollouts", wrong, right, {"rollouts": compared}, fix)
 
 
-def _demonstrations(scene: Scene) -> Check:
+def _demonstrations(context: PreflightContext) -> Check:
     """In a batch of demonstrations each holds the perfect answer to its own prompt."""
-    tasks = scene.setup.tasks
+    tasks = context.setup.tasks
     prompts = [
         prompt
         for name, task in tasks.items()
         if isinstance(task, SingleTurnTask) and not isinstance(task, Demonstrator)
-        for prompt in itertools.islice(task.prompts("train", derive(scene.seed, "demonstrations", name)), 6)
+        for prompt in itertools.islice(task.prompts("train", derive(context.seed, "demonstrations", name)), 6)
         if task.oracle(prompt)
     ]
     check, fix = "pairs/demonstrations", "pair each prompt with its own answer, whatever the order of the batch"
     try:
-        pairs = demonstrations(scene, prompts)
+        pairs = demonstrations(context, prompts)
     except InputError as error:
         return Check(check, "fail", str(error), {}, fix)
     perfect = ["".join((tasks[prompt.task].oracle(prompt) or [""])[0].split()) for prompt in prompts]
@@ -103,8 +103,8 @@ def _demonstrations(scene: Scene) -> Check:
         wrong = f"{len(prompts)} prompts have {len(pairs)} demonstrations"
     off = 0
     for i, (prompt, pair) in enumerate(zip(prompts, pairs, strict=False)):
-        text = "".join(scene.codec.decode(pair.completion_ids).split())
-        if perfect[i] in text and tuple(pair.context_ids) == tuple(scene.codec.render(prompt.messages)):
+        text = "".join(context.codec.decode(pair.completion_ids).split())
+        if perfect[i] in text and tuple(pair.context_ids) == tuple(context.codec.render(prompt.messages)):
             continue
         off += 1
         whose = next((prompts[j].id for j, other in enumerate(perfect) if other and other in text and j != i), None)
@@ -145,13 +145,13 @@ class _Rows:
         return [(i, i + lag) for a, b in itertools.pairwise(edges) for i in range(a, b) if a <= i + lag < b]
 
 
-def _neighbours(scene: Scene, name: str, task: SingleTurnTask) -> _Rows:
+def _neighbours(context: PreflightContext, name: str, task: SingleTurnTask) -> _Rows:
     """Return stretches of training rows that have perfect answers, in the order of their ids."""
     some = itertools.islice(task.prompts("train", 0), LOOKED_AT)
     ordered = sorted(some, key=lambda prompt: _natural(prompt.id))
     part = len(ordered) // BLOCKS
     size = min(ROWS // BLOCKS, part)
-    rng = generator(scene.seed, "neighbours", name)
+    rng = generator(context.seed, "neighbours", name)
     prompts: list[Prompt] = []
     answers: list[str] = []
     blocks: list[int] = []
@@ -254,19 +254,19 @@ def _alike(rows: _Rows) -> bool:
 _FIX = "look at the rows of the evidence: sort or join prompts and answers by key, and drop no line of one file alone"
 
 
-def _scores(scene: Scene, name: str, task: SingleTurnTask, rows: _Rows) -> Check:
+def _scores(context: PreflightContext, name: str, task: SingleTurnTask, rows: _Rows) -> Check:
     """Perfect answers score more under their own prompt than under others'."""
     check, rules = f"pairs/scores/{name}", task.rules
     if rules is None:
         return Check(check, "pass", "a score costs calls elsewhere, so answers are not scored under other prompts")
     if _alike(rows):
         return Check(check, "pass", "most prompts have the same perfect answer")
-    codec, n = scene.collector(), len(rows.prompts)
+    codec, n = context.collector(), len(rows.prompts)
     tokens = [codec.completion_ids(prompt, text) for prompt, text in zip(rows.prompts, rows.answers, strict=True)]
 
     def scored(size: int, some: Sequence[int]) -> Floats:
         answers = [Answer(rows.prompts[i], rows.answers[j], tokens[j]) for i in some for j in range(size)]
-        scores = scene.loop.run(rules.score_batch(answers))
+        scores = context.loop.run(rules.score_batch(answers))
         totals = [math.nan if score is None else score.total for score in scores]
         return np.array(totals, dtype=np.float64).reshape(len(some), size)
 
@@ -281,14 +281,14 @@ def _scores(scene: Scene, name: str, task: SingleTurnTask, rows: _Rows) -> Check
     fit_nn = scored(size, range(size))
     if np.isnan(fit_nn).any() or np.ptp(fit_nn) == 0:
         return Check(check, "pass", "rewards tell nothing of the pairing", {"rows": size})
-    verdict = judge(fit_nn, few, scene.seed, _level(scene))
+    verdict = judge(fit_nn, few, context.seed, _level(context))
     if not verdict.belongs and verdict.wrong is None and size < n and each * n**2 <= DOUBT_S:
-        verdict = judge(np.nan_to_num(scored(n, range(n)), nan=-1e9), rows, scene.seed, _level(scene))
+        verdict = judge(np.nan_to_num(scored(n, range(n)), nan=-1e9), rows, context.seed, _level(context))
     return _told(check, verdict, "score", _shown(rows))
 
 
-def _level(scene: Scene) -> float:
-    return LEVEL / len(scene.setup.tasks)
+def _level(context: PreflightContext) -> float:
+    return LEVEL / len(context.setup.tasks)
 
 
 def _shown(rows: _Rows) -> list[dict[str, str]]:
@@ -309,21 +309,21 @@ def _told(check: str, verdict: _Verdict, by: str, shown: list[dict[str, str]]) -
     return Check(check, "pass", right, evidence)
 
 
-def _texts(scene: Scene, name: str, rows: _Rows) -> Check:
+def _texts(context: PreflightContext, name: str, rows: _Rows) -> Check:
     """Perfect answers share rare words with their own prompts, or are likelier there to a trained policy."""
     check = f"pairs/text/{name}"
     if _alike(rows):
         return Check(check, "pass", "most prompts have the same perfect answer")
-    verdict = judge(word_fits(rows.prompts, rows.answers), rows, scene.seed, _level(scene))
-    if verdict.belongs or verdict.wrong is not None or scene.recipe.model.preset == "tiny":
+    verdict = judge(word_fits(rows.prompts, rows.answers), rows, context.seed, _level(context))
+    if verdict.belongs or verdict.wrong is not None or context.recipe.model.preset == "tiny":
         return _told(check, verdict, "the words they share", _shown(rows))
     few = rows.first(FEW)
-    drawn = sum(len(turn.context_ids + turn.completion_ids) for turn in scene.turns)
-    asked = sum(len(scene.collector().render(prompt).token_ids) for prompt in few.prompts) * len(few.prompts)
-    if (scene.train_seconds or math.inf) * asked / max(drawn, 1) > AFFORDED_S:
+    drawn = sum(len(turn.context_ids + turn.completion_ids) for turn in context.turns)
+    asked = sum(len(context.collector().render(prompt).token_ids) for prompt in few.prompts) * len(few.prompts)
+    if (context.train_seconds or math.inf) * asked / max(drawn, 1) > AFFORDED_S:
         return _told(check, verdict, "the words they share", _shown(rows))
-    fit_nn = likelihoods(scene.policy, few.prompts, few.answers)
-    return _told(check, judge(fit_nn, few, scene.seed, _level(scene)), "the policy's likelihood", _shown(rows))
+    fit_nn = likelihoods(context.policy, few.prompts, few.answers)
+    return _told(check, judge(fit_nn, few, context.seed, _level(context)), "the policy's likelihood", _shown(rows))
 
 
 def word_fits(prompts: Sequence[Prompt], answers: Sequence[str]) -> Floats:

@@ -14,6 +14,7 @@ from levelhead.policy.footprint import Footprints, kv_bytes
 from levelhead.policy.head import block_shape
 from levelhead.preflight.plan import Part, Plan, Prompts, Target
 from levelhead.recipe import Recipe
+from levelhead.recipe.generator import Vllm
 from levelhead.recipe.model import Model
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo, Sft
@@ -59,7 +60,10 @@ class Planner:
             parts += self._sft(recipe, recipe.sft, found, trained, activations)
         if recipe.grpo is not None:
             parts += self._grpo(recipe, recipe.grpo, found, trained, activations)
-        parts += self._sampling(recipe, found)
+        if isinstance(recipe.generator, Vllm):
+            parts += self._engine(recipe.generator, phases)
+        else:
+            parts += self._sampling(recipe, found)
         parts.append(Part("runtime", RUNTIME[self.target.device], phases, "a constant"))
         if recipe.grpo is not None and recipe.grpo.ahead:
             parts = [replace(p, phases=(*p.phases, "update")) if p.phases == ("sampling",) else p for p in parts]
@@ -155,18 +159,20 @@ class Planner:
         )
         several = several or tasks > 1
         apart = section.merge.kind != "sum" or section.merge.monitor_every > 0
-        leash = make_objective(recipe, section)[0].needs_reference
+        penalised = make_objective(recipe, section)[0].needs_reference
         buffers = 1 if not apart else tasks + (section.merge.memory == "full")
         audited = section.audit.first > 0 or section.audit.every > 0
         notes = f"one for each of {tasks} tasks, and one of the rest" if buffers > 1 else ""
         parts = [
             Part("gradients", buffers * trained, ("update",), notes),
             Part("optimizer", 2 * trained, both, "AdamW's moments"),
-            Part("reference", *_reference(recipe, found, trained, leash=leash)[:1], both, "a copy of the weights"),
+            Part(
+                "reference", *_reference(recipe, found, trained, penalised=penalised)[:1], both, "a copy of the weights"
+            ),
         ]
         parts += self._copies(recipe, section, trained)
         if audited:
-            terms = tasks * (2 + (leash and section.kl.where == "loss"))
+            terms = tasks * (2 + (penalised and section.kl.where == "loss"))
             kept = terms * min(trained, 4 * MAX_ENTRIES)
             note = f"gradients of {terms} terms in the updates that are audited (audit.first, audit.every)"
             parts.append(Part("audit", kept + (trained if several else 0), ("update",), note))
@@ -187,6 +193,20 @@ class Planner:
             note = "the copy that draws ahead (async: 1)"
             parts.append(Part("drawing ahead", (1 + (protects and here)) * trained, both, note))
         return parts
+
+    def _engine(self, engine: Vllm, phases: tuple[str, ...]) -> list[Part]:
+        """What a server on the same GPU takes: its share, or what a sleeping one cannot give up."""
+        room = self.target.room
+        if engine.gpu_share is None or room is None or self.target.device == "cpu":
+            return []
+        share, note = int(engine.gpu_share * room), f"generator.gpu_share: {engine.gpu_share:g} of {self.target.name}"
+        if not engine.sleep:
+            return [Part("vLLM server", share, phases, note)]
+        trains = tuple(phase for phase in phases if phase != "sampling")
+        return [
+            Part("vLLM server", share, ("sampling",), note),
+            Part("vLLM server, asleep", RUNTIME[self.target.device], trains, "what it cannot give up, a constant"),
+        ]
 
     def _sampling(self, recipe: Recipe, found: Footprints) -> list[Part]:
         """The larger one of rollouts and evaluation."""
@@ -254,9 +274,9 @@ def _members(layout: Layout, section: Sft, k: int, answer: int) -> int:
     return max(1, min(section.batch_size, layout.rows * (k if layout.tree else 1)) * answer)
 
 
-def _reference(recipe: Recipe, found: Footprints, trained: int, *, leash: bool) -> tuple[int]:
+def _reference(recipe: Recipe, found: Footprints, trained: int, *, penalised: bool) -> tuple[int]:
     """Bytes of the reference: a copy of the weights, or of an adapter that has been trained before, or nothing."""
-    if not leash:
+    if not penalised:
         return (0,)
     if not found.policy.lora:
         return (_bytes(found.policy.model.parameters()),)

@@ -20,8 +20,8 @@ from torch import Tensor
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import Policy, TokenStats
 from levelhead.policy.rounding import exact_policy, why_not_exact
-from levelhead.preflight.madeup import BATCHES, LONGEST, UPDATES, Row, group_size, make_groups, make_rows, small
-from levelhead.preflight.scene import Scene
+from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.synthetic import BATCHES, LONGEST, UPDATES, Row, group_size, make_groups, make_rows, small
 from levelhead.preflight.textbook import Settings, TaskSettings
 from levelhead.preflight.textbook.records import Floats
 from levelhead.preflight.trial import WHOLE, FrozenUpdater, Replay
@@ -269,8 +269,8 @@ class _WatchingUpdater(FrozenUpdater):
 class _Rollouts(Replay):
     """Hands out one batch after the other; the second and later ones are drawn by older weights."""
 
-    def __init__(self, scene: Scene, batches: Sequence[Batch], recorder: Recorder) -> None:
-        super().__init__(scene, ())
+    def __init__(self, context: PreflightContext, batches: Sequence[Batch], recorder: Recorder) -> None:
+        super().__init__(context, ())
         self._batches, self._recorder = batches, recorder
 
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
@@ -295,30 +295,32 @@ def watched_parameters(policy: Policy) -> list[torch.nn.Parameter]:
     return parameters
 
 
-def rehearse(scene: Scene, grpo: Grpo, before: Callable[[Policy, Sequence[Row], float], Sequence[Floats]]) -> Rehearsal:
+def rehearse(
+    context: PreflightContext, grpo: Grpo, before: Callable[[Policy, Sequence[Row], float], Sequence[Floats]]
+) -> Rehearsal:
     """Do two batches by the run's own trainer; weights stay, the gradient is dropped.
 
     Args:
-        scene: Of the preflight.
+        context: Of the preflight.
         grpo: The recipe's ``grpo`` section.
         before: What the policy says of completions at a temperature.
     """
-    policy = scene.policy
+    policy = context.policy
     if why_not_exact(policy) is None and any(p.dtype.itemsize < 4 for p in policy.model.parameters()):
         policy = exact_policy(policy)
-    recipe, section = _small(scene.recipe, grpo, len(scene.setup.tasks))
-    objective, creditor = make_objective(recipe, section, scene.setup.tasks)
+    recipe, section = _small(context.recipe, grpo, len(context.setup.tasks))
+    objective, estimator = make_objective(recipe, section, context.setup.tasks)
     settings = Settings(section, {name_of(task): _task_settings(task) for task in recipe.tasks})
-    rows = make_rows(scene, section)
+    rows = make_rows(context, section)
     exact = all(p.dtype.itemsize >= 4 for p in policy.model.parameters())
     rehearsal = Rehearsal(settings, rows, [], policy, exact)
     recorder = Recorder(rehearsal)
     updater = _WatchingUpdater(policy.parameters, section.optimizer, section.steps)
     updater.rehearsal = rehearsal
-    tasks = scene.setup.tasks
-    stream = PromptStream(list(tasks.values()), [scene.setup.weights[name] for name in tasks], scene.seed)
-    collector = _Rollouts(scene, rehearsal.batches, recorder)
-    trainer = GrpoTrainer(policy, collector, stream, objective, updater, section, scene.seed, creditor=creditor)
+    tasks = context.setup.tasks
+    stream = PromptStream(list(tasks.values()), [context.setup.weights[name] for name in tasks], context.seed)
+    collector = _Rollouts(context, rehearsal.batches, recorder)
+    trainer = GrpoTrainer(policy, collector, stream, objective, updater, section, context.seed, estimator=estimator)
     if objective.needs_reference:
         policy.keep_reference(trained=False)
     try:
@@ -328,7 +330,7 @@ def rehearse(scene: Scene, grpo: Grpo, before: Callable[[Policy, Sequence[Row], 
                 controls = section.sampling.at(batch, section.steps)
                 says = before(policy, rows, controls.temperature or 1.0)
                 lifted = [logp + row.lift for row, logp in zip(rows, says, strict=True)]
-                rehearsal.batches.append(Batch(*make_groups(scene, section, rows, batch, lifted), before=says))
+                rehearsal.batches.append(Batch(*make_groups(context, section, rows, batch, lifted), before=says))
                 rehearsal.real.append({})
                 if batch:  # one pass, in large micro-batches, is enough to see what a batch does to the next
                     trainer.recipe = section.model_copy(update={"epochs": 1, "tokens_per_microbatch": WHOLE})

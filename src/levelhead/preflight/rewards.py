@@ -9,8 +9,8 @@ from typing import Any
 
 from levelhead.errors import RewardError
 from levelhead.preflight.chance import LEVEL, sign_p
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.records import Group, Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, Demonstrator, EpisodeLostError, SingleTurnTask, Task
@@ -27,27 +27,27 @@ _MEND = "mend the reward function"
 GIBBERISH = "lorem ipsum 12 dolor"
 
 
-def check_rewards(scene: Scene) -> Iterator[Check]:
+def check_rewards(context: PreflightContext) -> Iterator[Check]:
     """Score known answers, and look at the rewards of sampled groups."""
-    if scene.drawn.error is not None:
-        fix = scene.drawn.error.fix or (
+    if context.drawn.error is not None:
+        fix = context.drawn.error.fix or (
             "mend the function (the message names it and the row), or set tasks[].on_reward_error: drop"
         )
-        yield Check("rewards/finite", "fail", str(scene.drawn.error).splitlines()[0], {}, fix)
-    for name, task in scene.setup.tasks.items():
-        prompts = scene.prompts[name][:PROBED]
+        yield Check("rewards/finite", "fail", str(context.drawn.error).splitlines()[0], {}, fix)
+    for name, task in context.setup.tasks.items():
+        prompts = context.prompts[name][:PROBED]
         try:
-            yield from _of_task(scene, task, prompts)
+            yield from _of_task(context, task, prompts)
         except RewardError as error:
             yield Check(f"rewards/finite/{name}", "fail", str(error).splitlines()[0], {}, error.fix or _MEND)
-    if scene.drawn.error is None:
-        yield from _dropped(scene)
-        yield from _contrast(scene)
+    if context.drawn.error is None:
+        yield from _dropped(context)
+        yield from _contrast(context)
 
 
-def _dropped(scene: Scene) -> Iterator[Check]:
+def _dropped(context: PreflightContext) -> Iterator[Check]:
     """How many of the sampled answers the rewards fail on, where the recipe drops these."""
-    for task, tally in scene.drawn.cost.tallies.items():
+    for task, tally in context.drawn.cost.tallies.items():
         if not tally.drops:
             continue
         message = f"rewards failed on {tally.dropped} of {tally.answers} sampled answers"
@@ -56,28 +56,28 @@ def _dropped(scene: Scene) -> Iterator[Check]:
             yield Check(f"rewards/dropped/{task}", "pass", message, evidence)
             continue
         # A policy that has yet to be taught the form of an answer may fail on all of them.
-        hopeless = tally.dropped == tally.answers and scene.recipe.sft is None
+        hopeless = tally.dropped == tally.answers and context.recipe.sft is None
         fix = "mend the reward function; tasks[].on_reward_error: stop names the row and the answer"
         message = f"{message}; the last one: {tally.error}"
         yield Check(f"rewards/dropped/{task}", "fail" if hopeless else "warn", message, evidence, fix)
 
 
-def _of_task(scene: Scene, task: Task, prompts: Sequence[Prompt]) -> Iterator[Check]:
-    check = _order(task, _known(scene, task, prompts), 1.0)
+def _of_task(context: PreflightContext, task: Task, prompts: Sequence[Prompt]) -> Iterator[Check]:
+    check = _order(task, _known(context, task, prompts), 1.0)
     if check.status != "pass":  # few scores may be out of order by chance
         most = DOUBTED if isinstance(task, SingleTurnTask) else REPLAYED
-        more = list(itertools.islice(task.prompts("train", derive(scene.seed, "order", task.name)), most))
+        more = list(itertools.islice(task.prompts("train", derive(context.seed, "order", task.name)), most))
         if len(more) > len(prompts):
-            check = _order(task, _known(scene, task, more), LEVEL / len(scene.setup.tasks))
+            check = _order(task, _known(context, task, more), LEVEL / len(context.setup.tasks))
     yield check
     if isinstance(task, SingleTurnTask):
-        yield _attached(scene, task)
+        yield _attached(context, task)
 
 
-def _known(scene: Scene, task: Task, prompts: Sequence[Prompt]) -> dict[str, list[float | None]]:
+def _known(context: PreflightContext, task: Task, prompts: Sequence[Prompt]) -> dict[str, list[float | None]]:
     """Return the rewards of answers of known worth, by kind, in the order of the prompts."""
     if not isinstance(task, SingleTurnTask):
-        return scene.loop.run(_episodes(task, prompts))
+        return context.loop.run(_episodes(task, prompts))
     oracles = [answer[0] if (answer := task.oracle(prompt)) else None for prompt in prompts]
     others = [*oracles[1:], *oracles[:1]]
     kinds: dict[str, Sequence[str | None]] = {
@@ -88,16 +88,18 @@ def _known(scene: Scene, task: Task, prompts: Sequence[Prompt]) -> dict[str, lis
     }
     if len(prompts) < 2:
         kinds.pop("other")
-    return {kind: _score(scene, task, prompts, answers) for kind, answers in kinds.items() if None not in answers}
+    return {kind: _score(context, task, prompts, answers) for kind, answers in kinds.items() if None not in answers}
 
 
-def _score(scene: Scene, task: SingleTurnTask, prompts: Sequence[Prompt], answers: Sequence[Any]) -> list[float | None]:
-    codec = scene.codec
+def _score(
+    context: PreflightContext, task: SingleTurnTask, prompts: Sequence[Prompt], answers: Sequence[Any]
+) -> list[float | None]:
+    codec = context.codec
     made = [
         Answer(prompt, text, codec.demonstration(prompt.messages, text).completion_ids)
         for prompt, text in zip(prompts, answers, strict=True)
     ]
-    return [None if score is None else score.total for score in scene.loop.run(task.score_batch(made))]
+    return [None if score is None else score.total for score in context.loop.run(task.score_batch(made))]
 
 
 async def _episodes(task: Task, prompts: Sequence[Prompt]) -> dict[str, list[float | None]]:
@@ -181,16 +183,16 @@ def _order(task: Task, scores: dict[str, list[float | None]], level: float) -> C
     return Check(name, "pass", f"the oracle is on top and an empty answer at the bottom: {listed}", evidence)
 
 
-def _attached(scene: Scene, task: SingleTurnTask) -> Check:
+def _attached(context: PreflightContext, task: SingleTurnTask) -> Check:
     """The score that a rollout carries is the score of its own text."""
-    pairs = [(g.prompt, r) for g in scene.drawn.groups if g.prompt.task == task.name for r in g.rollouts if r.score]
+    pairs = [(g.prompt, r) for g in context.drawn.groups if g.prompt.task == task.name for r in g.rollouts if r.score]
     name = f"rewards/attached/{task.name}"
     if not pairs:
         return Check(name, "pass", "no scored rollouts to compare")
 
     def again(order: Sequence[int]) -> dict[int, float | None]:
         answers = [Answer(pairs[i][0], pairs[i][1].text[0], pairs[i][1].turns[0].completion_ids) for i in order]
-        scores = scene.loop.run(task.score_batch(answers))
+        scores = context.loop.run(task.score_batch(answers))
         return {i: None if score is None else score.total for i, score in zip(order, scores, strict=True)}
 
     forward, backward = again(range(len(pairs))), again(range(len(pairs) - 1, -1, -1))
@@ -198,7 +200,7 @@ def _attached(scene: Scene, task: SingleTurnTask) -> Check:
     off = [i for i in carried if carried[i] != forward[i]]
     moved = [i for i in carried if forward[i] != backward[i]]
     texts = [rollout.text[0] for _, rollout in pairs]
-    foreign = [i for i, (_, r) in enumerate(pairs) if scene.codec.decode(r.turns[0].completion_ids) != r.text[0]]
+    foreign = [i for i, (_, r) in enumerate(pairs) if context.codec.decode(r.turns[0].completion_ids) != r.text[0]]
     evidence = {
         "rollouts": len(pairs),
         "changed": len(off),
@@ -222,28 +224,26 @@ def _attached(scene: Scene, task: SingleTurnTask) -> Check:
     return Check(name, "pass", f"{len(pairs)} rollouts carry the scores of their own answers", evidence)
 
 
-def _contrast(scene: Scene) -> Iterator[Check]:
+def _contrast(context: PreflightContext) -> Iterator[Check]:
     """How many groups teach something, at this K and success rate."""
-    grpo = scene.grpo
+    grpo = context.grpo
     if grpo is None:
         return
     yield _group_size(grpo.group_size, divides=grpo.advantage.make().divides_by_std)
-    for task in scene.setup.tasks:
-        groups = [g for g in scene.drawn.groups if g.prompt.task == task and len(g.rollouts) > 1]
+    for task in context.setup.tasks:
+        groups = [g for g in context.drawn.groups if g.prompt.task == task and len(g.rollouts) > 1]
         name = f"rewards/contrast/{task}"
         if not groups:
             yield Check(name, "warn", "no group of two scored rollouts was drawn", {}, "see rewards/finite")
             continue
-        yield _task_contrast(scene, name, groups, grpo.group_size)
+        yield _task_contrast(context, name, groups, grpo.group_size)
 
 
-def _task_contrast(scene: Scene, name: str, groups: Sequence[Group], k: int) -> Check:
+def _task_contrast(context: PreflightContext, name: str, groups: Sequence[Group], k: int) -> Check:
     rewards = [reward for group in groups for reward in group.rewards]
     dead = fmean(max(g.rewards) == min(g.rewards) for g in groups)
-    best = max(rewards)
-    low = min(rewards)
-    rates = [fmean(r > (best + low) / 2 for r in g.rewards) if best > low else 0.0 for g in groups]
-    expected = {str(size): expected_dead(rates, len(groups[0].rollouts), size) for size in (k, 2 * k, 4 * k)}
+    counts = _reward_counts(groups)
+    expected = {str(size): expected_dead(counts, size) for size in (k, 2 * k, 4 * k)}
     evidence = {
         "groups": len(groups),
         "reward": fmean(rewards),
@@ -252,7 +252,7 @@ def _task_contrast(scene: Scene, name: str, groups: Sequence[Group], k: int) -> 
         "expected_dead_by_k": expected,
     }
     now = f"{dead:.0%} of {len(groups)} groups have no contrast (mean reward {fmean(rewards):.3g})"
-    if scene.recipe.sft is not None:
+    if context.recipe.sft is not None:
         return Check(name, "pass", f"before sft {now}; judged by the run's first GRPO steps instead", evidence)
     if dead == 1:
         fix = "teach the format with an sft section, start from a better model, or give partial credit"
@@ -267,15 +267,15 @@ def _task_contrast(scene: Scene, name: str, groups: Sequence[Group], k: int) -> 
     return Check(name, "pass", f"{now}; about {expected[str(k)]:.0%} are expected at K = {k}", evidence)
 
 
-def expected_dead(rates: Sequence[float], seen: int, k: int) -> float:
-    """Expected share of groups without contrast among K rollouts that succeed or fail.
+def expected_dead(counts: Sequence[Sequence[int]], k: int) -> float:
+    """Return the expected share of groups without contrast among groups of ``k`` rollouts.
 
-    A prompt whose s of n rollouts succeeded has, under Jeffreys' prior, a success rate p ~ Beta(s + 1/2, n - s + 1/2),
-    and its group is dead with probability E[p^K + (1 - p)^K], a ratio of Beta functions.
+    A prompt whose n rollouts got reward v n_v times, of m rewards that its task gives, has under Jeffreys' prior the
+    chances Dirichlet(n_v + 1/2); its group has no contrast with probability sum_v E[p_v^K].  The marginals are
+    Beta(n_v + 1/2, n - n_v + (m - 1) / 2), so each term is a ratio of Beta functions.
 
     Args:
-        rates: Share of successes of each prompt.
-        seen: Rollouts behind each share.
+        counts: For each prompt, how often it got each reward of the task, zeros included.
         k: Group size to predict for.
     """
 
@@ -285,8 +285,14 @@ def expected_dead(rates: Sequence[float], seen: int, k: int) -> float:
             value *= (a + i) / (a + b + i)
         return value
 
-    shapes = [(rate * seen + 0.5, (1 - rate) * seen + 0.5) for rate in rates]
-    return fmean(power(a, b) + power(b, a) for a, b in shapes)
+    return fmean(sum(power(times + 0.5, sum(row) - times + 0.5 * (len(row) - 1)) for times in row) for row in counts)
+
+
+def _reward_counts(groups: Sequence[Group]) -> list[list[int]]:
+    """Return how often each group got each reward of them all; two rewards at least, as most tasks have."""
+    levels = sorted({reward for group in groups for reward in group.rewards})
+    missing = [0] * max(0, 2 - len(levels))
+    return [[list(group.rewards).count(level) for level in levels] + missing for group in groups]
 
 
 def _group_size(k: int, *, divides: bool) -> Check:

@@ -12,8 +12,8 @@ import numpy as np
 
 from levelhead.errors import RewardError
 from levelhead.preflight.choice import made_up
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.textbook.records import Attempt
 from levelhead.preflight.textbook.rewards import Moments, shaped
 from levelhead.recipe.shaping import CustomShaper, Shaping
@@ -46,13 +46,13 @@ class Known:
     kinds: list[str]
 
 
-def known_answers(scene: Scene, name: str) -> Known | None:
+def known_answers(context: PreflightContext, name: str) -> Known | None:
     """Return answers to training prompts of a task; ``None`` where they are episodes, or cost calls elsewhere."""
-    task = scene.setup.tasks[name]
+    task = context.setup.tasks[name]
     if not isinstance(task, SingleTurnTask) or (rules := task.rules) is None:
         return None
-    collector = scene.collector()
-    wanted = itertools.islice(task.prompts("train", derive(scene.seed, "known", name)), PROMPTS)
+    collector = context.collector()
+    wanted = itertools.islice(task.prompts("train", derive(context.seed, "known", name)), PROMPTS)
     prompts = list({prompt.id: prompt for prompt in wanted}.values())
     perfect = [answer[0] if (answer := task.oracle(prompt)) else None for prompt in prompts]
     answers, kinds = [], []
@@ -68,33 +68,33 @@ def known_answers(scene: Scene, name: str) -> Known | None:
     return Known(rules, answers, kinds) if answers else None
 
 
-def scores_of(scene: Scene, probes: Known, answers: Sequence[Answer]) -> list[Score | None]:
+def scores_of(context: PreflightContext, probes: Known, answers: Sequence[Answer]) -> list[Score | None]:
     """Return the scores of some answers, in one call."""
-    return list(scene.loop.run(probes.task.score_batch(answers)))
+    return list(context.loop.run(probes.task.score_batch(answers)))
 
 
-def check_roundtrip(scene: Scene) -> Iterator[Check]:
+def check_roundtrip(context: PreflightContext) -> Iterator[Check]:
     """Follow known answers to their rewards, and made-up rewards to the estimator."""
-    for name in scene.setup.tasks:
-        probes = known_answers(scene, name)
+    for name in context.setup.tasks:
+        probes = known_answers(context, name)
         if probes is None:
             continue
         try:
-            scores = scores_of(scene, probes, probes.answers)
-            yield _text(scene, name, probes, scores)
+            scores = scores_of(context, probes, probes.answers)
+            yield _text(context, name, probes, scores)
             yield _total(name, probes, scores)
             yield _range(name, probes, scores)
         except RewardError as error:
             yield Check(f"rewards/round-trip/{name}", "fail", str(error).splitlines()[0], {}, "mend the reward")
-    if scene.grpo is not None:
-        yield from _shaped(scene)
+    if context.grpo is not None:
+        yield from _shaped(context)
 
 
-def _text(scene: Scene, name: str, probes: Known, scores: Sequence[Score | None]) -> Check:
+def _text(context: PreflightContext, name: str, probes: Known, scores: Sequence[Score | None]) -> Check:
     """A perfect answer that the policy writes token for token is worth what its text is worth."""
-    back = [replace(a, text=scene.codec.decode(a.token_ids)) for a in probes.answers]
-    after = scores_of(scene, probes, back)
-    again = scores_of(scene, probes, probes.answers)  # what is not steady is not the tokens' doing
+    back = [replace(a, text=context.codec.decode(a.token_ids)) for a in probes.answers]
+    after = scores_of(context, probes, back)
+    again = scores_of(context, probes, probes.answers)  # what is not steady is not the tokens' doing
     pairs = zip(probes.kinds, scores, after, again, strict=True)
     off = [i for i, (kind, a, b, c) in enumerate(pairs) if kind != "gibberish" and not same(a, b) and same(a, c)]
     changed = sum(a.text != b.text for a, b in zip(probes.answers, back, strict=True))
@@ -178,22 +178,22 @@ def _range(name: str, probes: Known, scores: Sequence[Score | None]) -> Check:
     return Check(check, "pass", right if perfect else f"rewards lie from {low:g} to {high:g}", evidence)
 
 
-def _shaped(scene: Scene) -> Iterator[Check]:
+def _shaped(context: PreflightContext) -> Iterator[Check]:
     """What the estimator gets is the total, shaped as the recipe says and by nothing else."""
-    grpo = scene.grpo
+    grpo = context.grpo
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
-    _, creditor = make_objective(scene.recipe, grpo, scene.setup.tasks)
+    _, estimator = make_objective(context.recipe, grpo, context.setup.tasks)
     wrong, evidence = None, {}
     unproved: list[str] = []
-    for section in scene.recipe.tasks:
+    for section in context.recipe.tasks:
         name = name_of(section)
         if isinstance(section.shaping.length, CustomShaper):
             unproved.append(name)
             continue
-        prompts = list(itertools.islice(scene.setup.tasks[name].prompts("train", 0), 3))
+        prompts = list(itertools.islice(context.setup.tasks[name].prompts("train", 0), 3))
         rewards = [(1.0, 0.25, -0.5, 0.75), (0.5, 0.0, 0.0, 3.0), (0.125, 0.5, 1.0, -2.0)]
         groups = [_lengthy(made_up(p, r), 3 + 5 * i) for i, (p, r) in enumerate(zip(prompts, rewards, strict=False))]
-        seen = [creditor.shape(name, [group])[0].tolist() for group in groups]
+        seen = [estimator.shape(name, [group])[0].tolist() for group in groups]
         told = [_by_the_book(section.shaping, group, grpo.sampling.max_new_tokens) for group in groups]
         evidence[name] = {"shaped": seen, "expected": told}
         for row, expected in zip(seen, told, strict=True):

@@ -1,4 +1,4 @@
-"""All checks, one after another, on one scene."""
+"""All checks, one after another, on one context."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from levelhead.preflight.agreement import check_agreement
 from levelhead.preflight.batching import check_batching
 from levelhead.preflight.choice import check_choice
 from levelhead.preflight.constant import check_constant
+from levelhead.preflight.context import PreflightContext, untouched
 from levelhead.preflight.draws import check_draws
 from levelhead.preflight.identities import check_identities
 from levelhead.preflight.isolation import check_isolation
@@ -23,15 +24,15 @@ from levelhead.preflight.result import Check, Report
 from levelhead.preflight.rewards import check_rewards
 from levelhead.preflight.roundtrip import check_roundtrip
 from levelhead.preflight.sampling import check_sampling
-from levelhead.preflight.scene import Scene, untouched
 from levelhead.preflight.signs import check_signs
 from levelhead.preflight.steadiness import check_steadiness
 from levelhead.preflight.stops import check_stops
 from levelhead.preflight.throughput import check_throughput
 from levelhead.preflight.tokens import check_tokens
 from levelhead.training.prepare import Setup
+from levelhead.training.ranks import Ranks
 
-Family = Callable[[Scene], Iterator[Check]]
+Family = Callable[[PreflightContext], Iterator[Check]]
 FAMILIES: dict[str, Family] = {
     "judges": check_judges,
     "isolation": check_isolation,
@@ -59,7 +60,11 @@ FAMILIES: dict[str, Family] = {
 
 
 def preflight(
-    setup: Setup, *, families: Collection[str] = FAMILIES, tell: Callable[[Check], None] | None = None
+    setup: Setup,
+    *,
+    families: Collection[str] = FAMILIES,
+    tell: Callable[[Check], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> Report:
     """Make every check on the run's own policy, tokenizer, tasks and recipe.
 
@@ -68,29 +73,37 @@ def preflight(
     Args:
         setup: As the run will use it.
         families: Which to make; all unless given.
-        tell: Called with each check as it is made.
+        tell: Called with each check as it is made, in this process.
+        ranks: The processes of the run: families are dealt out to them, and all get the whole report.
     """
-    start = time.perf_counter()
-    checks: list[Check] = []
-    scene = Scene(setup)
+    start, ranks = time.perf_counter(), ranks or Ranks()
+    names = [name for name in FAMILIES if name in families]
+    parts = ranks.agreed(lambda: _checks(setup, names[ranks.rank :: ranks.count], tell))
+    by_family = {name: checks for part in parts for name, checks in part.items()}
+    return Report([check for name in names for check in by_family[name]], time.perf_counter() - start)
+
+
+def _checks(setup: Setup, names: Collection[str], tell: Callable[[Check], None] | None) -> dict[str, list[Check]]:
+    """The checks of some families, by family."""
+    checks: dict[str, list[Check]] = {}
+    context = PreflightContext(setup)
     try:
         with untouched(setup.policy):
-            for name, family in FAMILIES.items():
-                if name not in families:
-                    continue
-                for check in _made(name, family, scene):
-                    checks.append(check)
+            for name in names:
+                checks[name] = []
+                for check in _made(name, FAMILIES[name], context):
+                    checks[name].append(check)
                     if tell is not None:
                         tell(check)
     finally:
-        scene.close()
-    return Report(checks, time.perf_counter() - start)
+        context.close()
+    return checks
 
 
-def _made(name: str, family: Family, scene: Scene) -> Iterator[Check]:
+def _made(name: str, family: Family, context: PreflightContext) -> Iterator[Check]:
     """A check that cannot be made is a failure with its cause, and does not keep the others from being made."""
     try:
-        yield from family(scene)
+        yield from family(context)
     except (InputError, RewardError) as error:
         yield Check(f"{name}/error", "fail", str(error).splitlines()[0], {}, "see the message")
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:

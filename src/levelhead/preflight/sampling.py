@@ -11,8 +11,8 @@ import torch
 
 from levelhead.policy.rounding import tolerance
 from levelhead.preflight import plain
+from levelhead.preflight.context import DRAWN, PreflightContext
 from levelhead.preflight.result import Check, Status, judged
-from levelhead.preflight.scene import DRAWN, Scene
 from levelhead.preflight.tokens import demonstrations, spelled
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Turn
@@ -24,40 +24,40 @@ _CHANCE = 1e-6
 """Probability below which rollouts that are all alike are no accident."""
 
 
-def check_sampling(scene: Scene) -> Iterator[Check]:
+def check_sampling(context: PreflightContext) -> Iterator[Check]:
     """Recompute penalised draws by hand; compare bounds with lengths."""
-    with scene.exact():
-        yield _penalties(scene)
-    yield _temperature(scene)
-    yield _minimum(scene)
-    yield _maximum(scene)
+    with context.exact():
+        yield _penalties(context)
+    yield _temperature(context)
+    yield _minimum(context)
+    yield _maximum(context)
 
 
 @torch.no_grad()
-def _penalties(scene: Scene) -> Check:
+def _penalties(context: PreflightContext) -> Check:
     """Penalties count completion tokens: the first draw is free of them whatever the prompt holds."""
-    penalties = {name: getattr(scene.controls, name) for name in _PROBE}
+    penalties = {name: getattr(context.controls, name) for name in _PROBE}
     own = penalties != {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
     controls = Sampling(max_new_tokens=8, **(penalties if own else _PROBE))
-    turns = [t[0] for t in scene.generator.sample(scene.contexts, 1, controls, scene.seed)]
-    allowed = tolerance(scene.policy).most
+    turns = [t[0] for t in context.generator.sample(context.contexts, 1, controls, context.seed)]
+    allowed = tolerance(context.policy).most
     first = max(abs(t.behaviour_logprobs[0] - t.logprobs[0]) for t in turns)
     later, example = 0.0, turns[0]
     for turn in turns:
-        table = plain.logits(scene.policy, turn.context_ids, turn.completion_ids)
+        table = plain.logits(context.policy, turn.context_ids, turn.completion_ids)
         for at, token in enumerate(turn.completion_ids):
             told = float(plain.penalized(table[at], turn.completion_ids[:at], controls)[token])
             gap = abs(told - turn.behaviour_logprobs[at])
             if gap > later:
                 later, example = gap, turn
-    later = max(later, _said_twice(scene, turns[0], controls))
+    later = max(later, _said_twice(context, turns[0], controls))
     evidence = {
         "penalties": {name: getattr(controls, name) for name in _PROBE},
         "of_the_recipe": own,
         "first_token_moved_by": first,
         "largest_difference": later,
         "allowed": allowed,
-        "first_tokens": spelled(scene.codec, example.completion_ids[:4]),
+        "first_tokens": spelled(context.codec, example.completion_ids[:4]),
     }
     wrong = None
     if first > allowed:
@@ -71,29 +71,29 @@ def _penalties(scene: Scene) -> Check:
     return judged("sampling/penalties", wrong, "penalties count the completion and nothing else", evidence, fix)
 
 
-def _said_twice(scene: Scene, turn: Turn, controls: Sampling) -> float:
+def _said_twice(context: PreflightContext, turn: Turn, controls: Sampling) -> float:
     """Return how far penalties are from those computed by hand behind a completion that says every token twice.
 
     An untrained policy hardly ever repeats a token, and how often one occurs would not matter.
     """
     ids = turn.completion_ids[:4]
     history = [token for token in ids for _ in range(2)]
-    row_v = plain.logits(scene.policy, turn.context_ids, ids)[-1]
-    pipeline = LogitsPipeline(controls, scene.codec.stop_ids, len(row_v))
+    row_v = plain.logits(context.policy, turn.context_ids, ids)[-1]
+    pipeline = LogitsPipeline(controls, context.codec.stop_ids, len(row_v))
     found_v = pipeline(row_v[None], torch.tensor([history], device=row_v.device), len(history)).behaviour_bv[0]
     return float((found_v - plain.penalized(row_v, history, controls)).abs().max())
 
 
-def _temperature(scene: Scene) -> Check:
+def _temperature(context: PreflightContext) -> Check:
     """The rollouts of a group differ, or are alike no more often than chance would have it."""
-    grpo, name = scene.grpo, "sampling/temperature"
+    grpo, name = context.grpo, "sampling/temperature"
     if grpo is None:
         return Check(name, "pass", "no rollouts are drawn")
-    evidence: dict[str, Any] = {"train": grpo.sampling.temperature, "eval": scene.recipe.eval.sampling.temperature}
+    evidence: dict[str, Any] = {"train": grpo.sampling.temperature, "eval": context.recipe.eval.sampling.temperature}
     if grpo.sampling.temperature == 0:
         greedy = "grpo.sampling.temperature is 0: all rollouts of a group are equal, and no group has contrast"
         return Check(name, "fail", greedy, evidence, "set grpo.sampling.temperature to 1.0")
-    firsts = [[r.turns[0] for r in group.rollouts] for group in scene.drawn.groups if len(group.rollouts) > 1]
+    firsts = [[r.turns[0] for r in group.rollouts] for group in context.drawn.groups if len(group.rollouts) > 1]
     alike = [turns for turns in firsts if len({turn.completion_ids for turn in turns}) == 1]
     # K draws that are all equal to a completion of probability p have the probability p^(K-1).
     chance = math.exp(math.fsum((len(turns) - 1) * sum(turns[0].logprobs) for turns in alike))
@@ -109,19 +109,19 @@ def _temperature(scene: Scene) -> Check:
     return judged(name, wrong, right, evidence, fix)
 
 
-def _lengths(scene: Scene) -> list[int]:
+def _lengths(context: PreflightContext) -> list[int]:
     """Lengths of the supervised targets, or of the oracles' answers where there is no supervised stage."""
-    prompts = [p for task_prompts in scene.prompts.values() for p in task_prompts]
-    if scene.recipe.sft is not None:
-        return [len(pair.completion_ids) for pair in demonstrations(scene, prompts)]
-    answers = [(p, scene.setup.tasks[p.task].oracle(p)) for p in prompts]
-    return [len(scene.codec.demonstration(p.messages, a[0]).completion_ids) for p, a in answers if a and len(a) == 1]
+    prompts = [p for task_prompts in context.prompts.values() for p in task_prompts]
+    if context.recipe.sft is not None:
+        return [len(pair.completion_ids) for pair in demonstrations(context, prompts)]
+    answers = [(p, context.setup.tasks[p.task].oracle(p)) for p in prompts]
+    return [len(context.codec.demonstration(p.messages, a[0]).completion_ids) for p, a in answers if a and len(a) == 1]
 
 
-def _minimum(scene: Scene) -> Check:
+def _minimum(context: PreflightContext) -> Check:
     name = "sampling/min-length"
-    sampling = scene.grpo.sampling if scene.grpo is not None else scene.recipe.eval.sampling
-    least, lengths = sampling.min_new_tokens, _lengths(scene)
+    sampling = context.grpo.sampling if context.grpo is not None else context.recipe.eval.sampling
+    least, lengths = sampling.min_new_tokens, _lengths(context)
     if least == 0 or not lengths:
         return Check(name, "pass", "no minimum length" if least == 0 else f"minimum {least}; no answer to compare with")
     short = sum(length < least for length in lengths) / len(lengths)
@@ -138,31 +138,31 @@ def _minimum(scene: Scene) -> Check:
     return judged(name, wrong, right, evidence, fix, severity=severity)
 
 
-def _maximum(scene: Scene) -> Check:
+def _maximum(context: PreflightContext) -> Check:
     name = "sampling/max-length"
-    budgets = {"eval.sampling": scene.recipe.eval.sampling.max_new_tokens}
-    if scene.grpo is not None:
-        budgets["grpo.sampling"] = scene.grpo.sampling.max_new_tokens
+    budgets = {"eval.sampling": context.recipe.eval.sampling.max_new_tokens}
+    if context.grpo is not None:
+        budgets["grpo.sampling"] = context.grpo.sampling.max_new_tokens
     where, most = min(budgets.items(), key=lambda item: item[1])
-    lengths = _lengths(scene)
+    lengths = _lengths(context)
     cut = sum(length > most for length in lengths) / max(len(lengths), 1)
-    clipped = _clipped(scene.turns)
+    clipped = _clipped(context.turns)
     evidence = {
         "max_new_tokens": budgets,
         "perfect_answers": {"n": len(lengths), "median": median(lengths), "max": max(lengths)} if lengths else {},
         "perfect_answers_cut": cut,
         "drawn_now": {
-            "n": len(scene.turns),
+            "n": len(context.turns),
             "cut": clipped,
-            "mean_length": fmean(len(t.completion_ids) for t in scene.turns),
+            "mean_length": fmean(len(t.completion_ids) for t in context.turns),
         },
         "drawn_with_at_most": min(most, DRAWN),
     }
     if cut:
         wrong = f"{cut:.0%} of the perfect answers, up to {max(lengths)} tokens, exceed {where}.max_new_tokens {most}"
         return Check(name, "fail" if cut > 0.5 else "warn", wrong, evidence, f"set it to at least {max(lengths)}")
-    if scene.recipe.sft is None and clipped > 0.5 and scene.controls.max_new_tokens < DRAWN:
-        wrong = f"{clipped:.0%} of the completions drawn now run out of {scene.controls.max_new_tokens} tokens"
+    if context.recipe.sft is None and clipped > 0.5 and context.controls.max_new_tokens < DRAWN:
+        wrong = f"{clipped:.0%} of the completions drawn now run out of {context.controls.max_new_tokens} tokens"
         return Check(
             name, "warn", wrong, evidence, "raise grpo.sampling.max_new_tokens, or teach the format with sft first"
         )

@@ -9,7 +9,7 @@ import torch
 
 from levelhead.errors import InputError
 from levelhead.preflight import plain
-from levelhead.preflight.scene import Scene
+from levelhead.preflight.context import PreflightContext
 from levelhead.records import Group, Message, Rollout, Score, Turn
 from levelhead.tasks.base import Demonstrator
 from levelhead.training.demonstrations import Demonstrations
@@ -18,28 +18,28 @@ TOKENS = 48
 """Tokens of a turn's answer that are shown, the last of them its stop token."""
 
 
-def shown_groups(scene: Scene, k: int) -> list[Group]:
+def shown_groups(context: PreflightContext, k: int) -> list[Group]:
     """Return a group for each task of several turns whose drawn rollouts have one turn only; none where none is shown.
 
     A group holds a perfect episode, and the same without its last turn, in turn, so that the two differ in length.
     What a sampler would have recorded is computed the plain way.
 
     Args:
-        scene: Of the preflight.
+        context: Of the preflight.
         k: Rollouts of a group.
     """
     groups = []
-    long = {g.prompt.task for g in scene.drawn.groups for r in g.rollouts if len(r.turns) > 1}
-    for name, task in scene.setup.tasks.items():
-        if k < 2 or name in long or scene.is_single(task) or not isinstance(task, Demonstrator):
+    long = {g.prompt.task for g in context.drawn.groups for r in g.rollouts if len(r.turns) > 1}
+    for name, task in context.setup.tasks.items():
+        if k < 2 or name in long or context.is_single(task) or not isinstance(task, Demonstrator):
             continue
-        prompts = scene.prompts[name][:1]
+        prompts = context.prompts[name][:1]
         try:
-            shown = Demonstrations(scene.setup.tasks, scene.loop).show(prompts)
+            shown = Demonstrations(context.setup.tasks, context.loop).show(prompts)
         except InputError:
             continue
         for prompt, episode in zip(prompts, shown, strict=True):
-            turns = [_turn(scene, messages, answer) for messages, answer in episode[:3]]
+            turns = [_turn(context, messages, answer) for messages, answer in episode[:3]]
             if len(turns) > 1:
                 whole = Rollout(prompt.id, tuple(turns), Score(0.0), 0, ("",) * len(turns))
                 shorter = replace(whole, turns=whole.turns[:-1], text=whole.text[:-1])
@@ -48,14 +48,14 @@ def shown_groups(scene: Scene, k: int) -> list[Group]:
 
 
 @torch.no_grad()
-def _turn(scene: Scene, messages: Sequence[Message], answer: str) -> Turn:
+def _turn(context: PreflightContext, messages: Sequence[Message], answer: str) -> Turn:
     """An answer as if the policy had drawn it; of a long one the beginning and the end."""
-    pair = scene.codec.demonstration(messages, answer)
+    pair = context.codec.demonstration(messages, answer)
     ids = (
         pair.completion_ids
         if len(pair.completion_ids) <= TOKENS
-        else (*pair.completion_ids[: TOKENS - 1], scene.codec.stop_id)
+        else (*pair.completion_ids[: TOKENS - 1], context.codec.stop_id)
     )
-    heat = scene.controls.temperature or 1.0
-    logp = tuple(plain.logprobs(scene.policy, pair.context_ids, ids, heat).tolist())
+    heat = context.controls.temperature or 1.0
+    logp = tuple(plain.logprobs(context.policy, pair.context_ids, ids, heat).tolist())
     return Turn(pair.context_ids, ids, logp, logp, "stop")

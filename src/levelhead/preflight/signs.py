@@ -19,8 +19,8 @@ from levelhead.policy.nudge import nudged
 from levelhead.policy.policy import REFERENCE_ADAPTER
 from levelhead.policy.rounding import coarsest
 from levelhead.preflight import plain
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, Status, judged
-from levelhead.preflight.scene import Scene
 from levelhead.preflight.trial import clean, contrasted, differing, gradient, grpo_trial, stepped
 from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.objective import Kl
@@ -34,38 +34,38 @@ _FIX = "a term carries its natural value and a sense; only objective.terms turns
 _SIZES = (1e-3, 1e-4, 1e-5)
 """Shares of the weights' norm that a trial moves by: a smaller one where a larger one goes the wrong way."""
 
-_Trial = Callable[[Scene, Grpo, Sequence[Group]], Check]
+_Trial = Callable[[PreflightContext, Grpo, Sequence[Group]], Check]
 
 
-def check_signs(scene: Scene) -> Iterator[Check]:
+def check_signs(context: PreflightContext) -> Iterator[Check]:
     """Audit one real batch, then try the terms one by one."""
-    grpo = scene.grpo
+    grpo = context.grpo
     if grpo is None:
         return
-    groups = _few(scene)
+    groups = _few(context)
     if not groups:
         yield Check("signs/audit", "warn", "no group of two rollouts was drawn, so no update could be audited")
         return
-    yield _precision(scene, grpo, groups)
-    with scene.exact():
+    yield _precision(context, grpo, groups)
+    with context.exact():
         tried: dict[str, _Trial] = {"signs/audit": _audit, "signs/reward": _policy}
         if grpo.entropy.coef > 0:
             tried["signs/entropy"] = _entropy
-        if _leashed(scene, grpo) and grpo.kl.where == "loss":
+        if _has_kl_penalty(context, grpo) and grpo.kl.where == "loss":
             tried["signs/kl"] = _kl
         for name, trial in tried.items():
             try:
-                yield trial(scene, grpo, groups)
+                yield trial(context, grpo, groups)
             except RuntimeError as error:
                 message = f"the update breaks off: {(str(error).splitlines() or ['no message'])[0][:200]}"
                 yield Check(name, "fail", message, {}, "look for a detached tensor, or a mask that is empty")
-    clean(scene.policy)
+    clean(context.policy)
 
 
-def _few(scene: Scene) -> list[Group]:
+def _few(context: PreflightContext) -> list[Group]:
     """Two groups a task, cut to four different rollouts."""
     groups_by_task: dict[str, list[Group]] = {}
-    for group in scene.drawn.groups:
+    for group in context.drawn.groups:
         by_length = differing(group)
         step = max(1, (len(by_length) - 1) // 3)
         rollouts = by_length[::step][:4]
@@ -74,13 +74,13 @@ def _few(scene: Scene) -> list[Group]:
     return [group for members in groups_by_task.values() for group in members]
 
 
-def _leashed(scene: Scene, grpo: Grpo) -> bool:
-    return make_objective(scene.recipe, grpo)[0].needs_reference
+def _has_kl_penalty(context: PreflightContext, grpo: Grpo) -> bool:
+    return make_objective(context.recipe, grpo)[0].needs_reference
 
 
-def _audit(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
+def _audit(context: PreflightContext, grpo: Grpo, groups: Sequence[Group]) -> Check:
     """Compare the coefficients with which terms really enter the gradient with their senses."""
-    result = _audited(scene, grpo, groups)
+    result = _audited(context, grpo, groups)
     values = result.record.values
     errors = [event.message for event in result.events if event.code == WRONG]
     evidence = {
@@ -93,15 +93,15 @@ def _audit(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
     return judged("signs/audit", "; ".join(errors) or None, right, evidence, _FIX)
 
 
-def _precision(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
+def _precision(context: PreflightContext, grpo: Grpo, groups: Sequence[Group]) -> Check:
     """Do in the run's own precision what the audit of its first updates will do."""
     name, audit = "signs/precision", grpo.audit
-    kind = str(coarsest(scene.policy)).removeprefix("torch.")
+    kind = str(coarsest(context.policy)).removeprefix("torch.")
     if not (audit.first or audit.every):
         return Check(name, "pass", "no update of the run will be audited (grpo.audit)", {"dtype": kind})
     if kind == "float32":
         return Check(name, "pass", "the run computes in float32, where signs/audit has audited it", {"dtype": kind})
-    result = _audited(scene, grpo, groups)
+    result = _audited(context, grpo, groups)
     evidence: dict[str, Any] = {"dtype": kind, "unexplained": result.record.values.get(metric.AUDIT_UNEXPLAINED, 0.0)}
     wrong = [event.message for event in result.events if event.code == WRONG]
     if wrong:
@@ -115,21 +115,21 @@ def _precision(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
     return Check(name, "pass", f"the audit of the first updates can judge signs in {kind}: {how}", evidence)
 
 
-def _audited(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> StepResult:
+def _audited(context: PreflightContext, grpo: Grpo, groups: Sequence[Group]) -> StepResult:
     """One audited step on rollouts with contrast, some way from the reference, so that the KL has a gradient."""
-    if _leashed(scene, grpo):
-        scene.policy.keep_reference(trained=False)
+    if _has_kl_penalty(context, grpo):
+        context.policy.keep_reference(trained=False)
     try:
-        with nudged(scene.policy, 0.2):
-            return grpo_trial(scene, grpo, contrasted(groups), audited=True).result
+        with nudged(context.policy, 0.2):
+            return grpo_trial(context, grpo, contrasted(groups), audited=True).result
     finally:
-        _forget(scene)
+        _forget(context)
 
 
-def _policy(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
+def _policy(context: PreflightContext, grpo: Grpo, groups: Sequence[Group]) -> Check:
     """An update on rewards alone makes rewarded rollouts likelier."""
     told = contrasted(groups)
-    grpo_trial(scene, _only(grpo), told)
+    grpo_trial(context, _only(grpo), told)
     by_sequence = grpo.loss.aggregation == "sequence_mean"
 
     def measure() -> float:
@@ -137,67 +137,73 @@ def _policy(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
         for group in told:
             mean = fmean(group.rewards)
             for rollout in group.rollouts:
-                told_t = torch.cat([_told(scene, turn) for turn in rollout.turns])
+                told_t = torch.cat([_told(context, turn) for turn in rollout.turns])
                 likelihood = told_t.mean() if by_sequence else told_t.sum()
                 total += (rollout.reward - mean) * float(likelihood)
         return total
 
-    return _tried(scene, "signs/reward", measure, "likelihood of rewarded rollouts against the others", rises=True)
+    return _tried(context, "signs/reward", measure, "likelihood of rewarded rollouts against the others", rises=True)
 
 
-def _entropy(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
+def _entropy(context: PreflightContext, grpo: Grpo, groups: Sequence[Group]) -> Check:
     """An update on the bonus alone raises entropy."""
     recipe = _only(grpo).model_copy(update={"entropy": grpo.entropy})
     told = contrasted(groups, flat=True)
-    grpo_trial(scene, recipe, told)
+    grpo_trial(context, recipe, told)
 
     def measure() -> float:
         turns = [turn for group in told for rollout in group.rollouts for turn in rollout.turns]
-        return sum(float(_entropy_of(scene, turn)) for turn in turns) / sum(len(t.completion_ids) for t in turns)
+        return sum(float(_entropy_of(context, turn)) for turn in turns) / sum(len(t.completion_ids) for t in turns)
 
-    return _tried(scene, "signs/entropy", measure, "mean token entropy", rises=True)
+    return _tried(context, "signs/entropy", measure, "mean token entropy", rises=True)
 
 
-def _kl(scene: Scene, grpo: Grpo, groups: Sequence[Group]) -> Check:
-    """Away from the reference, an update on the leash alone leads back to it."""
+def _kl(context: PreflightContext, grpo: Grpo, groups: Sequence[Group]) -> Check:
+    """Away from the reference, an update on the KL penalty alone leads back to it."""
     recipe = _only(grpo).model_copy(update={"kl": grpo.kl})
     told = contrasted(groups, flat=True)
     turns = [t for g in told for r in g.rollouts for t in r.turns]
-    scene.policy.keep_reference(trained=False)
-    start = [_told(scene, turn) for turn in turns]
+    context.policy.keep_reference(trained=False)
+    start = [_told(context, turn) for turn in turns]
     squared = grpo.kl.estimator == "k2" or grpo.kl.gradient == "k2"
     exact = squared or (grpo.kl.estimator == "k3" and grpo.kl.gradient == "plain")
 
     def measure() -> float:
-        gaps = torch.cat([_told(scene, turn) - q for turn, q in zip(turns, start, strict=True)])
+        gaps = torch.cat([_told(context, turn) - q for turn, q in zip(turns, start, strict=True)])
         return float((gaps.square() / 2 if squared else torch.expm1(-gaps) + gaps).mean())
 
     try:
-        with nudged(scene.policy, 0.3):
-            grpo_trial(scene, recipe, told)
+        with nudged(context.policy, 0.3):
+            grpo_trial(context, recipe, told)
             severity: Status = "fail" if exact else "warn"
             what = "divergence from the reference"
-            return _tried(scene, "signs/kl", measure, what, rises=False, severity=severity)
+            return _tried(context, "signs/kl", measure, what, rises=False, severity=severity)
     finally:
-        _forget(scene)
+        _forget(context)
 
 
 def _tried(
-    scene: Scene, name: str, measure: Callable[[], float], what: str, *, rises: bool, severity: Status = "fail"
+    context: PreflightContext,
+    name: str,
+    measure: Callable[[], float],
+    what: str,
+    *,
+    rises: bool,
+    severity: Status = "fail",
 ) -> Check:
     """Move against the gradient that the trainer left, and see which way a number goes."""
-    along = gradient(scene.policy)
-    clean(scene.policy)
+    along = gradient(context.policy)
+    clean(context.policy)
     if not any(g is not None and bool(g.abs().max() > 0) for g in along):
         message = f"an update meant for the {what} has no gradient at all"
         return Check(name, "fail", message, {}, "look for a detached tensor, or a mask that is empty")
     with torch.no_grad():
         before = measure()
-        size, after = _SIZES[0], _after(scene, along, _SIZES[0], measure)
+        size, after = _SIZES[0], _after(context, along, _SIZES[0], measure)
         right = (after > before) == rises
         # A policy that is sure of nearly every token turns within a step that is too long to say what its slope is.
         for smaller in () if right else _SIZES[1:]:
-            size, after = smaller, _after(scene, along, smaller, measure)
+            size, after = smaller, _after(context, along, smaller, measure)
             if right := after > before if rises else after < before:
                 break
     evidence = {"before": before, "after": after, "step": f"{size:g} of the weights' norm"}
@@ -215,9 +221,11 @@ def _tried(
     )
 
 
-def _after(scene: Scene, along: Sequence[torch.Tensor | None], size: float, measure: Callable[[], float]) -> float:
+def _after(
+    context: PreflightContext, along: Sequence[torch.Tensor | None], size: float, measure: Callable[[], float]
+) -> float:
     """Measure a step away against a gradient."""
-    with stepped(scene.policy, along, size):
+    with stepped(context.policy, along, size):
         return measure()
 
 
@@ -235,19 +243,19 @@ def _only(grpo: Grpo) -> Grpo:
 
 
 @torch.no_grad()
-def _told(scene: Scene, turn: Turn) -> torch.Tensor:
-    return plain.logprobs(scene.policy, turn.context_ids, turn.completion_ids, scene.controls.temperature or 1.0)
+def _told(context: PreflightContext, turn: Turn) -> torch.Tensor:
+    return plain.logprobs(context.policy, turn.context_ids, turn.completion_ids, context.controls.temperature or 1.0)
 
 
 @torch.no_grad()
-def _entropy_of(scene: Scene, turn: Turn) -> torch.Tensor:
+def _entropy_of(context: PreflightContext, turn: Turn) -> torch.Tensor:
     """Sum of the token entropies of a turn."""
-    table = plain.logits(scene.policy, turn.context_ids, turn.completion_ids) / (scene.controls.temperature or 1.0)
+    table = plain.logits(context.policy, turn.context_ids, turn.completion_ids) / (context.controls.temperature or 1.0)
     logp = table.log_softmax(-1)
     return -(logp.exp() * logp).sum()
 
 
-def _forget(scene: Scene) -> None:
-    scene.policy.drop_reference()
-    if scene.policy.lora and REFERENCE_ADAPTER in scene.policy.model.peft_config:
-        scene.policy.model.delete_adapter(REFERENCE_ADAPTER)
+def _forget(context: PreflightContext) -> None:
+    context.policy.drop_reference()
+    if context.policy.lora and REFERENCE_ADAPTER in context.policy.model.peft_config:
+        context.policy.model.delete_adapter(REFERENCE_ADAPTER)

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from levelhead.errors import RewardError
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
 from levelhead.preflight.rewards import play
 from levelhead.preflight.roundtrip import Known, known_answers, same, scores_of
-from levelhead.preflight.scene import Scene
 from levelhead.records import Prompt, Score
 from levelhead.tasks.base import Demonstrator, Task
 from levelhead.tasks.elsewhere import Elsewhere, elsewhere_of
@@ -38,26 +38,26 @@ PLAYED = 2
 """Episodes that are played twice."""
 
 
-def check_steadiness(scene: Scene) -> Iterator[Check]:
+def check_steadiness(context: PreflightContext) -> Iterator[Check]:
     """Score known answers of every task again and again."""
-    for section in scene.recipe.tasks:
+    for section in context.recipe.tasks:
         name = name_of(section)
-        probes = known_answers(scene, name)
+        probes = known_answers(context, name)
         try:
             if probes is not None:
                 elsewhere = elsewhere_of(section, probes.answers)
                 with contextlib.closing(elsewhere) if elsewhere is not None else contextlib.nullcontext():
-                    yield _of_answers(scene, name, probes, elsewhere)
-            elif not hasattr(scene.setup.tasks[name], "rules"):
-                yield from _of_episodes(scene, name, scene.setup.tasks[name])
+                    yield _of_answers(context, name, probes, elsewhere)
+            elif not hasattr(context.setup.tasks[name], "rules"):
+                yield from _of_episodes(context, name, context.setup.tasks[name])
         except RewardError as error:
             yield Check(f"rewards/steady/{name}", "fail", str(error).splitlines()[0], {}, "mend the reward")
 
 
-def _of_answers(scene: Scene, name: str, probes: Known, elsewhere: Elsewhere | None) -> Check:
+def _of_answers(context: PreflightContext, name: str, probes: Known, elsewhere: Elsewhere | None) -> Check:
     """Compare scores; circumstances that one score may depend on by design (the batch) only warn."""
     answers = probes.answers
-    score = functools.partial(scores_of, scene, probes)
+    score = functools.partial(scores_of, context, probes)
     base = score(answers)
     scores_by_cause = {"a second call": score(answers)}
     with _other_random_numbers():
@@ -216,17 +216,17 @@ async def _replay(task: Task, prompt: Prompt, tokens: Callable[[str], str]) -> t
     return first, await play(task, prompt, [tokens(answer) for answer in answers])
 
 
-def _of_episodes(scene: Scene, name: str, task: Task) -> Iterator[Check]:
+def _of_episodes(context: PreflightContext, name: str, task: Task) -> Iterator[Check]:
     """Perfect episodes get the same reward when they are played again, their answers written as tokens."""
-    prompts = scene.prompts[name][:PLAYED]
+    prompts = context.prompts[name][:PLAYED]
 
     def tokens(text: str) -> str:
-        return scene.codec.decode(scene.collector().completion_ids(prompts[0], text))
+        return context.codec.decode(context.collector().completion_ids(prompts[0], text))
 
     async def all_of_them() -> list[tuple[float | None, float | None]]:
         return [await _replay(task, prompt, tokens) for prompt in prompts]
 
-    pairs = [(a, b) for a, b in scene.loop.run(all_of_them()) if a is not None and b is not None]
+    pairs = [(a, b) for a, b in context.loop.run(all_of_them()) if a is not None and b is not None]
     off = [(a, b) for a, b in pairs if abs(a - b) > 1e-9]
     evidence = {"episodes": len(pairs), "rewards": [list(pair) for pair in pairs]}
     wrong = None

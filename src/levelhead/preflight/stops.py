@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, Status, judged
-from levelhead.preflight.scene import Scene
 from levelhead.records import Severity
 from levelhead.text.evidence import count, read
 from levelhead.text.stops import end_of_turn_ids
@@ -16,21 +16,21 @@ _STATUS: dict[Severity, Status] = {"info": "pass", "warning": "warn", "critical"
 _AT = 3
 
 
-def check_stops(scene: Scene) -> Iterator[Check]:
+def check_stops(context: PreflightContext) -> Iterator[Check]:
     """Make the policy end its turn and look whether the sampler ends the completion."""
-    yield _complete(scene)
-    yield _special(scene)
+    yield _complete(context)
+    yield _special(context)
 
 
-def _complete(scene: Scene) -> Check:
+def _complete(context: PreflightContext) -> Check:
     """Each token with which the template closes a turn ends a completion, as its last token."""
-    codec = scene.codec
+    codec = context.codec
     ends = end_of_turn_ids(codec.tokenizer, codec.template)
-    prompts = scene.contexts[:2]
+    prompts = context.contexts[:2]
     wrong = None
     for token in ends:
-        with _insisting(scene, token):
-            turns = [t[0] for t in scene.generator.sample(prompts, 1, scene.greedy(max_new_tokens=8), scene.seed)]
+        with _insisting(context, token):
+            turns = [t[0] for t in context.generator.sample(prompts, 1, context.greedy(max_new_tokens=8), context.seed)]
         (shown,) = read(codec, [token])
         for turn in turns:
             if turn.finish != "stop" or len(turn.completion_ids) != _AT or turn.completion_ids[-1] != token:
@@ -50,7 +50,7 @@ def _complete(scene: Scene) -> Check:
 
 
 @contextlib.contextmanager
-def _insisting(scene: Scene, token: int) -> Iterator[None]:
+def _insisting(context: PreflightContext, token: int) -> Iterator[None]:
     """Make the model write one token at the third place of every completion, and never before."""
     passes = 0
 
@@ -58,27 +58,27 @@ def _insisting(scene: Scene, token: int) -> Iterator[None]:
         nonlocal passes
         passes += 1
         logits = output.logits.clone()
-        logits[..., sorted(scene.codec.stop_ids | {token})] = -1e4
+        logits[..., sorted(context.codec.stop_ids | {token})] = -1e4
         if passes >= _AT:
             logits[..., token] = 1e4
         output.logits = logits
         return output
 
-    handle = scene.policy.base.register_forward_hook(insist, with_kwargs=True)
+    handle = context.policy.base.register_forward_hook(insist, with_kwargs=True)
     try:
         yield
     finally:
         handle.remove()
 
 
-def _special(scene: Scene) -> Check:
+def _special(context: PreflightContext) -> Check:
     """Judge padding, end and first tokens, with counts of both sides."""
-    codec = scene.codec
+    codec = context.codec
     judgements = codec.judgements
     order: tuple[Severity, ...] = ("info", "warning", "critical")
     worst = order[max((order.index(j.severity) for j in judgements), default=0)]
-    prompts = [count(codec, turn.context_ids) for turn in scene.turns]
-    answers = [count(codec, turn.completion_ids) for turn in scene.turns]
+    prompts = [count(codec, turn.context_ids) for turn in context.turns]
+    answers = [count(codec, turn.completion_ids) for turn in context.turns]
     kinds = ("total", "special", "stop", "padding")
     evidence = {
         "pad": str(codec.tokenizer.convert_ids_to_tokens(codec.pad_id)),

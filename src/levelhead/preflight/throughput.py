@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check
-from levelhead.preflight.scene import Scene
 
 
-def check_throughput(scene: Scene) -> Iterator[Check]:
+def check_throughput(context: PreflightContext) -> Iterator[Check]:
     """Scale the parts of a small step to the recipe's batch."""
-    grpo = scene.grpo
-    if grpo is None or scene.drawn.error is not None:
+    grpo = context.grpo
+    if grpo is None or context.drawn.error is not None:
         return
-    cost = scene.drawn.cost
-    rollouts, train = len(scene.rollouts), scene.train_seconds
+    cost = context.drawn.cost
+    rollouts, train = len(context.rollouts), context.train_seconds
     if not rollouts or train is None:
         return
     scale = grpo.batch_size / rollouts
-    longer = grpo.sampling.max_new_tokens / scene.controls.max_new_tokens
+    longer = grpo.sampling.max_new_tokens / context.controls.max_new_tokens
     seconds = {
         "sample": cost.sample_s * max(1.0, scale) * longer,
         "score": cost.score_s * scale,

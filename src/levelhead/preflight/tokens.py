@@ -12,8 +12,8 @@ from transformers import GenerationConfig
 from levelhead.errors import InputError
 from levelhead.policy.load import load_saved_codec
 from levelhead.policy.packing import TokenSequence
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
-from levelhead.preflight.scene import Scene
 from levelhead.records import Prompt, Turn
 from levelhead.tasks.base import Demonstrator
 from levelhead.text.codec import Codec
@@ -27,27 +27,27 @@ from levelhead.training.stream import PromptStream
 _MARK = "Levelhead"
 
 
-def check_tokens(scene: Scene) -> Iterator[Check]:
+def check_tokens(context: PreflightContext) -> Iterator[Check]:
     """Compare what every path makes of the same messages."""
-    yield _vocabulary(scene)  # before anything is drawn: ids without a row would break the draw off
-    yield _generation_prompt(scene)
-    yield _contexts(scene)
-    if scene.recipe.sft is not None:
-        yield _same_prompt(scene)
-    yield _made_once(scene)
-    yield _round_trip(scene)
+    yield _vocabulary(context)  # before anything is drawn: ids without a row would break the draw off
+    yield _generation_prompt(context)
+    yield _contexts(context)
+    if context.recipe.sft is not None:
+        yield _same_prompt(context)
+    yield _made_once(context)
+    yield _round_trip(context)
 
 
-def demonstrations(scene: Scene, prompts: Sequence[Prompt]) -> list[TokenSequence]:
+def demonstrations(context: PreflightContext, prompts: Sequence[Prompt]) -> list[TokenSequence]:
     """Return the demonstrations that the supervised stage would train on; none where a task has no oracle."""
-    sft = scene.recipe.sft
-    with_oracle = [p for p in prompts if _shown(scene, p)]
+    sft = context.recipe.sft
+    with_oracle = [p for p in prompts if _shown(context, p)]
     if sft is None or not with_oracle:
         return []
-    tasks = scene.setup.tasks
+    tasks = context.setup.tasks
     stream = PromptStream(list(tasks.values()), [1.0] * len(tasks), 0)
-    updater = Updater(scene.policy.parameters, sft.optimizer, sft.steps, scene.policy.matrices)
-    return SftTrainer(scene.policy, tasks, stream, updater, sft, 0, scene.loop).demonstrations(with_oracle)
+    updater = Updater(context.policy.parameters, sft.optimizer, sft.steps, context.policy.matrices)
+    return SftTrainer(context.policy, tasks, stream, updater, sft, 0, context.loop).demonstrations(with_oracle)
 
 
 def spelled(codec: Codec, ids: Sequence[int]) -> str:
@@ -55,8 +55,8 @@ def spelled(codec: Codec, ids: Sequence[int]) -> str:
     return " ".join(repr(token.text) for token in read(codec, ids))
 
 
-def _shown(scene: Scene, prompt: Prompt) -> bool:
-    task = scene.setup.tasks[prompt.task]
+def _shown(context: PreflightContext, prompt: Prompt) -> bool:
+    task = context.setup.tasks[prompt.task]
     return isinstance(task, Demonstrator) or bool(task.oracle(prompt))
 
 
@@ -68,9 +68,9 @@ def _template(codec: Codec, messages: Sequence[Mapping[str, Any]], *, generation
     return str(text)
 
 
-def _generation_prompt(scene: Scene) -> Check:
+def _generation_prompt(context: PreflightContext) -> Check:
     """The generation prompt is there, and is all that the template writes before an answer."""
-    codec = scene.codec
+    codec = context.codec
     question = {"role": "user", "content": "Question"}
     prompt = _template(codec, [question], generation=True)
     bare = _template(codec, [question], generation=False)
@@ -114,55 +114,55 @@ def _other_header(header: str, answered: str, bare: str) -> str:
     return before if at < len(header) and before[at:].strip() else ""
 
 
-def _contexts(scene: Scene) -> Check:
+def _contexts(context: PreflightContext) -> Check:
     """What the sampler read is the template's rendering, whole, generation prompt included."""
-    codec = scene.codec
+    codec = context.codec
     evidence: dict[str, Any] = {}
     wrong = None
-    for prompt, turns in scene.drawn.turns:
+    for prompt, turns in context.drawn.turns:
         text = _template(codec, prompt.messages, generation=True)
         bare = _template(codec, prompt.messages, generation=False)
         header = text.removeprefix(bare) if text.startswith(bare) else ""
-        context = turns[0].context_ids
-        shown = boundary(codec, context, turns[0].completion_ids)
+        context_ids = turns[0].context_ids
+        shown = boundary(codec, context_ids, turns[0].completion_ids)
         if prompt.task not in evidence:
             evidence[prompt.task] = {
-                "context_tokens": len(context),
-                "context_start": [t.text for t in read(codec, context[:6])],
+                "context_tokens": len(context_ids),
+                "context_start": [t.text for t in read(codec, context_ids[:6])],
                 "context_end": [t.text for t in shown.context_end],
                 "completion_start": [t.text for t in shown.completion_start],
                 "completion_end": [t.text for t in shown.completion_end],
             }
-        read_text = str(codec.tokenizer.decode(list(context), clean_up_tokenization_spaces=False))
+        read_text = str(codec.tokenizer.decode(list(context_ids), clean_up_tokenization_spaces=False))
         expected = codec.tokenizer.encode(text, add_special_tokens=False)
         plain = not codec.template.control_tokens_in(prompt.messages) and not codec.template.reads_the_clock
         if header and not _ends_with(read_text, header):
             wrong = (
                 f"the prompt {prompt.id!r} reaches the sampler without its generation prompt: it ends with "
-                f"{spelled(codec, context[-4:])}, not with {header!r}; it was cut to "
-                f"{len(context)} of {len(expected)} tokens"
+                f"{spelled(codec, context_ids[-4:])}, not with {header!r}; it was cut to "
+                f"{len(context_ids)} of {len(expected)} tokens"
             )
             break
-        if plain and list(context) != list(expected) and read_text.lstrip() != text.lstrip():
+        if plain and list(context_ids) != list(expected) and read_text.lstrip() != text.lstrip():
             wrong = (
-                f"the sampler reads {len(context)} tokens for prompt {prompt.id!r} where the template gives "
-                f"{len(expected)}; they part at token {_parting(context, expected)}"
+                f"the sampler reads {len(context_ids)} tokens for prompt {prompt.id!r} where the template gives "
+                f"{len(expected)}; they part at token {_parting(context_ids, expected)}"
             )
             break
     fix = "cut long messages before they are rendered, never the rendered ids; leave long items out with tasks[].limit"
     return judged("tokens/context", wrong, "the sampler reads the rendered messages, whole", evidence, fix)
 
 
-def _same_prompt(scene: Scene) -> Check:
+def _same_prompt(context: PreflightContext) -> Check:
     """Supervised and rollout prompts have identical ids."""
-    codec = scene.codec
+    codec = context.codec
     evidence: dict[str, Any] = {}
     compared, wrong = 0, None
-    for name, prompts in scene.prompts.items():
-        if isinstance(scene.setup.tasks[name], Demonstrator):
+    for name, prompts in context.prompts.items():
+        if isinstance(context.setup.tasks[name], Demonstrator):
             continue
-        for prompt in (p for p in prompts if _shown(scene, p)):
-            (pair,) = demonstrations(scene, [prompt])
+        for prompt in (p for p in prompts if _shown(context, p)):
+            (pair,) = demonstrations(context, [prompt])
             compared += 1
             shown = boundary(codec, pair.context_ids, pair.completion_ids)
             if name not in evidence:
@@ -180,26 +180,26 @@ def _same_prompt(scene: Scene) -> Check:
                     f"{spelled(codec, pair.context_ids[at : at + 4])} against "
                     f"{spelled(codec, prompt.token_ids[at : at + 4])}"
                 )
-            wrong = wrong or _answer_differs(scene, prompt, pair)
+            wrong = wrong or _answer_differs(context, prompt, pair)
     right = f"supervised and rollout prompts have identical ids ({compared} compared)"
     if not compared:
         right = "no demonstration without an environment to compare"
     return judged("tokens/same-prompt", wrong, right, evidence, "render both with Codec.render and Codec.demonstration")
 
 
-def _answer_differs(scene: Scene, prompt: Prompt, pair: TokenSequence) -> str | None:
-    (answer,) = scene.setup.tasks[prompt.task].oracle(prompt) or [""]
-    got = scene.codec.decode(pair.completion_ids)
+def _answer_differs(context: PreflightContext, prompt: Prompt, pair: TokenSequence) -> str | None:
+    (answer,) = context.setup.tasks[prompt.task].oracle(prompt) or [""]
+    got = context.codec.decode(pair.completion_ids)
     if "".join(answer.split()) not in "".join(got.split()):
         return f"the demonstration of {prompt.id!r} reads {got[:60]!r} where the oracle wrote {answer[:60]!r}"
     return None
 
 
-def _made_once(scene: Scene) -> Check:
+def _made_once(context: PreflightContext) -> Check:
     """What the collector hands on is what the sampler drew, token for token."""
-    drawn = [turn for _, turns in scene.drawn.turns for turn in turns]
+    drawn = [turn for _, turns in context.drawn.turns for turn in turns]
     sampled_pairs = {(turn.context_ids, turn.completion_ids) for turn in drawn}
-    arrived = scene.turns
+    arrived = context.turns
     strange = [turn for turn in arrived if (turn.context_ids, turn.completion_ids) not in sampled_pairs]
     evidence: dict[str, Any] = {"turns": len(arrived), "changed": len(strange)}
     wrong = None
@@ -207,8 +207,8 @@ def _made_once(scene: Scene) -> Check:
         near = _nearest(strange[0], drawn)
         wrong = (
             f"{len(strange)} of {len(arrived)} completions are not the tokens that were drawn: "
-            f"{spelled(scene.codec, near.completion_ids[-5:])} was drawn and "
-            f"{spelled(scene.codec, strange[0].completion_ids[-5:])} arrived"
+            f"{spelled(context.codec, near.completion_ids[-5:])} was drawn and "
+            f"{spelled(context.codec, strange[0].completion_ids[-5:])} arrived"
         )
     fix = "hand the drawn ids on; never decode and tokenize again, append or cut on the way"
     return judged("tokens/made-once", wrong, "completions are exactly the tokens that were drawn", evidence, fix)
@@ -219,11 +219,11 @@ def _nearest(turn: Turn, drawn: Sequence[Turn]) -> Turn:
     return max(same, key=lambda other: _parting(other.completion_ids, turn.completion_ids))
 
 
-def _vocabulary(scene: Scene) -> Check:
+def _vocabulary(context: PreflightContext) -> Check:
     """Every id of the tokenizer has a row in the embedding."""
-    embedding: Any = scene.policy.base.get_input_embeddings()
+    embedding: Any = context.policy.base.get_input_embeddings()
     rows = int(embedding.weight.shape[0])
-    size, stops = scene.codec.vocab_size, sorted(scene.codec.stop_ids)
+    size, stops = context.codec.vocab_size, sorted(context.codec.stop_ids)
     highest = max([size - 1, *stops])
     evidence = {"tokenizer": size, "embedding_rows": rows, "stop_ids": stops}
     wrong = None
@@ -233,19 +233,19 @@ def _vocabulary(scene: Scene) -> Check:
     return judged("tokens/vocabulary", wrong, f"{size} ids fit {rows} embedding rows", evidence, fix)
 
 
-def _round_trip(scene: Scene) -> Check:
+def _round_trip(context: PreflightContext) -> Check:
     """The tokenizer that a checkpoint will hold is the one that the run trains with, token for token."""
-    codec = scene.codec
+    codec = context.codec
     evidence = {"class": type(codec.tokenizer).__name__, "probes": len(PROBES)}
     wrong = None
     with tempfile.TemporaryDirectory(prefix="levelhead-") as name:
         folder = Path(name)
         codec.save(folder)
-        if not scene.policy.lora:  # these files decide which class is loaded, and where generation stops
-            scene.policy.base.config.save_pretrained(str(folder))
+        if not context.policy.lora:  # these files decide which class is loaded, and where generation stops
+            context.policy.base.config.save_pretrained(str(folder))
             GenerationConfig(eos_token_id=sorted(codec.stop_ids)).save_pretrained(str(folder))
         try:
-            again = load_saved_codec(scene.recipe.model, folder)
+            again = load_saved_codec(context.recipe.model, folder)
             evidence["loaded_as"] = type(again.tokenizer).__name__
         except InputError as error:
             wrong = f"saved and loaded again, {str(error).removeprefix(f'{folder}: ')}"

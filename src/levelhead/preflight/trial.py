@@ -13,7 +13,7 @@ from torch import Tensor
 
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy, TokenStats
-from levelhead.preflight.scene import Scene
+from levelhead.preflight.context import PreflightContext
 from levelhead.recipe.objective import Audit
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo, Sft
@@ -44,8 +44,8 @@ class FrozenUpdater(Updater):
 class Replay(Collector):
     """Hands out groups that have been drawn already."""
 
-    def __init__(self, scene: Scene, groups: Sequence[Group]) -> None:
-        super().__init__(scene.setup.tasks, scene.codec, scene.generator, scene.loop)
+    def __init__(self, context: PreflightContext, groups: Sequence[Group]) -> None:
+        super().__init__(context.setup.tasks, context.codec, context.generator, context.loop)
         self._groups = list(groups)
 
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
@@ -211,10 +211,15 @@ class Trial:
 
 
 def grpo_trial(
-    scene: Scene, recipe: Grpo, groups: Sequence[Group], updater: Updater | None = None, *, audited: bool = False
+    context: PreflightContext,
+    recipe: Grpo,
+    groups: Sequence[Group],
+    updater: Updater | None = None,
+    *,
+    audited: bool = False,
 ) -> Trial:
     """Do one GRPO step on the given groups; the gradient is left in the parameters, the weights are not changed."""
-    clean(scene.policy)
+    clean(context.policy)
     changes = {
         "ahead": 0,
         "updates_per_batch": 1,
@@ -223,33 +228,33 @@ def grpo_trial(
         "dynamic_sampling": 0,  # drawing again would hand out the same groups twice
     }
     recipe = recipe.model_copy(update=changes)
-    tasks = scene.setup.tasks
-    objective, _ = make_objective(scene.recipe, recipe)
+    tasks = context.setup.tasks
+    objective, _ = make_objective(context.recipe, recipe)
     trainer = GrpoTrainer(
-        policy=scene.policy,
-        collector=Replay(scene, groups),
-        stream=PromptStream(list(tasks.values()), [scene.setup.weights[name] for name in tasks], scene.seed),
+        policy=context.policy,
+        collector=Replay(context, groups),
+        stream=PromptStream(list(tasks.values()), [context.setup.weights[name] for name in tasks], context.seed),
         objective=objective,
-        updater=updater or FrozenUpdater(scene.policy.parameters, recipe.optimizer, recipe.steps),
+        updater=updater or FrozenUpdater(context.policy.parameters, recipe.optimizer, recipe.steps),
         recipe=recipe,
-        seed=scene.seed,
+        seed=context.seed,
     )
     start = time.perf_counter()
-    with listening(scene.policy) as listener:
+    with listening(context.policy) as listener:
         result = trainer.step(1)
     return Trial(result, listener, groups, time.perf_counter() - start)
 
 
-def sft_trial(scene: Scene, recipe: Sft) -> tuple[SftTrainer, Listener]:
+def sft_trial(context: PreflightContext, recipe: Sft) -> tuple[SftTrainer, Listener]:
     """Do one small SFT step; the gradient is left in the parameters, the weights are not changed."""
-    clean(scene.policy)
+    clean(context.policy)
     small = recipe.model_copy(update={"batch_size": min(recipe.batch_size, 8), "tokens_per_microbatch": WHOLE})
-    tasks = scene.setup.tasks
-    weights = [scene.setup.weights[name] for name in tasks]
-    stream = PromptStream(list(tasks.values()), weights, scene.seed)
-    updater = FrozenUpdater(scene.policy.parameters, small.optimizer, small.steps)
-    trainer = SftTrainer(scene.policy, tasks, stream, updater, small, scene.seed, scene.loop)
-    with listening(scene.policy) as listener:
+    tasks = context.setup.tasks
+    weights = [context.setup.weights[name] for name in tasks]
+    stream = PromptStream(list(tasks.values()), weights, context.seed)
+    updater = FrozenUpdater(context.policy.parameters, small.optimizer, small.steps)
+    trainer = SftTrainer(context.policy, tasks, stream, updater, small, context.seed, context.loop)
+    with listening(context.policy) as listener:
         trainer.step(1)
     return trainer, listener
 

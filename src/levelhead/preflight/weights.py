@@ -13,8 +13,8 @@ from torch import Tensor
 from levelhead.policy.policy import Policy
 from levelhead.preflight import plain
 from levelhead.preflight.differential import Comparison
-from levelhead.preflight.madeup import Row
 from levelhead.preflight.rehearsal import Rehearsal, watched_parameters
+from levelhead.preflight.synthetic import Row
 from levelhead.preflight.textbook.merge import cosines, merge_weights
 from levelhead.preflight.textbook.records import Floats, Settings
 

@@ -1,17 +1,26 @@
-"""How an OpenAI-compatible chat endpoint is reached: keys that the workflow executor and the LLM judges share."""
+"""How a chat endpoint is reached: keys that the workflow executor and the LLM judges share."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
 
 from levelhead.section import Section
 
+OWN_KEYS = frozenset({"model", "messages", "contents", "system", "systemInstruction", "stream"})
+"""Keys of a call's body that ``extra_body`` cannot set: they are what is asked, and how the answer is read."""
+
 
 class Endpoint(Section):
-    """Real calls to an OpenAI-compatible chat endpoint: vLLM, Ollama, a cloud."""
+    """Real calls to a chat endpoint: an OpenAI-compatible one (vLLM, Ollama, a cloud), Anthropic's, or Gemini's."""
 
+    provider: Literal["openai", "anthropic", "gemini"] = "openai"
+    """How calls are written: ``openai`` (chat completions, which most servers speak), ``anthropic`` (its messages
+    API) or ``gemini`` (``generateContent``)."""
     base_url: str = Field(pattern=r"^https?://")
-    """Up to and with ``/v1``: ``http://localhost:8000/v1``."""
+    """Up to and with the version: ``http://localhost:8000/v1``, ``https://api.anthropic.com/v1``,
+    ``https://generativelanguage.googleapis.com/v1beta``."""
     model: str
     """The model's name at the endpoint."""
     api_key_env: str | None = None
@@ -19,7 +28,13 @@ class Endpoint(Section):
     max_tokens: int = Field(1024, ge=1)
     """Completion budget of one call."""
     concurrency: int = Field(8, ge=1, le=4096)
-    """Calls under way at once."""
+    """Most calls under way at once; halved where the endpoint says that there are too many (429), and raised again by
+    one for as many replies as there are calls at once."""
+    requests_per_minute: float | None = Field(None, ge=0.1)
+    """Calls a minute, over all processes on this machine that ask the endpoint with the same key; no bound unless
+    given."""
+    tokens_per_minute: float | None = Field(None, ge=1)
+    """Tokens a minute, read and written, over the same processes; no bound unless given."""
     timeout_s: float = Field(120.0, gt=0)
     """Longest time for one attempt at a call, from connecting to the last byte of the reply."""
     backoff_s: float = Field(1.0, gt=0)
@@ -31,6 +46,8 @@ class Endpoint(Section):
     """Budget in calls; the run stops cleanly once it is used up."""
     max_total_tokens: int | None = Field(None, ge=1, le=10**15)
     """Budget in tokens, as the endpoint counts them."""
+    max_cost: float | None = Field(None, gt=0)
+    """Budget in money, at the prices below; calls under way when it is used up are let finish."""
     prompt_price: float = Field(0.0, ge=0)
     """Price of a million tokens that the model reads, in your currency, for the reported cost; 0 reports none."""
     completion_price: float = Field(0.0, ge=0)
@@ -39,6 +56,21 @@ class Endpoint(Section):
     """File that keeps replies by content; a call that was answered before costs nothing."""
     send_seed: bool = True
     """Send a ``seed`` with every call, so that samples differ and can be drawn again."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    """Further keys of every call's body, as the endpoint names them (``chat_template_kwargs``, ``thinking``)."""
+
+    @field_validator("extra_body")
+    @classmethod
+    def _extra_body_asks_nothing_else(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if own := sorted(OWN_KEYS & set(value)):
+            raise ValueError(f"{', '.join(own)} cannot be set here: the call sets it itself")
+        return value
+
+    @model_validator(mode="after")
+    def _money_needs_prices(self) -> Self:
+        if self.max_cost is not None and not self.prompt_price and not self.completion_price:
+            raise ValueError("max_cost needs prompt_price or completion_price: without prices nothing costs anything")
+        return self
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         """Return what some tokens cost at the recipe's prices; ``None`` where it gives none."""

@@ -16,6 +16,7 @@ from levelhead.documents import DocumentError, read_text
 from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
 from levelhead.recipe.recipe import Recipe
+from levelhead.recipe.shipped import by_name, similar
 from levelhead.recipe.variants import CUSTOM, REGISTERED
 from levelhead.section import TRUTH
 
@@ -24,7 +25,7 @@ MOST_BYTES = 1 << 20
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a YAML recipe, apply ``a.b=c`` overrides, and validate.
+    """Read a YAML recipe, or one that ships by its name (``dual-tiny``), apply ``a.b=c`` overrides, and validate.
 
     Paths of data files, templates and reward files inside a recipe are relative to the current folder.
 
@@ -35,7 +36,12 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     try:
         text = read_text(path, MOST_BYTES, errors="strict")
     except FileNotFoundError:
-        raise InputError(f"{path}: no such recipe") from None
+        own = by_name(path.as_posix())
+        if own is None:
+            near = similar(path.as_posix())
+            hint = f"did you mean {near!r}, which ships?" if near else "levelhead recipes lists those that ship"
+            raise InputError(f"{path}: no such recipe; {hint}") from None
+        text = own.text
     except OSError as error:
         raise InputError(f"{path}: cannot be read as a recipe: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -122,9 +128,7 @@ def _explain(error: ErrorDetails, source: str) -> str:
     key = ".".join(parts)
     if error["type"] == "extra_forbidden":
         keys = sorted({field.alias or name for model in last[1] for name, field in model.model_fields.items()})
-        near = difflib.get_close_matches(parts[-1], keys, n=1, cutoff=0.5)
-        hint = f"; did you mean {'.'.join([*parts[:-1], near[0]])!r}?" if near else ""
-        return f"{source}: unknown key {key!r}{hint}"
+        return f"{source}: unknown key {key!r}{_hint(parts, keys)}"
     if error["type"] == "missing":
         return f"{source}: {key}: missing"
     message = error["msg"].removeprefix("Value error, ")
@@ -133,6 +137,16 @@ def _explain(error: ErrorDetails, source: str) -> str:
         return f"{source}: {key}: {error['msg']}"
     suffix = f" (got {_cut(value)})" if isinstance(value, str | int | float | bool | None) else ""
     return f"{source}: {key}: {message}{suffix}"
+
+
+def _hint(parts: list[str], keys: list[str]) -> str:
+    """Say what an unknown key is meant for: one that is spelt nearly so, or another trainer's word for one of ours."""
+    from levelhead.recipe import trainers
+
+    if theirs := trainers.words().get(parts[-1]):
+        return f"; {theirs[1]}'s {parts[-1]} is {theirs[0]!r} here"
+    near = difflib.get_close_matches(parts[-1], keys, n=1, cutoff=0.5)
+    return f"; did you mean {'.'.join([*parts[:-1], near[0]])!r}?" if near else ""
 
 
 def _cut(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What is maximised: the advantage estimator, the policy loss, the leash, the bonus, and how tasks are merged."""
+"""What is maximised: advantage estimator, policy loss, KL penalty, entropy bonus, and how tasks are merged."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from levelhead.objective import losses
+from levelhead.objective.aggregation import AGGREGATORS, Aggregator
 from levelhead.objective.controllers import Controller, Fixed
 from levelhead.objective.registry import build, owners
-from levelhead.objective.surgery import AGGREGATORS, Aggregator
 from levelhead.recipe.advantage import Advantage, AnyAdvantage
 from levelhead.recipe.controllers import FIXED, EntropyController, KlController
 from levelhead.recipe.variants import CUSTOM, REGISTERED, CustomVariant, VariantSection, choose, with_knobs
@@ -93,7 +93,7 @@ AnyLoss = Annotated[
 
 
 class Kl(Section):
-    """The leash to the reference policy."""
+    """The KL penalty against the reference policy."""
 
     coef: float = Field(0.0, ge=0, le=1e3)
     """Coefficient for tasks that set none of their own; 0 everywhere means that no reference is kept."""
@@ -122,7 +122,7 @@ class Kl(Section):
     def of_task(self, coef: float | None = None, controller: KlController | None = None) -> tuple[float, KlController]:
         """Return the coefficient that a task starts with, and the section of what moves it.
 
-        A task that sets its coefficient to 0 has no leash, and no band of ``grpo.kl`` to move one.
+        A task that sets its coefficient to 0 has no KL penalty, and no band of ``grpo.kl`` to move one.
 
         Args:
             coef: The task's own coefficient.
@@ -186,11 +186,11 @@ class MergeSection(VariantSection):
 
 @with_knobs(AGGREGATORS, "sum", null=False)
 class Merge(MergeSection):
-    """How the reward gradients of the tasks become one; names and settings are those of ``objective.surgery``."""
+    """How the reward gradients of the tasks become one; names and settings are those of ``objective.aggregation``."""
 
 
 class CustomMerge(CustomVariant, MergeSection):
-    """An aggregator of your own: a class that derives from ``levelhead.objective.surgery.Aggregator``."""
+    """An aggregator of your own: a class that derives from ``levelhead.objective.aggregation.Aggregator``."""
 
     kind: Literal["custom"]
     """``custom``."""

@@ -7,8 +7,11 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from levelhead.objective.controllers import Controller
+from levelhead.recipe.distributed import Distributed
+from levelhead.recipe.generator import AnyGenerator, Local, Vllm
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.model import Model
+from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.tasks import TaskRecipe
 from levelhead.recipe.training import Best, Checkpoint, Evaluation, Grpo, Logging, Sft
 from levelhead.section import Section
@@ -27,6 +30,8 @@ class Recipe(Section):
     """Run the preflight before the first step; a check that fails keeps the run from starting."""
     model: Model
     """The policy."""
+    generator: AnyGenerator = Local()
+    """Where completions come from: the trainer's own model, or vLLM servers."""
     tasks: list[TaskRecipe] = Field(min_length=1)
     """What is learnt."""
     sft: Sft | None = None
@@ -39,6 +44,8 @@ class Recipe(Section):
     """Held-out scoring."""
     checkpoint: Checkpoint = Checkpoint()
     """What is saved."""
+    distributed: Distributed = Distributed()
+    """How several processes share the model."""
     log: Logging = Logging()
     """What is written."""
 
@@ -71,3 +78,44 @@ class Recipe(Section):
                     "grpo.kl.coef) must be above 0 to start from"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _an_engine_fits(self) -> Self:
+        engine = self.generator
+        if not isinstance(engine, Vllm):
+            return self
+        if self.grpo is not None and self.grpo.loss.importance is None:
+            raise ValueError(
+                "generator.kind: vllm samples with other kernels than the trainer's, and grpo.loss.importance corrects "
+                "for what differs; set it (token_truncate)"
+            )
+        if self.grpo is not None and self.grpo.ahead and engine.sleep:
+            raise ValueError("generator.sleep: the server is to sample while the policy trains; set grpo.async to 0")
+        if engine.sync == "adapter" and self.model.lora is None:
+            raise ValueError("generator.sync: adapter sends a LoRA adapter, and there is no model.lora; use files")
+        if engine.sync == "adapter" and self.model.lora is not None and self.model.lora.modules_to_save:
+            raise ValueError(
+                "generator.sync: adapter cannot send model.lora.modules_to_save, which are no adapter; use files"
+            )
+        for key, sampling in (
+            ("eval.sampling", self.eval.sampling),
+            ("grpo.sampling", self.grpo and self.grpo.sampling),
+        ):
+            if sampling:
+                check_controls(sampling, key)
+        return self
+
+
+def check_controls(sampling: Sampling, key: str) -> None:
+    """Check that vLLM samples by these controls as the trainer does.
+
+    Raises:
+        ValueError: It does not: it has no such control, or counts the prompt where ours counts the completion alone.
+    """
+    if sampling.repetition_penalty != 1:
+        raise ValueError(
+            f"{key}.repetition_penalty: vLLM counts the prompt's tokens too, and so penalises answers for quoting it; "
+            f"set it to 1, or use presence_penalty or frequency_penalty, which count the completion alone"
+        )
+    if sampling.no_repeat_ngram:
+        raise ValueError(f"{key}.no_repeat_ngram: vLLM has no such control; set it to 0, or generator.kind to local")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from levelhead.recipe.controllers import KlController
-from levelhead.recipe.judge import Judge
+from levelhead.recipe.judge import Judge, Judges
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.workflow import (
     ExecutorRecipe,
@@ -49,7 +49,22 @@ class TaskSection(Section):
         return value
 
 
-class Fairness(TaskSection):
+class JudgedSection(TaskSection):
+    """What every task has whose right answers judges may grade."""
+
+    judge: Judge | None = None
+    """A language model that grades answers that the rules find right; rules alone unless given."""
+    judges: Judges | None = None
+    """Several of them, in place of ``judge``: one after the other as they fail, or all together as a panel."""
+
+    @model_validator(mode="after")
+    def _judge_or_judges(self) -> Self:
+        if self.judge is not None and self.judges is not None:
+            raise ValueError("judge and judges are both set: move the one judge into judges.members")
+        return self
+
+
+class Fairness(JudgedSection):
     """Multiple-choice questions about people with a one-sentence justification (BBQ, Parrish et al. 2022)."""
 
     kind: Literal["fairness"]
@@ -63,11 +78,9 @@ class Fairness(TaskSection):
     """Categories that are never trained on; their held-out items are scored with the others, as a stratum."""
     unseen: Literal["template", "people"] = "template"
     """What is new about held-out items: their wording, as whole templates are held out, or only the people in it."""
-    judge: Judge | None = None
-    """A language model that grades the reasons of right answers; rules alone unless given."""
 
 
-class Faithfulness(TaskSection):
+class Faithfulness(JudgedSection):
     """Answers with quoted evidence (HaluEval, Li et al. 2023)."""
 
     kind: Literal["faithfulness"]
@@ -79,8 +92,6 @@ class Faithfulness(TaskSection):
     """Items that the built-in generator makes."""
     unanswerable: float = Field(0.2, ge=0, le=0.9)
     """Share of the questions whose supporting sentences are withheld, so that abstaining is right; 0 withholds none."""
-    judge: Judge | None = None
-    """A language model that grades whether the text supports the answer; rules alone unless given."""
     max_prompt_chars: int | None = Field(None, ge=100)
     """Leave out rows whose prompt is longer than this many characters; nothing is left out unless given."""
 
@@ -89,7 +100,7 @@ DatasetName = Literal["gsm8k", "math", "aime", "humaneval", "mbpp", "hotpotqa", 
 """Public data sets that can be read from their own files (docs/data.md)."""
 
 
-class Math(TaskSection):
+class Math(JudgedSection):
     """Problems with an exact answer: a number (GSM8K, Cobbe et al. 2021), or mathematics (MATH, AIME)."""
 
     kind: Literal["math"]
@@ -176,7 +187,7 @@ class Primer(TaskSection):
         return self
 
 
-class Function(TaskSection):
+class Function(JudgedSection):
     """Your own data and reward functions, with TRL's signature."""
 
     kind: Literal["function"]
@@ -213,6 +224,36 @@ class Function(TaskSection):
         if value is not None and not value[0] < value[1]:
             raise ValueError(f"reward_range must be the least and a larger most reward, got {list(value)}")
         return value
+
+
+class JudgedPrompts(JudgedSection):
+    """Prompts without rules: judges alone say what an answer is worth, by the rubric that you give them.
+
+    An answer without a word is worth 0 and shown to nobody; any other is worth ``1 - weight * (1 - grade)``.
+    """
+
+    kind: Literal["judge"]
+    """``judge``."""
+    path: str | None = None
+    """JSONL, CSV or Parquet file, or the name of a Hugging Face data set."""
+    dataset_config: str | None = None
+    """Configuration of a hub data set."""
+    dataset_split: str = "train"
+    """Split of a hub data set."""
+    prompt: str = "prompt"
+    """Column with the prompt: text or a list of chat messages."""
+    system: str | None = None
+    """System message put before every prompt."""
+    oracle: str | None = None
+    """Column with a perfect answer, which judges compare with, and which calibrations and SFT need."""
+    strata: list[str] = Field(default_factory=list)
+    """Columns whose values evaluations tell scores apart by; the balanced score is the mean over the first one's."""
+
+    @model_validator(mode="after")
+    def _somebody_judges(self) -> Self:
+        if self.judge is None and self.judges is None:
+            raise ValueError("a task of kind judge has no rules: give it a judge or judges")
+        return self
 
 
 BROWSER_TASKS = ("click-test", "click-button", "focus-text", "enter-text", "click-dialog", "navigate-tree")
@@ -309,7 +350,7 @@ class BrowserGym(EnvironmentSection):
     """Episodes that may be live at once; they share a thread."""
 
 
-class Workflow(TaskSection):
+class Workflow(JudgedSection):
     """Workflows written in a small language, run by operators, and rewarded for the answer they lead to."""
 
     kind: Literal["workflow"]
@@ -364,6 +405,16 @@ class CustomTask(TaskSection):
 
 
 TaskRecipe = Annotated[
-    Fairness | Faithfulness | Math | Primer | Function | Browser | OpenEnv | BrowserGym | Workflow | CustomTask,
+    Fairness
+    | Faithfulness
+    | Math
+    | Primer
+    | Function
+    | JudgedPrompts
+    | Browser
+    | OpenEnv
+    | BrowserGym
+    | Workflow
+    | CustomTask,
     Field(discriminator="kind"),
 ]

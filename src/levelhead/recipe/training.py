@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from levelhead.recipe.curriculum import ByWeight, Curriculum
 from levelhead.recipe.objective import Advantage, AnyAdvantage, AnyLoss, AnyMerge, Audit, Entropy, Kl, Loss, Merge
@@ -40,7 +40,35 @@ class Optimizer(Section):
     """The gradient is scaled down to this norm."""
 
 
-class Sft(Section):
+class Stage(Section):
+    """How long a stage lasts: ``steps``, or passes over the data."""
+
+    data_epochs: float | None = Field(None, gt=0, le=1e6)
+    """Passes over the training prompts, in place of ``steps``; with several tasks, a pass is as many prompts as they
+    have together.  Rounded up to whole steps."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.data_epochs is not None and "steps" in self.model_fields_set:
+            raise ValueError("give steps or data_epochs, not both")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_asked(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the steps that follow from ``data_epochs``, so that the recipe can be read again."""
+        keys: dict[str, Any] = handler(self)
+        if self.data_epochs is not None:
+            keys.pop("steps", None)
+        return keys
+
+    def lasting(self, steps: int) -> Self:
+        """Return this stage with the steps that its ``data_epochs`` come to."""
+        lasting = self.model_copy(update={"steps": steps})
+        lasting.__pydantic_fields_set__.discard("steps")
+        return lasting
+
+
+class Sft(Stage):
     """Supervised fine-tuning on the tasks' oracles, loss on completions only."""
 
     steps: int = Field(200, ge=1)
@@ -53,7 +81,7 @@ class Sft(Section):
     """Gradient accumulation: tokens in one forward and backward."""
 
 
-class Grpo(Section):
+class Grpo(Stage):
     """Group-relative policy optimisation (Shao et al. 2024)."""
 
     steps: int = Field(100, ge=1)
@@ -65,7 +93,7 @@ class Grpo(Section):
     updates_per_batch: int = Field(1, ge=1, le=65_536)
     """Optimizer steps a rollout batch: the groups of each task are dealt evenly into this many mini-batches."""
     epochs: int = Field(1, ge=1, le=1000)
-    """Passes over a rollout batch."""
+    """Passes over a rollout batch (for passes over the data, see ``data_epochs``)."""
     curriculum: Curriculum = ByWeight(kind="weights")
     """Which problems are drawn: ``weights`` (tasks by ``tasks[].weight``) or ``learnability``."""
     dynamic_sampling: int = Field(0, ge=0, le=1000)
@@ -79,7 +107,7 @@ class Grpo(Section):
     loss: AnyLoss = Loss()
     """The surrogate."""
     kl: Kl = Kl()
-    """The leash."""
+    """The KL penalty against the reference."""
     entropy: Entropy = Entropy()
     """The bonus."""
     merge: AnyMerge = Merge()
@@ -221,3 +249,12 @@ class Logging(Section):
     """Also write TensorBoard event files to ``tensorboard/`` in the run."""
     wandb: str | None = None
     """Also log to this Weights & Biases project."""
+    report_to: list[Literal["tensorboard", "wandb", "trackio", "mlflow"]] = Field(default_factory=list)
+    """Experiment trackers that are sent every number, and samples of rollouts as tables (docs/trackers.md)."""
+    project: str = Field("levelhead", min_length=1, max_length=128)
+    """Project at Weights & Biases and Trackio, experiment at MLflow."""
+
+    def trackers(self) -> list[str]:
+        """Names of the trackers, each once: those of ``report_to`` and those with a key of their own."""
+        own = [*(["tensorboard"] if self.tensorboard else []), *(["wandb"] if self.wandb else [])]
+        return list(dict.fromkeys([*self.report_to, *own]))

@@ -44,7 +44,7 @@ def table(run: Run) -> str:
 
 def charts(run: Run) -> list[Chart]:
     """Return success by kind over the steps, and what a curriculum makes of it; none for a run without kinds."""
-    return [chart for chart in (_held_out(run), _known(run), _drawn(run)) if chart is not None]
+    return [chart for chart in (_held_out(run), _estimated_success(run), _drawn(run)) if chart is not None]
 
 
 def _held_out(run: Run) -> Chart | None:
@@ -67,7 +67,7 @@ def _held_out(run: Run) -> Chart | None:
     return Chart("kinds-held-out", "Held-out success by kind", hint, data, {"yaxis": _SHARE}, legend, wide=True)
 
 
-def _known(run: Run) -> Chart | None:
+def _estimated_success(run: Run) -> Chart | None:
     """What the curriculum takes each kind's success to be."""
     curves = _curves(run, metric.CURRICULUM_SUCCESS.prefix)
     data = [trace for label, curve, colour in curves for trace in curve_traces(curve, label, colour)]

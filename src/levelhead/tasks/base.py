@@ -315,11 +315,28 @@ class Judged(SingleTurnTask):
 
     Attributes:
         asks: Whether the judge is asked; where a preflight finds that its endpoint is of no use, the rules go on alone.
-        said: The last reply without a grade.
     """
 
     asks: bool = True
-    said: str = ""
+
+    @property
+    def said(self) -> str:
+        """The last reply without a grade."""
+        return ""
+
+    @property
+    def titles(self) -> Sequence[str]:
+        """Names of the judges, where there are several to be told apart."""
+        return ()
+
+    @property
+    def refusals(self) -> Mapping[str, Sequence[str]]:
+        """Why calibrations say that judges are not worth asking, by judge."""
+        return {}
+
+    async def grade_by(self, title: str, answers: Sequence[Answer], patience_s: float) -> list[float | None]:
+        """Return one judge's own grades; see :meth:`grade`."""
+        raise NotImplementedError(title)
 
     @abstractmethod
     async def grade(self, answers: Sequence[Answer], patience_s: float | None = None) -> list[float | None]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, runtime_checkable
 
 from levelhead import metrics as metric
+from levelhead.metrics import judging
 
 NEWS = 16
 """Lines of news that are kept until somebody takes them; of more, only how many."""
@@ -23,6 +24,7 @@ class Calls:
         calls: Replies that came from the endpoint, each counted once, however often it had to be asked.
         cached: Replies that came from the cache.
         retries: Attempts that failed and were repeated.
+        throttled: Those among them that the endpoint refused as too many (429).
         prompt_tokens: Tokens read, over the endpoint's replies.
         completion_tokens: Tokens written, over the endpoint's replies.
         estimated: Replies whose tokens the endpoint did not count.
@@ -32,6 +34,7 @@ class Calls:
     calls: int = 0
     cached: int = 0
     retries: int = 0
+    throttled: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     estimated: int = 0
@@ -55,12 +58,13 @@ COUNTS = tuple(one.name for one in fields(Calls) if one.name != "latencies")
 """Names of the numbers of :class:`Calls`."""
 
 _COUNT_NAMES = {
-    "calls": metric.JUDGE_CALLS,
-    "cached": metric.JUDGE_CACHED,
-    "retries": metric.JUDGE_RETRIES,
-    "prompt_tokens": metric.JUDGE_PROMPT_TOKENS,
-    "completion_tokens": metric.JUDGE_COMPLETION_TOKENS,
-    "estimated": metric.JUDGE_ESTIMATED,
+    "calls": judging.CALLS,
+    "cached": judging.CACHED,
+    "retries": judging.RETRIES,
+    "throttled": judging.THROTTLED,
+    "prompt_tokens": judging.PROMPT_TOKENS,
+    "completion_tokens": judging.COMPLETION_TOKENS,
+    "estimated": judging.ESTIMATED,
 }
 
 
@@ -101,11 +105,21 @@ class JudgeUse(Calls):
         verdicts: Answers that it was to grade.
         failures: Those that came back without a grade.
         cost: Of its tokens, at the recipe's prices; ``None`` where it gives none.
+        grades: Sum of the grades, of a judge among others.
+        down: Whether a judge among others is left alone after it failed.
+        drift: Change of its mean grade on the anchors, where they have just been asked about.
+        spread: Sum of the standard deviations of a panel's grades, and of how many answers.
+        judges: The same of each judge, where there are several.
     """
 
     verdicts: int = 0
     failures: int = 0
     cost: float | None = None
+    grades: float = 0.0
+    down: bool = False
+    drift: float | None = None
+    spread: tuple[float, int] = (0.0, 0)
+    judges: dict[str, JudgeUse] = field(default_factory=dict)
 
     def __add__(self, other: JudgeUse) -> JudgeUse:
         """Return both together."""
@@ -113,7 +127,16 @@ class JudgeUse(Calls):
         counts: dict[str, Any] = {
             name: getattr(self, name) + getattr(other, name) for name in (*COUNTS, "verdicts", "failures")
         }
-        return JudgeUse(**counts, latencies=[*self.latencies, *other.latencies], cost=sum(costs) if costs else None)
+        return JudgeUse(
+            **counts,
+            latencies=[*self.latencies, *other.latencies],
+            cost=sum(costs) if costs else None,
+            grades=self.grades + other.grades,
+            down=other.down,
+            drift=self.drift if other.drift is None else other.drift,
+            spread=(self.spread[0] + other.spread[0], self.spread[1] + other.spread[1]),
+            judges=merge(self.judges, other.judges),
+        )
 
 
 @runtime_checkable
@@ -234,23 +257,46 @@ def use_metrics(uses: Mapping[str, JudgeUse]) -> tuple[dict[str, float], dict[st
         return values, timings
     total = sum(uses.values(), JudgeUse())
     for task, use in [(None, total), *((task, use) for task, use in uses.items() if len(uses) > 1)]:
-        fixed = {metric.JUDGE_VERDICTS: float(use.verdicts), metric.JUDGE_FAILURES: float(use.failures)}
+        fixed = {judging.VERDICTS: float(use.verdicts), judging.FAILURES: float(use.failures)}
         if use.verdicts:
-            fixed[metric.JUDGE_FAILURE_RATE] = use.failures / use.verdicts
-        paid = {_COUNT_NAMES[name]: float(value) for name, value in use.counts().items()}
-        if use.cost is not None:
-            paid[metric.JUDGE_COST] = use.cost
-        if use.latencies:
-            paid[metric.JUDGE_LATENCY_MEDIAN] = statistics.median(use.latencies)
-            paid[metric.JUDGE_LATENCY_P95] = quantile(use.latencies, 0.95)
+            fixed[judging.FAILURE_RATE] = use.failures / use.verdicts
+        paid = _paid(use)
+        if use.spread[1]:
+            paid[judging.DISAGREEMENT] = use.spread[0] / use.spread[1]
         values |= {_of_task(name, task): value for name, value in fixed.items()}
         timings |= {_of_task(name, task): value for name, value in paid.items()}
+    for task, use in uses.items():
+        for title, one in use.judges.items():
+            timings |= {judging.OF.of(f"{task}.{title}", name): value for name, value in _of_judge(one).items()}
     return values, timings
+
+
+def _paid(use: JudgeUse) -> dict[str, float]:
+    """What depends on the cache, the network and the clock, by metric."""
+    paid = {_COUNT_NAMES[name]: float(value) for name, value in use.counts().items()}
+    if use.cost is not None:
+        paid[judging.COST] = use.cost
+    if use.latencies:
+        paid[judging.LATENCY_MEDIAN] = statistics.median(use.latencies)
+        paid[judging.LATENCY_P95] = quantile(use.latencies, 0.95)
+    return paid
+
+
+def _of_judge(use: JudgeUse) -> dict[str, float]:
+    """The numbers of one judge among others, by their last name."""
+    prefix = judging.BY_TASK.prefix
+    numbers = {name.removeprefix(prefix): value for name, value in _paid(use).items()}
+    numbers |= {"verdicts": float(use.verdicts), "failures": float(use.failures), "down": float(use.down)}
+    if use.verdicts > use.failures:
+        numbers["grade"] = use.grades / (use.verdicts - use.failures)
+    if use.drift is not None:
+        numbers["drift"] = use.drift
+    return numbers
 
 
 def _of_task(name: str, task: str | None) -> str:
     """A judge metric's name, or that of the same number of one task."""
-    return name if task is None else metric.JUDGE_BY_TASK.of(name.removeprefix(metric.JUDGE_BY_TASK.prefix), task)
+    return name if task is None else judging.BY_TASK.of(name.removeprefix(judging.BY_TASK.prefix), task)
 
 
 def quantile(values: list[float], share: float) -> float:

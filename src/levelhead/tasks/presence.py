@@ -10,6 +10,7 @@ from levelhead.recipe.tasks import CustomTask, Function
 from levelhead.tasks.files import missing_data
 
 _TABLES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".pq")
+_MODEL = ("config.json", "adapter_config.json")
 _LOCAL = ("/", "./", "../", "~")
 
 
@@ -26,6 +27,8 @@ def require_files(recipe: Recipe, checkpoint: str | Path | None = None, *, model
     """
     if checkpoint is not None and not Path(checkpoint).expanduser().is_dir():
         raise InputError(f"{checkpoint}: no such folder; give the folder of a checkpoint")
+    if checkpoint is not None and not any((Path(checkpoint).expanduser() / name).is_file() for name in _MODEL):
+        raise InputError(f"{checkpoint}: no model here (neither {' nor '.join(_MODEL)})")
     for section in recipe.tasks:
         given = None if isinstance(section, CustomTask) else getattr(section, "path", None)
         for path in [given] if isinstance(given, str) else given or []:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.installation import install_command
@@ -15,8 +18,9 @@ _TASKS = {
     "faithfulness": ("levelhead.tasks.faithfulness", "FaithfulnessTask"),
     "math": ("levelhead.tasks.math", "MathTask"),
     "function": ("levelhead.tasks.function", "FunctionTask"),
+    "judge": ("levelhead.tasks.judges.kinds", "PromptsTask"),
     "primer": ("levelhead.tasks.primer", "PrimerTask"),
-    "workflow": ("levelhead.tasks.workflow", "WorkflowTask"),
+    "workflow": ("levelhead.tasks.workflow.task", "WorkflowTask"),
     "browser": ("levelhead.tasks.browser", "BrowserTask"),
     "openenv": ("levelhead.tasks.openenv", "OpenEnvTask"),
     "browsergym": ("levelhead.tasks.browsergym", "BrowserGymTask"),
@@ -27,7 +31,31 @@ _EXTRAS = {"lark": "workflow", "sympy": "workflow", "httpx2": "judge", "playwrig
 
 
 def make_task(section: TaskSection) -> Task:
-    """Build the task that a recipe's section describes.
+    """Build the task that a recipe's section describes, with its judges.
+
+    Raises:
+        InputError: The task's data are missing or malformed, or a package that it needs is not installed.
+        ValueError: No task of the section's kind is known.
+    """
+    return with_judges(make_rules(section), section)
+
+
+def with_judges(task: Task, section: TaskSection) -> Task:
+    """Return a task behind the judges that its section names; itself where it names none.
+
+    Raises:
+        InputError: A judge's cache, function or calibration cannot be used, or a package is not installed.
+    """
+    judge = getattr(section, "judge", None) or getattr(section, "judges", None)
+    if judge is None:
+        return task
+    kind = str(getattr(section, "kind", ""))
+    judged: Task = _imported(kind, "levelhead.tasks.judges.kinds", "judged")(task, kind, judge)
+    return judged
+
+
+def make_rules(section: TaskSection) -> Task:
+    """Build the task that a recipe's section describes, without its judges.
 
     Raises:
         InputError: The task's data are missing or malformed, or a package that it needs is not installed.
@@ -39,11 +67,21 @@ def make_task(section: TaskSection) -> Task:
     if kind not in _TASKS:
         raise ValueError(f"no task of kind {kind!r}; the kinds are {', '.join(_TASKS)}")
     module, name = _TASKS[kind]
-    try:
+    with _packages(kind):
         task: Task = getattr(import_module(module), name)(section)
-        judge = getattr(section, "judge", None)
-        if judge is not None:
-            task = import_module("levelhead.tasks.judge").JudgedTask(task, kind, judge)
+    return task
+
+
+def _imported(kind: str, module: str, name: str) -> Any:
+    with _packages(kind):
+        return getattr(import_module(module), name)
+
+
+@contextlib.contextmanager
+def _packages(kind: str) -> Iterator[None]:
+    """Name the extra that brings a package which is missing."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         if error.name not in _EXTRAS:
             raise
@@ -51,4 +89,3 @@ def make_task(section: TaskSection) -> Task:
             f"tasks[].kind {kind!r} needs {error.name}, which is not installed; "
             f"{install_command(kind if kind == 'workflow' else _EXTRAS[error.name])}"
         ) from error
-    return task

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
+from levelhead.diagnosis.answers import Likeness, alike, metrics, over_forms
 from levelhead.records import Group, Prompt
 from levelhead.tasks.base import Task
-from levelhead.watch.answers import Likeness, alike, metrics, over_forms
 
 
 def answer_metrics(tasks: Mapping[str, Task], groups: Sequence[Group]) -> dict[str, float]:
-    """Return ``answers/...`` of every task (see :mod:`levelhead.watch.answers`).
+    """Return ``answers/...`` of every task (see :mod:`levelhead.diagnosis.answers`).
 
     Answers count by what they mean to the task (:meth:`Task.canonical`); groups of the same prompt are one, and prompts
     are compared with those of the same form (:meth:`Task.form`).  A task of

@@ -13,8 +13,8 @@ from levelhead import metrics as metric
 from levelhead.objective.masks import entropy_threshold
 from levelhead.policy.packing import TokenSequence
 from levelhead.records import Group, Rollout
-from levelhead.training.credit import Credit
-from levelhead.training.rescore import Rescored, Scores
+from levelhead.training.advantages import GroupAdvantages
+from levelhead.training.recompute import Scores, TokenScores
 
 SOLVED_AT = 0.5
 """A group whose rewards are all equal counts as solved from this reward on, else as failed."""
@@ -36,7 +36,7 @@ class Sample:
         advantages: Of each token, where the estimator tells them apart.
         old: Log-probabilities that the trainer computed before the first update, where it did.
         keep: 1 for tokens to learn from and 0 for others, where not all count.
-        merit: What its rollout's reward, shaped, is above the mean of its group.
+        centred_reward: What its rollout's reward, shaped, is above the mean of its group.
         balance: Factor of its surrogate: what its group weighs among the strata of its task.
     """
 
@@ -51,7 +51,7 @@ class Sample:
     advantages: tuple[float, ...] | None = None
     old: tuple[float, ...] | None = None
     keep: tuple[float, ...] | None = None
-    merit: float = 0.0
+    centred_reward: float = 0.0
     balance: float = 1.0
 
     @property
@@ -77,38 +77,42 @@ class Batch:
 
 def make_batch(
     groups: Sequence[Group],
-    credited: Sequence[Credit],
+    group_advantages: Sequence[GroupAdvantages],
     scores: Scores | None = None,
     top_entropy: float | None = None,
     *,
-    rescored: bool = True,
+    recomputed: bool = True,
 ) -> Batch:
     """Flatten rollouts into samples.
 
     Args:
         groups: Scored.
-        credited: Of each group.
+        group_advantages: Of each group.
         scores: Of their tokens, where they have been scored.
         top_entropy: Share of the batch's tokens to learn from, those of highest entropy; all unless given.
-        rescored: Whether the scores, where there are any, are the old log-probabilities of later updates.
+        recomputed: Whether the scores, where there are any, are the old log-probabilities of later updates.
     """
     threshold = None
     if top_entropy is not None and scores is not None:
         threshold = _threshold(scores, top_entropy)
     samples = [
-        _samples(i, group, credit, None if scores is None else scores[i], threshold, rescored)
-        for i, (group, credit) in enumerate(zip(groups, credited, strict=True))
+        _samples(i, group, credit, None if scores is None else scores[i], threshold, recomputed)
+        for i, (group, credit) in enumerate(zip(groups, group_advantages, strict=True))
     ]
-    return Batch(samples, _metrics(groups, credited) | _agreement(samples), [credit.values for credit in credited])
+    return Batch(
+        samples,
+        _metrics(groups, group_advantages) | _agreement(samples),
+        [credit.values for credit in group_advantages],
+    )
 
 
 def _samples(
-    bundle: int,
+    prefix_group: int,
     group: Group,
-    credit: Credit,
-    scores: list[list[Rescored]] | None,
+    credit: GroupAdvantages,
+    scores: list[list[TokenScores]] | None,
     threshold: float | None,
-    rescored: bool,
+    recomputed: bool,
 ) -> list[Sample]:
     found: list[Sample] = []
     usual = statistics.fmean(credit.shaped) if credit.shaped else 0.0
@@ -118,7 +122,7 @@ def _samples(
             known = None if scores is None else scores[k][t]
             found.append(
                 Sample(
-                    TokenSequence(turn.context_ids, turn.completion_ids, bundle),
+                    TokenSequence(turn.context_ids, turn.completion_ids, prefix_group),
                     group.prompt.task,
                     credit.values[k],
                     turn.logprobs,
@@ -127,7 +131,7 @@ def _samples(
                     rollout.truncated,
                     turn.behaviour_logprobs,
                     None if tokens is None else tuple(next(tokens) for _ in turn.completion_ids),
-                    known.logprobs if known is not None and rescored else None,
+                    known.logprobs if known is not None and recomputed else None,
                     None if known is None or threshold is None else _kept(known.entropies, threshold),
                     credit.shaped[k] - usual if credit.shaped else 0.0,
                     credit.weight,
@@ -137,8 +141,8 @@ def _samples(
 
 
 def _agreement(groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
-    """Cosine of advantages and merits over a batch: 1 where each advantage is its reward above the group's mean."""
-    pairs = [(sample.advantage, sample.merit) for group in groups for sample in group if sample.live]
+    """Cosine of advantages and centred rewards over a batch: 1 where each advantage is its centred reward."""
+    pairs = [(sample.advantage, sample.centred_reward) for group in groups for sample in group if sample.live]
     size = math.sqrt(math.fsum(a * a for a, _ in pairs) * math.fsum(m * m for _, m in pairs))
     return {metric.AGREEMENT: math.fsum(a * m for a, m in pairs) / size} if 0 < size < math.inf else {}
 
@@ -155,7 +159,7 @@ def _kept(entropies: Sequence[float], threshold: float) -> tuple[float, ...]:
     return tuple(float(entropy >= threshold) for entropy in entropies)
 
 
-def _metrics(groups: Sequence[Group], credited: Sequence[Credit]) -> dict[str, float]:
+def _metrics(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages]) -> dict[str, float]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     if not rollouts:
         return {}
@@ -163,10 +167,10 @@ def _metrics(groups: Sequence[Group], credited: Sequence[Credit]) -> dict[str, f
         metric.REWARD: statistics.fmean(r.reward for r in rollouts),
         metric.REWARD_STD: statistics.fmean(statistics.pstdev(g.rewards) for g in groups if g.rollouts),
         metric.VALIDITY: _validity(rollouts),
-        metric.LIVE_GROUPS: statistics.fmean(credit.live for credit in credited),
+        metric.LIVE_GROUPS: statistics.fmean(credit.live for credit in group_advantages),
         metric.SAMPLED_ENTROPY: _surprise(rollouts),
     }
-    values |= _without_contrast(groups, credited)
+    values |= _without_contrast(groups, group_advantages)
     by_task: dict[str, list[Rollout]] = {}
     for group in groups:
         by_task.setdefault(group.prompt.task, []).extend(group.rollouts)
@@ -175,15 +179,17 @@ def _metrics(groups: Sequence[Group], credited: Sequence[Credit]) -> dict[str, f
             values[metric.REWARD_BY_TASK.of(task)] = statistics.fmean(r.reward for r in members)
             values[metric.VALIDITY_BY_TASK.of(task)] = _validity(members)
             values |= _parts(members, task if len(by_task) > 1 else None)
-            shaped = [x for g, c in zip(groups, credited, strict=True) if g.prompt.task == task for x in c.shaped]
+            shaped = [
+                x for g, c in zip(groups, group_advantages, strict=True) if g.prompt.task == task for x in c.shaped
+            ]
             if shaped != [r.reward for r in members]:
                 values[metric.REWARD_SHAPED.of(task)] = statistics.fmean(shaped)
     return values | _lengths(rollouts)
 
 
-def _without_contrast(groups: Sequence[Group], credited: Sequence[Credit]) -> dict[str, float]:
+def _without_contrast(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages]) -> dict[str, float]:
     """Groups whose rewards are all equal once shaped, by side; one with nothing left in it has no side."""
-    pairs = zip(groups, credited, strict=True)
+    pairs = zip(groups, group_advantages, strict=True)
     flat = [group for group, credit in pairs if not credit.shaped or max(credit.shaped) == min(credit.shaped)]
     solved = sum(bool(group.rollouts) and statistics.fmean(group.rewards) >= SOLVED_AT for group in flat)
     failed = sum(bool(group.rollouts) for group in flat) - solved

@@ -22,9 +22,10 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Prompt
+from levelhead.rollout.generators.base import Capabilities, Generator, Remote
 from levelhead.rollout.generators.make import make_generator
 from levelhead.training.collect import Collected, Collector
-from levelhead.training.drawer import Drawer
+from levelhead.training.rollout_batcher import RolloutBatcher
 from levelhead.training.stream import Stream
 
 PATIENCE_S = 5.0
@@ -84,12 +85,14 @@ class Batches:
     ) -> None:
         self._stream, self._loop, self._recipe = stream, collector.loop, recipe
         self._policy, self._controls, self._synced, self._keeps = policy, controls, synced, keeps
-        self._twin, self._generator = None, None
+        self._inference_copy: Policy | None = None
+        self._generator: Generator | None = None
         if recipe.ahead:
-            self._twin = policy.twin()
-            self._generator = make_generator(self._twin)
+            self._inference_copy = policy.inference_copy()
+            self._generator = make_generator(self._inference_copy, beside=collector.generator)
             collector = collector.drawing_with(self._generator)
-        self._drawer = Drawer(stream, collector, recipe, seed)
+        self._sampler = collector.generator
+        self._rollout_batcher = RolloutBatcher(stream, collector, recipe, seed)
         self._next: _Batch | None = None
         self._events: list[Event] = []
 
@@ -105,14 +108,21 @@ class Batches:
         if self._next is None:
             self._begin(step, controls, redraws)
         batch = self._wait()
-        if self._twin is not None and step < self._recipe.steps:
+        if self._inference_copy is None and isinstance(self._sampler, Remote):
+            self._loop.run(self._sampler.rest())
+        if self._inference_copy is not None and step < self._recipe.steps:
             self._begin(step + 1, self._controls(step + 1), redraws)
         return batch
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the generator can do."""
+        return self._sampler.capabilities
+
     def events(self, step: int) -> list[Event]:
         """What happened to the tasks while the batch of a step was drawn."""
-        if self._twin is None:
-            return self._drawer.events(step)
+        if self._inference_copy is None:
+            return self._rollout_batcher.events(step)
         happened, self._events = self._events, []  # dated when the batch was there: the next one is on its way
         return happened
 
@@ -127,7 +137,7 @@ class Batches:
 
     def upcoming(self) -> list[Prompt]:
         """The prompts that the next batch is drawn from, before any gives way to others."""
-        return self._drawer.upcoming() if self._next is None else self._next.prompts
+        return self._rollout_batcher.upcoming() if self._next is None else self._next.prompts
 
     def pending(self) -> dict[str, Any]:
         """The batch on its way, as JSON: drawn again from here, by the weights in :meth:`tensors`, it is the same."""
@@ -138,18 +148,22 @@ class Batches:
 
     def tensors(self) -> list[Tensor]:
         """The weights that draw what is :meth:`pending`, for a checkpoint."""
-        return self._twin.copied(self._policy) if self._twin is not None and self._next is not None else []
+        return (
+            self._inference_copy.copied(self._policy)
+            if self._inference_copy is not None and self._next is not None
+            else []
+        )
 
     @torch.no_grad()
     def resume(self, pending: Mapping[str, Any], weights: Sequence[Tensor]) -> None:
         """Take up what was :meth:`pending`, with its :meth:`tensors`; it is drawn when its step asks for it."""
-        if not pending or self._twin is None:
+        if not pending or self._inference_copy is None:
             return
-        for mine, saved in zip(self._twin.copied(self._policy), weights, strict=True):
+        for mine, saved in zip(self._inference_copy.copied(self._policy), weights, strict=True):
             mine.copy_(saved)
-        step, self._twin.version = int(pending["step"]), int(pending["version"])
+        step, self._inference_copy.version = int(pending["step"]), int(pending["version"])
         controls = self._controls(step).model_copy(update={"temperature": pending["temperature"]})
-        self._next = self._batch(step, controls, int(pending["redraws"]), self._twin.version)
+        self._next = self._batch(step, controls, int(pending["redraws"]), self._inference_copy.version)
 
     def settle(self) -> None:
         """Wait until no task is in use, whatever becomes of the batch on its way."""
@@ -172,14 +186,14 @@ class Batches:
             self._loop.run(self._generator.close())
 
     def _batch(self, step: int, controls: Sampling, redraws: int, version: int) -> _Batch:
-        prompts = self._drawer.upcoming() if self._twin is not None else []
+        prompts = self._rollout_batcher.upcoming() if self._inference_copy is not None else []
         return _Batch(step, controls, redraws, version, self._stream.state(), prompts)
 
     def _begin(self, step: int, controls: Sampling, redraws: int) -> None:
         """Begin a batch with the newest weights."""
-        if self._twin is not None:
-            self._twin.follow(self._policy)
-            self._synced(self._twin, self._policy)
+        if self._inference_copy is not None:
+            self._inference_copy.follow(self._policy)
+            self._synced(self._inference_copy, self._policy)
         self._next = self._batch(step, controls, redraws, self._policy.version)
         self._start(self._next)
 
@@ -188,7 +202,7 @@ class Batches:
 
     async def _draw(self, batch: _Batch) -> Collected:
         batch.task = asyncio.current_task()
-        return await self._drawer.draw(batch.step, batch.controls, batch.redraws)
+        return await self._rollout_batcher.draw(batch.step, batch.controls, batch.redraws)
 
     def _wait(self) -> Collected:
         """Return the batch on its way, with how old it is; nothing is on its way then."""
@@ -197,7 +211,7 @@ class Batches:
         if batch.drawing is None:
             self._start(batch)
         assert batch.drawing is not None  # noqa: S101 - just begun
-        if self._twin is None:
+        if self._inference_copy is None:
             self._next = None
             return self._result(batch)
         self.settle()
@@ -206,8 +220,8 @@ class Batches:
         result.behind = self._policy.version - batch.version
         result.values[metric.OFF_POLICY] = float(result.behind)
         if self._keeps and result.behind:
-            result.drew = [weight.to("cpu", copy=True) for weight in self._twin.copied(self._policy)]
-        self._events += self._drawer.events(batch.step)
+            result.drew = [weight.to("cpu", copy=True) for weight in self._inference_copy.copied(self._policy)]
+        self._events += self._rollout_batcher.events(batch.step)
         return result
 
     def _result(self, batch: _Batch) -> Collected:

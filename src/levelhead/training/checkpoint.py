@@ -8,13 +8,14 @@ import itertools
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from levelhead.documents import dump_json
 from levelhead.errors import InputError
@@ -95,6 +96,11 @@ class Checkpoints:
         self._keep_last = keep_last
         self._offset = offset
 
+    @property
+    def run(self) -> Path:
+        """The folder of the run that they belong to."""
+        return self._run.path
+
     def save(self, policy: Policy, state: State, optimizer: Mapping[str, Any]) -> Path:
         """Write a checkpoint and drop the oldest.
 
@@ -119,13 +125,24 @@ class Checkpoints:
         """Write the weights of a checkpoint on the Pareto front."""
         self._write(f"{FRONT}/{self._name(state)}", policy, state, None)
 
+    def front_names(self) -> set[str]:
+        """Return the names of the checkpoints of the Pareto front that are whole."""
+        return {path.name for path in step_folders(self._root / FRONT)}
+
+    def prune_front(self, members: Collection[str]) -> None:
+        """Drop what is in the front's folder beside its members: dominated checkpoints, what a killed process left."""
+        folder = self._root / FRONT
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name not in members:
+                shutil.rmtree(path, ignore_errors=True)
+
     def best_from_front(self, name: str) -> None:
         """Make a checkpoint of the front the best one, unless it is that already."""
         best = self._root / BEST
         if self.has_best and self._best_name(best) == name:
             return
         draft = self._draft(BEST)
-        with _full_disk(draft, f"checkpoint {BEST}"):
+        with full_disk(draft, f"checkpoint {BEST}"):
             shutil.copytree(self._root / FRONT / name, draft, dirs_exist_ok=True)
             publish(draft, best, self._root / BEST_BEFORE)
 
@@ -150,11 +167,14 @@ class Checkpoints:
         """Write a reference that is a copy of weights, once."""
         weights = policy.reference_weights()
         if weights is not None:
-            draft = self._draft(REFERENCE)
-            with _full_disk(draft, "the reference policy"):
-                save_file({k: v.contiguous().clone() for k, v in weights.items()}, draft / "model.safetensors")
-                manifest.write(draft)
-                publish(draft, self._root / REFERENCE)
+            self._write_reference(weights)
+
+    def _write_reference(self, weights: Mapping[str, Tensor]) -> None:
+        draft = self._draft(REFERENCE)
+        with full_disk(draft, "the reference policy"):
+            save_file({k: v.contiguous().clone() for k, v in weights.items()}, draft / "model.safetensors")
+            manifest.write(draft)
+            publish(draft, self._root / REFERENCE)
 
     def load_reference(self, policy: Policy) -> None:
         """Restore the reference of an interrupted run.
@@ -226,6 +246,10 @@ class Checkpoints:
             shutil.rmtree(left, ignore_errors=True)
         return aside
 
+    def _agreed(self, here: bool) -> bool:
+        """What all processes that share the folder take for true; here there is one."""
+        return here
+
     def _renamed(self, newer: Iterable[Path]) -> list[Path]:
         aside: list[Path] = []
         for path in newer:
@@ -256,7 +280,7 @@ class Checkpoints:
             policy: With the weights of the checkpoint that the run goes on from.
             state: Of that checkpoint.
         """
-        if state.best is None or self.has_best:
+        if state.best is None or self._agreed(self.has_best):
             return
         scores = state.identities.get("scores") or [[-1, 0.0]]
         step, score = scores[-1]
@@ -274,11 +298,10 @@ class Checkpoints:
         keep: Path | None = None,
     ) -> Path:
         draft = self._draft(name)
-        with _full_disk(draft, f"checkpoint {name}"):
+        with full_disk(draft, f"checkpoint {name}"):
             policy.save(draft)
             if optimizer is not None:
-                with (draft / TRAINING).open("wb") as file:
-                    torch.save(dict(optimizer), file)
+                write_training(draft, optimizer)
             (draft / STATE).write_text(dump_json(asdict(state), indent=2), encoding="utf-8")
             manifest.write(draft)
             publish(draft, self._root / name, keep)
@@ -314,6 +337,12 @@ def read_state(folder: Path) -> State:
         raise InputError(f"{folder}: no checkpoint (it has no {STATE})") from None
     except (OSError, ValueError, TypeError) as error:
         raise DamagedError(folder, STATE, f"it cannot be read: {error}") from None
+
+
+def write_training(folder: Path, state: Mapping[str, Any]) -> None:
+    """Write what :func:`read_training` reads."""
+    with (folder / TRAINING).open("wb") as file:
+        torch.save(dict(state), file)
 
 
 def read_training(folder: Path, device: torch.device) -> dict[str, Any]:
@@ -371,7 +400,7 @@ def _way_out(root: Path) -> str:
     return "no checkpoint had been saved before: free some space, and --resume begins the run again"
 
 
-class _full_disk:  # noqa: N801 - reads as a statement
+class full_disk:  # noqa: N801 - reads as a statement
     """Turns a full disk into an error that says what survives."""
 
     def __init__(self, draft: Path, what: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt, Rollout, Score
 from levelhead.rollout.draws import derive
-from levelhead.rollout.generators.base import Completion, Generator, Request
+from levelhead.rollout.generators.base import Completion, Generator, Remote, Request
 from levelhead.tasks.base import Answer, Episode, EpisodeLostError, Eventful, SingleTurnTask, StepAware, Task
 from levelhead.tasks.metering import JudgeUse, Metered, RewardTally, Tallied, merge, merge_tallies
 from levelhead.text.codec import Codec
@@ -98,6 +98,15 @@ class Collector:
         """Where coroutines are awaited."""
         return self._loop
 
+    @property
+    def generator(self) -> Generator:
+        """Draws completions."""
+        return self._generator
+
+    def use(self) -> Mapping[str, float]:
+        """Metrics of the servers that draw, if any do, since the last call."""
+        return self._generator.drain_use() if isinstance(self._generator, Remote) else {}
+
     def drawing_with(self, generator: Generator) -> Collector:
         """Return a collector of the same tasks with another generator."""
         return Collector(self._tasks, self._codec, generator, self._loop)
@@ -105,7 +114,8 @@ class Collector:
     def events(self, step: int) -> list[Event]:
         """What has happened to the tasks since the last call, dated ``step``."""
         eventful = [task for task in self._tasks.values() if isinstance(task, Eventful)]
-        return [event for task in eventful for event in task.drain_events(step)]
+        told = [event for task in eventful for event in task.drain_events(step)]
+        return told + (self._generator.drain_events(step) if isinstance(self._generator, Remote) else [])
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Tell the tasks that ``step`` of the stage's ``max_steps`` steps are done."""

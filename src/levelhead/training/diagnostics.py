@@ -50,13 +50,14 @@ def note_first_steps(folder: RunDir, policy: Policy, groups: Sequence[Group], st
         folder.write_json(NAME, [*before, diagnose(policy, groups, step, temperature)])
 
 
-def save_sample(folder: RunDir, log: Logging, result: StepResult) -> None:
-    """Write the first groups of a step, if it is one whose rollouts the recipe wants to see."""
+def save_sample(folder: RunDir, log: Logging, result: StepResult) -> list[dict[str, Any]]:
+    """Write the first groups of a step, if the recipe wants to see its rollouts; returns what is written."""
     step, every = result.record.step, log.rollouts_every
-    if every and (step % every == 0 or step == 1):
-        size = max(len(result.groups[0].rollouts), 1)
-        kept = result.groups[: max(1, log.rollouts // size)]
-        folder.save_rollouts(f"grpo-{step:06d}", "grpo", step, kept, advantages=result.advantages)
+    if not every or (step % every and step != 1):
+        return []
+    size = max(len(result.groups[0].rollouts), 1)
+    kept = result.groups[: max(1, log.rollouts // size)]
+    return folder.save_rollouts(f"grpo-{step:06d}", "grpo", step, kept, advantages=result.advantages)
 
 
 def _of_task(policy: Policy, rollouts: Sequence[Rollout], temperature: float) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from levelhead import metrics as metric
+from levelhead.diagnosis.verdict import judge, short
 from levelhead.metrics import held_out
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import Faithfulness, Function, Workflow
@@ -19,9 +20,8 @@ from levelhead.training.evaluate import Baselines, TaskResult, evaluate
 from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, name_of
 from levelhead.training.rundir import RunDir
-from levelhead.training.sinks import Sink
+from levelhead.training.trackers import Trackers
 from levelhead.training.unrated import unrated_events
-from levelhead.watch.verdict import judge, short
 
 FEWEST = 16
 """Items below which the standard error of a gap says too little to warn of it."""
@@ -52,12 +52,13 @@ class Evaluator:
         before = self._baselines.seconds if self._baselines else 0.0
         results = evaluate(self._setup.tasks, self._collector, recipe.eval, recipe.seed, items, self._baselines)
         self._timings = {metric.TIME_EVAL: time.perf_counter() - start}
+        self._timings |= self._collector.use()
         if self._baselines:
             self._timings[metric.TIME_CONSTANT] = self._baselines.seconds - before
         return results
 
     def write(
-        self, results: Mapping[str, TaskResult], step: int, stage: str | None, sinks: Iterable[Sink], offset: int
+        self, results: Mapping[str, TaskResult], step: int, stage: str | None, trackers: Trackers, offset: int
     ) -> None:
         """Write the numbers of the last evaluation as a line of ``metrics.jsonl``.
 
@@ -65,7 +66,7 @@ class Evaluator:
             results: By task.
             step: Which it follows.
             stage: Which it ends (``start``, ``sft``, ``grpo``); ``None`` within one.
-            sinks: Shown the numbers as well.
+            trackers: Sent the numbers as well.
             offset: Steps of the stages before.
         """
         numbers = {
@@ -81,8 +82,7 @@ class Evaluator:
                 timings |= {held_out.NUMBER.of(name, key): v for key, v in paid.items()}
         extra: dict[str, Any] = {} if stage is None else {held_out.EVAL_STAGE: stage}
         self._folder.append("metrics.jsonl", [StepRecord(step, "eval", extra | numbers, timings)])
-        for sink in sinks:
-            sink.write(StepRecord(step, "eval", numbers), offset)
+        trackers.write(StepRecord(step, "eval", numbers), offset)
 
     def unrated_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
         """Tell of answers that the rewards failed on, task by task."""

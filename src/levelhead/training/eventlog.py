@@ -9,14 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from levelhead.errors import RewardError
+from levelhead.diagnosis.notice import LOUD, advice, notice, printable
+from levelhead.errors import EngineError, RewardError
 from levelhead.records import Event
 from levelhead.terminal.console import SafeConsole
 from levelhead.training.checkpoint import State
 from levelhead.training.rundir import RunDir
-from levelhead.watch.notice import LOUD, advice, notice, printable
 
 FILE = "events.jsonl"
+ENGINE = "engine"
+"""Code of the event that servers ended a run."""
 REWARDS = "rewards"
 """Code of the event of a run that rewards ended: a reward function, a judge, an endpoint or its budget."""
 FAILED = "failed"
@@ -94,5 +96,7 @@ def _end(state: State, error: BaseException) -> Event:
         return Event(state.step, INTERRUPTED, "info", text, "stop", evidence)
     if isinstance(error, RewardError):
         return Event(state.step, REWARDS, "critical", str(error), "stop", {**evidence, "cause": error.cause})
+    if isinstance(error, EngineError):
+        return Event(state.step, ENGINE, "critical", str(error), "stop", {**evidence, "cause": error.cause})
     text = f"{kind}: {printable(error) or 'no message'}"
     return Event(state.step, FAILED, "critical", text, "stop", evidence)

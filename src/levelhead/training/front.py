@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
-from levelhead.policy.manifest import step_folders
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.training import Best
@@ -87,14 +85,11 @@ class RunFront:
 
     def prune(self, state: State) -> None:
         """Drop the checkpoints that are no longer on the front, and what a killed process left of one."""
-        members = set(state.front.get("members", ()))
-        for path in self._root.iterdir() if self._root.is_dir() else ():
-            if path.name not in members:
-                shutil.rmtree(path, ignore_errors=True)
+        self._checkpoints.prune_front(set(state.front.get("members", ())))
 
     def resume(self, state: State) -> None:
         """Go on with the front of a checkpoint: later points, and the weights of later checkpoints, are forgotten."""
-        there = {path.name for path in step_folders(self._root)}
+        there = self._checkpoints.front_names()
         if state.front:
             state.front["members"] = [name for name in state.front["members"] if name in there]
         self.prune(state)
@@ -104,10 +99,6 @@ class RunFront:
             (self._folder.path / FILE).unlink(missing_ok=True)
         if isinstance(self._best, Best) and self._best.by == "knee":
             self._take_the_knee(state)
-
-    @property
-    def _root(self) -> Path:
-        return self._folder.path / "checkpoints" / FRONT
 
     def _take_the_knee(self, state: State) -> None:
         """Make the checkpoint at the knee the best one: of those on the front whose weights are kept."""

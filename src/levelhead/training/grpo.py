@@ -20,19 +20,20 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group, Knobs, Observer, Prompt, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.tasks.metering import logged_metrics
+from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Batch, Sample, make_batch
 from levelhead.training.batches import Batches
 from levelhead.training.collect import Collected, Collector, rollout_seed
-from levelhead.training.credit import Creditor
 from levelhead.training.identities import Unwatched
-from levelhead.training.keeper import Keeper, find_guard
 from levelhead.training.merging import accumulate, make_merger, switch_events
 from levelhead.training.objective import Objective, Plan
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.ranks import Ranks
-from levelhead.training.rescore import Scores, rescore, wanted
+from levelhead.training.recompute import Scores, distorts, recompute_logprobs, wanted, with_own_logprobs
+from levelhead.training.sharding.passes import accumulate_in_step
 from levelhead.training.signs import SignAudits
 from levelhead.training.stream import Stream
+from levelhead.training.trust_region import TrustRegion, find_guard
 from levelhead.training.unrated import CODE as UNRATED
 from levelhead.training.unrated import UnratedWatch
 
@@ -81,7 +82,7 @@ class GrpoTrainer:
         recipe: The ``grpo`` section.
         seed: Of every draw.
         observers: Shown every record; the guard is one.
-        creditor: Rewards to advantages; without shaping unless given.
+        estimator: Rewards to advantages; without shaping unless given.
         ranks: The processes that share the work.
         watch: Looks on, and checks what must be exactly so.
     """
@@ -96,7 +97,7 @@ class GrpoTrainer:
         recipe: Grpo,
         seed: int,
         observers: Sequence[Observer] = (),
-        creditor: Creditor | None = None,
+        estimator: AdvantageEstimator | None = None,
         ranks: Ranks | None = None,
         watch: Unwatched | None = None,
     ) -> None:
@@ -104,13 +105,14 @@ class GrpoTrainer:
         self.policy, self.objective, self.updater = policy, objective, updater
         self.policy.version = updater.done
         self.recipe, self.seed, self.observers = recipe, seed, observers
-        self.creditor = creditor or Creditor(recipe, {})
+        self.estimator = estimator or AdvantageEstimator(recipe, {})
         self.merger = make_merger(policy, recipe, seed, tuple(objective.kl_coefs), self.ranks)
         self.merger.witness = self.watch.witness
         self.audits = SignAudits(policy, objective, recipe, self.merger, self.ranks)
         guard = find_guard(observers)
-        self.keeper = Keeper(policy, updater, objective, guard, recipe.tokens_per_microbatch) if guard else None
-        keeps = self.keeper is not None and self.keeper.guard.corrects
+        tokens = recipe.tokens_per_microbatch
+        self.trust_region = TrustRegion(policy, updater, objective, guard, tokens, self.ranks) if guard else None
+        keeps = self.trust_region is not None and self.trust_region.guard.corrects
         self.batches = Batches(
             stream,
             collector,
@@ -126,25 +128,26 @@ class GrpoTrainer:
     def step(self, step: int) -> StepResult:
         """Do rollout batch ``step``, counted from 1, with all its updates."""
         start = time.perf_counter()
-        if self.keeper:
-            self.keeper.begin()
-        self.watch.begin(self.keeper.guard.knobs if self.keeper else Knobs())
+        if self.trust_region:
+            self.trust_region.begin()
+        self.watch.begin(self.trust_region.guard.knobs if self.trust_region else Knobs())
+        self.policy.sync_sampler()
         rollouts = self.batches.draw(step, self._controls(step), self.objective.knobs.redraws)
         collected = time.perf_counter()
         self.watch.drawn(rollouts.prompts)
         self.watch.collected(rollouts)
         # The old policy is the one at hand, unless others drew and no correction leads from them to it.
         own = not rollouts.behind or self.recipe.loss.importance is not None
-        scores = self._rescore(rollouts.groups, rollouts.temperature or 1.0)
-        credited, measured = self.creditor.assign(rollouts.groups, scores, self.objective.kl_coefs)
-        batch = make_batch(rollouts.groups, credited, scores, self.recipe.loss.top_entropy, rescored=own)
+        scores = self._recompute_logprobs(rollouts, self._controls(step))
+        group_advantages, measured = self.estimator.assign(rollouts.groups, scores, self.objective.kl_coefs)
+        batch = make_batch(rollouts.groups, group_advantages, scores, self.recipe.loss.top_entropy, recomputed=own)
         self.objective.begin()
         minibatches = self._minibatches(batch, step)
-        self.watch.credited(rollouts.groups, credited, batch, minibatches, measured)
+        self.watch.group_advantages(rollouts.groups, group_advantages, batch, minibatches, measured)
         updates: list[_Update] = []
         for i, samples in enumerate(minibatches):
             updates.append(self._update(step, samples, i, rollouts, on_policy=own and i == 0))
-            if self.keeper and self.keeper.spent:
+            if self.trust_region and self.trust_region.spent:
                 self.updater.leave_out(len(minibatches) - len(updates))
                 self.watch.passed(len(minibatches) - len(updates))
                 break
@@ -153,7 +156,8 @@ class GrpoTrainer:
         self.objective.control(values)
         seconds = _timings(rollouts, collected - start, time.perf_counter() - start, ahead=self.recipe.ahead > 0)
         values |= logged_metrics(rollouts.tallies, {*values, *seconds, *OWN})
-        record = StepRecord(step, "grpo", values, seconds)
+        # Times differ from process to process: all observers see those of the first, and decide alike.
+        record = self.ranks.gathered(StepRecord(step, "grpo", values, seconds))[0]
         events = [*self.unrated.look(step, rollouts.tallies), *(e for u in updates for e in u.events)]
         events += self.watch.events(step)
         result = StepResult(record, rollouts.groups, batch.advantages, events)
@@ -162,28 +166,28 @@ class GrpoTrainer:
 
     def state(self) -> dict[str, Any]:
         """Coefficients and running statistics, as JSON."""
-        state: dict[str, Any] = {"coefficients": self.objective.state(), "moments": self.creditor.state()}
+        state: dict[str, Any] = {"coefficients": self.objective.state(), "moments": self.estimator.state()}
         state |= {"unrated": self.unrated.streaks} if self.unrated.streaks else {}
-        state |= {"guard": self.keeper.state()} if self.keeper else {}
+        state |= {"guard": self.trust_region.state()} if self.trust_region else {}
         pending = self.batches.pending()
         return state | ({"pending": pending} if pending else {})
 
     def load_state(self, state: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         """Restore :meth:`state` and :meth:`tensors`."""
         self.objective.load_state(state["coefficients"])
-        self.creditor.load_state(state["moments"])
+        self.estimator.load_state(state["moments"])
         self.unrated.streaks = dict(state.get("unrated", {}))
         self.merger.load_state_dict(tensors["merger"])
-        if self.keeper and "guard" in state:
-            self.keeper.load_state(state["guard"])
-            self.keeper.load_tensors(tensors.get("guard", []))
+        if self.trust_region and "guard" in state:
+            self.trust_region.load_state(state["guard"])
+            self.trust_region.load_tensors(tensors.get("guard", []))
         self.batches.resume(state.get("pending", {}), tensors.get("pending", []))
 
     def recall(self, records: Iterable[StepRecord]) -> None:
         """Show a guard what it had seen before the run was interrupted."""
-        if self.keeper is not None:
+        if self.trust_region is not None:
             for record in records:
-                self.keeper.guard.recall(record)
+                self.trust_region.guard.recall(record)
 
     def upcoming(self) -> list[Prompt]:
         """The prompts that the next step's batch is drawn from, before any gives way to others."""
@@ -200,7 +204,7 @@ class GrpoTrainer:
 
     def tensors(self) -> dict[str, Any]:
         """What a checkpoint holds of this stage besides weights and optimizer."""
-        kept = self.keeper.tensors() if self.keeper else []
+        kept = self.trust_region.tensors() if self.trust_region else []
         weights = {"guard": kept, "pending": self.batches.tensors()}
         return {"merger": self.merger.state_dict(), **{name: found for name, found in weights.items() if found}}
 
@@ -209,12 +213,22 @@ class GrpoTrainer:
         controls = self.recipe.sampling.at(step - 1, self.recipe.steps)
         return controls.model_copy(update={"temperature": controls.temperature * self.objective.knobs.temperature})
 
-    def _rescore(self, groups: Sequence[Group], temperature: float) -> Scores | None:
-        """Score the batch's tokens beforehand, where an estimator or a mask must see all of them first."""
-        if not wanted(self.recipe):
+    def _recompute_logprobs(self, rollouts: Collected, controls: TrainSampling) -> Scores | None:
+        """Score the batch's tokens beforehand, where an estimator or a mask must see all of them first.
+
+        Also where a sampler tells log-probabilities of its draws alone, and those are not the policy's.
+        """
+        foreign = distorts(controls) and not self.batches.capabilities.policy_logprobs
+        if not wanted(self.recipe) and not foreign:
             return None
         reference = self.recipe.kl.where == "reward" and self.policy.keeps_reference
-        return rescore(self.policy, groups, temperature, self.recipe.tokens_per_microbatch, reference=reference)
+        tokens, temperature = self.recipe.tokens_per_microbatch, rollouts.temperature or 1.0
+        scores = recompute_logprobs(
+            self.policy, rollouts.groups, temperature, tokens, reference=reference, ranks=self.ranks
+        )
+        if foreign:
+            rollouts.groups = with_own_logprobs(rollouts.groups, scores)
+        return scores if wanted(self.recipe) else None
 
     def _minibatches(self, batch: Batch, step: int) -> list[list[Sample]]:
         """Deal the groups into one mini-batch an update, those of each task evenly; later epochs in a new order."""
@@ -248,7 +262,7 @@ class GrpoTrainer:
             return update
         audit = self.audits.begin(plan, self.updater.done, seed)
         auditor = audit.auditor if audit else None
-        broken = any(self.ranks.gathered(self._accumulate(self.ranks.own(plan), auditor)))
+        broken = any(self.ranks.gathered(self._accumulate(plan, auditor)))
         self.objective.sums = self.ranks.totals(self.objective.sums)
         merged = self.merger.finish()
         values |= self.objective.values(plan.shares) | dict(merged.metrics)
@@ -272,9 +286,9 @@ class GrpoTrainer:
                 update.stop |= decision.kind == "stop"
         if update.skipped:
             self.updater.clear()
-        elif self.keeper:
-            update.events += self.keeper.step(step, plan, later=index > 0)
-            values |= self.keeper.values
+        elif self.trust_region:
+            update.events += self.trust_region.step(step, plan, later=index > 0)
+            values |= self.trust_region.values
         else:
             self.updater.step()
         self.watch.updated(values, skipped=update.skipped)
@@ -282,8 +296,10 @@ class GrpoTrainer:
 
     def _accumulate(self, plan: Plan, auditor: Auditor | None) -> bool:
         """Run the forward and backward passes of an update; returns whether one broke."""
-        tokens = self.recipe.tokens_per_microbatch
-        return accumulate(self.policy, self.objective, plan, tokens, self.merger, auditor)
+        tokens, policy = self.recipe.tokens_per_microbatch, self.policy
+        if policy.total is not None:
+            return accumulate_in_step(policy, self.objective, plan, tokens, self.merger, auditor, self.ranks)
+        return accumulate(policy, self.objective, self.ranks.own(plan), tokens, self.merger, auditor)
 
     def _observe(self, result: StepResult, drew: Sequence[Tensor] | None, *, stop: bool) -> StepResult:
         result.stop = stop
@@ -291,12 +307,12 @@ class GrpoTrainer:
             for decision in observer.after_update(result.record):
                 result.events.append(decision.event)
                 result.stop |= decision.kind == "stop"
-                if decision.kind == "rollback" and self.keeper:
-                    self.keeper.restore()
+                if decision.kind == "rollback" and self.trust_region:
+                    self.trust_region.restore()
                     self.watch.restarted()
                     self.batches.forget()
-        if self.keeper:
-            self.keeper.keep(drew)
+        if self.trust_region:
+            self.trust_region.keep(drew)
         self.policy.version = self.updater.done
         return result
 

@@ -158,14 +158,15 @@ class Interrupts:
 
     Args:
         loop: Knows what the main thread waits for.
+        waits: Whether even that is waited for, as where other processes wait for this one.
 
     Attributes:
         came: Whether there has been one.
     """
 
-    def __init__(self, loop: EventLoop) -> None:
+    def __init__(self, loop: EventLoop, *, waits: bool = False) -> None:
         self.came = False
-        self._loop = loop
+        self._loop, self._waits = loop, waits
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
@@ -184,5 +185,5 @@ class Interrupts:
         if self.came:
             raise KeyboardInterrupt
         self.came = True
-        if self._loop.gives_up:
+        if self._loop.gives_up and not self._waits:
             raise WaitInterruptedError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from levelhead import metrics as metric
+from levelhead.objective.aggregation import ConflictMonitor, GradientMerger, MergeReport
 from levelhead.objective.audit import Auditor
-from levelhead.objective.surgery import ConflictMonitor, GradientMerger, MergeReport
 from levelhead.policy.policy import Policy
 from levelhead.recipe.objective import MergeSection
 from levelhead.recipe.training import Grpo
@@ -33,7 +33,8 @@ def make_merger(
         switch_to=merge.make_switch(),
         seed=derive(seed, "merge"),
         tasks=tasks,
-        reduce=ranks.reduce if ranks else None,
+        reduce=ranks.reduces(policy) if ranks else None,
+        total=policy.total,
     )
 
 

@@ -1,4 +1,4 @@
-"""The terms of a micro-batch: surrogate, leash and bonus of a task, normalised over the whole update."""
+"""The terms of a micro-batch: surrogate, KL penalty and entropy bonus of a task, normalised over the whole update."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ class Objective:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether any task is, or can come to be, on a leash."""
-        return any(self._leashed(task) for task in self._kl)
+        """Whether any task is, or can come to be, under a KL penalty."""
+        return any(self._has_kl_penalty(task) for task in self._kl)
 
-    def _leashed(self, task: str) -> bool:
+    def _has_kl_penalty(self, task: str) -> bool:
         """Whether a task's KL must be known: it costs something, or a controller watches it."""
         return self._kl_states[task].coef > 0 or self._kl[task].moves
 
@@ -149,11 +149,11 @@ class Objective:
             self._entropy_state = self._entropy.step(self._entropy_state, seen[metric.ENTROPY])
 
     def computes(self, sample: Sample) -> bool:
-        """Whether a sample is worth a forward pass: its group has contrast, or a leash or bonus needs its tokens."""
+        """Whether a sample is worth a forward pass: its group has contrast, or KL or entropy need its tokens."""
         return sample.live or self._kl_term_of(sample.task) or self.entropy_coef > 0
 
     def _kl_term_of(self, task: str) -> bool:
-        return self.recipe.kl.where == "loss" and self._leashed(task)
+        return self.recipe.kl.where == "loss" and self._has_kl_penalty(task)
 
     def plan(
         self, samples: Sequence[Sample], *, temperature: float, on_policy: bool, seed: int, behind: bool = False

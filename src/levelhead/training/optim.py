@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import increment_version
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
+from levelhead.policy.sharding import full
 from levelhead.recipe.training import Optimizer
 from levelhead.records import Event
 
@@ -67,11 +69,12 @@ class Updater:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.max_grad_norm)
-        return float(norm)
+        return float(full(norm))
 
     def step(self) -> None:
         """Change the weights."""
         self.optimizer.step()
+        increment_version(self.parameters)  # a fused step on divided weights does not count itself
         self.clear()
 
     def clear(self) -> None:
@@ -105,18 +108,18 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     Args:
         muon: Holds the matrices.
-        adamw: Holds the rest.
+        adamw: Holds the rest; ``None`` where all is matrices, as in a LoRA adapter.
     """
 
-    def __init__(self, muon: torch.optim.Optimizer, adamw: torch.optim.Optimizer) -> None:
-        self._parts = {"muon": muon, "adamw": adamw}
+    def __init__(self, muon: torch.optim.Optimizer, adamw: torch.optim.Optimizer | None) -> None:
+        self._parts = {"muon": muon, **({} if adamw is None else {"adamw": adamw})}
         groups = [group for part in self._parts.values() for group in part.param_groups]
         super().__init__([parameter for group in groups for parameter in group["params"]], {})
         self.param_groups = groups
 
     @property
     def parts(self) -> tuple[torch.optim.Optimizer, ...]:
-        """Muon's and AdamW's."""
+        """Muon's and AdamW's, where it has something to step."""
         return tuple(self._parts.values())
 
     @torch.no_grad()
@@ -146,15 +149,17 @@ def _make_optimizer(
     """
     chosen = {id(matrix) for matrix in matrices} if recipe.kind == "muon" else set()
     rest = [parameter for parameter in parameters if id(parameter) not in chosen]
-    adamw = torch.optim.AdamW(
-        rest,
-        lr=recipe.learning_rate,
-        betas=recipe.betas,
-        eps=recipe.eps,
-        weight_decay=recipe.weight_decay,
-        fused=all(parameter.device.type in _FUSED_ON for parameter in rest),
-    )
-    if not chosen:
+    adamw = None
+    if rest or not chosen:
+        adamw = torch.optim.AdamW(
+            rest,
+            lr=recipe.learning_rate,
+            betas=recipe.betas,
+            eps=recipe.eps,
+            weight_decay=recipe.weight_decay,
+            fused=all(parameter.device.type in _FUSED_ON for parameter in rest),
+        )
+    if adamw is not None and not chosen:
         return adamw
     if not hasattr(torch.optim, "Muon"):
         raise InputError(f"sft.optimizer.kind: muon needs torch 2.9 or newer, this is {torch.__version__}; use adamw")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import math
 import os
 import platform
 import sys
@@ -20,16 +21,16 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.model import Model
 from levelhead.recipe.tasks import TaskSection
-from levelhead.recipe.training import Grpo
+from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Prompt
 from levelhead.tasks.base import Bounded, Demonstrator, Environment, Split, Task, Wordy
 from levelhead.tasks.registry import make_task
+from levelhead.training.advantages import AdvantageEstimator, declared_rewards, make_shapers
 from levelhead.training.balance import balanced_tasks
-from levelhead.training.credit import Creditor, declared_rewards, make_shapers
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
 from levelhead.training.objective import Objective
-from levelhead.training.sinks import check_sinks
+from levelhead.training.trackers import check_trackers
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
 
@@ -80,6 +81,23 @@ def check_attention(section: Model) -> None:
         )
 
 
+def with_steps(recipe: Recipe, tasks: Mapping[str, Task]) -> Recipe:
+    """Return a recipe whose stages have the steps that their ``data_epochs`` come to on the tasks' training prompts.
+
+    A stage of E passes over N prompts, P of them a step, has ceil(E N / P) steps.
+    """
+    stages = {"sft": recipe.sft, "grpo": recipe.grpo}
+    if not any(stage is not None and stage.data_epochs is not None for stage in stages.values()):
+        return recipe
+    prompts = sum(sum(1 for _ in task.prompts("train", recipe.seed)) for task in tasks.values())
+    lasting: dict[str, Sft | Grpo] = {}
+    for name, stage in stages.items():
+        if stage is not None and stage.data_epochs is not None:
+            each = stage.batch_size // stage.group_size if isinstance(stage, Grpo) else stage.batch_size
+            lasting[name] = stage.lasting(max(1, math.ceil(stage.data_epochs * prompts / each)))
+    return recipe.model_copy(update=lasting)
+
+
 def name_of(section: TaskSection) -> str:
     """Name of a task in metrics and reports."""
     return section.name or str(getattr(section, "kind", "task"))
@@ -92,6 +110,7 @@ def prepare(
     tasks: Mapping[str, Task] | None = None,
     policy: Policy | None = None,
     weights: bool = True,
+    share: Recipe | None = None,
 ) -> Setup:
     """Build tasks and policy and check that they fit each other; writes nothing.
 
@@ -101,17 +120,19 @@ def prepare(
         tasks: Ready tasks by name, instead of building them from their sections.
         policy: A ready policy, instead of the recipe's model.
         weights: Without, the model is built without weights: a dry run.
+        share: The recipe as this process of several carries it out; its tasks are built.
 
     Raises:
         InputError: Data, model, checkpoint or a package are missing or do not fit.
     """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    check_sinks(recipe)
+    check_trackers(recipe)
     check_attention(recipe.model)
     check_objective(recipe)
-    made = make_tasks(recipe, tasks)
+    made = make_tasks(share or recipe, tasks)
     balanced_tasks(recipe.tasks, made)
+    recipe = with_steps(recipe, made)
     if policy is None:
         if checkpoint is not None:
             policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed)
@@ -127,7 +148,7 @@ def prepare(
 
 def make_objective(
     recipe: Recipe, section: Grpo, tasks: Mapping[str, Task] | None = None
-) -> tuple[Objective, Creditor]:
+) -> tuple[Objective, AdvantageEstimator]:
     """What the reinforcement stage maximises: terms with their coefficients, and rewards with their shaping.
 
     Args:
@@ -145,7 +166,7 @@ def make_objective(
     shapers = make_shapers({name_of(task): task.shaping for task in recipe.tasks}, section)
     given = tasks or {}
     balanced, declared = balanced_tasks(recipe.tasks, given) if given else {}, declared_rewards(given.values())
-    return objective, Creditor(section, shapers, balanced=balanced, declared=declared)
+    return objective, AdvantageEstimator(section, shapers, balanced=balanced, declared=declared)
 
 
 def check_objective(recipe: Recipe) -> None:

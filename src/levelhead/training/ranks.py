@@ -1,34 +1,44 @@
 """Data parallel: several processes, one run.
 
-Every process holds the whole policy and takes every decision by itself, from the same numbers: prompts, seeds, groups,
-advantages, plan.  What costs is divided: each draws and scores the groups of its own prompts, and runs forward and
-backward on its own groups.  Rollouts are gathered whole, so that no group straddles processes and no mean is a mean of
-means; gradients and sums of metrics are added up before anything is made of them, so that merging sees each task's
-whole gradient.
+Every process takes every decision by itself, from the same numbers: prompts, seeds, groups, advantages, plan.  What
+costs is divided: each draws and scores the groups of its own prompts, and runs forward and backward on its own groups.
+Rollouts are gathered whole, so that no group straddles processes and no mean is a mean of means; gradients and sums of
+metrics are added up before anything is made of them, so that merging sees each task's whole gradient.
+
+Each process holds the whole policy, or a part of its weights (:mod:`levelhead.training.sharding`).  It waits for the
+others up to a timeout; what keeps one of them from going on is raised in all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import math
 import os
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from levelhead.errors import InputError, PeerError, PolicyError, RewardError
+from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt
+from levelhead.rollout.generators.base import Generator
 from levelhead.tasks.metering import merge, merge_tallies
 from levelhead.training import lock
-from levelhead.training.batch import Sample
 from levelhead.training.collect import Collected, Collector
-from levelhead.training.objective import Plan
+
+if TYPE_CHECKING:
+    from levelhead.policy.packing import MicroBatch
+    from levelhead.training.batch import Sample
+    from levelhead.training.objective import Plan
 
 T = TypeVar("T")
 
@@ -48,26 +58,42 @@ class Ranks:
     device: torch.device | None = None
 
     @classmethod
-    def joined(cls) -> Ranks:
-        """Join the processes that a launcher (``accelerate launch``, ``torchrun``) has started; alone without one."""
+    def joined(cls, timeout_s: float = 600.0) -> Ranks:
+        """Join the processes that a launcher (``torchrun``, ``accelerate launch``) has started; alone without one.
+
+        Args:
+            timeout_s: How long a process waits for the others, here and later.
+
+        Raises:
+            PeerError: They do not all come.
+        """
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls()
-        from accelerate import PartialState
-
-        state = PartialState(cpu=not torch.cuda.is_available())
-        return cls(state.process_index, state.num_processes, state.device)
+        device = None
+        if torch.cuda.is_available():
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(device)
+        if not dist.is_initialized():
+            backend = "gloo" if device is None else "cpu:gloo,cuda:nccl"
+            with waiting_for_peers(timeout_s):
+                dist.init_process_group(backend, timeout=dt.timedelta(seconds=timeout_s))
+        return cls(dist.get_rank(), dist.get_world_size(), device)
 
     def folder(self, path: Path, *, resume: bool = False) -> Path:
         """Where this process writes: the first to the run's folder, others beside it.
 
-        With ``resume``, others begin with a copy of the first one's, which is the only one that holds the model.
+        With ``resume``, others begin with a copy of the first one's; its checkpoints are linked, not copied.
         """
         own = path.with_name(f"{path.name}.rank-{self.rank}") if self.rank else path
         if resume and self.rank and path.is_dir():
             shutil.rmtree(own, ignore_errors=True)
-            shutil.copytree(path, own, ignore=shutil.ignore_patterns(lock.FILE))
+            shutil.copytree(path, own, ignore=shutil.ignore_patterns(lock.FILE, ".*.tmp"), copy_function=_copy)
         self.gathered(None)  # nobody writes before all have read
         return own
+
+    def first_folder(self, own: Path) -> Path:
+        """The folder of the first process, by this process's own."""
+        return own.with_name(own.name.removesuffix(f".rank-{self.rank}")) if self.rank else own
 
     @property
     def alone(self) -> bool:
@@ -90,6 +116,46 @@ class Ranks:
         if not self.alone:
             dist.all_reduce(tensor)
 
+    def agreed(self, work: Callable[[], T]) -> list[T]:
+        """What a piece of work gives on every process; where it fails on one, it fails on all.
+
+        Raises:
+            Exception: This process's own, or the first other one's.
+        """
+        outcome: T | None = None
+        failure: Exception | None = None
+        try:
+            outcome = work()
+        except Exception as error:
+            if self.alone:
+                raise
+            failure = error
+        return self._all((outcome, failure))
+
+    def _all(self, own: tuple[Any, Exception | None]) -> list[Any]:
+        found = self.gathered((own[0], None if own[1] is None else _portable(own[1])))
+        if own[1] is not None:
+            raise own[1]
+        for _, failure in found:
+            if failure is not None:
+                raise failure
+        return [outcome for outcome, _ in found]
+
+    def united(self, events: Sequence[Event]) -> list[Event]:
+        """The events of all processes, those that several have once: what one has seen, the first one tells."""
+        united: list[Event] = []
+        for part in self.gathered(list(events)):
+            united += [event for event in part if self.alone or event not in united]
+        return united
+
+    def any(self, here: bool) -> bool:
+        """Whether something is so on any process."""
+        return here if self.alone else any(self.gathered(here))
+
+    def reduces(self, policy: Policy) -> Callable[[Tensor], None] | None:
+        """:attr:`reduce` for gradients of a policy; nothing to do where its passes add them up themselves."""
+        return None if policy.total is not None else self.reduce
+
     @property
     def reduce(self) -> Callable[[Tensor], None] | None:
         """:meth:`add`, or nothing to do where there is only this process."""
@@ -109,9 +175,16 @@ class Ranks:
         """The plan of an update with this process's groups alone; denominators stay those of all."""
         if self.alone:
             return plan
-        mine = set(_bundles(plan)[self.rank :: self.count])
-        samples = {task: [s for s in members if s.sequence.bundle in mine] for task, members in plan.samples.items()}
+        mine = set(_prefix_groups(plan)[self.rank :: self.count])
+        samples = {
+            task: [s for s in members if s.sequence.prefix_group in mine] for task, members in plan.samples.items()
+        }
         return replace(plan, samples={task: members for task, members in samples.items() if members})
+
+    def filled_up(self, micros: Sequence[MicroBatch], spare: MicroBatch) -> list[MicroBatch]:
+        """Micro-batches with so many of a spare one behind them that every process has as many."""
+        most = max(self.gathered(len(micros)))
+        return [*micros, *[spare] * (most - len(micros))]
 
     def all_have(self, plan: Plan) -> bool:
         """Whether every process has live groups of every task in an update, and so the same terms."""
@@ -128,6 +201,15 @@ class SharedCollector(Collector):
 
     def __init__(self, inner: Collector, ranks: Ranks) -> None:
         self._inner, self._ranks, self._loop = inner, ranks, inner.loop
+
+    @property
+    def generator(self) -> Generator:
+        """See :meth:`Collector.generator`."""
+        return self._inner.generator
+
+    def use(self) -> Mapping[str, float]:
+        """See :meth:`Collector.use`."""
+        return self._inner.use()
 
     def events(self, step: int) -> list[Event]:
         """See :meth:`Collector.events`."""
@@ -152,7 +234,13 @@ class SharedCollector(Collector):
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         """See :meth:`Collector.collect`; a completion is drawn by its prompt and index, wherever that happens."""
         ranks = self._ranks
-        parts = ranks.gathered(await self._inner.collect(prompts[ranks.rank :: ranks.count], k, controls, seed))
+        own: Collected | None = None
+        failure: Exception | None = None
+        try:
+            own = await self._inner.collect(prompts[ranks.rank :: ranks.count], k, controls, seed)
+        except Exception as error:  # told to the others, who would wait for these groups
+            failure = error
+        parts: list[Collected] = ranks._all((own, failure))
         groups: list[Group] = [parts[i % ranks.count].groups[i // ranks.count] for i in range(len(prompts))]
         whole = Collected(groups)
         for part in parts:
@@ -166,14 +254,61 @@ class SharedCollector(Collector):
         return whole
 
 
+def _portable(error: Exception) -> Exception:
+    """An error that can be sent to another process: of the same kind where that is an error of ours."""
+    for kind in (InputError, RewardError, PolicyError):
+        if isinstance(error, kind):
+            return kind(str(error))
+    return RuntimeError(f"another process failed: {type(error).__name__}: {error}")
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy a file, or link one of a checkpoint: those are written once and never changed."""
+    if "checkpoints" in Path(source).parts:
+        with contextlib.suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)
+
+
+@contextlib.contextmanager
+def waiting_for_peers(timeout_s: float, count: int = 2) -> Iterator[None]:
+    """Say in one line, of what fails inside for want of another process, that this is so.
+
+    Args:
+        timeout_s: How long it was waited for.
+        count: Processes of the run; one waits for nobody.
+
+    Raises:
+        PeerError: In place of what the communication library raises.
+    """
+    try:
+        yield
+    except (dist.DistError, RuntimeError) as error:
+        text = str(error)
+        if count == 1 or not (isinstance(error, dist.DistError) or _LOST.search(text)):
+            raise
+        raise PeerError(
+            f"another process has ended, or has not answered for {timeout_s:g} s (distributed.timeout_s); this one "
+            "ends too. Look at the output of the first that ended, and continue with --resume"
+        ) from error
+
+
+_LOST = re.compile(r"\bgloo\b|nccl|processgroup|tcpstore", re.IGNORECASE)
+"""How the communication libraries put it, in errors that have no class of their own."""
+
+
 def _live(members: Sequence[Sample]) -> set[int]:
-    return {s.sequence.bundle for s in members if s.live and not s.truncated}
+    return {s.sequence.prefix_group for s in members if s.live and not s.truncated}
 
 
-def _bundles(plan: Plan) -> list[int]:
+def _prefix_groups(plan: Plan) -> list[int]:
     """Groups of an update, task by task, those with signal first: dealt out in turn, they spread the work."""
     found: list[int] = []
     for members in plan.samples.values():
         live = _live(members)
-        found += sorted({s.sequence.bundle for s in members}, key=lambda bundle: (bundle not in live, bundle))
+        found += sorted(
+            {s.sequence.prefix_group for s in members},
+            key=lambda prefix_group: (prefix_group not in live, prefix_group),
+        )
     return found

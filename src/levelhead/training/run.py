@@ -11,16 +11,17 @@ from typing import Any, Literal
 
 import torch
 
-from levelhead.errors import InputError, RewardError
+from levelhead.errors import EngineError, InputError, RewardError
 from levelhead.policy.load import fingerprint
 from levelhead.recipe.history import History
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
+from levelhead.rollout.generators.base import Remote
 from levelhead.rollout.generators.make import make_generator
 from levelhead.tasks.base import Environment
 from levelhead.training.batches import Batches
-from levelhead.training.checkpoint import Checkpoints, State, read_training
+from levelhead.training.checkpoint import State, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps, save_sample
@@ -35,12 +36,15 @@ from levelhead.training.identities.digest import compare, next_digest
 from levelhead.training.loop import EventLoop, Interrupts, WaitInterruptedError
 from levelhead.training.optim import NONFINITE, Updater
 from levelhead.training.prepare import Setup, environment, make_objective
-from levelhead.training.ranks import Ranks, SharedCollector
+from levelhead.training.ranks import Ranks, SharedCollector, waiting_for_peers
 from levelhead.training.resume import Resumption, load_state
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
-from levelhead.training.sinks import ProgressSink, Sink, make_sinks
+from levelhead.training.sharding.checkpoint import make_checkpoints, with_shards
+from levelhead.training.sharding.setup import shared_setup
+from levelhead.training.sinks import ProgressSink, Sink
 from levelhead.training.stream import Position, Stream
+from levelhead.training.trackers import Trackers
 
 Outcome = Literal["done", "interrupted", "stopped"]
 Stage = Literal["sft", "grpo"]
@@ -57,6 +61,7 @@ class Run:
         resumption: How an interrupted run of ``folder`` goes on; a new run begins unless given.
         observers: Shown every record of the reinforcement stage.
         told: Events of before the run began.
+        trackers: Sent every number, and samples of rollouts; closed at the end.
     """
 
     def __init__(
@@ -67,24 +72,22 @@ class Run:
         resumption: Resumption | None = None,
         observers: Sequence[Observer] = (),
         told: Sequence[Event] = (),
+        trackers: Trackers | None = None,
     ) -> None:
-        self.setup, self.folder, self.observers = setup, folder, observers
-        self.recipe, self.policy = setup.recipe, setup.policy
-        self.ranks = Ranks.joined()
-        if self.recipe.grpo is not None and self.recipe.grpo.ahead and not self.ranks.alone:
-            raise InputError(
-                f"grpo.async: 1 draws in one process, and this run has {self.ranks.count}; set grpo.async to 0"
-            )
+        self.ranks = Ranks.joined(setup.recipe.distributed.timeout_s)
+        self.setup = setup = shared_setup(setup, self.ranks)
+        self._trackers = trackers or Trackers({})
+        self.folder, self.observers, self.recipe, self.policy = folder, observers, setup.recipe, setup.policy
         stages: dict[Stage, Sft | Grpo | None] = {"sft": self.recipe.sft, "grpo": self.recipe.grpo}
         self.stages = {stage: section for stage, section in stages.items() if section is not None}
         self.offset = {"sft": 0, "grpo": self.recipe.sft.steps if self.recipe.sft else 0}
-        self.checkpoints = Checkpoints(folder, self.recipe.checkpoint.keep_last, self.offset)
+        self.checkpoints = make_checkpoints(folder, self.recipe, self.offset, self.ranks)
         self.front = RunFront(self.recipe, setup.tasks, folder, self.checkpoints)
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
         self.events = EventLog(folder, loud=not self.ranks.rank)
         self.loop = EventLoop()
         self.policy.version = 0
-        self.generator = make_generator(self.policy, self.loop.waiter)
+        self.generator = make_generator(self.policy.samples_from, self.loop.waiter, self.recipe.generator)
         collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
@@ -95,8 +98,7 @@ class Run:
         self._plan = resumption or Resumption(self.recipe, History(folder.path))
         self._resumed = self._resume() if resumption is not None else None
         self.evaluator.load_state(self.state.baselines)
-        self._sinks: list[Sink] = []
-        self._interrupts = Interrupts(self.loop)
+        self._interrupts = Interrupts(self.loop, waits=not self.ranks.alone)
         self._began = time.perf_counter()
 
     def execute(self) -> Outcome:
@@ -105,12 +107,13 @@ class Run:
         Raises:
             InputError: No space is left for a checkpoint; what was saved before is whole.
             RewardError: A reward function misbehaved.
+            EngineError: The servers that sample cannot be used, or do not hold the policy.
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._close)
             stack.enter_context(self._interrupts.noted())
-            self._sinks = make_sinks(self.recipe, self.folder.path)
             stack.enter_context(self.events.ending(self.state))
+            stack.enter_context(waiting_for_peers(self.recipe.distributed.timeout_s, self.ranks.count))
             if self._resumed is None:
                 self._begun()
                 self.folder.write_json("environment.json", environment())
@@ -132,7 +135,7 @@ class Run:
             outcome = self._sft() if stage == "sft" else self._grpo()
             if outcome != "done":
                 return outcome
-            if self._interrupts.came and stage != list(self.stages)[-1]:
+            if self.ranks.any(self._interrupts.came) and stage != list(self.stages)[-1]:
                 return "interrupted"
         return "done"
 
@@ -147,7 +150,8 @@ class Run:
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
         stream, updater = self._begin("sft", recipe)
         seed = derive(self.recipe.seed, "sft")
-        trainer = SftTrainer(self.policy, self.setup.tasks, stream, updater, recipe, seed, self.loop, self.watch)
+        setup, watch = self.setup, self.watch
+        trainer = SftTrainer(self.policy, setup.tasks, stream, updater, recipe, seed, self.loop, watch, self.ranks)
         self._ready("sft", trainer)
         with self._bar("sft", recipe.steps) as bar, self._kept("sft", stream, updater):
             while self.state.step < recipe.steps:
@@ -164,7 +168,7 @@ class Run:
     def _grpo(self) -> Outcome:
         recipe = self.recipe.grpo
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
-        objective, creditor = make_objective(self.recipe, recipe, self.setup.tasks)
+        objective, estimator = make_objective(self.recipe, recipe, self.setup.tasks)
         stream, updater = self._begin("grpo", recipe)
         if objective.needs_reference:
             resumed = self._resumed is not None and self.state.step > 0
@@ -178,7 +182,7 @@ class Run:
             recipe,
             derive(self.recipe.seed, "grpo"),
             self.observers,
-            creditor,
+            estimator,
             self.ranks,
             self.watch,
         )
@@ -193,7 +197,7 @@ class Run:
             while self.state.step < recipe.steps:
                 result = trainer.step(self.state.step + 1)
                 self._record(result.record, [*result.news, *trainer.batches.events(result.record.step)], bar)
-                save_sample(self.folder, self.recipe.log, result)
+                self._trackers.rollouts(save_sample(self.folder, self.recipe.log, result), self.offset["grpo"])
                 warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
                 self.state.trainer, self.state.stream = trainer.state(), trainer.batches.state()
@@ -216,7 +220,7 @@ class Run:
         """Save the last whole step where rewards cannot go on (a budget used up, a silent endpoint, an interrupt)."""
         try:
             yield
-        except (RewardError, WaitInterruptedError) as error:
+        except (EngineError, RewardError, WaitInterruptedError) as error:
             if self.batches is not None:
                 self.batches.close()
             self.events.write(self.collector.events(self.state.step + 1))
@@ -247,7 +251,7 @@ class Run:
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
-        self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, self.folder.path)
+        self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, self.checkpoints.run)
         if self._resumed is not None and self.state.stage == stage and self.state.step:
             items = None if self._plan.touched("tasks*") else self._resumed.get("identities", {})
             self.watch.load_state(self.state.identities, items, updater.done)
@@ -270,9 +274,10 @@ class Run:
 
     def _record(self, record: StepRecord, events: Sequence[Event], bar: Sink) -> None:
         self.folder.append("metrics.jsonl", [record])
-        self.events.write(events, {**record.values, **record.timings})
-        for sink in [*self._sinks, bar]:
-            sink.write(record, self.offset[record.stage])
+        self._trackers.write(record, self.offset[record.stage])
+        told = self.ranks.united([*events, *self._trackers.drain_events()])
+        self.events.write(told, {**record.values, **record.timings})
+        bar.write(record, self.offset[record.stage])
         self.state.step = record.step
 
     def _gradient_is_lost(self, events: Sequence[Event]) -> bool:
@@ -292,7 +297,7 @@ class Run:
         self.state.unevaluated = True
         results = self._score(self.recipe.eval.items)
         self.state.unevaluated = False
-        self.evaluator.write(results, step, None, self._sinks, 0)
+        self.evaluator.write(results, step, None, self._trackers, 0)
         self.events.write(self.evaluator.unrated_events(results, step))
         self.front.add(self.policy, self.state, results, "grpo", self.offset["grpo"] + step)
         if self.front.choose_best(self.policy, self.state, results):
@@ -301,12 +306,13 @@ class Run:
     def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
         """Score the policy between stages, for the summary."""
         results = self._score(self.recipe.eval.final_items)
-        self.evaluator.write(results, step, stage, self._sinks, self.offset.get(stage, 0))
+        self.evaluator.write(results, step, stage, self._trackers, self.offset.get(stage, 0))
         self.events.write([*self.collector.events(step), *self.evaluator.unrated_events(results, step)])
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
-        self.folder.save_rollouts(f"eval-{stage}", stage, step, groups)
+        rows = self.folder.save_rollouts(f"eval-{stage}", stage, step, groups)
+        self._trackers.rollouts([{**row, "stage": "eval"} for row in rows], self.offset.get(stage, 0))
         self.front.add(self.policy, self.state, results, stage, self.offset.get(stage, 0) + step)
         seconds = self.state.seconds + time.perf_counter() - self._began
         self.folder.write_json("summary.json", summary(self.state.summary, list(self.stages), seconds))
@@ -315,17 +321,20 @@ class Run:
     def _score(self, items: int) -> dict[str, TaskResult]:
         if self.batches is not None:
             self.batches.settle()
+        self.policy.sync_sampler()
         results = self.evaluator.score(items)
+        if isinstance(self.generator, Remote):
+            self.loop.run(self.generator.rest())
         self.watch.evaluated(group for result in results.values() for group in result.groups)
         return results
 
     def _pause(self, stage: Stage, steps: int, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> bool:
         """Save where it is due; returns whether the run has been asked to stop here."""
         every = self.recipe.checkpoint.every
-        last = self.state.step == steps
-        if not last and ((every and self.state.step % every == 0) or self._interrupts.came):
+        last, stopping = self.state.step == steps, self.ranks.any(self._interrupts.came)
+        if not last and ((every and self.state.step % every == 0) or stopping):
             self._save(stage, stream, updater, extra)
-        return self._interrupts.came and not last
+        return stopping and not last
 
     def _finish(self, stage: Stage, stream: Position, updater: Updater, extra: Mapping[str, Any]) -> Outcome:
         if self.observers:
@@ -366,7 +375,7 @@ class Run:
             return None
         if state.fingerprint != self.state.fingerprint:
             raise InputError(f"{checkpoint}: a checkpoint of another model; resume with the recipe that began the run")
-        training = read_training(checkpoint, self.policy.device)
+        training = with_shards(read_training(checkpoint, self.policy.device), checkpoint, self.policy)
         self._plan.set_aside(self.checkpoints)
         self.checkpoints.prune()
         self.state = state
@@ -385,8 +394,7 @@ class Run:
         if self.batches is not None:
             self.batches.close()
         self.loop.run(self.generator.close())
-        for sink in self._sinks:
-            sink.close()
+        self._trackers.close()
         for task in self.setup.tasks.values():
             if isinstance(task, Environment):
                 self.loop.run(task.close())

@@ -14,6 +14,7 @@ from levelhead import metrics as metric
 from levelhead.documents import dump_json
 from levelhead.errors import InputError
 from levelhead.records import Event, Group, StepRecord
+from levelhead.training.lock import refuse_held
 
 APPENDED = ("metrics.jsonl", "events.jsonl")
 
@@ -35,10 +36,8 @@ class RunDir:
         Raises:
             InputError: It holds a run and ``resume`` is off, or it cannot be made.
         """
-        if self.holds_run and not resume:
-            raise InputError(
-                f"{self.path}: already holds a run; continue it with --resume, or choose another folder with --out"
-            )
+        if not resume:
+            _refuse_run(self.path)
         try:
             (self.path / "rollouts").mkdir(parents=True, exist_ok=True)
             (self.path / "checkpoints").mkdir(exist_ok=True)
@@ -93,19 +92,26 @@ class RunDir:
                 with path.open("r+b") as file:
                     file.truncate(min(sizes.get(name, 0), _size(path)))
 
-    def save_rollouts(self, name: str, stage: str, step: int, groups: Iterable[Group], **extra: Any) -> None:
-        """Write a sample of rollouts as gzipped JSON lines; ``advantages`` may hold one list a group."""
+    def save_rollouts(
+        self, name: str, stage: str, step: int, groups: Iterable[Group], **extra: Any
+    ) -> list[dict[str, Any]]:
+        """Write a sample of rollouts as gzipped JSON lines; ``advantages`` may hold one list a group.
+
+        Returns:
+            The rows that are written, one a rollout.
+        """
         advantages = extra.get("advantages")
-        lines = [
-            dump_json(_rollout(group, i, j, stage, step, advantages))
+        rows = [
+            _rollout(group, i, j, stage, step, advantages)
             for i, group in enumerate(groups)
             for j in range(len(group.rollouts))
         ]
         target = self.path / "rollouts" / f"{name}.jsonl.gz"
         draft = target.with_name(f".{target.name}.tmp")
         with draft.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as file:
-            file.write(("\n".join(lines) + "\n").encode())
+            file.write(("\n".join(map(dump_json, rows)) + "\n").encode())
         draft.replace(target)
+        return rows
 
 
 def publish(draft: Path, target: Path, keep: Path | None = None) -> None:
@@ -170,3 +176,22 @@ def _rollout(group: Group, i: int, j: int, stage: str, step: int, advantages: An
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+def refuse_used(folder: Path) -> None:
+    """Refuse a folder that a new run cannot be written to, before any work is done.
+
+    Raises:
+        InputError: It is a file, holds a run, or another process runs there.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; choose a folder with --out")
+    refuse_held(folder)
+    _refuse_run(folder)
+
+
+def _refuse_run(folder: Path) -> None:
+    if RunDir(folder).holds_run:
+        raise InputError(
+            f"{folder}: already holds a run; continue it with --resume, or choose another folder with --out"
+        )

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from levelhead import metrics as metric
-from levelhead.errors import InputError
 from levelhead.objective.terms import Term, scalar_loss
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
@@ -22,9 +21,11 @@ from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.identities import Unwatched
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import Updater, lost_gradient
+from levelhead.training.ranks import Ranks
+from levelhead.training.sharding.demonstrations import batch_of, none_succeeded
 from levelhead.training.stream import Stream
 
-BUNDLED = 8
+PREFIX_GROUP_SIZE = 8
 """Demonstrations whose common beginning, the system prompt, is computed once."""
 
 
@@ -40,6 +41,7 @@ class SftTrainer:
         seed: Of dropout, where there is any.
         loop: Where demonstrators act.
         watch: Looks on, and checks what must be exactly so.
+        ranks: The processes that share the work: each shows and learns its own part of a batch.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class SftTrainer:
         seed: int,
         loop: EventLoop,
         watch: Unwatched | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
+        self._ranks = ranks or Ranks()
         self.watch = watch or Unwatched()
         self.policy, self.tasks, self.stream = policy, tasks, stream
         self.updater, self.recipe, self.seed = updater, recipe, seed
@@ -63,18 +67,19 @@ class SftTrainer:
         start = time.perf_counter()
         torch.manual_seed(derive(self.seed, "dropout", step))
         prompts = self.stream.take(self.recipe.batch_size)
-        sequences = self.demonstrations(prompts)
+        shown = batch_of(self._ranks, prompts, self._pairs)
         self.watch.drawn(prompts)
-        tokens = sum(len(s.completion_ids) for s in sequences)
+        tokens, count = shown.tokens, shown.count
         total = entropy = 0.0
         with self.policy.training():
-            for micro in self.policy.pack(sequences, self.recipe.tokens_per_microbatch):
+            for weight, micro in shown.micros(self.policy, self.recipe.tokens_per_microbatch):
                 stats = self.policy.score(micro)
                 value = stats.logp.sum() / tokens
-                loss = scalar_loss([Term("log_likelihood", value, "maximize")])
+                loss = scalar_loss([Term("log_likelihood", value, "maximize", weight)])
                 loss.backward()
                 total += float(loss.detach())
-                entropy += float(stats.entropy.detach().sum()) / tokens
+                entropy += weight * float(stats.entropy.detach().sum()) / tokens
+        total, entropy = shown.finish(self.policy, total, entropy)
         rate = self.updater.learning_rate
         self.watch.gradient()
         norm = self.updater.clip()
@@ -85,7 +90,7 @@ class SftTrainer:
             metric.GRAD_NORM: norm,
             metric.LEARNING_RATE: rate,
             metric.NUM_TOKENS: float(tokens),
-            metric.MEAN_LENGTH: tokens / len(sequences),
+            metric.MEAN_LENGTH: tokens / count,
         }
         events: list[Event] = []
         if math.isfinite(norm):
@@ -111,12 +116,15 @@ class SftTrainer:
         Raises:
             InputError: A task has no oracle, or not one demonstration succeeded.
         """
+        pairs = self._pairs(prompts)
+        if not pairs:
+            raise none_succeeded(prompts)
+        return pairs
+
+    def _pairs(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
         pairs: list[TokenSequence] = []
-        for bundle, turns in enumerate(self._shown.show(prompts)):
+        for prefix_group, turns in enumerate(self._shown.show(prompts)):
             for messages, answer in turns:
                 pair = self.policy.codec.demonstration(messages, answer)
-                pairs.append(TokenSequence(pair.context_ids, pair.completion_ids, bundle // BUNDLED))
-        if not pairs:
-            names = ", ".join(sorted({prompt.task for prompt in prompts}))
-            raise InputError(f"sft: none of {len(prompts)} demonstrations of {names} succeeded; remove the sft section")
+                pairs.append(TokenSequence(pair.context_ids, pair.completion_ids, prefix_group // PREFIX_GROUP_SIZE))
         return pairs

@@ -17,9 +17,9 @@ import torch
 from torch.optim import Optimizer
 
 from levelhead import metrics as metric
+from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.audit import Auditor, AuditReport
-from levelhead.objective.surgery import GradientMerger
-from levelhead.objective.terms import WISHES
+from levelhead.objective.terms import EXPECTED_SENSES
 from levelhead.policy.nudge import nudged
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import coarsest, exact_policy, full_products, why_not_exact
@@ -88,13 +88,17 @@ class SignAudits:
         """
         audit = self.recipe.audit
         due = done < audit.first or (audit.every > 0 and done % audit.every == 0)
-        if not due or not (self.ranks.alone or self.ranks.all_have(plan)):
+        # Where weights are divided, a process that lacks a term takes its passes with weight 0.
+        if not due or not (self.ranks.alone or self.policy.total is not None or self.ranks.all_have(plan)):
             return None
         found = self.ranks.gathered(self._exactly(plan, seed))
         why = next((reason for _, reason in found if reason), None)
         exact = None if why else found[0][0]
         kind = coarsest(self.policy)
-        auditor = Auditor(self.policy.parameters, reduce=self.ranks.reduce, wishes=WISHES, dtype=kind)
+        reduce, total = self.ranks.reduces(self.policy), self.policy.total
+        auditor = Auditor(
+            self.policy.parameters, reduce=reduce, total=total, expected_senses=EXPECTED_SENSES, dtype=kind
+        )
         return StepAudit(auditor, exact, why, done < max(audit.first, 1))
 
     def finish(self, audit: StepAudit, step: int, optimizer: Optimizer) -> tuple[Mapping[str, float], list[Event]]:
@@ -132,7 +136,7 @@ class SignAudits:
         policy = exact_policy(self.policy)
         merger = make_merger(policy, self.recipe, seed, tuple(self.objective.kl_coefs))
         merger.aggregator = self.merger.aggregator
-        auditor = Auditor(policy.parameters, wishes=WISHES, dtype=torch.float32)
+        auditor = Auditor(policy.parameters, total=policy.total, expected_senses=EXPECTED_SENSES, dtype=torch.float32)
         tokens = min(self.recipe.tokens_per_microbatch, EXACT_TOKENS)
         with self.objective.aside(), full_products(), nudged(policy, OFF, seed):
             few = self.objective.plan(_few(plan), temperature=plan.temperature, on_policy=True, seed=seed)

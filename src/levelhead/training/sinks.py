@@ -1,18 +1,14 @@
-"""Where step records go besides ``metrics.jsonl``: TensorBoard, Weights & Biases, the terminal."""
+"""Where step records go besides ``metrics.jsonl`` and experiment trackers: the terminal."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from levelhead import metrics as metric
-from levelhead.errors import InputError
-from levelhead.recipe import Recipe, plain
 from levelhead.records import StepRecord
 from levelhead.terminal import say
 from levelhead.terminal.console import SafeConsole
@@ -31,42 +27,6 @@ class Sink(Protocol):
     def close(self) -> None:
         """Flush and let go."""
         ...
-
-
-class TensorBoardSink:
-    """Event files in ``tensorboard/`` of the run."""
-
-    def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(folder))
-
-    def write(self, record: StepRecord, offset: int) -> None:
-        """Write every value as a scalar under its name."""
-        for name, value in {**record.values, **record.timings}.items():
-            self._writer.add_scalar(f"{record.stage}/{name}", value, offset + record.step)
-
-    def close(self) -> None:
-        """Flush."""
-        self._writer.close()
-
-
-class WandbSink:
-    """A Weights & Biases run."""
-
-    def __init__(self, project: str, recipe: Recipe) -> None:
-        import wandb
-
-        self._run = wandb.init(project=project, name=recipe.name, config=plain(recipe))
-
-    def write(self, record: StepRecord, offset: int) -> None:
-        """Log every value under its stage and name."""
-        values = {**record.values, **record.timings}
-        self._run.log({f"{record.stage}/{k}": v for k, v in values.items()}, step=offset + record.step)
-
-    def close(self) -> None:
-        """Finish the run."""
-        self._run.finish()
 
 
 class ProgressSink:
@@ -116,24 +76,3 @@ _SHOWN: Sequence[tuple[str, str, Callable[[float], str]]] = (
 def _note(record: StepRecord) -> str:
     values: Mapping[str, Any] = {**record.values, **record.timings}
     return "  ".join(f"{label} {form(values[key])}" for key, label, form in _SHOWN if key in values)
-
-
-def check_sinks(recipe: Recipe) -> None:
-    """Check that what the optional sinks need is there, before anything is written.
-
-    Raises:
-        InputError: The package of one is not installed.
-    """
-    for package, asked in (("tensorboard", recipe.log.tensorboard), ("wandb", recipe.log.wandb)):
-        if asked and importlib.util.find_spec(package) is None:
-            raise InputError(f"log.{package}: {package} is not installed; pip install {package}, or remove the key")
-
-
-def make_sinks(recipe: Recipe, folder: Path) -> list[Sink]:
-    """The optional sinks that a recipe asks for; see :func:`check_sinks`."""
-    sinks: list[Sink] = []
-    if recipe.log.tensorboard:
-        sinks.append(TensorBoardSink(folder / "tensorboard"))
-    if recipe.log.wandb:
-        sinks.append(WandbSink(recipe.log.wandb, recipe))
-    return sinks

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 import levelhead.objective.advantages
+import levelhead.training.advantages
 import levelhead.training.batch
-import levelhead.training.credit
-import levelhead.training.drawer
+import levelhead.training.rollout_batcher
 from faults.unlisted.registry import GITHUB, NEMO, OPENRLHF, PRIME, TRL, VERL, swapped, unlisted
 from levelhead.objective.advantages import Advantages
 from levelhead.objective.shaping import RewardShaping
@@ -149,7 +149,7 @@ def _length_in_characters() -> Iterator[None]:
     def lengths(groups: Any) -> Any:
         return np.array([[max(1.0, float(sum(map(len, r.text)))) for r in group.rollouts] for group in groups])
 
-    with swapped(levelhead.training.credit, "_lengths", lambda _: lengths):
+    with swapped(levelhead.training.advantages, "_lengths", lambda _: lengths):
         yield
 
 
@@ -185,7 +185,7 @@ def _filter_sees_shaped_rewards() -> Iterator[None]:
     def make(real: Any) -> Any:
         return lambda group: real(group) or len({rollout.length for rollout in group.rollouts}) > 1
 
-    with swapped(levelhead.training.drawer, "has_contrast", make):
+    with swapped(levelhead.training.rollout_batcher, "has_contrast", make):
         yield
 
 
@@ -210,7 +210,7 @@ def _k3_charged_to_the_reward() -> Iterator[None]:
             sums.append(row)
         return -coef * np.array(sums)
 
-    with swapped(levelhead.training.credit, "_charge", lambda _: charge):
+    with swapped(levelhead.training.advantages, "_charge", lambda _: charge):
         yield
 
 

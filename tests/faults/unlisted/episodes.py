@@ -11,16 +11,16 @@ from faults.unlisted.registry import GITHUB, NEMO, SWIFT, swapped, unlisted
 from levelhead.objective.advantages import Advantages
 from levelhead.policy.packing import TokenSequence
 from levelhead.records import Group
+from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample
-from levelhead.training.credit import Creditor
 
 
 def _sampled(change: Callable[[Group, list[Sample]], list[Sample]]) -> Iterator[None]:
     """Change the samples of every group."""
 
     def make(real: Any) -> Any:
-        def samples(bundle: int, group: Group, *args: Any) -> list[Sample]:
-            return change(group, real(bundle, group, *args))
+        def samples(prefix_group: int, group: Group, *args: Any) -> list[Sample]:
+            return change(group, real(prefix_group, group, *args))
 
         return samples
 
@@ -73,7 +73,7 @@ def _longer(sample: Sample, turn: Any, first: Any) -> Sample:
     zeros = (0.0,) * len(more)
     return replace(
         sample,
-        sequence=TokenSequence(first.context_ids, (*more, *turn.completion_ids), sample.sequence.bundle),
+        sequence=TokenSequence(first.context_ids, (*more, *turn.completion_ids), sample.sequence.prefix_group),
         logprobs=zeros + sample.logprobs,
         behaviour=zeros + sample.behaviour,
     )
@@ -94,7 +94,7 @@ def _long_episodes_count_more() -> Iterator[None]:
     turns: list[list[list[int]]] = []
 
     def bucket(real: Any) -> Any:
-        def estimate(self: Creditor, task: str, groups: Any, *args: Any) -> Any:
+        def estimate(self: AdvantageEstimator, task: str, groups: Any, *args: Any) -> Any:
             turns.append([[len(r.turns) for r in g.rollouts] for g in groups])
             try:
                 return real(self, task, groups, *args)
@@ -119,5 +119,5 @@ def _long_episodes_count_more() -> Iterator[None]:
 
     import levelhead.objective.advantages as estimators
 
-    with swapped(Creditor, "_estimate", bucket), swapped(estimators, "compute", make):
+    with swapped(AdvantageEstimator, "_estimate", bucket), swapped(estimators, "compute", make):
         yield

@@ -1,6 +1,6 @@
 """Faults of post-training code that no check was written against, each from a thread of a trainer's tracker.
 
-They stand apart from ``levelhead.lab.faults``, on which the checks are developed: these measure what a bug that nobody
+They stand apart from ``faults.known``, on which the checks are developed: these measure what a bug that nobody
 has listed meets.  Each changes our own code while it is entered, and puts it back.
 """
 

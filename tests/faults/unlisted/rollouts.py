@@ -60,18 +60,18 @@ def _prompt_cache_outlives_the_weights() -> Iterator[None]:
 
     def make(real: Any) -> Any:
         def start(self: SharedDecoder) -> Any:
-            policy, stepper = self._policy, self._stepper
+            policy, fused_forward = self._policy, self._fused_forward
             entry = kept.get(id(policy.base))
             if entry is None or entry[1] >= REFRESHED:
                 with torch.inference_mode(False), torch.no_grad():
                     entry = kept[id(policy.base)] = [copy.deepcopy(policy.base), 0]
             entry[1] += 1
-            self._policy, self._stepper = copy.copy(policy), None
+            self._policy, self._fused_forward = copy.copy(policy), None
             self._policy.base = entry[0]
             try:
                 return real(self)
             finally:
-                self._policy, self._stepper = policy, stepper
+                self._policy, self._fused_forward = policy, fused_forward
 
         return start
 
@@ -96,7 +96,7 @@ def _batches_staler_than_declared() -> Iterator[None]:
             if turns["n"] % 2:
                 real(self, *args)
                 return
-            with swapped(Policy, "follow", lambda _: lambda twin, other: None):
+            with swapped(Policy, "follow", lambda _: lambda inference_copy, other: None):
                 real(self, *args)
 
         return begin

@@ -47,8 +47,8 @@ def _evaluations_in_the_training_reward() -> Iterator[None]:
         return score
 
     def measured(real: Any) -> Any:
-        def metrics(groups: Any, credited: Any) -> Any:
-            values = real(groups, credited)
+        def metrics(groups: Any, group_advantages: Any) -> Any:
+            values = real(groups, group_advantages)
             if pending and "reward" in values:
                 values["reward"] = fmean([*(r.reward for g in groups for r in g.rollouts), *pending])
                 pending.clear()

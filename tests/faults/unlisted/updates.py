@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from faults.unlisted.registry import INSTRUCT, NEMO, SWIFT, TRL, VERL, swapped, unlisted
-from levelhead.objective.surgery import GradientMerger
+from levelhead.objective.aggregation import GradientMerger
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
 from levelhead.training.stream import PromptStream

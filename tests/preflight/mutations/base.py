@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from levelhead.lab.faults import FAULTS, inject
-from levelhead.lab.faults.registry import replaced
+from faults.known import FAULTS, inject
+from faults.known.registry import replaced
 from levelhead.preflight import preflight
 from levelhead.preflight.explain import key_of
 from levelhead.preflight.result import Check, Status

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import levelhead.objective.aggregation.merger
 import levelhead.objective.losses
-import levelhead.objective.surgery.merger
 import levelhead.policy.policy
 import levelhead.training.objective
 from levelhead.objective.terms import Term
@@ -75,7 +75,7 @@ def _without_stop(policy: Policy, pair: TokenSequence) -> TokenSequence:
 
 
 def _with_prompt(policy: Policy, pair: TokenSequence) -> TokenSequence:
-    return TokenSequence(pair.context_ids[:4], pair.context_ids[4:] + pair.completion_ids, pair.bundle)
+    return TokenSequence(pair.context_ids[:4], pair.context_ids[4:] + pair.completion_ids, pair.prefix_group)
 
 
 def _terms(change: Callable[[Term], Term]) -> Callable[[], Context]:
@@ -84,7 +84,7 @@ def _terms(change: Callable[[Term], Term]) -> Callable[[], Context]:
     def make(real: Any) -> Any:
         return lambda terms: real([change(term) for term in terms])
 
-    return patch(levelhead.objective.surgery.merger, "scalar_loss", make)
+    return patch(levelhead.objective.aggregation.merger, "scalar_loss", make)
 
 
 def _flipped(name: str) -> Callable[[Term], Term]:

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from judged_preflight import Verdict, setup_with, sound
 from levelhead.preflight import preflight
+from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.isolation import check_isolation
 from levelhead.preflight.result import Check, Status
-from levelhead.preflight.scene import Scene
 from levelhead.recipe.tasks import Workflow
 from levelhead.tasks.workflow.sandbox import run
 from levelhead.training.collect import Collector
@@ -126,9 +126,9 @@ def _walls(isolation: str = "required") -> Checks:
 
     def checks() -> Sequence[Check]:
         run._probe.cache_clear()
-        scene = SimpleNamespace(recipe=SimpleNamespace(tasks=[section]))
+        context = SimpleNamespace(recipe=SimpleNamespace(tasks=[section]))
         try:
-            return list(check_isolation(cast("Scene", scene)))
+            return list(check_isolation(cast("PreflightContext", context)))
         finally:
             run._probe.cache_clear()
 

@@ -57,7 +57,7 @@ def _always_one_answer() -> Context:
     def make(real: Any) -> Any:
         def demonstrations(self: SftTrainer, prompts: Sequence[Any]) -> list[TokenSequence]:
             answer = (*self.policy.codec.tokenizer.encode("something else"), self.policy.codec.stop_id)
-            return [TokenSequence(p.context_ids, answer, p.bundle) for p in real(self, prompts)]
+            return [TokenSequence(p.context_ids, answer, p.prefix_group) for p in real(self, prompts)]
 
         return demonstrations
 

@@ -19,7 +19,7 @@ from levelhead.api import Result, train
 from levelhead.tasks.base import Step
 from levelhead.tasks.browser.episode import BrowserEpisode
 from levelhead.tasks.browser.leftovers import BrowserRecord, Process, records_folder
-from levelhead.training.drawer import Drawer
+from levelhead.training.rollout_batcher import RolloutBatcher
 from small_run import TINY, events, metrics, same_weights, steps
 
 pytestmark = [
@@ -117,7 +117,7 @@ def browsers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Process]:
     """Let the faults happen, each to one episode, on whose page the policy then clicks; gives the browsers used."""
     due: list[Callable[[BrowserEpisode], Awaitable[None]]] = []
     used: dict[int, Process] = {}
-    act, draw = BrowserEpisode.act, Drawer.draw
+    act, draw = BrowserEpisode.act, RolloutBatcher.draw
 
     async def faulty(self: BrowserEpisode, text: str) -> Step:
         browser = browser_of(self)
@@ -127,12 +127,12 @@ def browsers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Process]:
             text = "click(1)"
         return await act(self, text)
 
-    def watched(self: Drawer, step: int, *rest: Any) -> Any:
+    def watched(self: RolloutBatcher, step: int, *rest: Any) -> Any:
         due.extend([FAULTS[step]] if step in FAULTS else [])
         return draw(self, step, *rest)
 
     monkeypatch.setattr(BrowserEpisode, "act", faulty)
-    monkeypatch.setattr(Drawer, "draw", watched)
+    monkeypatch.setattr(RolloutBatcher, "draw", watched)
     return used
 
 

@@ -18,13 +18,13 @@ from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.tasks.base import Answer
 from levelhead.tasks.endpoint import BudgetError, ChatClient, EndpointError, ReplyCache
 from levelhead.tasks.metering import Usage
-from levelhead.tasks.workflow import WorkflowTask
 from levelhead.tasks.workflow.endpoint import EndpointRunner, operators
 from levelhead.tasks.workflow.endpoint.operators import Draft, most_agreed
 from levelhead.tasks.workflow.executor import Job, Outcome
 from levelhead.tasks.workflow.language import check, parse, to_text
 from levelhead.tasks.workflow.problems import Problem
 from levelhead.tasks.workflow.sandbox import ProgramResult, run, run_program
+from levelhead.tasks.workflow.task import WorkflowTask
 
 SANDBOX = SandboxLimits(cpu_s=1, wall_s=60, isolation="none")
 MATH = Problem("m", "What is 6 * 7?", ("42",), "math")

@@ -17,10 +17,10 @@ from levelhead.recipe.tasks import Workflow
 from levelhead.records import Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, Demonstrator, Task
 from levelhead.tasks.registry import make_task
-from levelhead.tasks.workflow import WorkflowTask
 from levelhead.tasks.workflow.language import extract
 from levelhead.tasks.workflow.simulator import expected
 from levelhead.tasks.workflow.summary import choices
+from levelhead.tasks.workflow.task import WorkflowTask
 
 
 def task(**keys: object) -> WorkflowTask:

@@ -22,13 +22,13 @@ def test_a_rollout_that_is_left_out_has_no_score(dropped: int, unscored: int, wo
 
 def test_a_copy_that_followed_is_the_policy_and_one_that_did_not_is_told_of_by_the_weight() -> None:
     policy = tiny_policy()
-    twin = policy.twin()
-    assert not list(same_weights(twin, policy))
+    inference_copy = policy.inference_copy()
+    assert not list(same_weights(inference_copy, policy))
     name, weight = list(policy.model.named_parameters())[3]
     with torch.no_grad():
         weight.add_(1e-3)
-    (violation,) = same_weights(twin, policy)
+    (violation,) = same_weights(inference_copy, policy)
     assert violation.code == "weight-sync"
     assert name in violation.text
-    twin.follow(policy)
-    assert not list(same_weights(twin, policy))
+    inference_copy.follow(policy)
+    assert not list(same_weights(inference_copy, policy))

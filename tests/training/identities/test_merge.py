@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from levelhead.objective.surgery import ConflictMonitor, GradientMerger, MergeReport
-from levelhead.objective.surgery.merger import Witness
+from levelhead.objective.aggregation import ConflictMonitor, GradientMerger, MergeReport
+from levelhead.objective.aggregation.merger import Witness
 from levelhead.objective.terms import Term
 from levelhead.recipe.objective import Merge
 from levelhead.training.identities.merge import MergeWitness

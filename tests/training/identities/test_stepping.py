@@ -23,6 +23,8 @@ UPDATES = 8
 class Toy:
     """As much of a policy as the optimizer knows: trained, frozen and reference weights."""
 
+    total = None
+
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         torch.manual_seed(0)
         self.model = nn.ModuleDict({"a": nn.Linear(6, 5), "b": nn.Linear(5, 4), "frozen": nn.Linear(6, 6)}).to(dtype)

@@ -10,12 +10,12 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from levelhead import metrics as metric
+from levelhead.diagnosis.findings import Language
+from levelhead.doctor.live import Live
+from levelhead.doctor.page import page
+from levelhead.doctor.render import text
+from levelhead.doctor.report import Report
 from levelhead.errors import InputError
-from levelhead.watch.doctor import Report
-from levelhead.watch.findings import Language
-from levelhead.watch.live import Live
-from levelhead.watch.page import page
-from levelhead.watch.render import text
 
 logger = logging.getLogger(__name__)
 

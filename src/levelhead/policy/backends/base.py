@@ -94,7 +94,7 @@ class Backend(Protocol):
         ...
 
     def shares(self, policy: PolicyLike) -> bool:
-        """Whether packed sequences of a bundle share their prefixes, each computed once."""
+        """Whether packed sequences of a prefix group share their prefixes, each computed once."""
         ...
 
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:

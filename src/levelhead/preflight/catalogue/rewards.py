@@ -58,6 +58,12 @@ ENTRIES = (
         "are not found. Episodes of several turns are left to the evaluations of the run.",
     ),
     Entry(
+        "judges/calibration/TASK",
+        "No judge is asked that failed its calibration.",
+        "Reads what 'levelhead judge calibrate' measured, where tasks[].judges.calibration names its file.",
+        "It asks nothing itself. What the judge has become since shows in the anchors that training asks about.",
+    ),
+    Entry(
         "judges/answers/TASK",
         "The judge's endpoint answers.",
         "Sends it nine requests, and waits fifteen seconds at most for a silent one.",

@@ -78,7 +78,7 @@ class Book:
         share = done if sampling.temperature_schedule == "linear" else (1 - math.cos(math.pi * done)) / 2
         return sampling.temperature + share * (sampling.temperature_final - sampling.temperature)
 
-    def credit(self, problems: Sequence[Problem]) -> list[Worth]:
+    def advantages(self, problems: Sequence[Problem]) -> list[Worth]:
         """Return what the rollouts of a batch are worth, and note what the reference charges them."""
         grpo = self.settings.grpo
         worth: dict[int, Worth] = {}
@@ -178,11 +178,11 @@ class Book:
         surrogate = self._surrogate(answers, max(divisor, 1e-9))
         seen = [a for a in answers if a.micro >= 0]
         tokens = sum(a.length / a.turns for a in seen)
-        leashed = grpo.kl.where == "loss" and self._watched(name)
+        penalised = grpo.kl.where == "loss" and self._watched(name)
         made, kl = [], 0.0
         for answer, rise in zip(answers, surrogate, strict=True):
             share = (1 / answer.turns / tokens if answer.micro >= 0 else 0.0) * np.ones(answer.length)
-            value, slope = kl_estimate(grpo.kl, answer) if leashed else (np.zeros(answer.length),) * 2
+            value, slope = kl_estimate(grpo.kl, answer) if penalised else (np.zeros(answer.length),) * 2
             kl += float((value * share).sum())
             made.append(
                 Slopes(
@@ -195,7 +195,7 @@ class Book:
                     rise.special,
                 )
             )
-        if leashed:
+        if penalised:
             self._measured[f"kl/{name}"].append(kl)
         return made
 

@@ -25,7 +25,7 @@ WORKFLOW_FEATURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Credit:
+class Advantages:
     """Advantages of some groups of one task.
 
     Attributes:
@@ -37,7 +37,7 @@ class Credit:
     tokens: list[list[Floats]] | None = None
 
 
-def estimate(settings: AdvantageSection, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Credit:
+def estimate(settings: AdvantageSection, rewards: Matrix, attempts: Sequence[Sequence[Attempt]]) -> Advantages:
     """Return the advantages of the groups of a task.
 
     Args:
@@ -51,11 +51,11 @@ def estimate(settings: AdvantageSection, rewards: Matrix, attempts: Sequence[Seq
     if settings.kind == "gtpo":
         tokens = [_gtpo(settings, row, group) for row, group in zip(rewards, attempts, strict=True)]
         tokens = [[_bounded(t, settings.clip) for t in group] for group in tokens]
-        return Credit([[float(t.mean()) for t in group] for group in tokens], tokens)
+        return Advantages([[float(t.mean()) for t in group] for group in tokens], tokens)
     if settings.kind not in ESTIMATORS:
         raise UnprovedError(f"grpo.advantage.kind: {settings.kind}")
     values = ESTIMATORS[settings.kind](settings, rewards, attempts)
-    return Credit([_bounded(np.array(row), settings.clip).tolist() for row in values])
+    return Advantages([_bounded(np.array(row), settings.clip).tolist() for row in values])
 
 
 def _bounded(values: Floats, clip: float | None) -> Floats:

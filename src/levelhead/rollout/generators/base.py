@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Prompt, Turn
+from levelhead.records import Event, Prompt, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,28 @@ class Completion:
     versions: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a generator can do.
+
+    Attributes:
+        policy_logprobs: Whether ``Turn.logprobs`` are the policy's own under all controls; else they are those of the
+            draws, and the trainer recomputes them where a control changes the distribution.
+        reproducible: Whether a request's tokens are the same to the bit whatever else is drawn.
+    """
+
+    policy_logprobs: bool = True
+    reproducible: bool = True
+
+
 @runtime_checkable
 class Generator(Protocol):
     """Draws completions of one policy, from coroutines of one event loop."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
 
     @property
     def version(self) -> int:
@@ -75,6 +95,27 @@ class Generator(Protocol):
         """Take over the weights that the policy has now; cheap where they are in use already."""
         ...
 
+    async def rest(self) -> None:
+        """Take note that nothing will be asked for before the next :meth:`sync_weights`."""
+        ...
+
     async def close(self) -> None:
         """Give up what is being drawn, and release threads and connections."""
+        ...
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """A generator that draws elsewhere, and has something to tell of it."""
+
+    async def rest(self) -> None:
+        """Take note that nothing will be asked for before the next sync."""
+        ...
+
+    def drain_events(self, step: int) -> list[Event]:
+        """Return what happened since the last call, dated ``step``."""
+        ...
+
+    def drain_use(self) -> Mapping[str, float]:
+        """Return metrics of the time since the last call."""
         ...

@@ -18,7 +18,7 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import FinishReason, Prompt, Turn
 from levelhead.rollout.draws import uniforms
-from levelhead.rollout.generators.base import Completion, Request
+from levelhead.rollout.generators.base import Capabilities, Completion, Request
 from levelhead.rollout.logits import LogitsPipeline
 
 COMPACT_FRACTION = 0.125
@@ -88,6 +88,11 @@ class LocalGenerator:
         return self._version
 
     @property
+    def capabilities(self) -> Capabilities:
+        """All that a generator can do."""
+        return Capabilities()
+
+    @property
     def policy(self) -> Policy:
         """Whose model draws."""
         return self._policy
@@ -120,6 +125,9 @@ class LocalGenerator:
         """Announce that one of them will not ask again."""
         self._asking -= 1
         self._draw_if_all_wait()
+
+    async def rest(self) -> None:
+        """Nothing is held between batches."""
 
     async def close(self) -> None:
         """Give up what is being drawn at its next token, and end the thread."""

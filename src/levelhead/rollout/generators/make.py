@@ -5,14 +5,41 @@ from __future__ import annotations
 from concurrent.futures import Executor
 
 from levelhead.policy.policy import Policy
+from levelhead.recipe.generator import Local, Vllm
+from levelhead.rollout.generators.base import Generator
 from levelhead.rollout.generators.local import LocalGenerator
 
 
-def make_generator(policy: Policy, executor: Executor | None = None) -> LocalGenerator:
+def make_local(policy: Policy, executor: Executor | None = None) -> LocalGenerator:
+    """Return a generator that draws from the policy itself, whatever the recipe says."""
+    return LocalGenerator(policy, executor=executor)
+
+
+def make_generator(
+    policy: Policy,
+    executor: Executor | None = None,
+    section: Local | Vllm | None = None,
+    beside: Generator | None = None,
+) -> Generator:
     """Return the generator that draws a policy's completions.
 
     Args:
         policy: Whose completions.
         executor: Where it computes; in a thread of its own unless given, beside whoever waits.
+        section: The recipe's ``generator``; the policy itself draws unless given.
+        beside: A generator of the same run, whose servers this one shares; it then closes them.
+
+    Raises:
+        InputError: Servers, or what it takes to reach them, cannot be had.
     """
-    return LocalGenerator(policy, executor=executor)
+    if beside is None and not isinstance(section, Vllm):
+        return make_local(policy, executor)
+    from levelhead.rollout.generators.vllm.generator import VllmGenerator
+
+    if isinstance(beside, VllmGenerator):
+        return VllmGenerator(policy, beside.engine, executor, shares=True)
+    if isinstance(section, Vllm):
+        from levelhead.rollout.generators.vllm.make import make_engine
+
+        return VllmGenerator(policy, make_engine(section, policy), executor)
+    return make_local(policy, executor)

@@ -14,7 +14,9 @@ from typing import Any
 
 from levelhead.errors import InputError
 
-_COLUMNS = "text, prompt_tokens, completion_tokens, counted, cut"
+_COLUMNS = "text, prompt_tokens, completion_tokens, counted, cut, yes"
+_ADDED = {"cut": "INTEGER NOT NULL DEFAULT 0", "yes": "REAL"}
+"""Columns that files from earlier versions lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Reply:
         completion_tokens: Tokens that were written.
         counted: Whether the endpoint counted; otherwise both numbers are estimates (a token for four characters).
         cut: Whether the model ran out of its token budget before it was done.
+        yes: Probability of yes against no where it last said one of them, if the endpoint gives log-probabilities.
     """
 
     text: str
@@ -34,6 +37,7 @@ class Reply:
     completion_tokens: int
     counted: bool = True
     cut: bool = False
+    yes: float | None = None
 
     @property
     def tokens(self) -> int:
@@ -74,11 +78,10 @@ class ReplyCache:
                 "prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, counted INTEGER NOT NULL, "
                 "cut INTEGER NOT NULL DEFAULT 0)"
             )
-            # A file from before replies said whether they were cut off.
             columns = {row[1] for row in self._db.execute("PRAGMA table_info(replies)")}
-            if "cut" not in columns:
+            for name in _ADDED.keys() - columns:
                 with contextlib.suppress(sqlite3.OperationalError):  # another run has just added it
-                    self._db.execute("ALTER TABLE replies ADD COLUMN cut INTEGER NOT NULL DEFAULT 0")
+                    self._db.execute(f"ALTER TABLE replies ADD COLUMN {name} {_ADDED[name]}")
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{place}: cannot be used as {where}.cache ({error})") from error
         self._lock = threading.Lock()
@@ -95,23 +98,25 @@ class ReplyCache:
                 row = self._db.execute(query, (key,)).fetchone()
         except sqlite3.Error as error:
             raise CacheError(f"{self.path}: cannot be read ({error})") from error
-        if row is None or not isinstance(row[0], str) or not all(isinstance(n, int) and n >= 0 for n in row[1:]):
+        if row is None or not isinstance(row[0], str) or not all(isinstance(n, int) and n >= 0 for n in row[1:5]):
             return None
-        return Reply(row[0], row[1], row[2], bool(row[3]), bool(row[4]))
+        yes = row[5] if isinstance(row[5], float) and 0 <= row[5] <= 1 else None
+        return Reply(row[0], row[1], row[2], bool(row[3]), bool(row[4]), yes)
 
-    def put(self, key: str, reply: Reply) -> None:
-        """Keep the reply to a call; the first one stays.
+    def put(self, key: str, reply: Reply) -> Reply:
+        """Keep the reply to a call, and return the one that is kept: the first, so that all processes go by the same.
 
         Raises:
             CacheError: The file cannot be written: the disk is full, or another program holds it.
         """
-        command = f"INSERT OR IGNORE INTO replies (key, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
-        row = (key, reply.text, reply.prompt_tokens, reply.completion_tokens, int(reply.counted), int(reply.cut))
+        command = f"INSERT OR IGNORE INTO replies (key, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+        counts = (reply.prompt_tokens, reply.completion_tokens, int(reply.counted), int(reply.cut))
         try:
             with self._lock:
-                self._db.execute(command, row)
+                inserted = self._db.execute(command, (key, reply.text, *counts, reply.yes)).rowcount
         except sqlite3.Error as error:
             raise CacheError(f"{self.path}: cannot be written ({error})") from error
+        return reply if inserted else self.get(key) or reply
 
     def __len__(self) -> int:
         """Return the number of replies."""

@@ -1,4 +1,4 @@
-"""Calls to an OpenAI-compatible chat endpoint: bounded, retried, budgeted, cached and counted."""
+"""Calls to a chat endpoint: bounded, retried, budgeted, cached and counted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ import httpx2
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.records import Message
 from levelhead.tasks.endpoint.cache import CacheError, Reply, ReplyCache, content_key
+from levelhead.tasks.endpoint.dialects import Call, Form, dialect_of
 from levelhead.tasks.endpoint.errors import BudgetError, EndpointError, FailedAttemptError
 from levelhead.tasks.endpoint.exchange import Exchange, Response
+from levelhead.tasks.endpoint.pace import Gate, Pace
 from levelhead.tasks.endpoint.waits import Waits
-from levelhead.tasks.endpoint.wire import NoCompletionError, read_reply, write_body, write_messages
+from levelhead.tasks.endpoint.wire import NoCompletionError, write_body
 from levelhead.tasks.metering import Usage
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ class ChatClient:
         cache: ReplyCache | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
         where: str = "tasks[].executor",
+        pace: Pace | None = None,
     ) -> None:
         """Set up a client that adds to ``usage``.
 
@@ -52,6 +55,7 @@ class ChatClient:
             cache: Where replies are kept, if anywhere.
             transport: Another way to the endpoint than the network, for tests.
             where: The section's place in a recipe, for messages.
+            pace: How fast the endpoint is asked, if that is to be remembered from batch to batch.
 
         Raises:
             InputError: The URL cannot be used, or the environment variable that should hold the key holds none.
@@ -61,7 +65,10 @@ class ChatClient:
         self._where = where
         self._usage = usage
         self._cache = cache
+        self._dialect = dialect_of(section)
         self._slots = asyncio.Semaphore(section.concurrency)
+        self._pace = pace or Pace(section)
+        self._gate = Gate(self._pace.width)
         self._asked: dict[str, asyncio.Task[Reply]] = {}
         self._down_since: float | None = None
         self._closing = False
@@ -88,33 +95,39 @@ class ChatClient:
         await asyncio.gather(*self._asked.values(), return_exceptions=True)
         await self._exchange.__aexit__()
 
-    async def ask(self, messages: Sequence[Message], temperature: float, sample: str) -> Reply:
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        temperature: float,
+        sample: str,
+        *,
+        form: Form = Form(),  # noqa: B008 - it is frozen
+        occasion: str = "",
+    ) -> Reply:
         """Return the model's answer to some messages.
 
-        Equal calls (same messages, temperature and sample) are one call, whether they come one after the other or at
-        once.
+        Equal calls (same messages, temperature, sample and occasion) are one call, whether they come one after the
+        other or at once.
+
+        Args:
+            messages: Of the conversation so far.
+            temperature: Of sampling.
+            sample: Which sample this is; the seed that is sent depends on it alone.
+            form: What the reply is asked to be.
+            occasion: Tells apart calls that are the same to the endpoint, where each is to be made.
 
         Raises:
             BudgetError: The budget is used up; calls under way are let finish, and kept in the cache.
             EndpointError: The endpoint refuses this call or has refused another, or has given no usable reply for
                 ``patience_s``, or none to this call for four times as long.
         """
-        body = self._body(messages, temperature, sample)
-        key = content_key(body, sample)
+        seed = random.Random(sample).randrange(2**31) if self._section.send_seed else None
+        call = Call(messages, temperature, seed, form)
+        body = {**self._dialect.body(self._section, call), **self._section.extra_body}
+        key = content_key(body, sample + occasion)
         if key not in self._asked:
             self._asked[key] = asyncio.create_task(self._answer(key, body))
         return await asyncio.shield(self._asked[key])
-
-    def _body(self, messages: Sequence[Message], temperature: float, sample: str) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "model": self._section.model,
-            "messages": write_messages(messages),
-            "temperature": temperature,
-            "max_tokens": self._section.max_tokens,
-        }
-        if self._section.send_seed:
-            body["seed"] = random.Random(sample).randrange(2**31)
-        return body
 
     async def _answer(self, key: str, body: Mapping[str, Any]) -> Reply:
         cached = self._look_up(key)
@@ -138,9 +151,9 @@ class ChatClient:
                 self._usage.in_flight -= 1
             self._usage.latencies = [*self._usage.latencies, time.monotonic() - began][-_LATENCIES:]
             # On disk before it is counted: a run killed in between asks nothing twice.
-            self._keep(key, reply)
+            kept = self._keep(key, reply)
             self._count(reply)
-        return reply
+        return kept
 
     def _look_up(self, key: str) -> Reply | None:
         try:
@@ -149,12 +162,13 @@ class ChatClient:
             self._lose_cache(error)
             return None
 
-    def _keep(self, key: str, reply: Reply) -> None:
+    def _keep(self, key: str, reply: Reply) -> Reply:
+        """Return the reply as the cache has it: another process may have been first, and all go by the same one."""
         try:
-            if self._cache is not None:
-                self._cache.put(key, reply)
+            return self._cache.put(key, reply) if self._cache is not None else reply
         except CacheError as error:
             self._lose_cache(error)
+            return reply
 
     def _lose_cache(self, error: CacheError) -> None:
         """Go on without the cache: a reply that is paid for is worth more than its copy on disk."""
@@ -178,6 +192,12 @@ class ChatClient:
                 f"{self._where}.max_total_tokens is {section.max_total_tokens}, and {usage.tokens} tokens are used "
                 f"in {usage.calls} calls; raise it and resume the run"
             )
+        cost = section.cost(usage.prompt_tokens, usage.completion_tokens) or 0.0
+        if section.max_cost is not None and cost >= section.max_cost:
+            raise BudgetError(
+                f"{self._where}.max_cost is {section.max_cost:g}, and {usage.calls} calls have cost {cost:.4g}; "
+                "raise it and resume the run"
+            )
 
     def _count(self, reply: Reply) -> None:
         self._usage.calls += 1
@@ -189,10 +209,15 @@ class ChatClient:
         """Ask until there is a reply, with growing waits, for as long as there is patience."""
         waits, began, patience = Waits(self._section.backoff_s, key), time.monotonic(), self._section.patience_s
         while True:
+            began += await self._take_turn(body)
             try:
-                reply = await self._attempt(body)
+                async with self._gate:
+                    attempted = time.monotonic()
+                    reply = await self._attempt(body)
             except FailedAttemptError as error:
                 self._usage.retries += 1
+                if error.throttled:
+                    self._narrow(attempted)
                 self._note_silence(error)
                 now = time.monotonic()
                 silent_s = now - max(began, self._down_since or began)
@@ -204,7 +229,30 @@ class ChatClient:
                     raise asyncio.CancelledError from error
             else:
                 self._note_reply()
+                self._pace.rates.correct(reply.tokens - self._estimate(body))
                 return reply
+
+    def _estimate(self, body: Mapping[str, Any]) -> float:
+        """Tokens that a call is expected to take at most: a token for four bytes, and all of its budget."""
+        return len(write_body(body)) / 4 + self._section.max_tokens
+
+    async def _take_turn(self, body: Mapping[str, Any]) -> float:
+        """Wait until the recipe's rates allow another call; returns the seconds that this took."""
+        if not self._pace.rates:
+            return 0.0
+        wait = self._pace.rates.reserve(self._estimate(body))
+        await self._pause(wait)
+        self._check_fault()
+        if self._closing:
+            raise asyncio.CancelledError
+        return wait
+
+    def _narrow(self, began: float) -> None:
+        self._usage.throttled += 1
+        if self._pace.width.refuse(began):
+            self._tell(
+                f"{self._url} says that there are too many calls (429); at most {int(self._pace.width)} at once now"
+            )
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but no longer than the batch goes on."""
@@ -212,11 +260,11 @@ class ChatClient:
             await asyncio.wait_for(self._ended.wait(), seconds)
 
     async def _attempt(self, body: Mapping[str, Any]) -> Reply:
-        response = await self._exchange.post("chat/completions", write_body(body))
+        response = await self._exchange.post(self._dialect.path(self._section), write_body(body))
         if not response.good:
             raise self._refusal(response)
         try:
-            return read_reply(response.body, body)
+            return self._dialect.read(response.body, body, self._section.max_tokens)
         except NoCompletionError as error:
             said = self._exchange.quote(response.body)
             kind = f" of type {response.content_type}" if response.content_type else ""
@@ -256,6 +304,7 @@ class ChatClient:
             )
 
     def _note_reply(self) -> None:
+        self._pace.width.reply()
         if self._down_since is not None:
             seconds = time.monotonic() - self._down_since
             self._down_since = None

@@ -20,7 +20,7 @@ class EndpointError(RewardError):
 
 
 class BudgetError(EndpointError):
-    """The budget in calls or tokens is used up."""
+    """The budget in calls, tokens or money is used up."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "budget", "raise the budget that the message names and resume the run")
@@ -31,8 +31,9 @@ class FailedAttemptError(Exception):
 
     Attributes:
         after_s: Seconds that the endpoint asks to be left alone, if it does.
+        throttled: Whether there were too many calls (429).
     """
 
-    def __init__(self, reason: str, after_s: float | None = None) -> None:
+    def __init__(self, reason: str, after_s: float | None = None, *, throttled: bool = False) -> None:
         super().__init__(reason)
-        self.after_s = after_s
+        self.after_s, self.throttled = after_s, throttled

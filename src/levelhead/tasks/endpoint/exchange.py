@@ -12,11 +12,12 @@ from typing import Self
 
 import httpx2
 
+from levelhead.diagnosis.notice import printable
 from levelhead.errors import InputError
 from levelhead.recipe.endpoint import Endpoint
+from levelhead.tasks.endpoint.dialects import dialect_of
 from levelhead.tasks.endpoint.errors import FailedAttemptError
 from levelhead.tasks.endpoint.waits import read_retry_after
-from levelhead.watch.notice import printable
 
 BYTES_BESIDE_TEXT = 1_048_576
 """Bytes that a reply may have besides its text."""
@@ -28,7 +29,8 @@ EXCERPT_S = 5.0
 """Seconds that are waited for these."""
 EXCERPT = 200
 """Characters that are quoted of what an endpoint says."""
-_BUSY = frozenset({408, 409, 425, 429})
+_THROTTLED = 429
+_BUSY = frozenset({408, 409, 425, _THROTTLED})
 _CODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 _HOST = re.compile(r"[\w.~-]+|[0-9a-fA-F:.]+")
 _KEY = re.compile(r"[\x21-\x7e]+(?: +[\x21-\x7e]+)*")
@@ -75,7 +77,7 @@ class Exchange:
         self.most_bytes = BYTES_BESIDE_TEXT + BYTES_A_TOKEN * section.max_tokens
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "gzip, deflate"}
         if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
+            headers |= dialect_of(section).headers(self._key)
         try:
             self._http = httpx2.AsyncClient(
                 base_url=section.base_url.rstrip("/") + "/",
@@ -120,7 +122,8 @@ class Exchange:
             raise FailedAttemptError(text.rstrip(": ")) from error
         if response.status in _BUSY or response.status >= 500:
             said = self.quote(response.body)
-            raise FailedAttemptError(f"HTTP {response.status}{f': {said}' if said else ''}", after_s)
+            reason = f"HTTP {response.status}{f': {said}' if said else ''}"
+            raise FailedAttemptError(reason, after_s, throttled=response.status == _THROTTLED)
         return response
 
     def quote(self, said: bytes | str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from levelhead.records import Message
@@ -14,6 +16,7 @@ TOKENS_BESIDE = 100_000
 """Tokens that an endpoint may count beyond what it was sent and asked for: templates, hidden instructions, thoughts."""
 _THOUGHTS = frozenset({"thinking", "reasoning"})
 _TEXTS = frozenset({"text", "output_text"})
+_YES_NO = ("yes", "no")
 
 
 class NoCompletionError(ValueError):
@@ -30,15 +33,35 @@ def write_body(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
+def read_body(raw: bytes) -> dict[str, Any]:
+    """Read a reply's body as one JSON object.
+
+    Raises:
+        NoCompletionError: It is empty, or none.
+    """
+    try:
+        return read_object(raw)
+    except ValueError as error:
+        raise NoCompletionError("an empty body" if not raw.strip() else str(error)) from error
+
+
+def first_object(value: object, name: str) -> dict[str, Any]:
+    """Return the first object of a list that a reply must have.
+
+    Raises:
+        NoCompletionError: It is no list, or does not begin with an object.
+    """
+    if not isinstance(value, list) or not value or not isinstance(value[0], dict):
+        raise NoCompletionError(f"no {name}")
+    return value[0]
+
+
 def read_reply(raw: bytes, sent: Mapping[str, Any]) -> Reply:
     """Read a chat completion: the text of its first choice, whether that was cut off, and the tokens.
 
     Text is a string, or a list of parts whose texts are put together (parts that hold thoughts are left out).  A choice
-    that is finished and has no content, or none but null, is an empty text.  Lone surrogates become U+FFFD.
-
-    Tokens are the endpoint's where it counts both sides in whole numbers that can be: not negative, no more read than
-    bytes were sent and no more written than 16 times ``max_tokens``, each with 100,000 to spare.  Else both are
-    estimated as a token for four characters and marked so.
+    that is finished and has no content, or none but null, is an empty text.  Lone surrogates become U+FFFD.  Where the
+    endpoint gives log-probabilities, the odds of yes against no are read as well (:func:`read_odds`).
 
     Args:
         raw: The body.
@@ -47,23 +70,75 @@ def read_reply(raw: bytes, sent: Mapping[str, Any]) -> Reply:
     Raises:
         NoCompletionError: It is anything else.
     """
-    try:
-        data = read_object(raw)
-    except ValueError as error:
-        raise NoCompletionError("an empty body" if not raw.strip() else str(error)) from error
-    choices = data.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise NoCompletionError("no choices")
-    choice = choices[0]
+    data = read_body(raw)
+    choice = first_object(data.get("choices"), "choices")
     message, finish = choice.get("message"), choice.get("finish_reason")
     if not isinstance(message, dict):
         raise NoCompletionError("no message")
     text = encodable(_text(message.get("content"), finished=isinstance(finish, str)))
-    read, written = _tokens(data.get("usage"), sent)
-    if read is None or written is None:
-        asked = sum(len(str(message["content"])) for message in sent["messages"])
-        return Reply(text, asked // 4 + 1, len(text) // 4 + 1, counted=False, cut=finish == "length")
-    return Reply(text, read, written, cut=finish == "length")
+    usage = data.get("usage")
+    read, written = (usage.get("prompt_tokens"), usage.get("completion_tokens")) if isinstance(usage, dict) else (0, "")
+    asked = sum(len(str(message["content"])) for message in sent["messages"])
+    reply = make_reply(text, read, written, sent, int(sent["max_tokens"]), asked, cut=finish == "length")
+    logprobs = choice.get("logprobs")
+    return replace(reply, yes=read_odds(_alternatives(logprobs))) if isinstance(logprobs, dict) else reply
+
+
+def make_reply(
+    text: str, read: object, written: object, sent: Mapping[str, Any], max_tokens: int, asked: int, *, cut: bool
+) -> Reply:
+    """Return a reply with the endpoint's tokens where it counts both sides in whole numbers that can be.
+
+    They are not negative, no more read than bytes were sent and no more written than 16 times ``max_tokens``, each with
+    100,000 to spare.  Else both are estimated as a token for four characters and marked so.
+
+    Args:
+        text: Of the reply.
+        read: Tokens that were read, as the endpoint says.
+        written: Tokens that were written, as it says.
+        sent: The body of the call.
+        max_tokens: Its completion budget.
+        asked: Characters that were asked.
+        cut: Whether the budget ran out.
+    """
+    read_n = _count(read, len(write_body(sent)) + TOKENS_BESIDE)
+    written_n = _count(written, 16 * max_tokens + TOKENS_BESIDE)
+    if read_n is None or written_n is None:
+        return Reply(text, asked // 4 + 1, len(text) // 4 + 1, counted=False, cut=cut)
+    return Reply(text, read_n, written_n, cut=cut)
+
+
+def read_odds(tokens: Iterable[Sequence[tuple[object, object]]]) -> float | None:
+    """Return the probability of yes against no where a reply last says one of them.
+
+    Of the last position whose token reads "yes" or "no", the probabilities of all alternatives that read so are summed:
+    P(yes) / (P(yes) + P(no)).  ``None`` where there is no such position, or its numbers are none.
+
+    Args:
+        tokens: By position, (text, log-probability) of the token that was drawn, first, and of its alternatives.
+    """
+    for alternatives in reversed(list(tokens)):
+        if alternatives and _plain(alternatives[0][0]) in _YES_NO:
+            mass = dict.fromkeys(_YES_NO, 0.0)
+            for word, logprob in dict(alternatives).items():
+                if _plain(word) in mass and isinstance(logprob, int | float) and logprob <= 0:
+                    mass[_plain(word)] += math.exp(logprob)
+            total = mass["yes"] + mass["no"]
+            return mass["yes"] / total if 0 < total < math.inf else None
+    return None
+
+
+def _plain(word: object) -> str:
+    return word.strip(" *_.\"'\n\u2581\u0120").casefold() if isinstance(word, str) else ""
+
+
+def _alternatives(logprobs: Mapping[str, Any]) -> Iterator[list[tuple[object, object]]]:
+    content = logprobs.get("content")
+    for one in content if isinstance(content, list) else ():
+        if isinstance(one, dict):
+            top = one.get("top_logprobs")
+            others = [other for other in top if isinstance(other, dict)] if isinstance(top, list) else []
+            yield [(one.get("token"), one.get("logprob")), *((o.get("token"), o.get("logprob")) for o in others)]
 
 
 def _text(content: object, *, finished: bool) -> str:
@@ -83,14 +158,6 @@ def _text(content: object, *, finished: bool) -> str:
             raise NoCompletionError("content with a part that is no text")
         texts.append(text)
     return "".join(texts)
-
-
-def _tokens(usage: object, sent: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    if not isinstance(usage, dict):
-        return None, None
-    most_read = len(write_body(sent)) + TOKENS_BESIDE
-    most_written = 16 * int(sent["max_tokens"]) + TOKENS_BESIDE
-    return _count(usage.get("prompt_tokens"), most_read), _count(usage.get("completion_tokens"), most_written)
 
 
 def _count(value: object, most: int) -> int | None:

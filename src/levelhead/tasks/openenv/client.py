@@ -10,8 +10,8 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, WebSocketException
 
+from levelhead.diagnosis.notice import printable
 from levelhead.tasks.openenv.wire import Reply, read_data, read_reply, request
-from levelhead.watch.notice import printable
 
 MAX_MESSAGE = 100 * 1024 * 1024
 """Bytes of a message; observations may carry screenshots."""

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from levelhead.diagnosis.notice import printable
 from levelhead.tasks.strict_json import read_object
-from levelhead.watch.notice import printable
 
 Kind = Literal["reset", "step", "state", "close"]
 ErrorCode = Literal[

@@ -1,5 +1,1 @@
 """Policies that write workflows: a small language, operators that run it, and a reward for what it leads to."""
-
-from levelhead.tasks.workflow.task import WorkflowTask
-
-__all__ = ["WorkflowTask"]

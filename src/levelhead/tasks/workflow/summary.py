@@ -7,9 +7,9 @@ from statistics import fmean
 
 from levelhead.metrics import held_out
 from levelhead.records import Score
+from levelhead.tasks.workflow.analysis import Choice, Written, census
+from levelhead.tasks.workflow.analysis import choices as _choices
 from levelhead.tasks.workflow.problems.base import DOMAINS
-from levelhead.watch.workflows import Choice, Written, census
-from levelhead.watch.workflows import choices as _choices
 
 
 def summarize(scores: Sequence[Score]) -> Mapping[str, float]:

@@ -17,6 +17,7 @@ from levelhead.records import Event, Message, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
 from levelhead.tasks.splits import limit_sides, split_by_group
 from levelhead.tasks.workflow import prompts, reward
+from levelhead.tasks.workflow.analysis import structure
 from levelhead.tasks.workflow.executor import Executor, Job, Outcome
 from levelhead.tasks.workflow.language import Extraction, Limits, Node, extract
 from levelhead.tasks.workflow.problems import Problem, epoch, generate, load
@@ -29,7 +30,6 @@ from levelhead.tasks.workflow.simulator import (
     varied_workflows,
 )
 from levelhead.tasks.workflow.summary import summarize
-from levelhead.watch.workflows import structure
 
 
 class WorkflowTask(SingleTurnTask):

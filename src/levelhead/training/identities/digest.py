@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
+from levelhead.policy.sharding import full
 from levelhead.records import Prompt
 from levelhead.training.identities import entries
 from levelhead.training.identities.base import Violation, content
@@ -102,9 +103,13 @@ def _tensors(named: Sequence[tuple[str, Tensor]]) -> str:
     found = [(name, tensor) for name, tensor in sorted(named, key=lambda pair: pair[0]) if tensor.numel()]
     if not found:
         return ""
-    rows = entries.read([tensor for _, tensor in found], [entries.spread(tensor) for _, tensor in found])
+    rows = torch.cat([_read(full(tensor)) for _, tensor in found])
     shapes = json.dumps([[name, list(tensor.shape)] for name, tensor in found])
     return _hash([shapes, hashlib.blake2b(rows.to(torch.float32).numpy().tobytes(), digest_size=8).hexdigest()])
+
+
+def _read(tensor: Tensor) -> Tensor:
+    return entries.read([tensor], [entries.spread(tensor)])
 
 
 def _hash(value: object) -> str:

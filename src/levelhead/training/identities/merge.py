@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from levelhead.objective.numerics import dot
-from levelhead.objective.surgery import MergeReport
+from levelhead.objective.aggregation import MergeReport
+from levelhead.objective.numerics import dot, local
 from levelhead.recipe.objective import MergeSection
 from levelhead.recipe.variants import CUSTOM
 from levelhead.training.identities.base import Violation
@@ -27,14 +27,16 @@ ZERO = 1e-24
 class MergeWitness:
     """Is shown the gradient of each task and what they were merged to, tensor by tensor."""
 
-    def __init__(self) -> None:
+    def __init__(self, total: Callable[[Tensor], None] | None = None) -> None:
+        """Begin; ``total`` adds up sums over processes that hold a piece of each gradient."""
+        self._total = total
         self._products = torch.zeros(0, 0, dtype=torch.float64)
         self._left = self._whole = 0.0
         self._coarse = False
 
     def start(self) -> None:
         """Forget what was seen of the merge before."""
-        self.__init__()  # type: ignore[misc]
+        self.__init__(self._total)  # type: ignore[misc]
 
     def see(
         self, parts: Sequence[Tensor | None], rest: Tensor | None, merged: Tensor | None, weights: Sequence[float]
@@ -51,17 +53,28 @@ class MergeWitness:
         if merged is None:
             return
         self._coarse |= merged.dtype.itemsize < 4
-        few = max(merged.numel() // LOOKED_AT, 1)
-        seen = merged.detach().reshape(-1)[::few].double()
+        here = local(merged).detach()
+        few = max(here.numel() // LOOKED_AT, 1)
+        seen = here.reshape(-1)[::few].double()
         for weight, part in [*zip(weights, parts, strict=True), (1.0, rest)]:
             if part is not None:
-                piece = weight * part.detach().reshape(-1)[::few].double()
+                piece = weight * local(part).detach().reshape(-1)[::few].double()
                 seen = seen - piece
                 self._whole += float(piece.square().sum())
         self._left += float(seen.square().sum())
 
+    def _add_up(self) -> None:
+        if self._total is None:
+            return
+        self._total(self._products)
+        sums = torch.tensor([self._left, self._whole], dtype=torch.float64)
+        self._total(sums)
+        self._left, self._whole = sums.tolist()
+
     def judge(self, report: MergeReport, merge: MergeSection) -> Iterator[Violation]:
         """The merged gradient is the weighted sum of the tasks', and the weights keep the aggregator's promise."""
+        if report.weights:
+            self._add_up()
         names, w_m = list(report.weights), torch.tensor(list(report.weights.values()), dtype=torch.float64)
         if not names or len(self._products) != len(names) or not bool(torch.isfinite(self._products).all()):
             return

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from levelhead.objective.numerics import local
 from levelhead.policy.policy import Policy
 from levelhead.training.identities import adamw, entries
 from levelhead.training.identities.base import Violation, close, some
@@ -57,7 +58,7 @@ class Stepping:
             self._choose()
         grads = [parameter.grad for parameter in self._trained]
         self._raw = entries.read(grads, self._places)
-        self._norm = _norm(grads)
+        self._norm = _norm(grads, self._policy.total)
         self._calls = 0
 
     def clipped(self, reported: float, bound: float) -> Iterator[Violation]:
@@ -243,7 +244,13 @@ def _count(state: dict[str, Any]) -> float:
     return float(state["step"]) if "step" in state else math.nan
 
 
-def _norm(grads: Sequence[Tensor | None]) -> float:
-    """Euclidean norm of a gradient over all tensors."""
-    norms = [torch.linalg.vector_norm(grad.detach(), dtype=torch.float32) for grad in grads if grad is not None]
-    return float(torch.stack([norm.to(norms[0].device) for norm in norms]).double().norm()) if norms else 0.0
+def _norm(grads: Sequence[Tensor | None], total: Callable[[Tensor], None] | None) -> float:
+    """Euclidean norm of a gradient over all tensors; ``total`` adds up squares over processes that hold pieces."""
+    present = [local(grad).detach() for grad in grads if grad is not None]
+    norms = [torch.linalg.vector_norm(grad, dtype=torch.float32) for grad in present]
+    norm = torch.stack([norm.to(norms[0].device) for norm in norms]).double().norm() if norms else torch.zeros(())
+    if total is None:
+        return float(norm)
+    square = norm.double().square()
+    total(square)
+    return float(square.sqrt())

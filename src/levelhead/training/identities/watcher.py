@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from levelhead import metrics as metric
-from levelhead.objective.surgery import MergeReport
+from levelhead.objective.aggregation import MergeReport
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import tolerance
 from levelhead.recipe import Recipe
@@ -17,12 +17,12 @@ from levelhead.recipe.curriculum import ByWeight
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, Group, Knobs, Prompt
 from levelhead.tasks.base import Task
+from levelhead.training.advantages import GroupAdvantages
 from levelhead.training.batch import Batch, Sample
 from levelhead.training.collect import Collected
-from levelhead.training.credit import Credit
 from levelhead.training.evaluate import TaskResult
+from levelhead.training.identities.advantages import BATCH, BatchAdvantages
 from levelhead.training.identities.base import Violation, content
-from levelhead.training.identities.credit import BATCH, Credited
 from levelhead.training.identities.draws import accounted, same_weights
 from levelhead.training.identities.items import Best, Epochs, HeldOut, shared_score, tells_apart
 from levelhead.training.identities.merge import MergeWitness
@@ -53,10 +53,10 @@ class Unwatched:
     def synced(self, copy: Policy, policy: Policy) -> None:
         """Look at a copy of the policy that has just taken over its weights."""
 
-    def credited(
+    def group_advantages(
         self,
         groups: Sequence[Group],
-        credit: Sequence[Credit],
+        credit: Sequence[GroupAdvantages],
         batch: Batch,
         minibatches: Sequence[Sequence[Sample]],
         measured: Mapping[str, float],
@@ -148,7 +148,7 @@ class Identities(Unwatched):
         self._told: list[str] = []
         self._broken: list[Violation] = []
         self._sees = True
-        self.witness = MergeWitness()
+        self.witness = MergeWitness(policy.total)
 
     def _by_turns(self) -> bool:
         """Whether items are drawn epoch after epoch, and by no curriculum."""
@@ -177,10 +177,10 @@ class Identities(Unwatched):
             self._held.hold(content(prompt) for prompt in task.prompts("eval", 0) if tells_apart(task, prompt))
         yield from ()
 
-    def credited(  # noqa: D102
+    def group_advantages(  # noqa: D102
         self,
         groups: Sequence[Group],
-        credit: Sequence[Credit],
+        credit: Sequence[GroupAdvantages],
         batch: Batch,
         minibatches: Sequence[Sequence[Sample]],
         measured: Mapping[str, float],
@@ -188,7 +188,7 @@ class Identities(Unwatched):
         assert self._grpo is not None  # noqa: S101 - only that stage has credit
         self._measured = measured
         shaping = {name_of(section): section.shaping for section in self._recipe.tasks}
-        made = Credited(self._grpo, shaping, groups, credit, batch, minibatches)
+        made = BatchAdvantages(self._grpo, shaping, groups, credit, batch, minibatches)
         for identity in BATCH:
             self._take(identity(made))
 

@@ -44,9 +44,9 @@ def random_trees(seed: int) -> list[TokenSequence]:
         return tuple(draw.randrange(3, 9) for _ in range(draw.randint(least, most)))
 
     found: list[TokenSequence] = []
-    for bundle in range(3):
+    for prefix_group in range(3):
         prompt = ids(3, 14)
-        found += [TokenSequence(prompt, ids(1, 9), bundle) for _ in range(4)]
+        found += [TokenSequence(prompt, ids(1, 9), prefix_group) for _ in range(4)]
     history = ids(2, 6)
     for _ in range(3):
         turn = ids(2, 5)

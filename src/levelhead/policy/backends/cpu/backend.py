@@ -13,15 +13,15 @@ from torch import Tensor
 from levelhead.policy.backends.base import MakeDecoder, PolicyLike
 from levelhead.policy.backends.cpu import attention
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
-from levelhead.policy.backends.cpu.stepper import Stepper, make_stepper
+from levelhead.policy.backends.cpu.fused import FusedForward, make_fused
 from levelhead.policy.backends.cpu.trim import trim_last_layer
 from levelhead.policy.backends.sdpa import Sdpa
 from levelhead.policy.backends.trees import attend_over_trees, tree_states
 from levelhead.policy.packing import MicroBatch, TokenSequence, pack
 from levelhead.records import Prompt
 
-STEPPER_TOLERANCE = 2e-5
-"""Relative distance of its logits from the model's own up to which a stepper is used."""
+FUSED_TOLERANCE = 2e-5
+"""Relative distance of its logits from the model's own up to which a fused forward is used."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Cpu:
     """See :class:`~levelhead.policy.backends.base.Backend`.
 
     What the architecture does is not assumed but compared, on the model at hand: attention over trees with a dense mask
-    when the backend is chosen, and a stepper with the model's own modules when it is first asked for.
+    when the backend is chosen, and a fused forward with the model's own modules when it is first asked for.
     """
 
     name = "cpu"
@@ -38,7 +38,7 @@ class Cpu:
     def __init__(self) -> None:
         self._padded = Sdpa()
         self.steps: bool | None = None
-        """Whether a stepper computes what the model computes; ``None`` before anyone looked."""
+        """Whether a fused forward computes what the model computes; ``None`` before anyone looked."""
 
     @classmethod
     def supports(cls, policy: PolicyLike) -> str | None:
@@ -78,24 +78,24 @@ class Cpu:
 
     def decoders(self, policy: PolicyLike) -> MakeDecoder:
         """See :class:`~levelhead.policy.backends.base.Backend`."""
-        return functools.partial(SharedDecoder, policy, self.stepper(policy))
+        return functools.partial(SharedDecoder, policy, self.fused_forward(policy))
 
     @torch.inference_mode()
-    def stepper(self, policy: PolicyLike) -> Stepper | None:
-        """A stepper on a policy's weights as they are now, where there is one that computes what its model computes."""
+    def fused_forward(self, policy: PolicyLike) -> FusedForward | None:
+        """A fused forward on the current weights, where there is one that computes what the model computes."""
         if self.steps is False:
             return None
-        stepper = make_stepper(policy)
-        if self.steps is None and stepper is not None:
-            gap = _stepper_gap(policy, stepper)
-            self.steps = gap <= STEPPER_TOLERANCE
+        fused_forward = make_fused(policy)
+        if self.steps is None and fused_forward is not None:
+            gap = _fused_gap(policy, fused_forward)
+            self.steps = gap <= FUSED_TOLERANCE
             name = type(policy.base).__name__
             if not self.steps:
-                _log.warning("%s samples through its own modules (a stepper differs by %.2g)", name, gap)
+                _log.warning("%s samples through its own modules (a fused forward differs by %.2g)", name, gap)
                 return None
-            if stepper.copied:
-                _log.info("%s samples from copies of %d MiB of its weights", name, stepper.copied >> 20)
-        return stepper if self.steps else None
+            if fused_forward.copied:
+                _log.info("%s samples from copies of %d MiB of its weights", name, fused_forward.copied >> 20)
+        return fused_forward if self.steps else None
 
 
 def _install(policy: PolicyLike) -> str | None:
@@ -108,11 +108,11 @@ def _install(policy: PolicyLike) -> str | None:
     return reason
 
 
-def _stepper_gap(policy: PolicyLike, stepper: Stepper) -> float:
-    """Relative distance of a stepper's logits from the model's own, for a few tokens of three prompts."""
+def _fused_gap(policy: PolicyLike, fused_forward: FusedForward) -> float:
+    """Relative distance of a fused forward's logits from the model's own, for a few tokens of three prompts."""
     prompts = [Prompt(str(i), "", (), ids) for i, ids in enumerate([(0, 1, 2), (2, 1), (0, 1, *[1, 2, 0] * 10)])]
     ours, own = (
         torch.cat([decoder.start(), decoder.step(torch.tensor([0, 1, 2, 0, 1, 2]))])
-        for decoder in (SharedDecoder(policy, each, prompts, 2, 2) for each in (stepper, None))
+        for decoder in (SharedDecoder(policy, each, prompts, 2, 2) for each in (fused_forward, None))
     )
     return float((ours - own).norm() / own.norm())

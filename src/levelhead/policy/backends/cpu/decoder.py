@@ -9,8 +9,8 @@ from torch import Tensor
 
 from levelhead.policy.backends.base import PolicyLike
 from levelhead.policy.backends.cpu.attention import Forest
+from levelhead.policy.backends.cpu.fused import FusedForward
 from levelhead.policy.backends.cpu.memory import Memory
-from levelhead.policy.backends.cpu.stepper import Stepper
 from levelhead.policy.backends.sdpa import distinct
 from levelhead.policy.backends.trees import Branches, unused_mask
 from levelhead.policy.packing import trie
@@ -26,16 +26,16 @@ class SharedDecoder:
 
     Args:
         policy: Whose model draws.
-        stepper: On the policy's weights as they are now; the model's own modules are used without.
+        fused_forward: On the policy's weights as they are now; the model's own modules are used without.
         prompts: Rendered.
         k: Rows a prompt.
         budget: Tokens that a row draws at most.
     """
 
     def __init__(
-        self, policy: PolicyLike, stepper: Stepper | None, prompts: Sequence[Prompt], k: int, budget: int
+        self, policy: PolicyLike, fused_forward: FusedForward | None, prompts: Sequence[Prompt], k: int, budget: int
     ) -> None:
-        self._policy, self._budget, self._stepper = policy, budget, stepper
+        self._policy, self._budget, self._fused_forward = policy, budget, fused_forward
         self._prompts, self._prompt_of = distinct(prompts, k)
         self._memory: Memory | None = None
         self._positions = torch.tensor([len(ids) for ids in self._prompts])[self._prompt_of, None]
@@ -67,8 +67,8 @@ class SharedDecoder:
 
     def _forward(self, ids: Tensor, positions: Tensor, branches: Branches, needed: Tensor | None = None) -> Tensor:
         """(n, v) logits of some positions of one row, or of the only one of each row."""
-        if self._stepper is not None:
-            return self._stepper(ids, positions, branches, needed)
+        if self._fused_forward is not None:
+            return self._fused_forward(ids, positions, branches, needed)
         output = self._policy.forward(
             self._policy.base,
             input_ids=ids,

@@ -1,0 +1,1 @@
+"""Judges of several temperaments, for ``bench/judges.py``."""

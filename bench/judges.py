@@ -1,0 +1,170 @@
+"""Which judges a calibration refuses, and what training with each of them comes to when the truth is held back.
+
+Run from the repository's root: ``.venv/bin/python bench/judges.py --out runs/judges --json bench/results/judges.json``.
+With ``--train --seeds 0 1 2`` the tiny dual recipe is trained on the judges' grades alone, by a panel, by the best
+judge and by the worst; how good its answers are by the tasks' rules, which no judge and no update sees, is measured at
+the end.  The judges are fake ones of several temperaments behind a local server (``bench/judgelib/temperaments.py``).
+A second call over the same folder goes on where the first was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from judgelib.temperaments import TEMPERAMENTS
+
+from levelhead.api import train
+from levelhead.cli.judge import show
+from levelhead.recipe.judge import Judges
+from levelhead.recipe.load import load, validate
+from levelhead.records import Prompt, Rollout, Score
+from levelhead.tasks.base import SingleTurnTask
+from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.judges.calibration import Entry, read_calibrations
+from levelhead.tasks.judges.sessions import calibrate_recipe
+from levelhead.tasks.registry import make_task
+
+RECIPE = "recipes/dual-tiny.yaml"
+JUDGES = [*TEMPERAMENTS, "dead"]
+
+
+@contextlib.contextmanager
+def server() -> Iterator[int]:
+    """Run the fake judges; yields their port."""
+    command = [sys.executable, str(Path(__file__).parent / "judgelib" / "temperaments.py")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def members(port: int, names: Sequence[str], task: str) -> list[dict[str, Any]]:
+    """Sections of the recipe for some judges; the model's name tells the tasks apart, so that each drifts by itself."""
+    keys = {"prompt_price": 1.0, "completion_price": 4.0, "backoff_s": 0.1, "concurrency": 16}
+    return [{"name": name, "model": task, "base_url": f"http://127.0.0.1:{port}/{name}/v1", **keys} for name in names]
+
+
+def calibrate(port: int, items: int, out: Path) -> dict[str, dict[str, Entry]]:
+    """Calibrate all judges on both tasks; returns entries by task."""
+    data = load(RECIPE).model_dump(mode="json", exclude_unset=True)
+    for task in data["tasks"]:
+        task["judges"] = {"members": members(port, JUDGES, task["kind"])}
+    sessions = calibrate_recipe(validate(data), items, out)
+    return {one.task: one.entries for one in sessions}
+
+
+class HeldBack(SingleTurnTask):
+    """A task whose rules nobody sees: any answer is worth the same, and what rules say of it is only reported.
+
+    Args:
+        task: With the rules.
+    """
+
+    def __init__(self, task: SingleTurnTask) -> None:
+        self.task, self.name = task, task.name
+
+    def prompts(self, split: Any, seed: int) -> Iterator[Prompt]:
+        """Yield the task's prompts."""
+        return self.task.prompts(split, seed)
+
+    def oracle(self, prompt: Prompt) -> list[str] | None:
+        """Return the task's perfect answer."""
+        return self.task.oracle(prompt)
+
+    def score(self, prompt: Prompt, text: str) -> Score:  # noqa: ARG002
+        """Give any answer at all the same reward."""
+        return Score(1.0 if text.strip() else 0.0)
+
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return the mean score by the rules."""
+        return {"truth": statistics.fmean(self.task.score(p, r.text[0]).total for p, r in results)}
+
+
+def run(root: Path, arm: str, names: Sequence[str], combine: str, seed: int, port: int, steps: int) -> dict[str, Any]:
+    """Train on some judges' grades alone; returns the truth before and after, by task."""
+    out = root / f"{arm}-{seed}"
+    done = out / "measured.json"
+    if done.exists():
+        found: dict[str, Any] = json.loads(done.read_text())
+        return found
+    recipe = load(RECIPE, [
+        f"seed={seed}", f"grpo.steps={steps}", "grpo.batch_size=64", "sft.steps=4", "eval.every=0",
+        "eval.final_items=128", "checkpoint.every=0", "check=false", "threads=1",
+    ])  # fmt: skip
+    panel = {"use": "panel", "combine": combine} if len(names) > 1 else {}
+    tasks = []
+    for one in recipe.tasks:
+        rules, kind = make_task(one), str(getattr(one, "kind", ""))
+        assert isinstance(rules, SingleTurnTask)
+        section = Judges.model_validate({"members": members(port, names, kind), "weight": 1.0, **panel})
+        tasks.append(JudgedTask(HeldBack(rules), kind, section))
+    train(recipe, out=out, tasks=tasks, check=False)
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    evals = [row for row in rows if row["stage"] == "eval"]
+    truth = {task.name: [row[f"eval/{task.name}/truth"] for row in evals] for task in tasks}
+    grade = {task.name: [row[f"eval/{task.name}/judge"] for row in evals] for task in tasks}
+    result = {"arm": arm, "seed": seed, "judges": list(names), "steps": steps, "truth": truth, "grade": grade}
+    done.write_text(json.dumps(result))
+    return result
+
+
+def arms(entries: Mapping[str, Mapping[str, Entry]]) -> dict[str, tuple[list[str], str]]:
+    """A panel of all judges that can be asked, the best of them and the worst.
+
+    The best passes on both tasks, with the smallest error; the worst fails most standards, with the largest one.
+    """
+    alive = [name for name in JUDGES if all(not e[name].figures["fault"] for e in entries.values())]
+    error = {name: statistics.fmean(float(e[name].figures["error"] or 0) for e in entries.values()) for name in alive}
+    passing = [name for name in alive if all(not e[name].refused for e in entries.values())]
+    best = min(passing or alive, key=error.__getitem__)
+    worst = max(alive, key=lambda name: (sum(len(e[name].refused) for e in entries.values()), error[name]))
+    return {"panel": (alive, "median"), "best": ([best], "mean"), "worst": ([worst], "mean")}
+
+
+def main() -> None:
+    """Calibrate, and train if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--items", type=int, default=12)
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=16)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    with server() as port:
+        path = given.out / "calibration.json"
+        entries = read_calibrations(path).tasks if path.exists() else calibrate(port, given.items, path)
+        for task, judges in entries.items():
+            show(task, judges)
+        document: dict[str, Any] = {
+            "items": given.items,
+            "calibration": {
+                task: {name: {"refused": e.refused, **e.figures, "grades": e.grades} for name, e in judges.items()}
+                for task, judges in entries.items()
+            },
+        }
+        if given.train:
+            plans = arms(entries)
+            document["training"] = [
+                run(given.out, arm, names, combine, seed, port, given.steps)
+                for seed in given.seeds
+                for arm, (names, combine) in plans.items()
+            ]
+    if given.json:
+        given.json.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""``levelhead init``: a recipe, a reward file and its test, from a data file and a model."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelhead.errors import InputError
+from levelhead.terminal import say, say_json
+
+MODEL = "base-tiny"
+"""Offered where no model is named: it ships, and trains in minutes on a CPU."""
+
+
+def init(
+    name: Annotated[str | None, typer.Argument(help="Name of the run.  [name of the data file]")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="JSONL, JSON, CSV or Parquet file, or a Hugging Face data set.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Hugging Face name, folder, or base-tiny, which ships.")] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="number, exact, contains, json, or FILE.py:function.  [by the answers]")
+    ] = None,
+    prompt: Annotated[str | None, typer.Option(help="Column of the prompts.  [by its name]")] = None,
+    answer: Annotated[str | None, typer.Option(help="Column of the right answers.  [by its name]")] = None,
+    to: Annotated[Path, typer.Option("--to", help="Folder of the files.")] = Path(),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and ask nothing.")] = False,
+) -> None:
+    """Write a recipe, a reward file and its test for your own data; asks for what the flags leave open."""
+    from levelhead.scaffold.write import Wish, plan
+
+    asks = sys.stdin.isatty() and not as_json
+    if data is None:
+        data = _asked("Data file (JSONL, CSV, Parquet) or data set", "") if asks else None
+    if not data:
+        raise InputError("levelhead init: give --data FILE; there is no terminal to ask at")
+    if model is None:
+        model = _asked("Model (Hugging Face name or folder)", MODEL) if asks else MODEL
+    if reward is None and asks:
+        word = _asked("Reward (number, exact, contains, json, FILE.py:function; empty: by the answers)", "")
+        reward = word or None
+    stem = name or re.sub(r"^[.]+|[^A-Za-z0-9._-]+", "-", Path(data).stem)
+    wish = Wish(stem, model, data, reward, prompt, answer, to)
+    made = plan(wish)
+    made.write()
+    recipe, *others = [str(path) for path in made.files]
+    if as_json:
+        say_json(
+            {
+                "recipe": recipe,
+                "files": [recipe, *others],
+                "rows": made.rows,
+                "prompt": made.prompt,
+                "answer": made.answer,
+                "reward": made.reward,
+                "context": made.model.context,
+                "chat_template": made.model.template,
+                "max_new_tokens": made.model.room,
+                "note": made.model.note,
+            }
+        )
+        return
+    if made.model.note:
+        say(f"levelhead: {made.model.note}; max_new_tokens is a guess", error=True)
+    say(f"{made.rows:,} rows; prompt: {made.prompt}; right answer: {made.answer or 'none'}; reward: {made.reward}")
+    if made.model.longest_prompt:
+        say(f"longest prompt: {made.model.longest_prompt:,} of {made.model.context or '?'} tokens of context")
+    say("wrote " + ", ".join([recipe, *others]))
+    say(f"next: levelhead check {recipe}, then levelhead train {recipe}")
+
+
+def _asked(question: str, default: str) -> str:
+    return str(typer.prompt(question, default=default, show_default=bool(default), err=True)).strip()

@@ -1,0 +1,1 @@
+"""Findings and how they are reached: signals of a run, detectors, ranking, texts."""

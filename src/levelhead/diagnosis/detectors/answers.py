@@ -1,0 +1,205 @@
+"""Answers that do not depend on the prompt: one answer to everything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors.base import Candidate, View
+from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.sameness import PREFIX, Sameness, judge, names, tells
+
+_ALIKE, _FEW = 0.85, 0.5
+"""Share of prompts with the same answer, and nats of entropy, of steps that count as alike."""
+
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_ONE_IN = 10  # one exception in so many rows does not end a stretch
+
+
+class ConstantAnswer:
+    """One answer is given whatever is asked, and it is not the right one to everything."""
+
+    codes = ("constant-answer",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    NEWEST_MOST = 24  # rows that are judged at most,
+    NEWEST_LEAST = 4  # at least,
+    NEWEST_SHARE = 0.15  # and as a share of the run
+    BATCH_ROWS = 4  # a batch of few rollouts is a small sample: rows that are smoothed over
+    ANSWERS_ALIKE_WEIGHT = 5.5
+    FEW_ROWS = 6  # rows below which it may pass
+    FEW_ROWS_WEIGHT = -2.5
+    FEW_ROWS_RANGE = (6, 2)
+    ANSWERS_SHOULD_DIFFER_WEIGHT = 0.5
+    TOLD_ROWS = 8  # rows whose information is averaged
+    ANSWERS_NEVER_TOLD_WEIGHT = -3.5
+    ANSWERS_NEVER_TOLD_RANGE = (40, 10)
+    INFERRED_ROWS = 4  # rows before other logs say anything
+    DEAD = 0.95  # share of dead groups without contrast
+    LENGTH_SAME_WEIGHT = 2.6
+    LENGTH_SAME_RANGE = (3, 8)
+    EQUAL_REWARDS_WEIGHT = 1.8
+    REWARD_SPREAD = 1e-6  # spread of mean rewards up to which they are equal
+    REWARDS_WEIGHT = 0.6  # where they are not
+    ENTROPY_LOW_WEIGHT = 1.6
+    ENTROPY_LOW_RANGE = (0.03, 0.005)
+    ENTROPY_OPEN_WEIGHT = 3.0  # against it, where entropy is not low
+    ENTROPY_OPEN_RANGE = (0.05, 0.2)
+    CUT_SHARE_WEIGHT = -5.0
+    CUT_SHARE_RANGE = (0.3, 0.8)
+    ANSWERS_ARE_SHORT_WEIGHT = -3.5
+    ANSWERS_ARE_SHORT_RANGE = (12, 4)
+    REWARD_NEAR_TOP_WEIGHT = -6.0
+    REWARD_ALWAYS_WEIGHT = -4.5
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Read what was measured of the answers; without that, lengths, contrast and entropy that have all stopped."""
+        measured = [column.name.removeprefix(PREFIX) for column in view.history.matching(PREFIX) if len(column)]
+        cases = [self._of_task(view, task) for task in measured] if measured else [self._inferred(view)]
+        yield from (case for case in cases if case is not None)
+
+    def _of_task(self, view: View, task: str) -> Candidate | None:
+        series = {gauge: view.series(name) for gauge, name in names(task).items()}
+        share, entropy = series["top_share"], series["entropy"]
+        n = len(share)
+        late = judge(
+            task,
+            _between(
+                series, share.steps[-min(self.NEWEST_MOST, max(self.NEWEST_LEAST, round(self.NEWEST_SHARE * n)), n)]
+            ),
+        )
+        if late is None:
+            return None
+        # A batch of few rollouts is a small sample of what the policy answers.
+        smooth = [stats.smooth(one.values, self.BATCH_ROWS) for one in (share, entropy)]
+        begin = _mostly_from([s >= _ALIKE and h <= _FEW for s, h in zip(*smooth, strict=False)])
+        case = Candidate("constant-answer")
+        case.add(
+            self.ANSWERS_ALIKE_WEIGHT * late.strength, "answers-alike",
+            task=task, share=late.share, entropy=late.entropy, information=late.information,
+        )  # fmt: skip
+        if not case.evidence:
+            return None
+        first = share.steps[min(begin, n - 1)]
+        rows = n - begin
+        self._beside(case, late, _between(series, share.steps[0], first)["information"], rows)
+        if rows < self.FEW_ROWS:
+            case.add(self.FEW_ROWS_WEIGHT * stats.ramp(rows, *self.FEW_ROWS_RANGE), "few-rows", rows=rows)
+        case.first_step = first
+        case.setup = begin == 0
+        case.show(share, share.steps[0], case.first_step, share.steps[-1])
+        return case.show(series["information"], share.steps[0], share.steps[-1]).show(series["reward"], share.steps[-1])
+
+    def _beside(self, case: Candidate, late: Sameness, before: Sequence[float], rows: int) -> None:
+        """What perfect answers would be like, and what the answers told of the prompt before."""
+        if late.perfect is not None:
+            case.add(self.ANSWERS_SHOULD_DIFFER_WEIGHT, "answers-should-differ", share=late.perfect)
+        told = max(
+            (before[i : i + self.TOLD_ROWS] for i in range(max(1, len(before) - self.TOLD_ROWS + 1))), key=stats.mean
+        )
+        if tells(told):
+            case.add(1.0, "answers-told-more", early=stats.mean(told), late=late.information)
+        else:
+            # Some find the best answer to all prompts first, and learn to tell them apart from there.
+            case.add(
+                self.ANSWERS_NEVER_TOLD_WEIGHT * stats.ramp(rows, *self.ANSWERS_NEVER_TOLD_RANGE),
+                "answers-never-told",
+                rows=rows,
+            )
+
+    def _inferred(self, view: View) -> Candidate | None:
+        """Other logs: the same length for every answer of every row, no contrast, and a reward that has stopped.
+
+        None of these alone says so: short answers are often of one length, and a reward that has come to its top is one
+        that was earned.
+        """
+        length = _fixed_length(view)
+        dead, reward = view.dead, view.series(metric.REWARD, view.reward_trend.source)
+        if length is None or len(dead) < self.INFERRED_ROWS or len(reward) < self.INFERRED_ROWS:
+            return None
+        begin = max(length.steps[0], _since(dead, [value >= self.DEAD for value in dead.values]))
+        rows = sum(step >= begin for step in length.steps)
+        if rows < self.INFERRED_ROWS:
+            return None
+        rewards = [value for step, value in zip(reward.steps, reward.values, strict=True) if step >= begin]
+        case = Candidate("constant-answer", first_step=begin, setup=begin <= view.history.first_step)
+        case.add(
+            self.LENGTH_SAME_WEIGHT * stats.ramp(rows, *self.LENGTH_SAME_RANGE), "length-same", length=length.values[-1]
+        )
+        spread = max(rewards, default=0.0) - min(rewards, default=0.0)
+        case.add(
+            self.EQUAL_REWARDS_WEIGHT if spread <= self.REWARD_SPREAD else self.REWARDS_WEIGHT,
+            "equal-rewards",
+            rows=rows,
+            low=min(rewards),
+            high=max(rewards),
+        )
+        entropy = view.entropy
+        if len(entropy):
+            late = stats.mean(entropy.values[-min(rows, len(entropy)) :])
+            case.add(
+                self.ENTROPY_LOW_WEIGHT * stats.ramp(late, *self.ENTROPY_LOW_RANGE)
+                - self.ENTROPY_OPEN_WEIGHT * stats.ramp(late, *self.ENTROPY_OPEN_RANGE),
+                "entropy-low",
+                late=late,
+            )
+        cut = view.series(metric.CLIPPED_RATIO)
+        if len(cut):
+            share = stats.mean(cut.values[-min(rows, len(cut)) :])
+            case.add(self.CUT_SHARE_WEIGHT * stats.ramp(share, *self.CUT_SHARE_RANGE), "cut-share", share=share)
+        case.add(
+            self.ANSWERS_ARE_SHORT_WEIGHT * stats.ramp(length.values[-1], *self.ANSWERS_ARE_SHORT_RANGE),
+            "answers-are-short",
+            length=length.values[-1],
+        )
+        case.add(
+            self.REWARD_NEAR_TOP_WEIGHT * view.reward_trend.near_top,
+            "reward-near-top",
+            value=view.reward_trend.reward.late,
+        )
+        # Where nothing can be earned at all, that is the finding, whatever is answered.
+        case.add(self.REWARD_ALWAYS_WEIGHT * (max(rewards) <= 1e-9), "reward-always", value=rewards[-1], rows=rows)
+        return (
+            case.show(length, begin, length.steps[-1]).show(reward, begin, reward.steps[-1]).show(dead, dead.steps[-1])
+        )
+
+
+def _between(series: Mapping[str, Series], first: float, end: float = math.inf) -> dict[str, Sequence[float]]:
+    """The readings of each gauge from step ``first`` on, and before step ``end``."""
+    return {
+        gauge: [v for step, v in zip(one.steps, one.values, strict=True) if first <= step < end]
+        for gauge, one in series.items()
+    }
+
+
+def _fixed_length(view: View) -> Series | None:
+    """Rows at the end in which the shortest and the longest answer have one length, the same throughout."""
+    low, high = view.series(metric.MIN_LENGTH), view.series(metric.MAX_LENGTH)
+    if not len(low) or low.steps != high.steps:
+        return None
+    same = [a == b == low.values[-1] for a, b in zip(low.values, high.values, strict=True)]
+    tail = stats.tail_run(same)
+    return Series(low.name, low.steps[-tail:], low.values[-tail:]) if tail else None
+
+
+def _since(series: Series, flags: Sequence[bool]) -> float:
+    """First step of the stretch of true flags at the end; beyond the last step where there is none."""
+    tail = stats.tail_run(flags)
+    return series.steps[-tail] if tail else series.steps[-1] + 1
+
+
+def _mostly_from(flags: Sequence[bool]) -> int:
+    """First index from which nine of ten flags are true to the end; how many there are where none is."""
+    start, misses = len(flags), 0
+    for i in range(len(flags) - 1, -1, -1):
+        if flags[i]:
+            start = i
+        else:
+            misses += 1
+            if misses > max(1, (len(flags) - i) // _ONE_IN):
+                break
+    return start

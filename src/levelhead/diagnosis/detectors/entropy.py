@@ -1,0 +1,341 @@
+"""The policy's spread: entropy that collapses, explodes, or follows its bonus the wrong way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors.base import Candidate, View, crossing, ends
+from levelhead.diagnosis.history import Series
+
+_FLOOR = 1e-4  # nats below which one entropy is as good as another; set by hand
+_OF_THE_FALL = ("entropy-fell", "entropy-low", "entropy-fell-fast")
+"""Arguments that a lower temperature would explain as well."""
+_CERTAIN = 4  # standard errors by which a term must lie beside 0 to be told from it
+
+
+class EntropyCollapse:
+    """Entropy falls for good while the reward does not rise: the policy stops exploring before it has learnt."""
+
+    codes = ("entropy-collapse",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    FALL_THAT_COUNTS = stats.ln(1.5)  # fall of the logarithm of the entropy before it is one
+    ROWS_OF_A_FALL = 3  # rows before a fall is one
+    ENTROPY_FELL_WEIGHT = 2.6
+    ENTROPY_FELL_RANGE = (stats.ln(2), stats.ln(6))
+    ENTROPY_LOW_WEIGHT = 1.6
+    ENTROPY_LOW_RANGE = (-stats.ln(0.2), -stats.ln(0.02))
+    REWARD_NOT_LOGGED_WEIGHT = 0.6
+    REWARD_NOT_LOGGED_RANGE = (stats.ln(3), stats.ln(6))
+    LOW_ONLY_WEIGHT = 2.5  # where it has not fallen
+    LOW_ONLY_RANGE = (-stats.ln(0.15), -stats.ln(0.02))
+    REWARD_RISES_WEIGHT = -4.2
+    REWARD_NEAR_TOP_WEIGHT = -1.5
+    HOLDS = 0.5  # share from which a reward counts as standing high
+    REWARD_HOLDS_WEIGHT = -2.0
+    FALLEN_TO = 3  # the first bad step is where the entropy is below this part of its beginning,
+    ABOVE_THE_END = 1.3  # or below this multiple of its end
+    ROWS_OF_SPEED = 8  # rows before the speed of a fall is judged
+    LEAST_SPEED_ROWS = 3  # the steepest fall is taken over this many rows,
+    SPEED_SHARE = 0.08  # or over this share of the run
+    ENTROPY_FELL_FAST_WEIGHT = 1.2
+    ENTROPY_FELL_FAST_RANGE = (stats.ln(3), stats.ln(6))
+    ROWS_OF_DEAD = 4  # rows before dead groups are compared
+    ENDS_OF_DEAD = 3  # the first and the last such part of the rows are compared
+    DEAD_SHARE_GROWS_WEIGHT = 1.6
+    DEAD_SHARE_GROWS_RANGE = (0.1, 0.35)
+    REWARD_FALLS_WEIGHT = 1.5
+    NOT_LEARNED = 0.2  # below it a reward counts as not risen
+    REWARD_FLAT_WEIGHT = 0.8
+    ROWS_OF_A_STALL = 30  # rows before a stall is told from a slow climb
+    SPENT_ENTROPY = 0.1  # nats below which entropy is spent
+    NOT_NEAR_TOP = 0.3  # nearness to the maximum up to which a stall is one
+    DEAD_ROWS_OF_A_STALL = 8  # rows of dead groups that a stall needs
+    STALL_FROM = 0.4  # share of the run after which the reward should still be rising
+    STALL_PARTS = 3  # the first and the last such part of the rest are compared
+    DEAD_IN_A_STALL = 0.7  # median share of dead groups in the second half
+    STALL_NOISE = 0.3  # gain, in noise of a reading, below which the reward stands still
+    STALLED_WEIGHT = 2.2
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Weigh depth, speed and level of the fall against what the reward made of it."""
+        entropy = view.entropy
+        # Labels are meant to narrow the policy.
+        if not len(entropy) or view.supervised:
+            return
+        reward_trend = view.reward_trend
+        case = Candidate("entropy-collapse")
+        early, late = ends(entropy)
+        fall = stats.ln(max(early, _FLOOR) / max(late, _FLOOR))
+        if fall > self.FALL_THAT_COUNTS and len(entropy) >= self.ROWS_OF_A_FALL:
+            case.add(
+                self.ENTROPY_FELL_WEIGHT * stats.ramp(fall, *self.ENTROPY_FELL_RANGE),
+                "entropy-fell",
+                early=early,
+                late=late,
+            )
+            case.add(
+                self.ENTROPY_LOW_WEIGHT * stats.ramp(-stats.ln(max(late, _FLOOR)), *self.ENTROPY_LOW_RANGE),
+                "entropy-low",
+                late=late,
+            )
+            self._speed(case, entropy)
+            if not reward_trend.reward.n and not reward_trend.held_out:
+                case.add(
+                    self.REWARD_NOT_LOGGED_WEIGHT * stats.ramp(fall, *self.REWARD_NOT_LOGGED_RANGE), "reward-not-logged"
+                )
+                case.severity = "warning"
+        else:
+            case.add(
+                self.LOW_ONLY_WEIGHT * stats.ramp(-stats.ln(max(late, _FLOOR)), *self.LOW_ONLY_RANGE),
+                "entropy-low",
+                late=late,
+            )
+        if case.evidence:
+            self._company(case, view)
+        case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
+        case.add(self.REWARD_NEAR_TOP_WEIGHT * reward_trend.near_top, "reward-near-top", value=reward_trend.reward.late)
+        if reward_trend.holds > self.HOLDS:
+            # What pays has been learnt: a policy that is sure of it need not explore.
+            case.severity = "warning"
+            case.add(
+                self.REWARD_HOLDS_WEIGHT * reward_trend.holds * (1 - reward_trend.learned),
+                "reward-holds",
+                value=reward_trend.reward.late,
+            )
+        self._cooled(case, view, fall)
+        self._stalled(case, view, late)
+        level = max(early / self.FALLEN_TO, late * self.ABOVE_THE_END) if fall > self.FALL_THAT_COUNTS else math.inf
+        case.first_step = crossing(entropy, level, above=False) if level < math.inf else entropy.steps[0]
+        case.show(
+            entropy, entropy.steps[0], *((case.first_step,) if case.first_step is not None else ()), entropy.steps[-1]
+        )
+        case.setup = case.first_step == entropy.steps[0]
+        yield case
+
+    def _speed(self, case: Candidate, entropy: Series) -> None:
+        if len(entropy) < self.ROWS_OF_SPEED:
+            return
+        width = max(self.LEAST_SPEED_ROWS, round(self.SPEED_SHARE * len(entropy)))
+        values = [stats.ln(max(v, _FLOOR)) for v in entropy.values]
+        steepest = max((a - b for a, b in zip(values, values[width:], strict=False)), default=0.0)
+        case.add(
+            self.ENTROPY_FELL_FAST_WEIGHT * stats.ramp(steepest, *self.ENTROPY_FELL_FAST_RANGE),
+            "entropy-fell-fast",
+            factor=math.exp(steepest),
+        )
+
+    def _company(self, case: Candidate, view: View) -> None:
+        """What a collapse brings with it: dead groups, a reward that stays low or falls."""
+        dead, reward_trend = view.dead, view.reward_trend
+        if len(dead) >= self.ROWS_OF_DEAD:
+            early, late = (
+                stats.mean(dead.values[: len(dead) // self.ENDS_OF_DEAD or 1]),
+                stats.mean(dead.values[-(len(dead) // self.ENDS_OF_DEAD or 1) :]),
+            )
+            if not reward_trend.near_top and reward_trend.holds <= self.HOLDS:
+                case.add(
+                    self.DEAD_SHARE_GROWS_WEIGHT * stats.ramp(late - early, *self.DEAD_SHARE_GROWS_RANGE),
+                    "dead-share-grows",
+                    early=early,
+                    late=late,
+                )
+        case.add(
+            self.REWARD_FALLS_WEIGHT * reward_trend.lost * (1 - reward_trend.learned),
+            "reward-falls",
+            value=reward_trend.reward.late,
+        )
+        if (
+            reward_trend.has_signal
+            and reward_trend.learned < self.NOT_LEARNED
+            and max(reward_trend.near_top, reward_trend.holds) < self.HOLDS
+        ):
+            case.add(self.REWARD_FLAT_WEIGHT, "reward-flat")
+
+    def _cooled(self, case: Candidate, view: View, fall: float) -> None:
+        """The recipe itself draws cooler: what the temperature takes from the entropy is no collapse.
+
+        Logits at temperature T are those of a policy 1 / T times as sharp: ln H falls about as fast as ln T, and the
+        faster the narrower the policy is, twice as fast where most tokens are nearly certain.
+        """
+        warmth = view.series(metric.TEMPERATURE)
+        if len(warmth) < 2 or fall <= 0:
+            return
+        early, late = ends(warmth)
+        cooling = stats.ln(max(early, _FLOOR) / max(late, _FLOOR))
+        explained = min(1.0, 2 * cooling / fall) if cooling > 0 else 0.0
+        weight = sum(argument.weight for argument in case.evidence if argument.key in _OF_THE_FALL)
+        case.add(-max(0.0, weight) * explained, "temperature-cools", early=early, late=late)
+
+    def _stalled(self, case: Candidate, view: View, late: float) -> None:
+        """A reward that rose, then stopped far from the top once entropy and contrast were spent."""
+        reward, dead = view.series(metric.REWARD, view.reward_trend.source), view.dead
+        n = len(reward)
+        if (
+            n < self.ROWS_OF_A_STALL
+            or late > self.SPENT_ENTROPY
+            or view.reward_trend.near_top > self.NOT_NEAR_TOP
+            or len(dead) < self.DEAD_ROWS_OF_A_STALL
+            or view.reward_trend.top is None
+        ):
+            return
+        rest = reward.values[int(self.STALL_FROM * n) :]
+        gain = stats.mean(rest[-len(rest) // self.STALL_PARTS :]) - stats.mean(rest[: len(rest) // self.STALL_PARTS])
+        if stats.median(
+            dead.values[-len(dead) // 2 :]
+        ) > self.DEAD_IN_A_STALL and gain < self.STALL_NOISE * stats.noise(reward.values):
+            case.add(self.STALLED_WEIGHT * view.reward_trend.learned, "stalled", value=view.reward_trend.reward.late)
+
+
+class EntropyExplosion:
+    """Entropy climbs and the reward suffers: the policy dissolves into noise."""
+
+    codes = ("entropy-explosion",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    NEWEST_PART = 4  # the newest such part of the rows
+    HIGH_QUANTILE = 0.75  # quantile of them that counts as the end, for noise comes in bursts
+    NOISY_RANGE = (0.15, 0.5)  # nats from which a rise is noise and not a policy that has come off the floor
+    ENTROPY_ROSE_WEIGHT = 2.8
+    ROSE_ANYWAY = 0.4  # part of the weight that a rise has at any level,
+    ROSE_TO_NOISE = 0.6  # and the part that it has only where the level is noisy
+    ENTROPY_ROSE_RANGE = (stats.ln(1.7), stats.ln(4))
+    RISE_THAT_COUNTS = stats.ln(1.5)  # nats by which the logarithm of the entropy must have risen
+    ENTROPY_ROSE_BY_WEIGHT = 1.6
+    ENTROPY_ROSE_BY_RANGE = (0.3, 2.0)
+    ENTROPY_HIGH_RANGE = (2.0, 4.0)
+    REWARD_FALLS_WEIGHT = 2.2
+    NOT_LEARNED = 0.2  # below it a reward counts as not risen
+    REWARD_FLAT_WEIGHT = 0.5
+    ENTROPY_HIGH_WEIGHT = 2.6
+    HIGH_ONLY_RANGE = (3.0, 4.5)  # nats, where it has not risen
+    HIGH_ONLY_MORE_WEIGHT = 1.4  # and more
+    HIGH_ONLY_MORE_RANGE = (4.5, 7.0)  # nats
+    REWARD_RISES_WEIGHT = -4.0
+    RISEN_TO = 1.7  # the first bad step is where the entropy is above this multiple of its beginning,
+    RISEN_BY = 0.05  # and this many nats
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Weigh the climb against the reward."""
+        entropy = view.entropy
+        if not len(entropy):
+            return
+        reward_trend = view.reward_trend
+        early, late = ends(entropy)
+        late = max(
+            late, stats.quantile(entropy.values[-max(1, len(entropy) // self.NEWEST_PART) :], self.HIGH_QUANTILE)
+        )
+        case = Candidate("entropy-explosion")
+        rise = stats.ln(max(late, _FLOOR) / max(early, _FLOOR))
+        # Little entropy that has become several times as much is still little.
+        noisy = stats.ramp(late, *self.NOISY_RANGE)
+        weight = (
+            self.ENTROPY_ROSE_WEIGHT
+            * (self.ROSE_ANYWAY + self.ROSE_TO_NOISE * noisy)
+            * stats.ramp(rise, *self.ENTROPY_ROSE_RANGE)
+        )
+        case.add(weight, "entropy-rose", early=early, late=late)
+        if rise > self.RISE_THAT_COUNTS:
+            case.add(
+                self.ENTROPY_ROSE_BY_WEIGHT * stats.ramp(late - early, *self.ENTROPY_ROSE_BY_RANGE),
+                "entropy-rose-by",
+                nats=late - early,
+            )
+            case.add(1.0 * stats.ramp(late, *self.ENTROPY_HIGH_RANGE), "entropy-high", late=late)
+            case.add(
+                self.REWARD_FALLS_WEIGHT * noisy * reward_trend.lost * (1 - reward_trend.learned),
+                "reward-falls",
+                value=reward_trend.reward.late,
+            )
+            if reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
+                case.add(self.REWARD_FLAT_WEIGHT * noisy, "reward-flat")
+        else:
+            # Uniform over a few hundred tokens at every position: no language is that open.
+            case.add(
+                self.ENTROPY_HIGH_WEIGHT * stats.ramp(late, *self.HIGH_ONLY_RANGE)
+                + self.HIGH_ONLY_MORE_WEIGHT * stats.ramp(late, *self.HIGH_ONLY_MORE_RANGE),
+                "entropy-high",
+                late=late,
+            )
+        case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
+        case.first_step = crossing(entropy, early * self.RISEN_TO + self.RISEN_BY)
+        case.show(
+            entropy, entropy.steps[0], *((case.first_step,) if case.first_step is not None else ()), entropy.steps[-1]
+        )
+        yield case
+
+
+class EntropySign:
+    """Entropy falls faster the larger its bonus: the bonus enters with the wrong sign."""
+
+    codes = ("entropy-sign",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    AUDIT_COEFFICIENT_WEIGHT = 7.0
+    ROWS_OF_SIGN = 12  # rows before slopes are compared
+    BONUS_CHANGE = 1.5  # factor between a small bonus and a large one
+    SLOPE_PARTS = 12  # slopes are taken over a part of the rows that is this small
+    SLOPES = 4  # slopes under each of both
+    BONUS_LOWERS_ENTROPY_WEIGHT = 5.0
+    BONUS_LOWERS_ENTROPY_RANGE = (2, 5)
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Ask the audit if it ran; else compare the fall under small and under large coefficients of the run."""
+        audited = _audited(view)
+        if len(audited) and stats.median(audited.values) < 0:
+            value = stats.median(audited.values)
+            case = Candidate("entropy-sign", first_step=audited.steps[0], setup=True)
+            yield case.add(self.AUDIT_COEFFICIENT_WEIGHT, "audit-coefficient", value=value).show(
+                audited, audited.steps[0]
+            )
+            return
+        entropy, coef = view.entropy, view.series(metric.ENTROPY_COEF)
+        if len(entropy) < self.ROWS_OF_SIGN or len(coef) < self.ROWS_OF_SIGN:
+            return
+        n = min(len(entropy), len(coef))
+        e, c = entropy.values[-n:], coef.values[-n:]
+        low, high = min(c), max(c)
+        if high <= 0 or high < self.BONUS_CHANGE * max(low, 1e-12):
+            return
+        width = max(2, n // self.SLOPE_PARTS)
+        speeds = [(c[i], (e[i + width] - e[i]) / width) for i in range(n - width)]
+        cut = stats.median([coefficient for coefficient, _ in speeds])
+        slow = [v for coefficient, v in speeds if coefficient <= cut]
+        fast = [v for coefficient, v in speeds if coefficient > cut]
+        if len(slow) < self.SLOPES or len(fast) < self.SLOPES:
+            return
+        gap = stats.mean(slow) - stats.mean(fast)
+        error = max(stats.spread(slow), stats.spread(fast), 1e-12) * math.sqrt(width * (1 / len(slow) + 1 / len(fast)))
+        case = Candidate("entropy-sign", first_step=entropy.steps[-n])
+        if stats.mean(fast) < 0:
+            case.add(
+                self.BONUS_LOWERS_ENTROPY_WEIGHT * stats.ramp(gap / error, *self.BONUS_LOWERS_ENTROPY_RANGE),
+                "bonus-lowers-entropy",
+                low=stats.mean(slow),
+                high=stats.mean(fast),
+            )
+        case.show(coef, coef.steps[-n], coef.steps[-1]).show(entropy, entropy.steps[-n], entropy.steps[-1])
+        yield case
+
+
+def _audited(view: View) -> Series:
+    """Coefficient with which the audit found the entropy term, of the task where it is lowest.
+
+    Coefficients within four standard errors of 0 may be rounding, and count for nothing.
+    """
+    audited = {s.name: s for s in view.history.matching(f"{metric.AUDIT_COEF.prefix}entropy/") if len(s)}
+
+    def certain(series: Series) -> bool:
+        error = audited.get(f"{series.name}_error")
+        return error is None or abs(stats.median(series.values)) > _CERTAIN * stats.median(error.values)
+
+    coefficients = [
+        series for name, series in audited.items() if name.endswith(metric.AUDIT_COEF.suffix) and certain(series)
+    ]
+    return min(coefficients, key=lambda s: stats.median(s.values), default=Series(metric.AUDIT_COEF.of("entropy")))

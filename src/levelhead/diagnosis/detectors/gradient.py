@@ -1,0 +1,306 @@
+"""Numbers and gradients: what is not finite, what explodes, what stays zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors.base import Candidate, View, shift_at
+from levelhead.diagnosis.history import Series
+
+# Set by hand on the development logs (docs/doctor.md): log-odds of a column that is never finite.
+_WEIGHTS = {
+    metric.LOSS: 8.0, metric.GRAD_NORM: 8.0, "policy_loss": 8.0, "value_loss": 7.0, metric.KL: 6.0, "ppo_kl": 4.5,
+    metric.ENTROPY: 5.0, metric.REWARD: 5.0,
+}  # fmt: skip
+_SPIKE = 10.0  # multiple of the usual that is a spike
+_STILL = 1e-8  # norm that is 0 as trainers print it
+
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_WORST = 5  # spikes whose aftermath is looked at
+_SCALE_OF_NOISE = 0.3  # part of the reward's scale that is noise at least
+_SURE_FALL = 3  # multiples of the noise that a fall must have,
+_FALL_OF_LEVEL = 0.2  # and the share of the level
+_REWARD_HARM = 0.8  # harm of a fall of the reward
+_KL_MOVED = 4.0  # factor of a KL that has moved for good (2 for entropy)
+_LENGTH_MOVED = 1.8  # the same of the mean length
+_OTHER_HARM = 0.35  # harm of each of the others that has moved
+_FLOOR = 1e-4  # smallest entropy, KL or length that is compared
+
+
+class NonFinite:
+    """NaN or infinite losses, gradients, KLs, entropies or rewards."""
+
+    codes = ("nonfinite",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    CRITICAL_FROM = 4  # log-odds below which it is a warning,
+    WARNING_FROM = 2.5  # and below which a note
+    TRAILING_SHARE = 0.03  # share of the readings at the end that are for good
+    AT_FIRST_WEIGHT = 3
+    AT_FIRST_RANGE = (0.1, 0.5)  # share of the rows; fp16 loss scaling starts too high on purpose and needs some
+    AT_TIMES_WEIGHT = 4.0
+    AT_TIMES_RANGE = (0.02, 0.3)  # share of the rows
+    AT_THE_END_RANGE = (0, 1)  # rows at the very end
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Tell a run that is gone from one that lost a step."""
+        case = Candidate("nonfinite")
+        best = 0.0
+        for name, full in _WEIGHTS.items():
+            series = view.history.series(name)
+            bad = series.bad
+            if not bad.count:
+                continue
+            weight, key = self._weigh(series, full, name)
+            case.show_value(name, bad.first, bad.sample)
+            if bad.last != bad.first:
+                case.show_value(name, bad.last, math.nan)
+            if weight > best:
+                best = weight
+                case.evidence = []
+                share = bad.count / (bad.count + len(series) * series.stride)
+                case.add(weight, key, metric=name, share=share, rows=bad.count)
+                case.first_step = bad.first
+                case.setup = bad.leading == bad.count and not len(series)
+                if weight < self.CRITICAL_FROM:
+                    case.severity = "info" if weight < self.WARNING_FROM else "warning"
+        if case.evidence:
+            yield case
+
+    def _weigh(self, series: Series, full: float, name: str) -> tuple[float, str]:
+        bad = series.bad
+        seen = bad.count + len(series) * series.stride
+        if not len(series):
+            return full, "never-finite"
+        if bad.trailing >= max(2, self.TRAILING_SHARE * seen):
+            return full - 1, "not-finite-to-the-end"
+        share = bad.count / seen
+        if name == metric.GRAD_NORM and bad.leading == bad.count:
+            # fp16 loss scaling starts too high on purpose and overflows until it has come down.
+            return 1.0 + self.AT_FIRST_WEIGHT * stats.ramp(share, *self.AT_FIRST_RANGE), "not-finite-at-first"
+        return 1.0 + self.AT_TIMES_WEIGHT * stats.ramp(share, *self.AT_TIMES_RANGE) + stats.ramp(
+            bad.trailing, *self.AT_THE_END_RANGE
+        ), "not-finite-at-times"
+
+
+class GradientSpike:
+    """Gradients far beyond the run's own: alone, again and again, or with lasting harm."""
+
+    codes = ("gradient-spike",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    MEDIAN_ROWS = 20  # rows before that are the usual
+    LEAST_USUAL = 0.1  # share of the run's median that is usual at least
+    ABSURD_WEIGHT = 5.0
+    ABSURD_RANGE = (2.7, 4.5)  # logarithm to base 10 of a norm that is absurd by itself
+    GRADIENT_ABSURD_WEIGHT = 0.7
+    FIRST_ABSURD = 1e4  # norm from which the worst step is the first bad one
+    GRADIENT_SPIKED_RANGE = (1, 2.5)
+    HARM_AFTER_SPIKE_WEIGHT = 3.5
+    HARM_LEARNED = 0.6  # part of it that a rise of the reward takes away
+    ROWS_OF_OFTEN = 30  # rows before spikes are counted
+    OFTEN = 0.03  # share of the rows that spike often
+    GRADIENT_SPIKES_OFTEN_WEIGHT = 1.2
+    GRADIENT_SPIKES_OFTEN_RANGE = (0.03, 0.1)
+    NO_HARM = 0.3  # harm below which spikes are harmless,
+    HARMLESS_NORM = 1e3  # where no norm is above this
+    REWARD_RISES_WEIGHT = -2.5
+    ROWS_OF_LOSS = 4  # rows before a loss is judged
+    LOSS_FROM = 10  # loss that may be an explosion
+    LOSS_EXPLODED_WEIGHT = 3.6
+    LEAST_LOSS = 1e-3  # a usual loss is taken for no smaller
+    LOSS_EXPLODED_RANGE = (2, 4)
+    ROWS_OF_GROWTH = 4  # rows before growth is told by medians
+    FEW_ROWS_GROWTH = 100  # factor between the first and last of fewer rows,
+    FEW_ROWS_NORM = 100  # and the norm that the last must have
+    GRADIENT_GREW_WEIGHT = 2.5
+    END_SHARE = 0.12  # share of the rows that is the end
+    GREW_RANGE = (0.8, 1.5)  # logarithm to base 10 of the growth
+    GREW_WEIGHT = 2.6
+    REWARD_FALLS_WEIGHT = 2.0
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Weigh the size, the number, and what came after."""
+        gradient = view.series(metric.GRAD_NORM)
+        n = len(gradient)
+        if not n:
+            yield from self._from_loss(view)
+            return
+        case = Candidate("gradient-spike")
+        values, steps = gradient.values, gradient.steps
+        base = stats.running_median(values, self.MEDIAN_ROWS)
+        typical = stats.median(values)
+        ratios = [v / max(b, self.LEAST_USUAL * typical, 1e-9) for v, b in zip(values, base, strict=True)]
+        worst = max(range(n), key=lambda i: (ratios[i], values[i]))
+        spikes = [i for i in range(n) if ratios[i] >= _SPIKE]
+        top = max(range(n), key=values.__getitem__)
+        absurd = self.ABSURD_WEIGHT * stats.ramp(stats.log10(max(values[top], 1e-12)), *self.ABSURD_RANGE)
+        case.add(
+            absurd * (1 - self.GRADIENT_ABSURD_WEIGHT * view.reward_trend.learned), "gradient-absurd", value=values[top]
+        )
+        case.first_step = steps[top]
+        if spikes:
+            case.first_step = steps[spikes[0]] if values[top] < self.FIRST_ABSURD else steps[top]
+            case.add(
+                1.0 * stats.ramp(stats.log10(ratios[worst]), *self.GRADIENT_SPIKED_RANGE),
+                "gradient-spiked",
+                factor=ratios[worst],
+                step=steps[worst],
+            )
+            harm = max(aftermath(view, steps[i]) for i in _worst_few(spikes, ratios))
+            case.add(
+                self.HARM_AFTER_SPIKE_WEIGHT * harm * (1 - self.HARM_LEARNED * view.reward_trend.learned),
+                "harm-after-spike",
+                step=steps[worst],
+            )
+            if n >= self.ROWS_OF_OFTEN and len(spikes) > self.OFTEN * n:
+                case.add(
+                    self.GRADIENT_SPIKES_OFTEN_WEIGHT * stats.ramp(len(spikes) / n, *self.GRADIENT_SPIKES_OFTEN_RANGE),
+                    "gradient-spikes-often",
+                    count=len(spikes),
+                )
+            if harm < self.NO_HARM and values[top] < self.HARMLESS_NORM:
+                case.add(-1.0, "no-harm-after-spike")
+                if len(spikes) <= max(2, self.OFTEN * n):
+                    case.severity = "info"
+        self._growth(case, view, gradient)
+        case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
+        case.show(gradient, *(steps[i] for i in sorted({max(0, worst - 1), worst, top, n - 1})))
+        yield case
+
+    def _from_loss(self, view: View) -> Iterator[Candidate]:
+        """Without gradients in the log: a loss that leaves its own range by orders of magnitude."""
+        loss = view.series(metric.LOSS, "policy_loss")
+        if len(loss) < self.ROWS_OF_LOSS:
+            return
+        size = [abs(v) for v in loss.values]
+        # A loss of exactly 0 is a batch without contrast, and no measure of the others.
+        early = [v for v in size[: max(2, len(size) // 2)] if v > 0]
+        usual, top = stats.median(early), max(size)
+        case = Candidate("gradient-spike", first_step=loss.steps[size.index(top)])
+        if top > self.LOSS_FROM:
+            case.add(
+                self.LOSS_EXPLODED_WEIGHT
+                * stats.ramp(stats.log10(top / max(usual, self.LEAST_LOSS)), *self.LOSS_EXPLODED_RANGE),
+                "loss-exploded",
+                early=usual,
+                late=top,
+            )
+            case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
+            yield case.show(loss, loss.steps[0], loss.steps[size.index(top)], loss.steps[-1])
+
+    def _growth(self, case: Candidate, view: View, gradient: Series) -> None:
+        n = len(gradient)
+        if n < self.ROWS_OF_GROWTH:
+            if (
+                n >= 2
+                and gradient.values[-1] > self.FEW_ROWS_GROWTH * gradient.values[0]
+                and gradient.values[-1] > self.FEW_ROWS_NORM
+            ):
+                case.add(self.GRADIENT_GREW_WEIGHT, "gradient-grew", early=gradient.values[0], late=gradient.values[-1])
+            return
+        m = stats.edge(n, self.END_SHARE)
+        early, late = stats.median(gradient.values[: 2 * m]), stats.median(gradient.values[-m:])
+        if late > 2 and early > 0:
+            grown = stats.ramp(stats.log10(late / early), *self.GREW_RANGE)
+            case.add(self.GREW_WEIGHT * grown, "gradient-grew", early=early, late=late)
+            case.add(
+                self.REWARD_FALLS_WEIGHT * grown * view.reward_trend.lost,
+                "reward-falls",
+                value=view.reward_trend.reward.late,
+            )
+
+
+def _worst_few(spikes: list[int], ratios: list[float]) -> list[int]:
+    return sorted(spikes, key=lambda i: -ratios[i])[:_WORST]
+
+
+class ZeroGradient:
+    """Groups have contrast, yet no gradient arrives: a mask, a detached tensor, a weight of zero."""
+
+    codes = ("zero-gradient-despite-signal",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    CONTRAST = 0.5  # share of dead groups below which a row has contrast
+    SPREAD = 1e-6  # spread of rewards that is one
+    TINY = 2e-5  # norm that no gradient with contrast has
+    ONE_ROW = 0.62  # certainty of a single row,
+    TWO_ROWS = 0.7  # and of two
+    GRADIENT_ZERO_WEIGHT = 5.5
+    GRADIENT_ZERO_RANGE = (0.7, 0.95)
+    MOSTLY_ZERO = 0.7  # share of zeros from which tiny ones are not looked at
+    GRADIENT_TINY_WEIGHT = 3.2
+    GRADIENT_TINY_RANGE = (0.8, 0.95)
+    CONTRAST_NOT_MEASURED_WEIGHT = -0.8
+    REWARD_RISES_WEIGHT = -3.0
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Compare gradient and contrast row by row."""
+        gradient, dead, std = view.series(metric.GRAD_NORM), view.dead, view.series(metric.REWARD_STD)
+        if not len(gradient):
+            return
+        # Differences over a whole batch say nothing of differences within its groups.
+        within = dead.name in (metric.ZERO_STD, metric.REWARD_STD)
+        contrast = {step: v < self.CONTRAST for step, v in zip(dead.steps, dead.values, strict=True) if within}
+        spread = {step: v > self.SPREAD for step, v in zip(std.steps, std.values, strict=True)}
+        if not contrast and not spread:
+            return
+        rows = [
+            (step, v)
+            for step, v in zip(gradient.steps, gradient.values, strict=True)
+            if contrast.get(step, True) and spread.get(step, True) and (step in contrast or step in spread)
+        ]
+        if not rows:
+            return
+        zero = [step for step, v in rows if v <= _STILL]
+        tiny = [step for step, v in rows if v <= self.TINY]
+        share = len(zero) / len(rows)
+        case = Candidate("zero-gradient-despite-signal", setup=True)
+        n = len(rows)
+        certainty = {1: self.ONE_ROW, 2: self.TWO_ROWS}.get(n, 1.0)
+        case.add(
+            self.GRADIENT_ZERO_WEIGHT * certainty * stats.ramp(share, *self.GRADIENT_ZERO_RANGE),
+            "gradient-zero",
+            rows=len(zero),
+            of=n,
+        )
+        if share < self.MOSTLY_ZERO:
+            case.add(
+                self.GRADIENT_TINY_WEIGHT * certainty * stats.ramp(len(tiny) / n, *self.GRADIENT_TINY_RANGE),
+                "gradient-tiny",
+                rows=len(tiny),
+                of=n,
+            )
+        if not len(view.history.series(metric.ZERO_STD)):
+            case.add(self.CONTRAST_NOT_MEASURED_WEIGHT if case.evidence else 0.0, "contrast-not-measured")
+        case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned if case.evidence else 0.0, "reward-rises")
+        hits = zero or tiny
+        if hits:
+            case.first_step = hits[0]
+            case.show(gradient, hits[0], hits[-1]).show(std, hits[0]).show(dead, hits[0])
+            yield case
+
+
+def aftermath(view: View, step: float) -> float:
+    """0 to 1: how much harm the run shows after ``step`` (reward down, entropy, KL or length elsewhere for good)."""
+    harm = 0.0
+    reward = view.series(metric.REWARD, view.reward_trend.source)
+    moved = shift_at(reward, step)
+    if moved:
+        before, after = moved
+        noise = max(stats.noise(reward.values), view.reward_trend.reward.scale * _SCALE_OF_NOISE, 1e-12)
+        if before - after > _SURE_FALL * noise and before - after > _FALL_OF_LEVEL * max(abs(before), 1e-9):
+            harm += _REWARD_HARM
+    for name, factor in ((metric.ENTROPY, 2.0), (metric.KL, _KL_MOVED), (metric.MEAN_LENGTH, _LENGTH_MOVED)):
+        moved = shift_at(view.series(name), step)
+        if moved and min(abs(moved[0]), abs(moved[1])) >= 0:
+            low, high = sorted((max(abs(moved[0]), _FLOOR), max(abs(moved[1]), _FLOOR)))
+            harm += _OTHER_HARM if high / low >= factor else 0.0
+    return min(1.0, harm)

@@ -1,0 +1,207 @@
+"""Runs that are no better at their end: a flat reward, or scores that a constant answer gets as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors.base import Candidate, View, ends
+from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import proven_flat, trend
+from levelhead.metrics import held_out
+
+ABOVE = 2.0
+"""Standard errors by which a policy has to be above the best constant answer, as for the verdict of a run."""
+RUN_LENGTH = (20.0, 40.0)
+"""Steps before which a run may still be below it, and from which on it may not."""
+NEARLY_PERFECT = (0.85, 0.95)
+"""Held-out scores, of at most 1, at which there is nothing left to be above."""
+
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_SCHEDULE_ROWS = 4  # learning rates that make a schedule
+_SCHEDULE_RANGE = (0.1, 0.03)  # share of the peak from which it is done
+
+
+class NoImprovement:
+    """Many steps, and the reward stands where it stood, or lower."""
+
+    codes = ("no-improvement",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    ROWS = 4  # readings before anything is said
+    FINISHED_RANGE = (20, 36)  # steps of a run whose schedule is done: one of two dozen comes to its end as well
+    REACHED_RANGE = (40, 160)  # steps from which no gain is a fault
+    EVALUATIONS = 5  # held-out readings that say something
+    FLAT_ANYWAY = 0.4  # part of the flatness that needs no proof,
+    FLAT_PROVEN = 0.6  # and the part that a gain would have been seen for
+    ROOM_RANGE = (0.95, 0.5)  # share of the maximum at the beginning: the higher, the less gain can be seen
+    FLAT_ROWS_WEIGHT = 0.8
+    FLAT_ROWS = 20  # from so many readings on
+    FLAT_REACHED_WEIGHT = 2.2  # by the steps,
+    FLAT_LONG_WEIGHT = 0.6  # and for a run that is long
+    LONG_RANGE = (160, 600)  # steps
+    SCHEDULE_DONE_WEIGHT = 0.6
+    HELD_OUT_FLAT_WEIGHT = 1.4
+    HELD_OUT_FLAT_RANGE = (4, 10)  # evaluations
+    FALLS = 0.3  # strength of a fall that is one
+    REWARD_FALLS_WEIGHT = 2.5
+    REWARD_FALLS_RANGE = (0.15, 0.6)
+    ROWS_OF_KL = 20  # rows before a KL says that nothing moved
+    FLAT = 0.5  # flatness from which a cause is looked for
+    UNMOVED_KL = 2e-4  # nats a token of a policy that has hardly moved
+    POLICY_HAS_NOT_MOVED_WEIGHT = 0.8
+    TINY_RATE = 1e-7  # learning rate that moves nothing
+    LEARNING_RATE_TINY_WEIGHT = 0.8
+    REWARD_NEAR_TOP_WEIGHT = -2.0
+    REWARD_RISES_WEIGHT = -3.5
+    STARTS_LATER_WEIGHT = -2.0
+    STARTS_LATER_LONG_WEIGHT = 1.2  # less of it for a long log
+    STARTS_LATER_RANGE = (100, 400)
+    HELD_OUT_RISES = 0.3  # strength of a rise of the held-out scores
+    HELD_OUT_RISES_WEIGHT = -2.0
+    FALLS_PLAINLY = 0.5  # strength of a fall that has a first step
+    ROWS_OF_CURRICULUM = 6  # readings of an arm of a curriculum
+    PROMPTS_ARE_CHOSEN_WEIGHT = -1.5
+    CURRICULUM_RISES_WEIGHT = 2.0  # more where its own estimate rises
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Weigh length and flatness of the record against room to improve."""
+        reward_trend = view.reward_trend
+        reward = reward_trend.reward
+        series = view.series(metric.REWARD, reward_trend.source)
+        if reward.n < self.ROWS:
+            return
+        case = Candidate("no-improvement", first_step=series.steps[0])
+        steps = max(reward.n * series.stride, series.steps[-1] - series.steps[0])
+        # A demonstration of two dozen steps comes to its end as well.
+        finished = _schedule_done(view.series(metric.LEARNING_RATE)) * stats.ramp(steps, *self.FINISHED_RANGE)
+        reached = max(stats.ramp(steps, *self.REACHED_RANGE), finished)
+        held_out = max(
+            (s for name in reward_trend.held_out if len(s := view.series(name)) >= self.EVALUATIONS),
+            key=len,
+            default=None,
+        )
+        proven = max(proven_flat(series, reward_trend.top), proven_flat(held_out, 1.0) if held_out else 0.0)
+        flat = (1 - reward.rise) * (1 - reward_trend.learned) * (self.FLAT_ANYWAY + self.FLAT_PROVEN * proven)
+        if reward_trend.top:
+            # The higher a reward stands from the start, the less of a gain there is to be seen.
+            flat *= stats.ramp(reward.early / reward_trend.top, *self.ROOM_RANGE)
+        case.add(
+            (
+                self.FLAT_ROWS_WEIGHT * (reward.n >= self.FLAT_ROWS)
+                + self.FLAT_REACHED_WEIGHT * reached
+                + self.FLAT_LONG_WEIGHT * stats.ramp(steps, *self.LONG_RANGE)
+            )
+            * flat,
+            "reward-flat-for",
+            rows=reward.n,
+            early=reward.early,
+            late=reward.late,
+        )
+        case.add(self.SCHEDULE_DONE_WEIGHT * finished * flat, "schedule-done")
+        if held_out:
+            self._held_out_flat(case, held_out, reached, flat)
+        if reward.fall > self.FALLS:
+            lost = abs(reward.early - reward.late) / max(abs(reward.early), reward.scale, 1e-9)
+            case.add(
+                self.REWARD_FALLS_WEIGHT * reward.fall * stats.ramp(lost, *self.REWARD_FALLS_RANGE),
+                "reward-falls",
+                value=reward.late,
+            )
+        self._small_steps(case, view, flat)
+        case.add(self.REWARD_NEAR_TOP_WEIGHT * reward_trend.near_top, "reward-near-top", value=reward.late)
+        case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
+        if not view.from_start:
+            case.add(
+                self.STARTS_LATER_WEIGHT + self.STARTS_LATER_LONG_WEIGHT * stats.ramp(steps, *self.STARTS_LATER_RANGE),
+                "starts-later",
+                step=view.history.first_step,
+            )
+        self._curriculum(case, view)
+        if reward_trend.held_out and reward_trend.learned > self.HELD_OUT_RISES:
+            case.add(self.HELD_OUT_RISES_WEIGHT, "held-out-rises")
+        if reward.fall > self.FALLS_PLAINLY:
+            case.first_step = reward.drop_step
+        yield case.show(series, series.steps[0], series.steps[-1])
+
+    def _small_steps(self, case: Candidate, view: View, flat: float) -> None:
+        """Updates too small to have moved the policy explain a flat reward."""
+        kl, rate = view.series(metric.KL), view.series(metric.LEARNING_RATE)
+        if len(kl) >= self.ROWS_OF_KL and flat > self.FLAT and max(kl.values) < self.UNMOVED_KL:
+            case.add(self.POLICY_HAS_NOT_MOVED_WEIGHT, "policy-has-not-moved", kl=max(kl.values))
+        if len(rate) and flat > self.FLAT and 0 < max(rate.values) <= self.TINY_RATE:
+            case.add(self.LEARNING_RATE_TINY_WEIGHT, "learning-rate-tiny", rate=max(rate.values))
+
+    def _held_out_flat(self, case: Candidate, series: Series, reached: float, flat: float) -> None:
+        """Held-out scores that have not moved either."""
+        early, late = ends(series)
+        weight = (
+            self.HELD_OUT_FLAT_WEIGHT
+            * max(reached, stats.ramp(len(series), *self.HELD_OUT_FLAT_RANGE))
+            * flat
+            * proven_flat(series, 1.0)
+        )
+        case.add(weight, "held-out-flat", metric=series.name, rows=len(series), early=early, late=late)
+
+    def _curriculum(self, case: Candidate, view: View) -> None:
+        """A curriculum that serves what is half solved holds the reward there, however much the policy learns."""
+        arms = [
+            series
+            for series in view.history.matching(metric.CURRICULUM_SUCCESS.prefix)
+            if len(series) >= self.ROWS_OF_CURRICULUM
+        ]
+        if arms:
+            rise = stats.mean([trend(series).rise for series in arms])
+            case.add(
+                self.PROMPTS_ARE_CHOSEN_WEIGHT - self.CURRICULUM_RISES_WEIGHT * rise,
+                "prompts-are-chosen",
+                early=_level(arms, 0),
+                late=_level(arms, -1),
+            )
+
+
+class NoBetterThanConstant:
+    """Held-out scores that the best constant answer gets as well, at the end of a run of some length."""
+
+    codes = ("no-improvement",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    NOT_ABOVE_CONSTANT_WEIGHT = 4.0
+    PLAIN_SHARE = 0.5  # part of ABOVE at which it is plain
+    REWARD_NEAR_TOP_WEIGHT = -4.0
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Compare each task's last evaluation with what the best constant answer scored on its items."""
+        for gap in view.history.matching(held_out.NUMBER.prefix):
+            task, _, measure = gap.name.removeprefix(held_out.NUMBER.prefix).rpartition("/")
+            names = (held_out.NUMBER.of(task, name) for name in (held_out.SE, held_out.SCORE))
+            errors, score = map(view.history.series, names)
+            if measure != held_out.OVER_CONSTANT or not (len(gap) and len(errors) and len(score)) or gap.steps[-1] <= 0:
+                continue
+            above = gap.values[-1] / max(errors.values[-1], 1e-9)
+            case = Candidate("no-improvement")
+            plain = self.NOT_ABOVE_CONSTANT_WEIGHT * stats.ramp(above, ABOVE, self.PLAIN_SHARE * ABOVE)
+            case.add(
+                plain * stats.ramp(gap.steps[-1], *RUN_LENGTH),
+                "not-above-constant", task=task, gap=gap.values[-1], error=errors.values[-1],
+            )  # fmt: skip
+            near_top = stats.ramp(score.values[-1], *NEARLY_PERFECT)
+            case.add(self.REWARD_NEAR_TOP_WEIGHT * near_top, "reward-near-top", value=score.values[-1])
+            if case.evidence:
+                yield case.show(gap, gap.steps[0], gap.steps[-1])
+
+
+def _schedule_done(rate: Series) -> float:
+    """0 to 1: how surely a decaying learning rate has come to its end, and the run with it."""
+    if len(rate) < _SCHEDULE_ROWS or max(rate.values) <= 0:
+        return 0.0
+    falling = rate.values[-1] <= min(rate.values[len(rate) // 2 :])
+    return stats.ramp(rate.values[-1] / max(rate.values), *_SCHEDULE_RANGE) if falling else 0.0
+
+
+def _level(series: Sequence[Series], at: int) -> float:
+    return stats.mean([ends(one)[at] for one in series])

@@ -1,0 +1,143 @@
+"""Distance to the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors.base import Candidate, View, crossing
+from levelhead.diagnosis.history import Series
+
+
+class KlDivergence:
+    """Distance to the reference: out of hand, or slowly growing with nothing to show for it."""
+
+    codes = ("kl-blowup", "reference-drift")
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    FIRST_ROW_WEIGHT = 3.0  # of a single row, from one nat on,
+    FIRST_ROW_RANGE = (0, 0.8)  # logarithm to base 10 of its KL,
+    FIRST_ROW_FAR_WEIGHT = 1.5  # and more
+    FIRST_ROW_FAR_RANGE = (0.8, 1.5)  # far beyond it
+    LEAST_KL = 1e-4  # KL below which growth is not measured
+    KL_HIGH_WEIGHT = 3.0
+    KL_HIGH_RANGE = (stats.log10(0.3), stats.log10(3))
+    GROWTH_FROM = 0.1  # nats a token from which growth says something
+    KL_GREW_RANGE = (0.7, 2)
+    KL_BEYOND_REASON_WEIGHT = 2.0
+    KL_BEYOND_REASON_RANGE = (1, 2)
+    JUMP = 100  # multiple of the median that is a jump
+    JUMP_SHARE = 0.05  # share of the rows that must jump
+    KL_JUMPS_WEIGHT = 3.0
+    JUMPS_SHOWN = 3  # how many are shown
+    ROWS_OF_GRADIENT = 8  # rows before the tail of the gradients is judged
+    TAIL_FROM = 0.3  # nats a token from which that tail says something
+    TAIL_QUANTILE = 0.97  # quantile that is compared with the median
+    GRADIENTS_HEAVY_TAILED_WEIGHT = 0.8
+    GRADIENTS_HEAVY_TAILED_RANGE = (5, 12)
+    FALL_FROM = 0.2  # nats a token from which a falling reward is laid to it
+    REWARD_FALLS_WEIGHT = 1.6
+    NOT_LEARNED = 0.2  # below it a reward counts as not risen
+    REWARD_FLAT_WEIGHT = 0.6
+    REWARD_RISES_WEIGHT = -2.8
+    REWARD_RISES_RANGE = (1, 5)
+    FIRST_OF_LATE = 0.5  # share of the later level that a first row must have to be a mismatch of the set-up
+    LATE_QUANTILE = 0.9  # quantile that counts as the later level
+    FIRST_LEAST = 0.05  # nats a token that it must have
+    KL_HIGH_FROM_THE_FIRST_ROW_WEIGHT = -2.0
+    BAD_FROM = 0.3  # the first bad step is where KL is above this,
+    BAD_OF_LATE = 0.3  # or above this share of its end
+    ROWS_OF_DRIFT = 20  # rows before a climb is judged
+    DRIFT_SURE = 4  # standard errors (Kendall's tau) that make it steady
+    KL_CLIMBS_WEIGHT = 2.6
+    KL_CLIMBS_RANGE = (0.1, 0.5)
+    KL_GREW_WEIGHT = 0.8
+    DRIFT_REWARD_RISES_WEIGHT = -3.0
+    DRIFT_BAD_FROM = 0.1  # the first bad step of a drift is where KL is above this,
+    DRIFT_BAD_OF_LATE = 0.5  # or above this share of its end
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Judge the level against nats that a policy can afford, and the growth against its own beginning."""
+        kl = view.series(metric.KL)
+        if len(kl) < 2:
+            if len(kl) and kl.values[0] > 1:
+                case = Candidate("kl-blowup", first_step=kl.steps[0], setup=True).show(kl, kl.steps[0])
+                size = stats.log10(kl.values[0])
+                weight = self.FIRST_ROW_WEIGHT * stats.ramp(
+                    size, *self.FIRST_ROW_RANGE
+                ) + self.FIRST_ROW_FAR_WEIGHT * stats.ramp(size, *self.FIRST_ROW_FAR_RANGE)
+                yield case.add(weight, "kl-high", late=kl.values[0])
+            return
+        m = stats.edge(len(kl))
+        late = stats.median(kl.values[-m:])
+        early = stats.median(kl.values[: max(2, m)])
+        growth = stats.ratio(late, max(min(early, kl.values[0] if kl.values[0] > 0 else early), self.LEAST_KL))
+        yield self._blowup(view, kl, late, growth)
+        yield self._drift(view, kl, late, growth)
+
+    def _blowup(self, view: View, kl: Series, late: float, growth: float) -> Candidate:
+        reward_trend = view.reward_trend
+        case = Candidate("kl-blowup")
+        level = max(late, 1e-9)
+        case.add(self.KL_HIGH_WEIGHT * stats.ramp(stats.log10(level), *self.KL_HIGH_RANGE), "kl-high", late=late)
+        if late > self.GROWTH_FROM:
+            case.add(1.0 * stats.ramp(stats.log10(growth), *self.KL_GREW_RANGE), "kl-grew", factor=growth)
+        case.add(
+            self.KL_BEYOND_REASON_WEIGHT * stats.ramp(stats.log10(level), *self.KL_BEYOND_REASON_RANGE),
+            "kl-beyond-reason",
+            late=late,
+        )
+        jumps = [i for i, v in enumerate(kl.values) if v > max(1.0, self.JUMP * stats.median(kl.values))]
+        if len(jumps) >= 2 and len(jumps) > self.JUMP_SHARE * len(kl):
+            case.add(
+                self.KL_JUMPS_WEIGHT * (1 - reward_trend.learned), "kl-jumps", count=len(jumps), value=max(kl.values)
+            )
+            case.show(kl, *(kl.steps[i] for i in jumps[: self.JUMPS_SHOWN]))
+        gradient = view.series(metric.GRAD_NORM)
+        if len(gradient) >= self.ROWS_OF_GRADIENT and late > self.TAIL_FROM:
+            tail = stats.quantile(gradient.values, self.TAIL_QUANTILE) / max(stats.median(gradient.values), 1e-12)
+            case.add(
+                self.GRADIENTS_HEAVY_TAILED_WEIGHT * stats.ramp(tail, *self.GRADIENTS_HEAVY_TAILED_RANGE),
+                "gradients-heavy-tailed",
+                factor=tail,
+            )
+        if late > self.FALL_FROM:
+            case.add(
+                self.REWARD_FALLS_WEIGHT * reward_trend.lost * (1 - reward_trend.learned),
+                "reward-falls",
+                value=reward_trend.reward.late,
+            )
+        if late > 1 and reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
+            case.add(self.REWARD_FLAT_WEIGHT, "reward-flat")
+        case.add(
+            self.REWARD_RISES_WEIGHT * reward_trend.learned * (1 - stats.ramp(late, *self.REWARD_RISES_RANGE)),
+            "reward-rises",
+        )
+        peak = max(kl.values)
+        if (
+            view.from_start
+            and kl.values[0] >= self.FIRST_OF_LATE * max(late, stats.quantile(kl.values, self.LATE_QUANTILE))
+            and kl.values[0] > self.FIRST_LEAST
+        ):
+            case.add(self.KL_HIGH_FROM_THE_FIRST_ROW_WEIGHT, "kl-high-from-the-first-row", first=kl.values[0])
+        case.first_step = (
+            kl.steps[jumps[0]] if len(jumps) >= 2 else crossing(kl, max(self.BAD_FROM, self.BAD_OF_LATE * late))
+        )
+        steps = (case.first_step,) if case.first_step is not None else ()
+        return case.show(kl, kl.steps[0], *steps, kl.steps[kl.values.index(peak)], kl.steps[-1])
+
+    def _drift(self, view: View, kl: Series, late: float, growth: float) -> Candidate:
+        reward_trend = view.reward_trend
+        case = Candidate("reference-drift")
+        if len(kl) >= self.ROWS_OF_DRIFT and stats.kendall_z(kl.values) > self.DRIFT_SURE:
+            case.add(self.KL_CLIMBS_WEIGHT * stats.ramp(late, *self.KL_CLIMBS_RANGE), "kl-climbs", late=late)
+            case.add(
+                self.KL_GREW_WEIGHT * stats.ramp(stats.log10(growth), *self.KL_GREW_RANGE), "kl-grew", factor=growth
+            )
+            if reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
+                case.add(self.REWARD_FLAT_WEIGHT, "reward-flat")
+            case.add(self.DRIFT_REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
+        case.first_step = crossing(kl, max(self.DRIFT_BAD_FROM, self.DRIFT_BAD_OF_LATE * late))
+        return case.show(kl, kl.steps[0], kl.steps[-1])

@@ -1,0 +1,296 @@
+"""Completion lengths: cut, running away, shrinking, fixed, never ending."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors.base import Candidate, View, crossing
+from levelhead.diagnosis.history import Series
+
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_MANY = 12  # readings from which their noise tells a change
+_ONE_WAY_RANGE = (1.5, 2.5)  # standard errors (Kendall's tau) of fewer that go one way
+
+
+class Lengths:
+    """All findings that lengths and truncation show, told apart by order and by what the reward did."""
+
+    codes = ("length-truncation", "length-runaway", "length-collapse", "length-fixed", "eos-never")
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    CAP_ROWS = 3  # rows before means at the maximum say that all are cut
+    CAP_LEAST = 8  # tokens of a limit that can be told from short answers
+    CAP_SHARE = 0.9  # share of the rows that must stand at it
+    BATCHES = 3  # one batch is a small sample of a share: a level is the mean of so many
+    OF_PEAK = 0.8  # share of the peak that the level has at least
+    CUT_WEIGHT = 3.0  # log-odds of cut answers,
+    CUT_RANGE = (0.15, 0.6)  # from some to most,
+    CUT_MORE_WEIGHT = 0.8  # and more
+    CUT_MORE_RANGE = (0.7, 0.95)  # from most to all
+    ROWS_OF_GROWTH = 4  # rows before growth is judged
+    CUT_SHARE_GROWS_WEIGHT = 1.2
+    CUT_SHARE_GROWS_RANGE = (0.1, 0.4)
+    REWARD_RISES_WEIGHT = -4.5
+    CUT_FROM_START = 0.5  # share at the first rows that makes it a fault of the set-up
+    CUT_BAD = 0.15  # the first bad step is where the share is above this,
+    CUT_BAD_OF_LEVEL = 0.4  # or above this part of its level
+    CUT_MATTERS = 0.15  # strength from which what the reward did counts
+    REWARD_FALLS_WEIGHT = 1.3
+    NOT_LEARNED = 0.2  # below it a reward counts as not risen
+    REWARD_FLAT_WEIGHT = 0.4
+    ALL_CUT = 0.98  # share of cut answers that is all of them
+    NEVER_ENDS_ONE_ROW_WEIGHT = 2.4  # log-odds of answers that never end, by one row,
+    NEVER_ENDS_TWO_ROWS_WEIGHT = 3.0  # by two rows,
+    NEVER_ENDS_WEIGHT = 4.6  # and by more
+    NEVER_ENDS_RANGE = (0.9, 0.99)
+    LONG_CAP_WEIGHT = 0.6
+    LONG_CAP = 512  # tokens of a limit that answers should not need
+    SHORT_CAP_WEIGHT = -1.6  # against it, where
+    SHORT_CAP = 128  # the limit is no more than this: it may be meant
+    NEVER_ENDS_REWARD_RISES_WEIGHT = -3.2
+    TWO_ROWS = 0.5  # surety of a change between two rows,
+    THREE_ROWS = 0.8  # and among three
+    HIGHEST_OF_PEAK = 0.8  # share of the peak that a run has run away to
+    LENGTH_GREW_WEIGHT = 3.0
+    LENGTH_GREW_RANGE = (stats.ln(1.6), stats.ln(4))
+    GREW = 1.5  # factor that is growth
+    CUT_SHARE_WEIGHT = 1.2
+    CUT_SHARE_RANGE = (0.05, 0.3)
+    RUNAWAY_REWARD_RISES_WEIGHT = -4.0
+    LENGTH_SHRANK_WEIGHT = 3.0
+    LENGTH_SHRANK_RANGE = (stats.ln(1.5), stats.ln(4))
+    SHRANK = 1.4  # factor that is a shrinkage
+    LENGTH_TINY_RANGE = (-stats.ln(20), -stats.ln(4))
+    COLLAPSE_REWARD_FALLS_WEIGHT = 2.0
+    COLLAPSE_REWARD_FLAT_WEIGHT = 0.3
+    ONLY_AN_END = 5  # mean length up to which a run may never have written anything
+    NOTHING_RANGE = (4, 2)  # tokens from which nothing is written
+    NO_REWARD = 0.02  # reward that nothing earns
+    LENGTH_TINY_WEIGHT = 3.4
+    COLLAPSE_REWARD_RISES_WEIGHT = -3.5
+    SHRANK_BAD = 1.5  # factor from which a step is bad
+    FIXED_ROWS = 4  # equal means that are no chance
+    FIXED_SHARE = 0.2  # share of the rows that must end so,
+    FIXED_ANYWHERE = 0.5  # or stand so anywhere
+    SAME_ONE_ROW_WEIGHT = 3.2  # log-odds of one length in one row,
+    SAME_TWO_ROWS_WEIGHT = 3.6  # two rows,
+    SAME_WEIGHT = 5.0  # and more
+    LENGTH_SAME_RANGE = (0.15, 0.6)
+    ANSWERS_ARE_SHORT_WEIGHT = -2.6
+    ANSWERS_ARE_SHORT_RANGE = (32, 12)
+    FIXED_REWARD_RISES_WEIGHT = -3.0
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Look at the share of cut completions, and at the mean length's own history."""
+        mean, cut = view.series(metric.MEAN_LENGTH), self._cut(view)
+        if len(cut):
+            yield self._truncation(view, cut)
+            yield self._never_ends(view, cut, mean)
+        if len(mean):
+            yield from self._change(view, mean, cut)
+            fixed = self._fixed(view, mean)
+            if fixed:
+                yield fixed
+
+    def _cut(self, view: View) -> Series:
+        """Share of completions that hit the limit: logged, or 1 where even the shortest stands at a fixed maximum."""
+        logged = view.series(metric.CLIPPED_RATIO)
+        if len(logged):
+            return logged
+        # Where the shortest answer (or the mean of all) stands at the very maximum in every row, all are cut.
+        for name, least in ((metric.MIN_LENGTH, 1), (metric.MEAN_LENGTH, self.CAP_ROWS)):
+            series = view.series(name)
+            highest = max(view.series(metric.MAX_LENGTH).values or series.values, default=0.0)
+            if highest != round(highest):
+                # A mean that is no whole number is of answers that differ.
+                continue
+            at_cap = [v >= highest for v in series.values]
+            if len(series) >= least and highest > self.CAP_LEAST and sum(at_cap) >= self.CAP_SHARE * len(series):
+                return Series(name, series.steps, [float(v) for v in at_cap])
+        return logged
+
+    def _truncation(self, view: View, cut: Series) -> Candidate:
+        reward_trend = view.reward_trend
+        n = len(cut)
+        # One batch is a small sample of a share.
+        m = max(stats.edge(n), min(self.BATCHES, n // 2))
+        early, late = stats.mean(cut.values[:m]), stats.mean(cut.values[-m:])
+        peak = max(stats.smooth(cut.values, m)[m - 1 :]) if n else 0.0
+        level = max(late, self.OF_PEAK * peak)
+        case = Candidate("length-truncation")
+        weight = self.CUT_WEIGHT * stats.ramp(level, *self.CUT_RANGE) + self.CUT_MORE_WEIGHT * stats.ramp(
+            level, *self.CUT_MORE_RANGE
+        )
+        case.add(weight, "cut-share", share=level)
+        if n >= self.ROWS_OF_GROWTH:
+            sure = stats.surety(cut.values, level - early, m)
+            case.add(
+                self.CUT_SHARE_GROWS_WEIGHT * sure * stats.ramp(level - early, *self.CUT_SHARE_GROWS_RANGE),
+                "cut-share-grows",
+                early=early,
+                late=level,
+            )
+            self._outcome(case, view, level)
+        case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
+        case.setup = early > self.CUT_FROM_START
+        case.first_step = (
+            cut.steps[0] if case.setup else crossing(cut, max(self.CUT_BAD, self.CUT_BAD_OF_LEVEL * level))
+        )
+        case.show(cut, cut.steps[0], *((case.first_step,) if case.first_step is not None else ()), cut.steps[-1])
+        return case.show(view.series(metric.MEAN_LENGTH), cut.steps[-1])
+
+    def _outcome(self, case: Candidate, view: View, strength: float) -> None:
+        reward_trend = view.reward_trend
+        if strength > self.CUT_MATTERS:
+            case.add(
+                self.REWARD_FALLS_WEIGHT * reward_trend.lost * (1 - reward_trend.learned),
+                "reward-falls",
+                value=reward_trend.reward.late,
+            )
+            if reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
+                case.add(self.REWARD_FLAT_WEIGHT, "reward-flat")
+
+    def _never_ends(self, view: View, cut: Series, mean: Series) -> Candidate:
+        case = Candidate("eos-never", setup=True, first_step=cut.steps[0])
+        n = len(cut)
+        share = stats.mean([float(v >= self.ALL_CUT) for v in cut.values])
+        case.add(
+            {1: self.NEVER_ENDS_ONE_ROW_WEIGHT, 2: self.NEVER_ENDS_TWO_ROWS_WEIGHT}.get(n, self.NEVER_ENDS_WEIGHT)
+            * stats.ramp(share, *self.NEVER_ENDS_RANGE),
+            "never-ends",
+            rows=n,
+        )
+        if case.evidence and len(mean):
+            cap = max(mean.values)
+            case.add(
+                self.LONG_CAP_WEIGHT
+                if cap >= self.LONG_CAP
+                else (self.SHORT_CAP_WEIGHT if cap <= self.SHORT_CAP else 0.0),
+                "cap",
+                cap=cap,
+            )
+        ended = view.series(metric.MEAN_TERMINATED_LENGTH)
+        if case.evidence and len(ended) and max(ended.values) > 0:
+            case.add(-1.0, "some-end", length=max(ended.values))
+        case.add(
+            self.NEVER_ENDS_REWARD_RISES_WEIGHT * view.reward_trend.learned if case.evidence else 0.0, "reward-rises"
+        )
+        return case.show(cut, cut.steps[0], cut.steps[-1]).show(mean, *mean.steps[-1:])
+
+    def _change(self, view: View, mean: Series, cut: Series) -> Iterator[Candidate]:
+        n = len(mean)
+        if n < 2:
+            return
+        m = stats.edge(n)
+        smooth = stats.smooth(mean.values, m)[m - 1 :]
+        early, late = stats.median(mean.values[:m]), stats.median(mean.values[-m:])
+        few = {2: self.TWO_ROWS, 3: self.THREE_ROWS}.get(n, 1.0)
+        highest = max(late, self.HIGHEST_OF_PEAK * max(smooth))
+        up, down = (few * _sure(mean.values, end - early, m) for end in (highest, late))
+        yield self._runaway(view, mean, cut, max(early, 1.0), highest, up)
+        yield self._shrink(view, mean, max(early, 1.0), max(late, 1.0), down)
+
+    def _runaway(self, view: View, mean: Series, cut: Series, early: float, late: float, sure: float) -> Candidate:
+        reward_trend = view.reward_trend
+        case = Candidate("length-runaway")
+        growth = late / early
+        case.add(
+            self.LENGTH_GREW_WEIGHT * sure * stats.ramp(stats.ln(growth), *self.LENGTH_GREW_RANGE),
+            "length-grew",
+            early=early,
+            late=late,
+        )
+        if growth > self.GREW and sure:
+            m = stats.edge(len(cut)) if len(cut) else 0
+            if m:
+                share = max(stats.smooth(cut.values, m))
+                case.add(self.CUT_SHARE_WEIGHT * stats.ramp(share, *self.CUT_SHARE_RANGE), "cut-share", share=share)
+            self._outcome(case, view, 1.0)
+        case.add(self.RUNAWAY_REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
+        # The first readings are what the growth is measured from, a high one among them included.
+        m = stats.edge(len(mean))
+        case.first_step = crossing(Series(mean.name, mean.steps[m:], mean.values[m:]), self.GREW * early)
+        return case.show(
+            mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
+        )
+
+    def _shrink(self, view: View, mean: Series, early: float, late: float, sure: float) -> Candidate:
+        reward_trend = view.reward_trend
+        case = Candidate("length-collapse")
+        shrink = early / late
+        case.add(
+            self.LENGTH_SHRANK_WEIGHT * sure * stats.ramp(stats.ln(shrink), *self.LENGTH_SHRANK_RANGE),
+            "length-shrank",
+            early=early,
+            late=late,
+        )
+        if shrink > self.SHRANK and sure:
+            case.add(1.0 * stats.ramp(-stats.ln(late), *self.LENGTH_TINY_RANGE), "length-tiny", late=late)
+            case.add(
+                self.COLLAPSE_REWARD_FALLS_WEIGHT * reward_trend.lost * (1 - reward_trend.learned),
+                "reward-falls",
+                value=reward_trend.reward.late,
+            )
+            if reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
+                case.add(self.COLLAPSE_REWARD_FLAT_WEIGHT, "reward-flat")
+        elif early <= self.ONLY_AN_END:
+            # Nothing but an end token from the first row on; where one word is all that is asked for, it is rewarded.
+            nothing = (
+                stats.ramp(late, *self.NOTHING_RANGE)
+                * (reward_trend.reward.late <= self.NO_REWARD)
+                * (reward_trend.reward.n > 0)
+            )
+            case.add(self.LENGTH_TINY_WEIGHT * nothing, "length-tiny", late=late)
+            case.setup = nothing > 0
+        case.add(self.COLLAPSE_REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
+        case.first_step = mean.steps[0] if case.setup else crossing(mean, early / self.SHRANK_BAD, above=False)
+        return case.show(
+            mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
+        )
+
+    def _fixed(self, view: View, mean: Series) -> Candidate | None:
+        low, high = view.series(metric.MIN_LENGTH), view.series(metric.MAX_LENGTH)
+        case = Candidate("length-fixed")
+        if len(low) and len(low) == len(high):
+            same = [a == b for a, b in zip(low.values, high.values, strict=True)]
+            tail = stats.tail_run(same)
+            share = sum(same) / len(same)
+            steps = low.steps
+        else:
+            same = [b == mean.values[-1] for b in mean.values]
+            tail, share, steps = stats.tail_run(same), sum(same) / len(same), mean.steps
+            if tail < self.FIXED_ROWS or mean.values[-1] != round(mean.values[-1]):
+                return None
+        if not tail or (tail < self.FIXED_SHARE * len(same) and share < self.FIXED_ANYWHERE):
+            return None
+        n = len(same)
+        case.add(
+            {1: self.SAME_ONE_ROW_WEIGHT, 2: self.SAME_TWO_ROWS_WEIGHT}.get(n, self.SAME_WEIGHT)
+            * stats.ramp(max(share, tail / n), *self.LENGTH_SAME_RANGE),
+            "length-same",
+            length=mean.values[-1],
+        )
+        cut = view.series(metric.CLIPPED_RATIO).values
+        ended = 1 - stats.mean(cut[-stats.edge(len(cut)) :])
+        case.add(
+            self.ANSWERS_ARE_SHORT_WEIGHT * ended * stats.ramp(mean.values[-1], *self.ANSWERS_ARE_SHORT_RANGE),
+            "answers-are-short",
+            length=mean.values[-1],
+        )
+        case.add(self.FIXED_REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
+        case.first_step = steps[n - tail]
+        case.setup = tail == n
+        return case.show(mean, case.first_step, mean.steps[-1])
+
+
+def _sure(values: Sequence[float], gap: float, window: int) -> float:
+    """How plainly lengths have changed: against their noise, or, where they are few, by going one way throughout."""
+    plain = stats.surety(values, gap, window)
+    if len(values) >= _MANY:
+        return plain
+    return max(plain, stats.ramp(math.copysign(1, gap) * stats.kendall_z(values), *_ONE_WAY_RANGE))

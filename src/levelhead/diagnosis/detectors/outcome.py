@@ -1,0 +1,223 @@
+"""What the reward hides: parts of it, held-out scores or tasks that fall while it rises."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors.base import Candidate, View, ends, shift_at
+from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.signals import SIGNALS
+from levelhead.diagnosis.trend import Trend, trend
+from levelhead.metrics import held_out
+
+_PERPLEXITY = re.compile(r"perplexity|(?:^|[/_ -])ppl(?:$|[/_ -])", re.IGNORECASE)
+
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_END_SHARE = 0.2  # share of the rows that is an end
+_FEW_ROWS = 6  # rows below which only the way they go says something
+_BACKWARD_RANGE = (0.3, 0.9)  # share of the way that went forward
+_SIZE_RANGE = (0.1, 0.4)  # change as a share of the beginning
+_FEW_ROWS_MOST = 0.8  # surety that few rows can give
+_ONE_WAY_RANGE = (0.5, 3)  # standard errors (Kendall's tau)
+_LEFT = 3  # part of the way after which a series has left its beginning
+
+
+class RewardHacking:
+    """The reward rises while what it stands for falls."""
+
+    codes = ("reward-hacking",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    ROWS = 3  # readings of a part before it can be told from another
+    NOTHING_TO_LOSE = 0.03  # level of a part that has nothing to lose
+    NO_GAIN = 0.2  # strength of a rise below which nothing was gained
+    LOSS_RANGE = (0.15, 0.5)  # share of the level that was lost
+    PART_WEIGHT = 5.5  # log-odds of a part that falls while another rises
+    HELD_OUT_WEIGHT = 5.0  # log-odds of a held-out score that falls while the reward rises
+    PERPLEXITY_WEIGHT = 4.2  # log-odds of a perplexity that rises with the reward
+    PERPLEXITY_RANGE = (stats.ln(1.3), stats.ln(2.2))  # its growth
+    ROWS_OF_A_LEAP = 8  # rows before a leap is one
+    LEAP_FROM = 0.5  # share of the maximum before it,
+    LEAP_TO = 0.95  # and after it
+    LEAP_LENGTH = 3  # factor by which answers have shrunk
+    LEAP_WITH_SHORT_ANSWERS_WEIGHT = 3.5
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Compare the total and the form rewards with outcome, held-out score, validity and length."""
+        case = Candidate("reward-hacking")
+        gain, winner = self._gain(view)
+        for series in [*view.parts("outcome"), view.series(metric.VALIDITY)]:
+            if len(series) >= self.ROWS and series.name != (winner.name if winner else ""):
+                self._loser(case, series, gain, winner)
+        self._held_out(case, view)
+        self._fluency(case, view)
+        self._jump(case, view)
+        if case.evidence:
+            yield case
+
+    def _gain(self, view: View) -> tuple[float, Series | None]:
+        """The surest rise among the total reward and the form rewards."""
+        best: tuple[float, Series | None] = (0.0, None)
+        for series in [view.series(metric.REWARD), *view.parts("form"), *view.parts("other")]:
+            if len(series) >= self.ROWS:
+                strength = _one_way(series, up=True)
+                if strength > best[0]:
+                    best = (strength, series)
+        return best
+
+    def _loser(self, case: Candidate, series: Series, gain: float, winner: Series | None) -> None:
+        early, late = _means(series)
+        if early < self.NOTHING_TO_LOSE or winner is None or gain < self.NO_GAIN:
+            return
+        down = _one_way(series, up=False) * stats.ramp((early - late) / max(abs(early), 1e-9), *self.LOSS_RANGE)
+        weight = self.PART_WEIGHT * down * gain
+        if weight > 1:
+            case.add(
+                weight, "part-falls-while-other-rises", falls=series.name, rises=winner.name, early=early, late=late
+            )
+            case.first_step = case.first_step if case.first_step is not None else _leaves(series, early, late)
+            case.show(series, series.steps[0], series.steps[-1]).show(winner, winner.steps[0], winner.steps[-1])
+
+    def _held_out(self, case: Candidate, view: View) -> None:
+        rise = view.reward_trend.reward.rise
+        for name, held in view.reward_trend.held_out.items():
+            down = max(held.fall, held.crash)
+            weight = self.HELD_OUT_WEIGHT * rise * down
+            if weight > 1:
+                case.add(weight, "held-out-falls-while-reward-rises", metric=name, early=held.early, late=held.late)
+                case.first_step = case.first_step if case.first_step is not None else held.drop_step
+                case.show(view.history.series(name), held.peak_step, held.drop_step)
+                return
+
+    def _fluency(self, case: Candidate, view: View) -> None:
+        """The text itself gets worse: its perplexity under a model that is not trained multiplies."""
+        gain = max(view.reward_trend.reward.rise, view.reward_trend.near_top, view.reward_trend.learned)
+        for series in view.history.matching(held_out.NUMBER.prefix):
+            if not _PERPLEXITY.search(series.name) or len(series) < self.ROWS or min(series.values) <= 0:
+                continue
+            early, late = ends(series)
+            weight = self.PERPLEXITY_WEIGHT * gain * stats.ramp(stats.ln(late / early), *self.PERPLEXITY_RANGE)
+            if weight > 1:
+                case.add(weight, "perplexity-rises-with-reward", metric=series.name, early=early, late=late)
+                case.first_step = _leaves(series, early, late)
+                case.show(series, series.steps[0], series.steps[-1])
+                return
+
+    def _jump(self, case: Candidate, view: View) -> None:
+        """A leap to the maximum within a few rows while answers shrink to nothing is a trick, not an insight."""
+        reward, length = view.series(metric.REWARD), view.series(metric.MEAN_LENGTH)
+        top = view.reward_trend.top
+        if len(reward) < self.ROWS_OF_A_LEAP or len(length) < self.ROWS_OF_A_LEAP or not top:
+            return
+        at, _ = stats.change_point(reward.values)
+        moved = shift_at(length, reward.steps[at])
+        before, after = stats.median(reward.values[:at] or [0.0]), stats.median(reward.values[at:])
+        if (
+            moved
+            and before < self.LEAP_FROM * top
+            and after > self.LEAP_TO * top
+            and moved[1] < moved[0] / self.LEAP_LENGTH
+        ):
+            case.add(self.LEAP_WITH_SHORT_ANSWERS_WEIGHT, "leap-with-short-answers", before=moved[0], after=moved[1])
+            case.first_step = reward.steps[at]
+            case.show(reward, reward.steps[at]).show(length, length.steps[0], reward.steps[at])
+
+
+class TaskBalance:
+    """Several objectives in one run: one starves, or their gradients pull against each other."""
+
+    codes = ("task-imbalance", "gradient-conflict")
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    ROWS_OF_A_TASK = 8  # readings of a task's reward
+    ROWS_OF_COSINE = 4  # readings of a cosine
+    END_SHARE = 0.4  # share of them that is the end
+    GRADIENTS_OPPOSE_WEIGHT = 4.0
+    GRADIENTS_OPPOSE_RANGE = (0.05, 0.5)
+    REWARD_RISES_WEIGHT = -2.0
+    TASK_FALLS_WHILE_OTHER_RISES_WEIGHT = 4.8
+    LEAST_RISE = 0.3  # rise of the other that counts at least
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Compare the tasks' own rewards, and the cosine of their gradients where it is logged."""
+        tasks = [
+            s
+            for s in view.history.matching(metric.REWARD_BY_TASK.prefix)
+            if s.name not in SIGNALS and len(s) >= self.ROWS_OF_A_TASK
+        ]
+        if len(tasks) >= 2:
+            yield self._imbalance(tasks)
+        cosines = [
+            s
+            for s in [*view.history.matching("gradients/cosine"), *view.history.matching(metric.MERGE_COSINE.prefix)]
+            if len(s) >= self.ROWS_OF_COSINE
+        ]
+        for cosine in cosines[:1]:
+            late = stats.median(cosine.values[-stats.edge(len(cosine), self.END_SHARE) :])
+            case = Candidate(
+                "gradient-conflict",
+                first_step=next((s for s, v in zip(cosine.steps, cosine.values, strict=True) if v < 0), None),
+            )
+            case.add(
+                self.GRADIENTS_OPPOSE_WEIGHT * stats.ramp(-late, *self.GRADIENTS_OPPOSE_RANGE),
+                "gradients-oppose",
+                cosine=late,
+            )
+            case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
+            yield case.show(cosine, cosine.steps[0], cosine.steps[-1])
+
+    def _imbalance(self, tasks: list[Series]) -> Candidate:
+        trends: list[tuple[Series, Trend]] = [(s, trend(s)) for s in tasks]
+        worst, fallen = max(trends, key=lambda pair: max(pair[1].fall, pair[1].crash))
+        best, risen = max(trends, key=lambda pair: pair[1].rise)
+        case = Candidate("task-imbalance", first_step=fallen.drop_step)
+        loss = max(fallen.fall, fallen.crash)
+        if worst is not best:
+            case.add(
+                self.TASK_FALLS_WHILE_OTHER_RISES_WEIGHT * loss * max(risen.rise, self.LEAST_RISE),
+                "task-falls-while-other-rises",
+                falls=worst.name,
+                rises=best.name,
+            )
+        case.show(worst, worst.steps[0], worst.steps[-1])
+        return case.show(best, best.steps[0], best.steps[-1])
+
+
+def _means(series: Series) -> tuple[float, float]:
+    return ends(series, _END_SHARE)
+
+
+def _one_way(series: Series, up: bool) -> float:
+    """0 to 1: how surely the series goes one way; three rows that all do are worth 0.8."""
+    sign = 1 if up else -1
+    if len(series) < _FEW_ROWS:
+        moves = [sign * (b - a) for a, b in zip(series.values, series.values[1:], strict=False)]
+        total = sign * (series.values[-1] - series.values[0])
+        backward = -sum(m for m in moves if m < 0)
+        size = abs(total) / max(abs(series.values[0]), 1e-9)
+        if total <= 0:
+            return 0.0
+        return (
+            stats.ramp(1 - backward / max(total, 1e-12), *_BACKWARD_RANGE)
+            * stats.ramp(size, *_SIZE_RANGE)
+            * _FEW_ROWS_MOST
+        )
+    judged = trend(series)
+    z = stats.kendall_z(series.values) * sign
+    return max(judged.rise if up else judged.fall, 0.0) * stats.ramp(z, *_ONE_WAY_RANGE)
+
+
+def _leaves(series: Series, early: float, late: float) -> float:
+    """First step at which the series has covered a third of its way from ``early`` to ``late``."""
+    level = early + (late - early) / _LEFT
+    for step, value in zip(series.steps, series.values, strict=True):
+        if (value - level) * math.copysign(1, late - early) >= 0:
+            return step
+    return series.steps[-1]

@@ -1,0 +1,392 @@
+"""Contrast within groups: dead groups, all failed, all solved, and the deadlock in which nothing moves any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors.base import Candidate, View, constant, ends, index_at, shift_at, unmoved
+from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import proven_flat
+
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_DEAD = 0.99  # share of dead groups that is all of them
+_STILL = 1e-7  # loss or norm that is 0 as trainers print it
+_ONE_IN = 50  # one exception in so many readings does not end a stretch
+
+
+class DeadGroups:
+    """Groups whose rewards are all equal: one code a side, and one for the mixture."""
+
+    codes = ("reward-dead-groups", "no-learning-signal-all-zero-reward", "saturated-all-one-reward")
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    ROUNDING = 1e-6  # rewards this close are equal
+    ALWAYS = 0.95  # share of the rows that must stand at the floor
+    HARDLY_ALIVE = 0.05  # share of groups with contrast up to which all are dead
+    FLOOR_ONE_ROW = 4.2  # log-odds where all groups are dead, by one row,
+    FLOOR_TWO_ROWS = 5.0  # two rows,
+    FLOOR_WEIGHT = 6.5  # and more
+    UNSEEN_ONE_ROW = 0.5  # the same where nobody counted the groups
+    UNSEEN_WEIGHT = 1.5  # of three rows or more
+    UNSEEN_ROWS = 10  # rows up to which each one adds
+    UNSEEN_EACH = 0.3  # so much
+    ALIVE = 0.3  # share of groups with contrast
+    ALIVE_WEIGHT = 4  # that takes so much away
+    ROWS_OF_ALMOST = 10  # rows before a mean next to zero says something
+    ALMOST_ZERO = 0.02  # which is below this
+    REWARD_ALMOST_ALWAYS_WEIGHT = 4.0
+    REWARD_ALMOST_ALWAYS_RANGE = (0.8, 0.95)
+    REWARD_RISES_WEIGHT = -4.0
+    GROUPS_FAILED_WEIGHT = 3.5
+    GROUPS_FAILED_RANGE = (0.8, 0.97)
+    FAILED_REWARD_RISES_WEIGHT = -3.0
+    END_SHARE = 0.2  # share of the rows that is the end
+    AT_TOP = 0.97  # share of the maximum that is the maximum
+    DEAD_AT_TOP = 0.9  # share of dead groups at the end of a saturated run
+    NEXT_TO_ONE = 0.02  # distance from 1 of a constant reward that is a maximum of its own
+    FEW_ROWS = 3  # rows below which the scale of a constant reward is unknown
+    REWARD_AT_TOP_WEIGHT = 3.6
+    TOP_TWO_ROWS_WEIGHT = 4.0  # by two rows,
+    TOP_WEIGHT = 5.0  # and by more, at the top from the start
+    SOLVED_REWARD_RISES_WEIGHT = -3.2
+    LEAST_RISE = 0.5  # rise that a climb to the top is at least
+    LEARNED = 0.5  # strength of a rise from which saturation is success
+    DEAD_WEIGHT = 4.4  # log-odds of dead groups in full,
+    DEAD_ROWS = 3  # from this many rows on,
+    DEAD_WEIGHT_FEW = 4.0  # and with fewer
+    DEAD_BY_STILLNESS = 0.8  # factor where zero gradients tell it: those may be the gradient's own fault
+    DEAD_SHARE_WEIGHT = 0.5
+    DEAD_SHARE_RANGE = (0.6, 0.97)
+    BEGIN_SHARE = 0.25  # share of the rows that is the beginning
+    ROWS_OF_GROWTH = 4  # rows before growth is judged
+    GROWTH_FROM = 0.2  # growth of the share that is one
+    DEAD_SHARE_GROWS_WEIGHT = 1.2
+    DEAD_SHARE_GROWS_RANGE = (0.2, 0.6)
+    MOSTLY_DEAD = 0.6  # share of dead groups that counts as most
+    ROWS_OF_FLAT = 6  # rewards before a trend is flat
+    NOT_LEARNED = 0.2  # below it a reward counts as not risen
+    NOT_NEAR_TOP = 0.5  # nearness to the maximum below which a flat reward is a fault
+    REWARD_FLAT_WEIGHT = 1.2
+    REWARD_NEAR_TOP_WEIGHT = -1.5
+    IS_LEARNING = 0.5  # strength of a rise from which dead groups are a note
+    TAIL_SHARE = 0.3  # share of the rows that a stretch at the end must have to be where it began
+    ROWS_OF_FADING = 6  # rows before fading contrast is judged
+    FADED_AT_TOP = 0.5  # nearness to the maximum from which fading contrast is success
+    CONTRAST_FADES_WEIGHT = 2.6
+    CONTRAST_FADES_RANGE = (stats.ln(5), stats.ln(30))
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Judge the share of dead groups, and which side they are on."""
+        dead = view.dead
+        reward = view.series(metric.REWARD, view.reward_trend.source)
+        failing = self._all_failed(view, dead, reward)
+        solved = self._all_solved(view, dead, reward)
+        yield from (s for s in (failing, solved) if s)
+        if len(dead):
+            yield self._mixed(view, dead)
+
+    def _all_failed(self, view: View, dead: Series, reward: Series) -> Candidate | None:
+        n = len(reward)
+        if not n:
+            return None
+        case = Candidate("no-learning-signal-all-zero-reward", setup=True)
+        low = min(reward.values)
+        at_floor = [abs(v - low) <= self.ROUNDING for v in reward.values]
+        share = sum(at_floor) / n
+        is_floor = low <= self.ROUNDING
+        alive = 1 - stats.mean(dead.values) if len(dead) else None
+        if is_floor and share >= self.ALWAYS:
+            known_dead = alive is not None and alive <= self.HARDLY_ALIVE
+            weight = (
+                {1: self.FLOOR_ONE_ROW, 2: self.FLOOR_TWO_ROWS}.get(n, self.FLOOR_WEIGHT)
+                if known_dead
+                else {1: self.UNSEEN_ONE_ROW, 2: 1.0}.get(
+                    n, self.UNSEEN_WEIGHT + min(n, self.UNSEEN_ROWS) * self.UNSEEN_EACH
+                )
+            )
+            if alive is not None and alive > self.ALIVE:
+                weight -= self.ALIVE_WEIGHT
+            case.add(weight, "reward-always", value=low, rows=n)
+        elif (
+            is_floor
+            and low >= 0
+            and n >= self.ROWS_OF_ALMOST
+            and stats.mean(reward.values) < self.ALMOST_ZERO
+            and alive is not None
+        ):
+            case.add(
+                self.REWARD_ALMOST_ALWAYS_WEIGHT * stats.ramp(1 - alive, *self.REWARD_ALMOST_ALWAYS_RANGE),
+                "reward-almost-always",
+                value=stats.mean(reward.values),
+            )
+            case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
+        failed = view.series(metric.ALL_FAILED)
+        if len(failed):
+            late = stats.mean(failed.values[-stats.edge(len(failed)) :])
+            case.add(
+                self.GROUPS_FAILED_WEIGHT * stats.ramp(late, *self.GROUPS_FAILED_RANGE), "groups-failed", share=late
+            )
+            case.add(self.FAILED_REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
+        if not case.evidence:
+            return None
+        case.first_step = reward.steps[0]
+        case.show(reward, reward.steps[0], reward.steps[-1]).show(dead, *dead.steps[:1], *dead.steps[-1:])
+        return case
+
+    def _all_solved(self, view: View, dead: Series, reward: Series) -> Candidate | None:
+        n = len(reward)
+        if not n or not len(dead):
+            return None
+        reward_trend = view.reward_trend
+        m = stats.edge(n, self.END_SHARE)
+        late, late_dead = (
+            stats.mean(reward.values[-m:]),
+            stats.mean(dead.values[-stats.edge(len(dead), self.END_SHARE) :]),
+        )
+        top = reward_trend.top or max(reward.values)
+        if late <= 0 or top <= 0 or late < self.AT_TOP * top or late_dead < self.DEAD_AT_TOP:
+            return None
+        # A constant positive reward of unknown scale is the maximum only if the scale says so.
+        if constant(reward.values) and reward_trend.top is None:
+            return None
+        if (
+            constant(reward.values)
+            and abs(late - 1.0) > self.NEXT_TO_ONE
+            and len(view.parts()) != 1
+            and n < self.FEW_ROWS
+        ):
+            return None
+        case = Candidate("saturated-all-one-reward")
+        from_start = reward.values[0] >= self.AT_TOP * top
+        case.add(
+            {1: self.REWARD_AT_TOP_WEIGHT, 2: self.TOP_TWO_ROWS_WEIGHT}.get(n, self.TOP_WEIGHT)
+            if from_start
+            else self.REWARD_AT_TOP_WEIGHT,
+            "reward-at-top",
+            value=late,
+            top=top,
+        )
+        if not from_start:
+            case.add(
+                self.SOLVED_REWARD_RISES_WEIGHT * max(reward_trend.learned, self.LEAST_RISE),
+                "reward-rises",
+            )
+            if reward_trend.learned >= self.LEARNED:
+                case.severity = "info"
+        case.setup = from_start
+        start = _tail_start(reward, lambda v: v >= self.AT_TOP * top)
+        case.first_step = reward.steps[start]
+        return case.show(reward, case.first_step, reward.steps[-1]).show(dead, dead.steps[-1])
+
+    def _mixed(self, view: View, dead: Series) -> Candidate:
+        case = Candidate("reward-dead-groups")
+        n = len(dead)
+        m = max(1, n // 2)
+        share, late = stats.mean(dead.values), stats.mean(dead.values[-m:])
+        scale = self.DEAD_WEIGHT if n >= self.DEAD_ROWS else self.DEAD_WEIGHT_FEW
+        if dead.name == metric.GRAD_NORM:
+            # What stands still may be the gradient's own fault.
+            scale *= self.DEAD_BY_STILLNESS
+        case.add(
+            scale * stats.ramp(self.DEAD_SHARE_WEIGHT * (share + late), *self.DEAD_SHARE_RANGE),
+            "dead-share",
+            share=late,
+        )
+        early = stats.mean(dead.values[: stats.edge(n, self.BEGIN_SHARE)])
+        if n >= self.ROWS_OF_GROWTH and late - early > self.GROWTH_FROM and not view.reward_trend.near_top:
+            case.add(
+                self.DEAD_SHARE_GROWS_WEIGHT * stats.ramp(late - early, *self.DEAD_SHARE_GROWS_RANGE),
+                "dead-share-grows",
+                early=early,
+                late=late,
+            )
+        self._fading(case, view)
+        reward_trend = view.reward_trend
+        if (
+            share > self.MOSTLY_DEAD
+            and reward_trend.reward.n >= self.ROWS_OF_FLAT
+            and reward_trend.learned < self.NOT_LEARNED
+            and reward_trend.near_top < self.NOT_NEAR_TOP
+        ):
+            case.add(
+                self.REWARD_FLAT_WEIGHT
+                * proven_flat(view.series(metric.REWARD, reward_trend.source), reward_trend.top),
+                "reward-flat",
+            )
+        case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
+        case.add(
+            self.REWARD_NEAR_TOP_WEIGHT * view.reward_trend.near_top,
+            "reward-near-top",
+            value=view.reward_trend.reward.late,
+        )
+        if view.reward_trend.learned > self.IS_LEARNING and share > self.MOSTLY_DEAD:
+            case.severity = "info"
+        beyond = [i for i, v in enumerate(dead.values) if v >= self.MOSTLY_DEAD]
+        tail = _tail_start(dead, lambda v: v >= self.MOSTLY_DEAD)
+        begin = tail if n - tail >= self.TAIL_SHARE * n else (beyond[0] if beyond else None)
+        case.first_step = None if begin is None else dead.steps[begin]
+        case.setup = begin == 0
+        if case.first_step is not None:
+            case.show(dead, case.first_step, dead.steps[-1])
+            case.show(view.series(metric.GRAD_NORM), dead.steps[-1])
+        return case
+
+    def _fading(self, case: Candidate, view: View) -> None:
+        """Continuous rewards hardly ever tie: their contrast fades without a group being dead."""
+        std = view.history.series(metric.REWARD_STD)
+        if (
+            len(std) < self.ROWS_OF_FADING
+            or len(view.history.series(metric.ZERO_STD))
+            or view.reward_trend.near_top > self.FADED_AT_TOP
+        ):
+            return
+        early, late = ends(std)
+        if 0 < late < early:
+            case.add(
+                self.CONTRAST_FADES_WEIGHT * stats.ramp(stats.ln(early / late), *self.CONTRAST_FADES_RANGE),
+                "contrast-fades",
+                early=early,
+                late=late,
+            )
+
+
+class Deadlock:
+    """No spread, no loss, no gradient, for good: the policy always gives the same answer, and nothing moves it."""
+
+    codes = ("deadlock",)
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    ROWS_OF_DEADLOCK = 4  # rows before a standstill is one
+    STANDS_STILL_WEIGHT = 7.5
+    STILL_ROWS = 6  # still rows that are enough,
+    STILL_SHARE = 0.1  # or their share of the run
+    FEW_FROZEN = 5  # still rows below which it may be chance
+    FEW_ROWS_WEIGHT = -2.0
+    DEAD_ROWS_ARE_USUAL_WEIGHT = -6.0
+    OPEN_ENTROPY = 0.05  # nats above which a policy can still leave its answer
+    CLIMB_ROWS = 20  # rows with contrast that make a climb of a rise
+    REWARD_ROSE_SLOWLY_TO_TOP_WEIGHT = -4.0
+    POLICY_UNMOVED_WEIGHT = -5.0
+    REWARD_NEAR_TOP_WEIGHT = -6.0
+    ROWS_OF_ENTROPY = 4  # rows before entropy is compared
+    BEGIN_PART = 3  # with the first such part
+    ENTROPY_KEPT_WEIGHT = -3.0
+    ENTROPY_KEPT_RANGE = (0.2, 0.6)
+    ARRIVED_RANGE = (0.85, 0.95)  # share of the maximum that was reached before all stood still
+    ROWS_BEFORE = -5  # readings before the standstill that tell it
+    LEAST_BEFORE = 3  # how many of them there must be
+    TOP_AFTER = 0.9  # share of the maximum where the reward stands since
+    HALF_A_ROW = 0.5  # dead rows that are added, for none in few is no proof that they never occur
+    USUAL_MOST = 0.999  # largest share of dead rows that is taken for usual
+    CHANCE_RANGE = (8, 3)  # nats of evidence against chance, from none to enough
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Find the step from which everything stands still to the end, after a time when something moved."""
+        dead = view.dead
+        still = [view.series(name) for name in (metric.GRAD_NORM, metric.LOSS, "policy_loss")]
+        still = [s for s in still if len(s)]
+        if len(dead) < self.ROWS_OF_DEADLOCK or not still:
+            return
+        # A KL or entropy term may keep a loss from being zero; the gradient is what counts where it is logged.
+        still = [s for s in still if s.name == metric.GRAD_NORM or abs(s.values[-1]) <= _STILL]
+        if not still:
+            return
+        starts = [dead.steps[_tail_start(dead, lambda v: v >= _DEAD)]]
+        starts += [series.steps[_tail_start(series, lambda v: abs(v) <= _STILL)] for series in still]
+        begin = max(starts)
+        frozen = sum(step >= begin for step in dead.steps)
+        gradient = view.series(metric.GRAD_NORM)
+        moved = any(v < _DEAD for v in dead.values) or any(v > _STILL for v in gradient.values)
+        if dead.values[-1] < _DEAD or (len(gradient) and gradient.values[-1] > _STILL) or not moved:
+            return
+        case = Candidate("deadlock")
+        case.add(
+            self.STANDS_STILL_WEIGHT * stats.ramp(frozen, 1, max(self.STILL_ROWS, self.STILL_SHARE * len(dead))),
+            "stands-still",
+            rows=frozen,
+            step=begin,
+        )
+        if frozen < self.FEW_FROZEN:
+            case.add(self.FEW_ROWS_WEIGHT, "few-rows", rows=frozen)
+        case.add(
+            self.DEAD_ROWS_ARE_USUAL_WEIGHT * self._by_chance(view, dead, begin, frozen),
+            "dead-rows-are-usual",
+            rows=frozen,
+        )
+        reward_trend = view.reward_trend
+        alive = sum(1 for step, v in zip(dead.steps, dead.values, strict=True) if step < begin and v < _DEAD)
+        entropy = view.entropy
+        open_minded = not len(entropy) or entropy.values[-1] > self.OPEN_ENTROPY
+        if reward_trend.near_top and alive >= self.CLIMB_ROWS and open_minded:
+            case.add(self.REWARD_ROSE_SLOWLY_TO_TOP_WEIGHT, "reward-rose-slowly-to-top", rows=alive)
+            case.severity = "warning"
+        shift = shift_at(view.series(metric.REWARD, reward_trend.source), begin)
+        if shift and shift[1] < shift[0] and unmoved(view, begin):
+            case.add(self.POLICY_UNMOVED_WEIGHT, "policy-unmoved")
+        arrived = self._arrived(view, begin)
+        if arrived > 0:
+            case.add(self.REWARD_NEAR_TOP_WEIGHT * arrived, "reward-near-top", value=reward_trend.reward.late)
+            case.severity = "warning"
+        self._entropy_left(case, view, frozen)
+        case.first_step = begin
+        for name in (metric.REWARD, metric.ENTROPY, metric.GRAD_NORM, metric.LOSS):
+            series = view.series(name)
+            before = index_at(series, begin)
+            if before:
+                case.show_value(name, series.steps[before - 1], series.values[before - 1])
+            case.show(series, begin)
+        yield case
+
+    def _entropy_left(self, case: Candidate, view: View, frozen: int) -> None:
+        """Entropy that is still there speaks against a deadlock, unless the reward has not moved either."""
+        entropy = view.entropy
+        rewards = view.series(metric.REWARD, view.reward_trend.source).values[-frozen:]
+        if len(entropy) < self.ROWS_OF_ENTROPY or constant(rewards):
+            return
+        early = stats.median(entropy.values[: max(2, len(entropy) // self.BEGIN_PART)])
+        weight = self.ENTROPY_KEPT_WEIGHT * stats.ramp(stats.ratio(entropy.values[-1], early), *self.ENTROPY_KEPT_RANGE)
+        case.add(weight, "entropy-kept", late=entropy.values[-1])
+
+    def _arrived(self, view: View, begin: float) -> float:
+        """0 to 1: how near its maximum the reward stood before all stood still: a run that had arrived, not a leap."""
+        reward, top = view.series(metric.REWARD, view.reward_trend.source), view.reward_trend.top
+        if view.reward_trend.began_at_top:
+            return (
+                stats.ramp(reward.values[-1] / view.reward_trend.top, *self.ARRIVED_RANGE)
+                if view.reward_trend.top
+                else 0.0
+            )
+        before = [v for step, v in zip(reward.steps, reward.values, strict=True) if step < begin][self.ROWS_BEFORE :]
+        if len(before) < self.LEAST_BEFORE or not top or reward.values[-1] < self.TOP_AFTER * top:
+            return 0.0
+        return stats.ramp(stats.mean(before) / top, *self.ARRIVED_RANGE)
+
+    def _by_chance(self, view: View, dead: Series, begin: float, frozen: int) -> float:
+        """0 to 1: how well a run that is dead in most rows anyway explains a dead stretch at its end.
+
+        Dead rows of one and the same reward at the very beginning are a hard start, and say nothing about later rows.
+        """
+        before = [v >= _DEAD for step, v in zip(dead.steps, dead.values, strict=True) if step < begin]
+        first = before.index(False) if False in before else len(before)
+        if not constant(view.series(metric.REWARD, view.reward_trend.source).values[:first]):
+            first = 0
+        usual = (sum(before[first:]) + self.HALF_A_ROW) / (len(before) - first + 1)
+        return stats.ramp(-frozen * stats.ln(min(usual, self.USUAL_MOST)), *self.CHANCE_RANGE)
+
+
+def _tail_start(series: Series, holds: Callable[[float], bool]) -> int:
+    """Index from which ``holds`` is true to the end, one exception in fifty readings allowed."""
+    start, misses = len(series), 0
+    for i in range(len(series) - 1, -1, -1):
+        if holds(series.values[i]):
+            start = i
+        else:
+            misses += 1
+            if misses > (len(series) - i) // _ONE_IN:
+                break
+    return min(start, len(series) - 1)

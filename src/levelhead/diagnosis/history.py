@@ -1,0 +1,191 @@
+"""A growing history of step records: one column a signal, bounded in memory, cheap to append to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from levelhead.diagnosis.signals import Merge, signal
+from levelhead.records import StepRecord
+
+DEFAULT_CAPACITY = 4096
+"""Readings a column holds before neighbours are merged two by two."""
+
+
+LARGEST = 1e60
+"""A reading beyond it counts as infinite: its square nearly is, and single precision ends at 3.4e38."""
+
+
+@dataclass(slots=True)
+class NonFinite:
+    """Readings of one signal that were NaN or infinite.
+
+    Attributes:
+        count: How many.
+        first: Step of the first; NaN when there is none.
+        last: Step of the last; NaN when there is none.
+        trailing: How many stand at the very end, with no finite reading after them.
+        leading: How many stood at the very beginning, before any finite reading.
+        sample: The value of the first, as it was read.
+    """
+
+    count: int = 0
+    first: float = math.nan
+    last: float = math.nan
+    trailing: int = 0
+    leading: int = 0
+    sample: float = math.nan
+
+
+@dataclass(slots=True)
+class Series:
+    """The finite readings of one signal, in order, with the steps they were read at.
+
+    Attributes:
+        name: Canonical signal name.
+        steps: Step of each reading, non-decreasing.
+        values: The readings.
+        bad: What was read and was not finite.
+        stride: Raw readings merged into one entry; 1 until the capacity was reached.
+    """
+
+    name: str
+    steps: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    bad: NonFinite = field(default_factory=NonFinite)
+    stride: int = 1
+    _merge: Merge = "mean"
+    _pending: int = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def seen(self) -> int:
+        """Readings of any kind, merged entries counted once."""
+        return len(self.values) + self.bad.count
+
+    def append(self, step: float, value: float, capacity: int) -> None:
+        """Add a reading; non-finite ones, and those beyond :data:`LARGEST`, are counted apart."""
+        if not abs(value) <= LARGEST:
+            self._append_bad(step, value)
+            return
+        self.bad.trailing = 0
+        if self._pending and self.values:
+            self._merge_into_last(value)
+        else:
+            self.steps.append(step)
+            self.values.append(value)
+        self._pending = (self._pending + 1) % self.stride
+        if len(self.values) > capacity:
+            self._coarsen()
+
+    def _append_bad(self, step: float, value: float) -> None:
+        bad = self.bad
+        if not bad.count:
+            bad.first, bad.sample = step, value
+        bad.count += 1
+        bad.last = step
+        bad.trailing += 1
+        if not self.values:
+            bad.leading += 1
+
+    def _merge_into_last(self, value: float) -> None:
+        self.values[-1] = self._join(self.values[-1], value, self._pending, 1)
+
+    def _join(self, a: float, b: float, weight_a: int, weight_b: int) -> float:
+        """One entry for two neighbours of so many raw readings each."""
+        if self._merge == "mean":
+            return (a * weight_a + b * weight_b) / (weight_a + weight_b)
+        if self._merge == "last":
+            return b
+        return max(a, b) if self._merge == "max" else min(a, b)
+
+    def _coarsen(self) -> None:
+        """Merge entries two by two; the newest one holds a single raw reading so far and stays open."""
+        full = self.values[:-1]
+        steps = self.steps[:-1][::2]
+        values = [self._join(a, b, self.stride, self.stride) for a, b in zip(full[::2], full[1::2], strict=False)]
+        if len(full) % 2:
+            values.append(self._join(full[-1], self.values[-1], self.stride, 1))
+            self._pending = self.stride + 1
+        else:
+            steps.append(self.steps[-1])
+            values.append(self.values[-1])
+            self._pending = 1
+        self.steps, self.values = steps, values
+        self.stride *= 2
+        self._pending %= self.stride
+
+
+class History:
+    """Columns of canonical signals over the steps of one run.
+
+    The doctor fills one from a log, the guard from live records.  Absent readings are absent: columns have their
+    own steps, and nothing is filled in.
+
+    Args:
+        capacity: Entries per column before neighbours are merged.
+
+    Attributes:
+        columns: The signals by name.
+        rows: Rows so far; parts of one step count once.
+        first_step: Step of the first row.
+        last_step: Step of the last row.
+        epochs: First and last position in passes over the data, where the source tells it.
+        epoch_gap: Smallest way from one row to the next, in the same unit.
+    """
+
+    def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
+        if capacity < 8:
+            raise ValueError(f"capacity must be at least 8, got {capacity}")
+        self.capacity = capacity
+        self.columns: dict[str, Series] = {}
+        self.epochs: tuple[float, float] | None = None
+        self.epoch_gap: float | None = None
+        self.rows = 0
+        self.first_step = math.nan
+        self.last_step = math.nan
+
+    def place(self, epoch: float | None) -> None:
+        """Note where in its passes over the data the newest row stands."""
+        if epoch is None or not math.isfinite(epoch):
+            return
+        first, last = self.epochs or (epoch, epoch)
+        if epoch > last:
+            self.epoch_gap = min(epoch - last, self.epoch_gap or math.inf)
+        self.epochs = (first, epoch)
+
+    def append(self, step: float, values: Mapping[str, float]) -> None:
+        """Add the readings of one row under canonical names."""
+        if not values:
+            return
+        # Rollout and trainer may log their parts of one step apart: that is one row.
+        if step != self.last_step:
+            self.rows += 1
+        if self.rows == 1:
+            self.first_step = step
+        self.last_step = step
+        for name, value in values.items():
+            column = self.columns.get(name)
+            if column is None:
+                column = self.columns[name] = Series(name, _merge=signal(name).merge)
+            column.append(step, value, self.capacity)
+
+    def observe(self, record: StepRecord) -> None:
+        """Add a live record of the GRPO stage (other stages are not this history's run)."""
+        if record.stage == "grpo":
+            self.append(record.step, {**record.values, **record.timings})
+
+    def series(self, name: str) -> Series:
+        """The column called ``name``; an empty one where the source has no such signal."""
+        column = self.columns.get(name)
+        return Series(name) if column is None else column
+
+    def matching(self, prefix: str) -> Iterator[Series]:
+        """Columns whose name starts with ``prefix``."""
+        return (column for name, column in self.columns.items() if name.startswith(prefix))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns

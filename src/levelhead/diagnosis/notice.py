@@ -1,0 +1,130 @@
+"""Events in words for a terminal: one line as they happen, and a block of all of them at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from levelhead.diagnosis.findings import CATALOGUE, Scaled
+from levelhead.terminal import safe
+
+LOUD = ("critical", "warning")
+"""Severities that a person must know of, the graver first."""
+
+MOST_CHARACTERS = 400
+"""Characters of a message that are shown; the whole of it is in ``events.jsonl``."""
+
+_MOST_DIGITS = 10**100
+"""Whole numbers beyond it are not spelt out; Python refuses to, from 4300 digits on."""
+
+
+def printable(text: object, most: int = MOST_CHARACTERS) -> str:
+    """Return text as one line that is safe to print: no escape sequence, no control character, at most ``most`` long.
+
+    Messages may quote what a policy, an endpoint or a data file wrote, and a terminal would obey it.
+    """
+    whole = "a number of many digits" if isinstance(text, int) and abs(text) > _MOST_DIGITS else str(text)
+    line = " ".join(safe(whole).split())
+    return line if len(line) <= most else f"{line[: most - 3].rstrip()}..."
+
+
+def advice(code: str, readings: Mapping[str, float] | None = None, beside: Collection[str] = ()) -> str:
+    """Return the first remedy of a finding as keys of a recipe; empty where the catalogue has none.
+
+    Args:
+        code: The event's code.
+        readings: Newest metrics of the run: what a remedy takes a multiple of.
+        beside: Codes of the other findings of this run; a remedy that would do harm beside one of them is left out.
+    """
+    entry = CATALOGUE.get(code)
+    fitting = [r for r in entry.remedies if not set(r.unless).intersection(beside)] if entry else []
+    if not fitting:
+        return ""
+    return ", ".join(_setting(key, value, readings or {}) for key, value in fitting[0].recipe.items())
+
+
+def notice(event: Mapping[str, Any], to_do: str = "", times: int = 1) -> str:
+    """Return one line on an event: its step, severity and code, what was seen, what was done and what to change.
+
+    Args:
+        event: A line of ``events.jsonl``.
+        to_do: What to change (see :func:`advice`).
+        times: How often an event of this code and severity has been seen, this one included.
+    """
+    action = event.get("action")
+    did = f" [{printable(action, 40)}]" if action and action != "warn" else ""
+    again = f" ({times} times so far)" if times > 1 else ""
+    change = f" To change: {to_do}." if to_do else ""
+    seen = printable(event.get("message", "")).rstrip()
+    dot = "" if seen.endswith((".", "!", "?")) or not change else "."
+    return f"step {_step(event)}: {_name(event)}{did}: {seen}{again}{dot}{change}"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All events of one code and severity.
+
+    Attributes:
+        code: The finding's code, or the trainer's own.
+        severity: ``critical`` or ``warning``.
+        count: How many there were.
+        first: Step of the first.
+        last: Step of the last.
+        message: What the last one said.
+        to_do: What to change; empty where the catalogue has nothing.
+    """
+
+    code: str
+    severity: str
+    count: int
+    first: int
+    last: int
+    message: str
+    to_do: str
+
+    def lines(self) -> list[str]:
+        """Two or three lines for the block at the end of a run."""
+        when = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
+        often = "once" if self.count == 1 else f"{self.count} times"
+        head = f"{self.severity}: {self.code}, {often}, {when}"
+        return [head, f"  {self.message}", *([f"  to change: {self.to_do}"] if self.to_do else [])]
+
+
+def gather(events: Iterable[Mapping[str, Any]]) -> list[Told]:
+    """Return what a person must know of a run's events, once a code and severity, the gravest first."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for event in events:
+        severity = str(event.get("severity"))
+        if severity in LOUD:
+            groups.setdefault((severity, str(event.get("code"))), []).append(event)
+    codes = {code for _, code in groups}
+    told = [
+        Told(
+            printable(code, 80),
+            severity,
+            len(seen),
+            min(map(_step, seen)),
+            max(map(_step, seen)),
+            printable(seen[-1].get("message", "")),
+            advice(code, beside=codes - {code}),
+        )
+        for (severity, code), seen in groups.items()
+    ]
+    return sorted(told, key=lambda one: (LOUD.index(one.severity), one.first))
+
+
+def _setting(key: str, value: Any, readings: Mapping[str, float]) -> str:
+    if not isinstance(value, Scaled):
+        return f"{key}={value}"
+    resolved = value.resolve(readings.get(value.of))
+    return f"{key} {resolved}" if isinstance(resolved, str) else f"{key}={resolved}"
+
+
+def _name(event: Mapping[str, Any]) -> str:
+    return f"{printable(event.get('severity', ''), 20)}: {printable(event.get('code', ''), 80)}"
+
+
+def _step(event: Mapping[str, Any]) -> int:
+    step = event.get("step")
+    return int(step) if isinstance(step, int | float) and abs(step) < 1e15 else 0

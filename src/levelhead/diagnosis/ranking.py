@@ -1,0 +1,252 @@
+"""From candidate findings to a diagnosis: what explains what, how sure that is, and what the verdict comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors import DETECTORS, Candidate, Detector, View
+from levelhead.diagnosis.detectors.base import Evidence, Reading
+from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.diagnosis.history import History
+from levelhead.records import Severity
+
+# Confidence = sigmoid(SLOPE * log-odds + SHIFT): Platt scaling (Platt 1999), fitted by bench/doctor_accuracy.py --fit.
+SLOPE = 1.0
+SHIFT = 0.38
+
+REPORTED_AT = -1.4
+"""Findings of lower log-odds are left out."""
+UNHEALTHY_AT = -SHIFT / SLOPE
+"""A finding from these log-odds on (more likely than not, calibrated), worse than ``info``, makes a run unhealthy."""
+CRITICAL_AT = 0.6
+"""A critical finding of lower log-odds is a warning."""
+
+_INSTABILITY = (
+    "kl-blowup",
+    "gradient-spike",
+    "entropy-collapse",
+    "entropy-explosion",
+    "catastrophic-update",
+    "length-collapse",
+    "update-collapse",
+)
+
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_SHAKY_AT = -1.2  # log-odds from which an instability counts,
+_SHAKY_LEAST = 0.2  # and how much it counts beyond its probability
+_AT_ONCE_STEPS = 3.0  # steps within which instabilities are one broken update,
+_AT_ONCE_SHARE = 0.03  # or share of the run
+_AT_ONCE_WEIGHT = 0.4  # and all at once
+_ONE_BY_ONE_WEIGHT = 0.9  # log-odds of several, one after another,
+_SEVERAL_MOST = 3.0  # for at most so many
+_RATE_HIGH_WEIGHT = 1.8
+_RATE_HIGH_RANGE = (-5, -3.7)
+_ROWS_OF_GRADIENT = 4  # rows before growing gradients are judged
+_BEGIN_PART = 5  # the first such part of them
+_TOP_ROWS = 3  # rows that the largest is smoothed over
+_GRADIENT_GREW_WEIGHT = 0.8
+_GRADIENT_GREW_RANGE = (4, 15)
+_EARLY = 0.35  # share of the run that is early
+_EARLY_IN_THE_RUN_WEIGHT = 0.4
+_REWARD_RISES_WEIGHT = -2.5
+_SHOWN = 3  # instabilities whose readings are shown
+_OWN_MOST = 6.0  # log-odds beyond which a finding is no surer for the ranking
+_EXPLAINS = 0.6  # log-odds that a finding gains by each one that it explains,
+_EXPLAINED = 2.5  # and loses by each one that explains it,
+_EXPLAINED_RANGE = (0.3, 0.7)  # by the probability of that one
+_ORDER_STEPS = 3.0  # steps by which a cause may seem later than its effect,
+_ORDER_SHARE = 0.02  # or share of the step
+_DOUBT = 0.6  # part of the strongest doubt that is taken from health
+_HEALTHY = 0.55  # confidence in health that one row gives
+_HEALTHY_ROWS = 0.2  # what many rows add,
+_HEALTHY_ROWS_RANGE = (1, 30)
+_HEALTHY_LEARNED = 0.2  # and what a rise adds
+_LEARNED = 0.3  # strength of a rise that is worth a word
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One entry of a diagnosis.
+
+    Attributes:
+        code: Entry of the catalogue.
+        severity: How bad it is here.
+        confidence: Calibrated probability that it is right.
+        first_step: First bad step; ``None`` where no step can be named.
+        readings: Rows that show it.
+        evidence: Arguments for and against.
+        explains: Codes of other findings that follow from this one.
+    """
+
+    code: str
+    severity: Severity
+    confidence: float
+    first_step: float | None
+    readings: tuple[Reading, ...]
+    evidence: tuple[Evidence, ...]
+    explains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is the matter with a run.
+
+    Attributes:
+        verdict: ``healthy``, ``warning`` or ``critical``.
+        findings: Best explanation first; ``healthy`` stands first in a healthy run.
+        rows: Rows of the run.
+    """
+
+    verdict: Severity | str
+    findings: tuple[Finding, ...]
+    rows: int
+
+
+def diagnose(
+    history: History, detectors: Sequence[Detector] = DETECTORS, events: Sequence[Mapping[str, Any]] = ()
+) -> Diagnosis:
+    """Ask the detectors and weigh what they say.
+
+    Args:
+        history: The run, finished or still going.
+        detectors: Whom to ask.
+        events: Lines of ``events.jsonl``, where the run is one of ours.
+    """
+    view = View(history, events)
+    candidates = [s for detector in detectors for s in detector.examine(view)]
+    candidates += too_fast(candidates, view)
+    return weigh(candidates, view)
+
+
+def confidence_of(log_odds: float) -> float:
+    """Calibrated probability for raw log-odds."""
+    return stats.sigmoid(SLOPE * log_odds + SHIFT)
+
+
+def too_fast(candidates: Iterable[Candidate], view: View) -> list[Candidate]:
+    """``lr-too-high`` from what it does: several instabilities at once, early, with growing gradients."""
+    shaky = [s for s in candidates if s.code in _INSTABILITY and s.log_odds > _SHAKY_AT and s.severity != "info"]
+    rate, gradient = view.series(metric.LEARNING_RATE), view.series(metric.GRAD_NORM)
+    peak = max(rate.values, default=0.0)
+    case = Candidate("lr-too-high")
+    onsets = [s.first_step for s in shaky if s.first_step is not None]
+    span = view.history.last_step - view.history.first_step
+    if len(shaky) >= 2 and onsets:
+        weight = sum(min(1.0, stats.sigmoid(s.log_odds) + _SHAKY_LEAST) for s in shaky)
+        # All at one step is one broken update; a rate that is too high breaks one thing after another.
+        at_once = max(onsets) - min(onsets) <= max(_AT_ONCE_STEPS, _AT_ONCE_SHARE * span)
+        case.add(
+            (_AT_ONCE_WEIGHT if at_once else _ONE_BY_ONE_WEIGHT) * min(weight, _SEVERAL_MOST),
+            "several-instabilities",
+            count=len(shaky),
+        )
+    if shaky and peak:
+        case.add(_RATE_HIGH_WEIGHT * stats.ramp(stats.log10(peak), *_RATE_HIGH_RANGE), "rate-high", rate=peak)
+    n = len(gradient)
+    if shaky and n >= _ROWS_OF_GRADIENT:
+        early = stats.median(gradient.values[: max(2, n // _BEGIN_PART)])
+        top = max(stats.smooth(gradient.values, _TOP_ROWS))
+        case.add(
+            _GRADIENT_GREW_WEIGHT * stats.ramp(top / max(early, 1e-9), *_GRADIENT_GREW_RANGE),
+            "gradient-grew",
+            early=early,
+            late=top,
+        )
+    if not case.evidence or not onsets:
+        return []
+    case.first_step = min(onsets)
+    if span > 0 and (case.first_step - view.history.first_step) / span < _EARLY:
+        case.add(_EARLY_IN_THE_RUN_WEIGHT, "early-in-the-run", step=case.first_step)
+    case.add(_REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
+    case.show(rate, *((rate.steps[rate.values.index(peak)],) if peak else ()))
+    for other in shaky[:_SHOWN]:
+        for reading in other.readings[:2]:
+            case.show_value(reading.metric, reading.step, reading.value)
+    return [case]
+
+
+def weigh(candidates: Iterable[Candidate], view: View) -> Diagnosis:
+    """Rank by how well each explains the others, and draw the verdict."""
+    best: dict[str, Candidate] = {}
+    for candidate in candidates:
+        if candidate.evidence and (candidate.code not in best or candidate.log_odds > best[candidate.code].log_odds):
+            best[candidate.code] = candidate
+    belief = {code: confidence_of(s.log_odds) for code, s in best.items()}
+    ranked = sorted(best, key=lambda code: (-_rank(code, best, belief), code))
+    findings = [_finding(best[code], belief, best) for code in ranked if best[code].log_odds >= REPORTED_AT]
+    unhealthy = [f for f in findings if f.severity != "info"]
+    verdict: Severity | str = "healthy"
+    if unhealthy:
+        verdict = "critical" if any(f.severity == "critical" for f in unhealthy) else "warning"
+        findings.sort(key=lambda f: f.severity == "info")
+    else:
+        findings = [_healthy(view, findings), *findings]
+    return Diagnosis(verdict, tuple(findings), view.rows)
+
+
+def _rank(code: str, best: dict[str, Candidate], belief: dict[str, float]) -> float:
+    """Own log-odds, plus what it explains, minus what explains it."""
+    own = best[code]
+    score = min(own.log_odds, _OWN_MOST)
+    for other, candidate in best.items():
+        if other == code:
+            continue
+        if other in CATALOGUE[code].explains and _before(own, candidate):
+            score += _EXPLAINS * belief[other]
+        if code in CATALOGUE[other].explains and _before(candidate, own):
+            score -= _EXPLAINED * belief[other] * stats.ramp(belief[other], *_EXPLAINED_RANGE)
+    return score
+
+
+def _before(cause: Candidate, effect: Candidate) -> bool:
+    """Whether the cause shows no later than the effect; unknown steps do not contradict."""
+    if cause.first_step is None or effect.first_step is None:
+        return True
+    return cause.first_step <= effect.first_step + max(_ORDER_STEPS, _ORDER_SHARE * abs(effect.first_step))
+
+
+def _finding(candidate: Candidate, belief: dict[str, float], best: dict[str, Candidate]) -> Finding:
+    entry = CATALOGUE[candidate.code]
+    confidence = belief[candidate.code]
+    severity = candidate.severity or entry.severity
+    if candidate.log_odds < UNHEALTHY_AT:
+        severity = "info"
+    elif severity == "critical" and candidate.log_odds < CRITICAL_AT:
+        severity = "warning"
+    explains = tuple(
+        code
+        for code in entry.explains
+        if code in best and best[code].log_odds >= REPORTED_AT and _before(candidate, best[code])
+    )
+    return Finding(
+        candidate.code,
+        severity,
+        confidence,
+        candidate.first_step,
+        tuple(candidate.readings),
+        tuple(candidate.evidence),
+        explains,
+    )
+
+
+def _healthy(view: View, others: Sequence[Finding]) -> Finding:
+    """``healthy``, as sure as nothing else is: an undisturbed run of many rows that learns is surer than one row."""
+    worst = _DOUBT * max((f.confidence for f in others), default=0.0)
+    confidence = (
+        _HEALTHY
+        + _HEALTHY_ROWS * stats.ramp(view.rows, *_HEALTHY_ROWS_RANGE)
+        + _HEALTHY_LEARNED * view.reward_trend.learned
+    )
+    series = view.series(metric.REWARD, view.reward_trend.source)
+    readings = tuple(
+        Reading(series.name, series.steps[i], series.values[i]) for i in sorted({0, len(series) - 1}) if len(series)
+    )
+    evidence = [Evidence(1.0, "nothing-wrong", {"rows": view.rows})]
+    if view.reward_trend.learned > _LEARNED:
+        evidence.append(Evidence(view.reward_trend.learned, "reward-rises", {}))
+    return Finding("healthy", "info", round(confidence * (1 - worst), 4), None, readings, tuple(evidence))

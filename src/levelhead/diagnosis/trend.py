@@ -1,0 +1,390 @@
+"""Did the run get better?  The one question that every other reading is judged by.
+
+Low entropy, dead groups, long answers or gradient spikes mean one thing in a run whose reward rises and another in
+a run whose reward does not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.history import History, Series
+from levelhead.diagnosis.signals import REWARD_PART, part_kind
+from levelhead.metrics import held_out
+
+ALL_DRAWN = metric.REDRAW_REWARD
+"""Mean reward of all that was drawn, where groups without contrast then give way: what is kept stays in the middle."""
+AT_TOP = 0.85
+"""Share of the known maximum from which a reward stands near it."""
+SOLVED = 0.95
+"""The same from which nothing is left to be learnt."""
+NOT_FAR = 0.7
+"""The same for a few unlucky readings."""
+HIGH = (0.6, 0.75)
+"""Shares of the known maximum between which a reward comes to be called high."""
+_SHORT = 6
+_EVAL_SCORE = re.compile(
+    r"(?:^|[/_@ -])(?:rewards?|acc\w*|scores?|pass\w*|em|f1|success\w*|correct\w*|solve\w*|win\w*)(?:$|[/_@ -])",
+    re.IGNORECASE,
+)
+
+# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+# Weights are log-odds; a range begins where nothing counts and ends where all does.
+_NOISE_ROWS = 4  # readings before their noise is one
+_UNIT_OF_SPREAD = 0.02  # share of the spread that a unit of change is at least
+_LEVEL_OF_SPREAD = 0.1  # the same of a level
+_MATTERS = (0.05, 0.4)  # change, in units or levels, that matters
+_SURE = (1.5, 4.0)  # standard errors of a change
+_LEVEL_ROWS = 8  # readings of a level, where there are as many
+_PROOF_ROWS = 4  # readings before no gain is proof
+_SLOPE_VARIANCE = 12  # variance of a slope's gain over n readings is 12 / n of theirs
+_PROOF_RANGE = (0.5, 0.25)  # share of the room that the gain could have been at most
+_REST_ROWS = 3  # readings that a first one may stand apart from
+_TWO = 0.25  # surety of two readings that go one way,
+_THREE = 0.5  # three,
+_FOUR = 0.6  # four and more,
+_FEW = 0.1  # and of those that do not
+_PEAK_SHARE = 0.1  # share of the readings that a peak is the mean of,
+_PEAK_MOST = 12  # at most so many
+_CRASH_ERRORS = 1.5  # standard errors of a crash beyond the highest by chance, sqrt(2 ln n)
+_GIVEN_BACK = (0.4, 0.8)  # share of the gain that was lost again
+_CRASH_SURE = 4  # standard errors from the first doubt of a crash to none
+_LOST_RANGE = (0.25, 0.6)  # share of the level that was lost
+_LOST_LEAST = (0.1, 0.3)  # the same for one that was gained on the way
+_HALF_WAY = 0.5  # part of the drop at which it begins to show
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """How one series moved, in strengths between 0 and 1.
+
+    Attributes:
+        early: Mean of its beginning.
+        late: Mean of its end.
+        rise: How surely, and how far, the end stands above the beginning.
+        fall: The same for below.
+        crash: How surely the end stands below a peak reached on the way, and how much of it was lost.
+        peak: Highest smoothed value.
+        peak_step: Where it stood.
+        drop_step: Where the way down from the peak begins to show; the last step when there is none.
+        scale: What counts as a large change: the spread of rewards within groups, or the noise.
+        n: Readings.
+    """
+
+    early: float
+    late: float
+    rise: float
+    fall: float
+    crash: float
+    peak: float
+    peak_step: float
+    drop_step: float
+    scale: float
+    n: int
+
+
+def trend(series: Series, scale: float | None = None) -> Trend:
+    """Judge one series.
+
+    The gain is compared with the noise from reading to reading (is it real) and with ``scale`` and the level (does
+    it matter); a gain counts by the smaller of the two.
+
+    Args:
+        series: Readings in order.
+        scale: A natural unit of change, such as the spread of rewards within groups.
+    """
+    values, n = series.values, len(series)
+    if n < 2:
+        level = values[0] if values else 0.0
+        step = series.steps[0] if n else 0.0
+        return Trend(level, level, 0.0, 0.0, 0.0, level, step, step, scale or 0.0, n)
+    m = stats.edge(n)
+    early, late = stats.mean(values[:m]), stats.mean(values[-m:])
+    sigma = stats.noise(values) if n >= _NOISE_ROWS else 0.0
+    spread = max(values) - min(values)
+    unit = max(scale or 0.0, sigma, _UNIT_OF_SPREAD * spread, 1e-12)
+    gain = late - early
+    relative = abs(gain) / max(abs(early), _LEVEL_OF_SPREAD * spread, 1e-12)
+    matters = stats.ramp(max(abs(gain) / unit, relative), *_MATTERS)
+    if n < _SHORT:
+        sure = _short_surety(values, gain)
+    else:
+        z = abs(gain) / max(sigma * math.sqrt(2 / m), 1e-12)
+        tau = stats.kendall_z(values)
+        sure = stats.ramp(max(z, abs(tau) if tau * gain > 0 else 0.0), *_SURE)
+    strength = sure * matters
+    crash, peak, peak_step, drop_step = _crash(series, sigma, early, late)
+    rise, fall = (strength, 0.0) if gain > 0 else (0.0, strength)
+    return Trend(early, late, rise, fall, crash, peak, peak_step, drop_step, unit, n)
+
+
+@dataclass(frozen=True, slots=True)
+class Height:
+    """Shares of a known maximum: the highest that a series has had, and where it stands, one standard error added."""
+
+    peak: float
+    late: float
+
+
+def height_of(values: list[float], top: float) -> Height:
+    """Where a series stands below ``top``, and stood at best, by means of eight readings or more where it has them."""
+    m = max(stats.edge(len(values)), min(len(values), _LEVEL_ROWS))
+    error = stats.noise(values) / math.sqrt(m)
+    return Height(max(stats.smooth(values, m)[m - 1 :]) / top, (stats.mean(values[-m:]) + error) / top)
+
+
+def proven_flat(series: Series, top: float | None) -> float:
+    """0 to 1: how surely a gain that matters (a part of the room above, or of the level) would have been seen.
+
+    Args:
+        series: Readings in order.
+        top: Highest value that they can take, where it is known.
+    """
+    n = len(series)
+    if n < _PROOF_ROWS:
+        return 0.0
+    m = stats.edge(n)
+    early, late = stats.mean(series.values[:m]), stats.mean(series.values[-m:])
+    room = top - early if top is not None else max(abs(early), max(series.values) - min(series.values))
+    error = stats.noise(series.values) * math.sqrt(_SLOPE_VARIANCE / n)
+    return stats.ramp((late - early + 2 * error) / max(room, 1e-12), *_PROOF_RANGE)
+
+
+def _short_surety(values: list[float], gain: float) -> float:
+    """Few readings say little: all steps one way is worth half, for a handful of them more.
+
+    So is a first reading that all others leave far behind.
+    """
+    moves = [b - a for a, b in itertools.pairwise(values)]
+    same = all(move * gain > 0 for move in moves)
+    rest = values[1:]
+    apart = min(abs(v - values[0]) for v in rest) > 2 * (max(rest) - min(rest)) and len(rest) >= _REST_ROWS
+    return {2: _TWO, 3: _THREE}.get(len(values), _FOUR) if gain and (same or apart) else _FEW
+
+
+def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[float, float, float, float]:
+    values, steps, n = series.values, series.steps, len(series)
+    window = stats.edge(n, _PEAK_SHARE, _PEAK_MOST)
+    smooth = stats.smooth(values, window)
+    at = max(range(n), key=smooth.__getitem__)
+    peak = smooth[at]
+    floor = min(min(smooth), 0.0 if min(values) >= 0 else min(values))
+    drop = peak - late
+    if n < _SHORT or drop <= 0 or at >= n - 2:
+        return 0.0, peak, steps[at], steps[-1]
+    z = drop / max(sigma * math.sqrt(2 / window), 1e-12)
+    lost = drop / max(peak - floor, 1e-12)
+    # The highest of n noisy means is high by chance: about sqrt(2 ln n) standard errors.
+    bar = _CRASH_ERRORS + math.sqrt(2 * math.log(n))
+    # What had been gained and is lost again counts too, where it is a part of the level that matters.
+    given_back = stats.ramp(drop / max(peak - early, 1e-12), *_GIVEN_BACK) if peak > early else 0.0
+    crash = stats.ramp(z, bar, bar + _CRASH_SURE) * max(
+        stats.ramp(lost, *_LOST_RANGE), given_back * stats.ramp(lost, *_LOST_LEAST)
+    )
+    level = late + _HALF_WAY * drop
+    first = next((i for i in range(at, n) if max(smooth[i:]) < level), n - 1)
+    start = max(at, first - window + 1)
+    return crash, peak, steps[at], steps[start]
+
+
+class RewardTrend:
+    """How the reward of a run went: by its reward, its held-out scores, or the part that judges correctness.
+
+    Args:
+        history: The run.
+    """
+
+    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    _NEARLY_ALL = 0.9  # share of the steps that must tell what was drawn
+    _MOST_CURVES = 20  # held-out curves that are looked at
+    _UNLUCKY = 8  # one reading in so many may lie lower
+    _NEWEST = -8  # readings that tell whether all is solved
+    _FROZEN = 4  # rows of one value that are frozen
+    _LEAP_ROWS = 20  # moving rows below which a rise is a leap,
+    _LEAP_SHARE = 0.3  # or their share of the run
+    _STILL_ROWS = 6  # rows of a part that never moved
+    _NOT_EARNED = 0.2  # what a leap, or a rise of form alone, counts
+    _EVALUATIONS = 8  # held-out readings that have the last word
+    _NO_RISE = 0.1  # strength of a rise that is none
+    _GOOD = 0.9  # held-out score that need not rise
+    _CONTRADICTED = 0.5  # what a rise of the reward counts that held-out scores do not share
+    _SOME = 0.05  # largest reward of a run that has any
+    _ONE = 1.0001  # largest reward in [0, 1], rounding included
+    _BELOW_ZERO = -1e-6  # smallest, rounding included
+    _SUM_QUANTILE = 0.9  # quantile of the rows in which parts must sum to the total,
+    _SUM_WITHIN = 0.02  # within this share
+    _NEAR_TOP = (0.8, 0.95)  # share of the maximum that is near it
+    _RIGHT = (0.1, 0.4)  # part of the answers that must be right
+    _RISEN = (0.1, 0.3)  # strength of a rise that holds
+    _KEPT = (0.4, 0.2)  # share of the gain that was given back
+    _SLIPPED = (0.15, 0.3)  # share of the maximum that was lost
+    _SHAPE = 0.3  # strength from which a trend has a direction
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.source = self._pick()
+        series = history.series(self.source)
+        stds = history.series(metric.REWARD_STD).values
+        positive = [v for v in stds if v > 0]
+        scale = stats.median(positive) if self.source in (metric.REWARD, ALL_DRAWN) and positive else None
+        self.reward = trend(series, scale)
+        self.held_out = {s.name: trend(s) for s in self._held_out()}
+
+    def _pick(self) -> str:
+        rewards = self._history.series(metric.REWARD)
+        if len(self._history.series(ALL_DRAWN)) > self._NEARLY_ALL * max(len(rewards), 1):
+            return ALL_DRAWN
+        if len(rewards):
+            return metric.REWARD
+        best = self._parts("outcome") or self._parts()
+        return max(best, key=len).name if best else metric.REWARD
+
+    def _parts(self, kind: str | None = None) -> list[Series]:
+        """Named rewards, all or those of one kind."""
+        parts = [s for s in self._history.matching(metric.PART_MEAN.prefix) if REWARD_PART.match(s.name) and len(s)]
+        return [s for s in parts if kind is None or part_kind(_part_name(s.name)) == kind]
+
+    def _held_out(self) -> list[Series]:
+        curves = [
+            s for s in self._history.matching(held_out.NUMBER.prefix) if len(s) >= 2 and _EVAL_SCORE.search(s.name)
+        ]
+        # A task's score sums up its other metrics.
+        return [s for s in curves if s.name.endswith("/score")] or curves[: self._MOST_CURVES]
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether there is any reward-like signal with enough readings to tell a trend from."""
+        return self.reward.n >= _SHORT or bool(self.held_out)
+
+    @property
+    def began_at_top(self) -> bool:
+        """Whether the reward stood near its known maximum all along: what is solved from the start cannot climb.
+
+        One reading in eight may lie lower, though not far.
+        """
+        values, top = self._history.series(self.source).values, self.top
+        if not values or top is None or top <= 0 or min(values) < NOT_FAR * top:
+            return False
+        return sum(value < AT_TOP * top for value in values) <= max(1, len(values) // self._UNLUCKY)
+
+    @property
+    def solved(self) -> bool:
+        """Whether rewards are all alike because they are all the best, the last readings' bad luck aside."""
+        if self.near_top >= 1.0:
+            return True
+        newest, top = self._history.series(self.source).values[self._NEWEST :], self.top
+        return self.began_at_top and top is not None and stats.median(newest) >= SOLVED * top
+
+    @property
+    def leapt(self) -> bool:
+        """Whether the reward froze at one value after hardly any rows in which it moved: a leap, not a climb."""
+        values = self._history.series(self.source).values
+        frozen = stats.tail_run([v == values[-1] for v in values]) if values else 0
+        if frozen < self._FROZEN or self.began_at_top:
+            return False
+        moving = [v for v in values[: len(values) - frozen] if v != values[0]]
+        return len(moving) < min(self._LEAP_ROWS, self._LEAP_SHARE * len(values))
+
+    @property
+    def only_form(self) -> bool:
+        """Whether nothing but the reward for the form ever moved, of several that were given."""
+        form, rest = self._parts("form"), [s for kind in ("outcome", "other") for s in self._parts(kind)]
+        still = [len(s) >= self._STILL_ROWS and max(s.values) - min(s.values) <= 1e-9 for s in rest]
+        return bool(form and rest) and all(still)
+
+    @property
+    def learned(self) -> float:
+        """0 to 1: the reward (or the held-out score, which wins) rose and stayed up."""
+        inner = self.reward.rise * (1 - self.reward.crash) * (self._NOT_EARNED if self.leapt or self.only_form else 1.0)
+        if self.held_out:
+            longest = max(self.held_out.values(), key=lambda t: t.n)
+            if longest.n >= self._EVALUATIONS and longest.rise < self._NO_RISE and longest.late < self._GOOD:
+                inner *= self._CONTRADICTED
+            rise = stats.mean([t.rise * (1 - t.crash) for t in self.held_out.values()])
+            fall = stats.mean([max(t.fall, t.crash) for t in self.held_out.values()])
+            return max(0.0, min(1.0, max(inner, rise) * (1 - fall)))
+        return inner
+
+    @property
+    def lost(self) -> float:
+        """0 to 1: the reward ended far below where it began or had been."""
+        return max(self.reward.fall, self.reward.crash, self._lost_outside())
+
+    def _lost_outside(self) -> float:
+        """The same of the held-out scores alone."""
+        return stats.mean([max(t.fall, t.crash) for t in self.held_out.values()]) if self.held_out else 0.0
+
+    @property
+    def top(self) -> float | None:
+        """The reward's known maximum: the batch maximum where it is logged, 1 where all readings are in [0, 1]."""
+        best = self._history.series("reward/max").values
+        if best:
+            return max(best)
+        values = self._history.series(self.source).values
+        if values and min(values) >= 0 and self._SOME < max(values) <= self._ONE:
+            return 1.0
+        return self._top_of_parts()
+
+    def _top_of_parts(self) -> float | None:
+        """The number of named rewards, where each lies in [0, 1] and the total is their sum."""
+        reward = self._history.series(metric.REWARD)
+        parts = [s for s in self._history.matching(metric.PART_MEAN.prefix) if REWARD_PART.match(s.name)]
+        if len(parts) < 2 or not len(reward) or any(len(s) != len(reward) for s in parts):
+            return None
+        if any(min(s.values) < self._BELOW_ZERO or max(s.values) > self._ONE for s in parts):
+            return None
+        gaps = [abs(sum(s.values[i] for s in parts) - total) for i, total in enumerate(reward.values)]
+        return float(len(parts)) if stats.quantile(gaps, self._SUM_QUANTILE) < self._SUM_WITHIN * len(parts) else None
+
+    @property
+    def near_top(self) -> float:
+        """0 to 1: how close the end stands to the known maximum, where it was climbed to and some answers are right."""
+        top = None if self.leapt else self.top
+        near = stats.ramp(self.reward.late / top, *self._NEAR_TOP) if top and top > 0 and self.reward.n else 0.0
+        right = [stats.mean(s.values[-stats.edge(len(s)) :]) for s in self._parts("outcome")]
+        return near * stats.ramp(max(right), *self._RIGHT) if right else near
+
+    @property
+    def holds(self) -> float:
+        """0 to 1: the reward stands high and has lost little, or it has risen and still stands near its best.
+
+        A run of which this is true is doing its work, whatever else is odd about it.
+        """
+        reward, height = self.reward, self._height()
+        given_back = stats.ratio(max(0.0, reward.peak - reward.late), reward.peak - reward.early)
+        risen = stats.ramp(self.learned, *self._RISEN) * stats.ramp(given_back, *self._KEPT) * (1 - self.lost)
+        # Few readings of small batches fall by chance: what counts is what was lost of the height.
+        slipped = stats.ramp(height.peak - height.late, *self._SLIPPED)
+        lost = max(self._lost_outside(), max(reward.fall, reward.crash) * slipped)
+        return max(stats.ramp(height.late, *HIGH) * (1 - lost), risen)
+
+    def _height(self) -> Height:
+        """Where the reward stands as a share of its known maximum, or the best part that judges the outcome does."""
+        if self.leapt or self.only_form or not self.reward.n:
+            return Height(0.0, 0.0)
+        right = [s.values for s in self._parts("outcome") if min(s.values) >= 0 and max(s.values) <= self._ONE]
+        values, top = self._history.series(self.source).values, self.top
+        if right:
+            return max((height_of(part, 1.0) for part in right), key=lambda height: height.late)
+        return height_of(values, top) if top is not None and top > 0 else Height(0.0, 0.0)
+
+    @property
+    def shape(self) -> Literal["rising", "falling", "flat", "unknown"]:
+        """In one word."""
+        if not self.has_signal:
+            return "unknown"
+        if self.lost > max(self._SHAPE, self.learned):
+            return "falling"
+        return "rising" if self.learned >= self._SHAPE else "flat"
+
+
+def _part_name(signal: str) -> str:
+    match = REWARD_PART.match(signal)
+    return match.group("name") if match else signal

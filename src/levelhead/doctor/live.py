@@ -1,0 +1,107 @@
+"""The doctor beside a running training: shown every row that a trainer logs, it says what is new."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from levelhead import metrics as metric
+from levelhead.diagnosis.findings import Language
+from levelhead.diagnosis.history import History
+from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
+from levelhead.diagnosis.trend import trend
+from levelhead.doctor.readers.base import Translator, Unread
+from levelhead.doctor.readers.sources import Log
+from levelhead.doctor.render import finding_line
+from levelhead.doctor.report import SEVERITIES, Report
+
+PERSISTENCE = 3
+"""Rows in a row for which a finding must stand before it is told: the first few rows say little."""
+AT_ONCE = frozenset({"nonfinite"})
+"""Findings that need no second row; after the first there may be none, for nothing can be sampled from NaN."""
+SPREAD_ALONE = frozenset({"entropy-collapse"})
+"""Findings about how much the policy varies, which say nothing of how good it is."""
+CAPACITY = 512
+"""Readings a signal keeps before neighbours are merged: a diagnosis of that many takes about ten milliseconds."""
+
+
+class Live:
+    """A diagnosis that is kept up to date.
+
+    Args:
+        source: Format name of the trainer, whose keys and settings are used.
+        leave_out: Canonical signals that the diagnosis must not see.
+        capacity: Readings kept per signal.
+
+    Attributes:
+        history: The readings so far.
+        diagnosis: The latest; ``None`` before the first row.
+        standing: Rows for which a critical finding has now stood without a break; one of :data:`SPREAD_ALONE` counts
+            only once the reward has fallen.
+    """
+
+    def __init__(self, source: str, leave_out: Iterable[str] = (), capacity: int = CAPACITY) -> None:
+        self.history = History(capacity)
+        self.diagnosis: Diagnosis | None = None
+        self.standing = 0
+        self._translator = Translator(source)
+        self._left_out = frozenset(leave_out)
+        self._stood: dict[tuple[str, int], int] = {}
+        self._told: dict[str, int] = {}
+
+    def see(self, logs: Mapping[str, Any], step: float) -> list[Finding]:
+        """Take a row; return the warnings and critical findings that are new, or graver than when last returned.
+
+        A finding is returned when it has stood for :data:`PERSISTENCE` rows, one of :data:`AT_ONCE` at once.  Rows
+        without a training metric (a summary, a line of settings) change nothing.
+
+        Args:
+            logs: What the trainer logged, under its own keys.
+            step: The optimizer step.
+        """
+        row = self._translator.row(logs.items())
+        if row is None or not math.isfinite(step):
+            return []
+        self.history.append(step, {k: v for k, v in row.values.items() if k not in self._left_out})
+        self.history.place(row.epoch)
+        self.diagnosis = diagnose(self.history)
+        self.standing = self.standing + 1 if self._grave(self.diagnosis) else 0
+        return self._news(self.diagnosis)
+
+    def _grave(self, diagnosis: Diagnosis) -> bool:
+        """Whether a critical finding stands that is more than a narrow policy whose reward is as good as ever."""
+        codes = {finding.code for finding in diagnosis.findings if finding.severity == "critical"}
+        if diagnosis.verdict != "critical" or codes - SPREAD_ALONE:
+            return diagnosis.verdict == "critical"
+        reward = trend(self.history.series(metric.REWARD))
+        return reward.n < 2 or max(reward.crash, reward.fall) > 0.5
+
+    def _news(self, diagnosis: Diagnosis) -> list[Finding]:
+        ranks = {f.code: SEVERITIES.index(f.severity) for f in diagnosis.findings}
+        # What is critical is a warning too: a finding that grows graver has stood as a warning all along.
+        at_least = [(code, rank) for code, worst in ranks.items() for rank in range(1, worst + 1)]
+        self._stood = {key: self._stood.get(key, 0) + 1 for key in at_least}
+        news = [
+            f
+            for f in diagnosis.findings
+            if (rank := ranks[f.code]) > self._told.get(f.code, 0)
+            and (f.code in AT_ONCE or self._stood[f.code, rank] >= PERSISTENCE)
+        ]
+        self._told.update((f.code, ranks[f.code]) for f in news)
+        return news
+
+    def report(self, source: str) -> Report | None:
+        """The report on what was seen, ``None`` before the first row.
+
+        Args:
+            source: What to call the run in headings.
+        """
+        if self.diagnosis is None:
+            return None
+        return Report(Log(self._translator.source, self.history, Unread()), self.diagnosis, source)
+
+    def describe(self, finding: Finding, language: Language = "en") -> str:
+        """One line: what was found, how sure that is, since when, the latest row that shows it, the first remedy."""
+        report = self.report("")
+        return "" if report is None else finding_line(finding, report, language)

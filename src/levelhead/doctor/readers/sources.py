@@ -1,0 +1,265 @@
+"""Which files of a path make up one run, and reading them into a history."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
+from levelhead.diagnosis.notice import printable
+from levelhead.doctor.readers.base import Reader, Unread
+from levelhead.doctor.readers.collect import Collector
+from levelhead.doctor.readers.detect import HEAD, make_reader, recognise
+from levelhead.doctor.readers.lines import gunzip
+from levelhead.documents import DocumentError, load_json, read_lines, require_regular
+from levelhead.errors import InputError
+
+CHUNK = 1 << 18
+STDIN = "-"
+"""The path that stands for standard input."""
+_GZIP = b"\x1f\x8b"
+_MOST_STEPS = 10**15
+"""Beyond which a number is no step."""
+_MAX_EVENTS = 1000
+_MAX_CANDIDATES = 200
+LOG_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".log", ".txt", ".out", ".md", ".ipynb", ".gz")
+
+
+@dataclass(slots=True)
+class Log:
+    """One run as it was read.
+
+    Attributes:
+        format: Name of the recognised (or given) format.
+        history: Its readings.
+        unread: What could not be read.
+        files: The files it came from.
+        events: What a guard did, from ``events.jsonl`` of our own runs.
+    """
+
+    format: str
+    history: History
+    unread: Unread
+    files: list[Path] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+
+def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
+    """The bytes of a file in pieces, gunzipped where it is gzipped.
+
+    Raises:
+        InputError: If it is no regular file, or cannot be read.
+    """
+    if str(path) == STDIN:
+        yield from iter(lambda: sys.stdin.buffer.read(size), b"")
+        return
+    require_regular(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(2)
+            file.seek(0)
+            raw = iter(lambda: file.read(size), b"")
+            yield from gunzip(raw) if head == _GZIP else raw
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _value_name(path: Path) -> str:
+    """Metric of a TensorBoard CSV, known by the file's name alone: ``run_train_reward.csv`` gives ``reward``."""
+    stem = path.name.split(".")[0]
+    for name in ("clipped_ratio", "mean_length", "grad_norm", "learning_rate", "reward_std", "step_time", "loss"):
+        if stem.endswith(name):
+            return name
+    return stem.rsplit("train_", 1)[-1].rsplit("tag-", 1)[-1]
+
+
+def open_reader(path: Path, head: bytes, given: str | None, extra: Mapping[str, str] | None) -> Reader:
+    """The reader for a file whose first bytes are ``head``."""
+    return make_reader(given or recognise(head), extra, _value_name(path))
+
+
+def read_files(
+    paths: Sequence[Path],
+    given: str | None = None,
+    extra: Mapping[str, str] | None = None,
+    capacity: int = DEFAULT_CAPACITY,
+) -> Log:
+    """Read files of one run into one history, column by column.
+
+    Raises:
+        InputError: If a file cannot be read.
+    """
+    unread = Unread()
+    collector = Collector(unread, capacity)
+    formats: list[str] = []
+    for path in paths:
+        stream = chunks_of(path)
+        first = next(stream, b"")
+        reader = open_reader(path, first[:HEAD], given, extra)
+        formats.append(reader.format)
+        for chunk in itertools.chain((first,), stream):
+            for row in reader.feed(chunk):
+                collector.add(row)
+        for row in reader.close():
+            collector.add(row)
+        for sample in reader.unread.samples:
+            unread.samples.append({"file": path.name, **sample} if len(paths) > 1 else sample)
+        unread.count += reader.unread.count
+    return Log(max(set(formats), key=formats.count) if formats else "text", collector.run, unread, list(paths))
+
+
+def read(
+    path: str | Path,
+    given: str | None = None,
+    extra: Mapping[str, str] | None = None,
+    capacity: int = DEFAULT_CAPACITY,
+) -> Log:
+    """Read the run at ``path``: a log file, or a folder that a trainer wrote.
+
+    Args:
+        path: File or folder; :data:`STDIN` for standard input.
+        given: Format name; recognised by content unless given.
+        extra: The user's own ``canonical -> raw key`` pairs.
+        capacity: Readings kept per signal before neighbours are merged.
+
+    Raises:
+        InputError: If nothing is there, nothing can be read, or no metrics are found.
+    """
+    path = Path(path)
+    if str(path) == STDIN:
+        log = read_files([path], given, extra, capacity)
+        if not log.history.rows:
+            raise InputError(f"standard input: no training metrics found (read as {log.format!r})")
+        return log
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    folder = path.is_dir()
+    log = _read_folder(path, given, extra, capacity) if folder else read_files([path], given, extra, capacity)
+    if not log.history.rows and folder and (events := read_events(path / "events.jsonl")):
+        last = events[-1]
+        raise InputError(
+            f"{path}: no training metrics: the run ended before its first row.\n"
+            f"Its last event: {printable(last['code'], 80)}: {printable(last.get('message', ''))}"
+        )
+    if not log.history.rows:
+        raise InputError(
+            f"{path}: no training metrics found (read as {log.format!r}).\n"
+            "Name the format with --format, or the keys with --map reward=KEY --map loss=KEY."
+        )
+    return log
+
+
+def _read_folder(folder: Path, given: str | None, extra: Mapping[str, str] | None, capacity: int) -> Log:
+    for paths in _known_layouts(folder):
+        log = read_files(paths, given, extra, capacity)
+        if log.history.rows:
+            log.events = read_events(folder / "events.jsonl")
+            return log
+    candidates = [p for p in _walk(folder) if p.suffix in LOG_SUFFIXES and not p.name.startswith("events")]
+    if not candidates:
+        raise InputError(f"{folder}: no log in this folder; give the path of the log file itself")
+    best: Log | None = None
+    for paths in _grouped(candidates):
+        log = read_files(paths, given, extra, capacity)
+        if best is None or log.history.rows > best.history.rows:
+            best = log
+    if best is None:
+        raise InputError(f"{folder}: no log in this folder; give the path of the log file itself")
+    if len(candidates) > len(best.files):
+        best.unread.add(0, f"{len(candidates) - len(best.files)} other files of the folder")
+    return best
+
+
+def _walk(folder: Path, depth: int = 4) -> list[Path]:
+    """Files under ``folder``, sorted, at most ``depth`` levels down and a bounded number of them."""
+    files: list[Path] = []
+    frontier = [(folder, 0)]
+    while frontier and len(files) < _MAX_CANDIDATES * 10:
+        current, level = frontier.pop()
+        try:
+            entries = sorted(current.iterdir())
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_dir() and not entry.is_symlink() and level < depth:
+                frontier.append((entry, level + 1))
+            elif entry.is_file():
+                files.append(entry)
+    return sorted(files)
+
+
+def _known_layouts(folder: Path) -> Iterator[list[Path]]:
+    """File lists of the layouts that trainers write, the most telling first."""
+    if (folder / "metrics.jsonl").is_file():
+        yield [folder / "metrics.jsonl"]
+    files = _walk(folder)
+    parts = [p for p in files if p.name == "metrics.jsonl" and len(p.relative_to(folder).parts) == 2]
+    if parts:
+        yield parts
+    states = [p for p in files if p.name == "trainer_state.json"]
+    if states:
+        yield [max(states, key=_checkpoint_number)]
+    logging = [p for p in files if p.name == "logging.jsonl"]
+    if logging:
+        yield [max(logging, key=lambda p: p.stat().st_mtime)]
+    wandb = [p for p in files if p.suffix == ".wandb"]
+    if wandb:
+        yield [max(wandb, key=lambda p: p.stat().st_size)]
+    events: dict[Path, list[Path]] = {}
+    for p in files:
+        if "tfevents" in p.name:
+            events.setdefault(p.parent, []).append(p)
+    if events:
+        yield max(events.values(), key=lambda paths: sum(p.stat().st_size for p in paths))
+
+
+def _checkpoint_number(path: Path) -> tuple[int, str]:
+    """Order of ``checkpoint-N/trainer_state.json``; one at the top of the folder is the final one."""
+    name = path.parent.name
+    digits = name.rsplit("-", 1)[-1]
+    return (
+        int(digits) if name.startswith("checkpoint-") and digits.isascii() and digits.isdigit() else 1 << 60,
+        str(path),
+    )
+
+
+def _grouped(candidates: Sequence[Path]) -> list[list[Path]]:
+    """Candidates one by one, except TensorBoard CSVs (a tag a file), which belong together."""
+    together: list[Path] = []
+    alone: list[Path] = []
+    for path in candidates[:_MAX_CANDIDATES]:
+        head = next(chunks_of(path, HEAD), b"") if path.suffix == ".csv" else b""
+        (together if head and recognise(head) == "tensorboard-csv" else alone).append(path)
+    return ([together] if together else []) + [[path] for path in alone]
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """Events of one of our own runs; what is no event is left out, and a step that is no number is 0.
+
+    Empty where there is no such file.
+
+    Of very many, the first and the last thousand: how trouble began, and how the run ended.
+    """
+    events: list[dict[str, Any]] = []
+    newest: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
+    with contextlib.suppress(OSError, InputError):
+        for line in read_lines(path):
+            try:
+                event = load_json(line)
+            except DocumentError:
+                continue
+            if isinstance(event, dict) and isinstance(event.get("code"), str):
+                (events if len(events) < _MAX_EVENTS else newest).append({**event, "step": _step(event.get("step"))})
+    return [*events, *newest]
+
+
+def _step(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        return 0
+    return given if abs(given) < _MOST_STEPS else 0

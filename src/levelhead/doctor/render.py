@@ -1,0 +1,183 @@
+"""A report as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from levelhead.diagnosis.findings import CATALOGUE, Language, wording
+from levelhead.diagnosis.notice import printable
+from levelhead.diagnosis.ranking import Diagnosis, Finding
+from levelhead.doctor.labels import label
+from levelhead.doctor.report import Report, number
+from levelhead.terminal import paint, safe, width
+
+_COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "info": "2"}
+_WIDTH = 100
+"""Columns of a paragraph, where the terminal has as many."""
+
+
+def text(report: Report, language: Language = "en", colour: bool = False) -> str:
+    """The report in full as one text that is safe to print: see :func:`lines`.
+
+    Args:
+        report: What to print.
+        language: ``en`` or ``zh``.
+        colour: Use ANSI colours.
+    """
+    return "\n".join(paint(words, tone if colour else "") for words, tone in lines(report, language))
+
+
+def lines(report: Report, language: Language = "en") -> Iterator[tuple[str, str]]:
+    """The report line by line: the verdict, the findings that matter at length, the others in a line each.
+
+    Yields:
+        The words, as the log may have them, and the ANSI colour that they are painted with; empty for none.
+    """
+    yield from ((line, "") if isinstance(line, str) else line for line in _lines(report, language))
+
+
+def headline(report: Report, language: Language = "en") -> str:
+    """One line: verdict, first finding, step."""
+    first = report.diagnosis.findings[0]
+    words = f"{label(report.diagnosis.verdict, language)}: {CATALOGUE[first.code].title.get(language)} ({first.code})"
+    return safe(words + _since(first, language))
+
+
+def finding_line(finding: Finding, report: Report, language: Language = "en") -> str:
+    """A finding in one line, for a log: severity, name, confidence, first step, a reading and what to change."""
+    entry = CATALOGUE[finding.code]
+    words = f"{label(finding.severity, language)}: {entry.title.get(language)} ({finding.code}, "
+    words += f"{label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)})"
+    if finding.readings:
+        last = max(finding.readings, key=lambda r: r.step)
+        words += f"; {last.metric} @{_n(last.step)} = {_n(last.value)}"
+    for remedy in report.remedies(finding, language)[:1]:
+        settings = ", ".join(f"{key}={_setting(value)}" for key, value in remedy["set"].items())
+        words += f"; {label('remedies', language)}: {settings}"
+    return safe(words)
+
+
+def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]]:
+    diagnosis, history = report.diagnosis, report.history
+    span = f"{label('steps', language)} {_n(history.first_step)}-{_n(history.last_step)}"
+    rows = f"{diagnosis.rows} {label('rows', language)}"
+    yield f"{report.source}: {label('format', language)} {report.log.format}, {rows}, {span}"
+    for line in _wrap(headline(report, language), indent=0):
+        yield line, _COLOURS.get(diagnosis.verdict, "")
+    main = _main(diagnosis)
+    for finding in main:
+        yield ""
+        yield from _finding(finding, report, language)
+    rest = [f for f in diagnosis.findings if f not in main]
+    if rest:
+        yield ""
+        yield f"{label('also', language)}:"
+        for finding in rest:
+            title = CATALOGUE[finding.code].title.get(language)
+            yield from _wrap(f"{finding.code}: {title} ({finding.confidence:.0%}){_since(finding, language)}")
+    yield from _events(report, language)
+    for table in report.tables:
+        yield ""
+        yield from table.lines()
+    unread = report.log.unread
+    if unread.count:
+        yield ""
+        yield f"{label('unread', language)} ({unread.count}):"
+        for sample in unread.samples[:5]:
+            where = f"{sample.get('file', '')}:{sample['line']}" if sample["line"] else "-"
+            yield f"  {where} {sample['why']}"
+
+
+def _main(diagnosis: Diagnosis) -> list[Finding]:
+    """The findings to print at length: those that no finding before them explains."""
+    main: list[Finding] = []
+    for finding in diagnosis.findings:
+        if finding.severity != "info" and not any(finding.code in other.explains for other in main):
+            main.append(finding)
+    return main or list(diagnosis.findings[:1])
+
+
+def _finding(finding: Finding, report: Report, language: Language) -> Iterator[str | tuple[str, str]]:
+    entry = CATALOGUE[finding.code]
+    head = f"[{label(finding.severity, language)}] {finding.code}: {entry.title.get(language)}"
+    head += f", {label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)}"
+    for line in _wrap(head, indent=0):
+        yield line, _COLOURS.get(finding.severity, "")
+    yield from _wrap(entry.meaning.get(language))
+    for sign, name in ((1, "for"), (-1, "against")):
+        evidence = sorted((c for c in finding.evidence if c.weight * sign > 0), key=lambda c: -abs(c.weight))
+        words = [wording(finding.code, c.key, c.numbers, language) for c in evidence]
+        if words:
+            yield from _wrap(f"{label(name, language)}: {'; '.join(words)}")
+    if finding.readings:
+        shown = ", ".join(f"{r.metric} @{_n(r.step)} = {_n(r.value)}" for r in finding.readings)
+        yield from _wrap(f"{label('evidence', language)}: {shown}")
+    if finding.explains:
+        yield from _wrap(f"{label('explains', language)}: {', '.join(finding.explains)}")
+    if finding.code == "healthy":
+        return
+    yield from _wrap(f"{label('confirm', language)}: {entry.confirm.get(language)}")
+    for remedy in report.remedies(finding, language)[:3]:
+        settings = ", ".join(f"{key}={_setting(value)}" for key, value in remedy["set"].items())
+        yield from _wrap(f"{label('remedies', language)}: {settings}")
+        yield from _wrap(f"{remedy['why']} [{remedy['source']}]", indent=4)
+
+
+def _events(report: Report, language: Language) -> Iterator[str]:
+    acted = [event for event in report.log.events if event.get("action")]
+    if not acted:
+        return
+    yield ""
+    yield f"{label('guard', language)}:"
+    for event in acted[:12]:
+        code, message = printable(event["code"], 80), printable(event.get("message", ""))
+        step, action = printable(event.get("step"), 20), printable(event["action"], 40)
+        yield f"  {step}: {action} ({code}) {message}"
+    if len(acted) > 12:
+        yield f"  ... {len(acted) - 12}"
+
+
+def _since(finding: Finding, language: Language) -> str:
+    if finding.first_step is None:
+        return ""
+    since = label("since", language)
+    return f", {since} {_n(finding.first_step)}" + (" 步" if language == "zh" else "")
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_setting(v)}" for k, v in value.items()) + "}"
+    return str(value)
+
+
+def _n(value: float | None) -> str:
+    shown = number(value)
+    return f"{shown:.4g}" if isinstance(shown, float) else str(shown)
+
+
+def _wrap(words: str, indent: int = 2) -> Iterator[str]:
+    """Break at spaces (or anywhere between Chinese characters) so that lines stay readable."""
+    most = min(width(), _WIDTH)
+    pad, line, filled = " " * indent, "", 0
+    for piece in _pieces(words):
+        size = sum(2 if ord(c) > 0x2E80 else 1 for c in piece)
+        if filled + size > most - len(pad) and line:
+            yield pad + line.rstrip()
+            line, filled, pad = "", 0, " " * (indent + 2)
+            piece = piece.lstrip()
+        line += piece
+        filled += size
+    if line:
+        yield pad + line.rstrip()
+
+
+def _pieces(words: str) -> Iterator[str]:
+    piece = ""
+    for character in words:
+        piece += character
+        if character == " " or ord(character) > 0x2E80:
+            yield piece
+            piece = ""
+    if piece:
+        yield piece

@@ -1,0 +1,159 @@
+"""The doctor: reads a finished (or growing) log of any trainer and says what is the matter, why, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from levelhead.diagnosis.detectors.ended import last_stop
+from levelhead.diagnosis.findings import CATALOGUE, Language, Scaled, Settings, family_of
+from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
+from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
+from levelhead.doctor.readers.sources import Log, read
+from levelhead.doctor.workflows import analyse_path
+from levelhead.tasks.workflow.analysis import Table
+
+SEVERITIES = ("info", "warning", "critical")
+"""From harmless to grave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A diagnosis with the log that it is about.
+
+    Attributes:
+        log: What was read.
+        diagnosis: What is the matter.
+        source: Name of what was read, for headings.
+        extras: Further sections that another part of Levelhead has to say about this log; plain JSON.
+        tables: The same for a reader.
+    """
+
+    log: Log
+    diagnosis: Diagnosis
+    source: str = ""
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
+
+    @property
+    def history(self) -> History:
+        """The readings."""
+        return self.log.history
+
+    def worst(self) -> str:
+        """The verdict as a severity: ``info`` for a healthy run."""
+        return "info" if self.diagnosis.verdict == "healthy" else self.diagnosis.verdict
+
+    def fails(self, severity: str) -> bool:
+        """Whether the verdict is at least as grave as ``severity``."""
+        return SEVERITIES.index(self.worst()) >= max(1, SEVERITIES.index(severity))
+
+    def to_json(self, language: Language = "en") -> dict[str, Any]:
+        """The document that ``levelhead doctor --json`` prints; numbers that are not finite become strings."""
+        document = {
+            "format": self.log.format,
+            "rows": self.diagnosis.rows,
+            "verdict": self.diagnosis.verdict,
+            "findings": [self._finding(finding, language) for finding in self.diagnosis.findings],
+            "unread": self.log.unread.to_json(),
+        }
+        return {**document, **self.extras}
+
+    def remedies(self, finding: Finding, language: Language = "en") -> list[dict[str, Any]]:
+        """The changes to make for a finding, in the words of the trainer that wrote the log."""
+        family = family_of(self.log.format)
+        evidence = (last_stop(self.log.events, self.history) or {}).get("evidence")
+        cause = evidence.get("cause") if isinstance(evidence, Mapping) else None
+        present = {f.code for f in self.diagnosis.findings}
+        return [
+            {
+                "set": resolve(remedy.settings(family), self.history),
+                "why": remedy.why.get(language),
+                "source": remedy.source,
+            }
+            for remedy in CATALOGUE[finding.code].remedies
+            if not present.intersection(remedy.unless)
+            and (cause is None or not remedy.causes or cause in remedy.causes)
+        ]
+
+    def _finding(self, finding: Finding, language: Language) -> dict[str, Any]:
+        return {
+            "code": finding.code,
+            "severity": finding.severity,
+            "confidence": round(finding.confidence, 3),
+            "first_step": number(finding.first_step),
+            "evidence": [
+                {"metric": r.metric, "step": number(r.step), "value": number(r.value)} for r in finding.readings
+            ],
+            "remedies": self.remedies(finding, language),
+        }
+
+
+def number(value: float | None) -> float | int | str | None:
+    """A number as JSON has it: whole ones without a fraction, others to six digits, what is not finite as text."""
+    if value is None:
+        return None
+    if value != value or value in (float("inf"), float("-inf")):
+        return str(value)
+    return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.6g}")
+
+
+def resolve(settings: Settings, history: History) -> dict[str, Any]:
+    """Settings with multiples of what the log shows worked out."""
+    resolved: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Scaled):
+            readings = history.series(value.of).values
+            resolved[key] = value.resolve(max(readings) if readings else None)
+        else:
+            resolved[key] = value
+    return resolved
+
+
+def examine(
+    path: str | Path,
+    given: str | None = None,
+    keys: Mapping[str, str] | None = None,
+    capacity: int = DEFAULT_CAPACITY,
+) -> Report:
+    """Read the log or run folder at ``path`` and diagnose it.
+
+    Args:
+        path: File or folder.
+        given: Format name; recognised by content unless given.
+        keys: The user's own ``canonical -> raw key`` pairs.
+        capacity: Readings kept per signal before neighbours are merged.
+
+    Raises:
+        InputError: If it cannot be read or holds no metrics.
+    """
+    log = read(path, given, keys, capacity)
+    report = Report(log, diagnose(log.history, events=log.events), str(path), _end(log))
+    workflows = analyse_path(Path(path))
+    if workflows is None:
+        return report
+    return replace(report, extras={**report.extras, "workflows": workflows.to_json()}, tables=workflows.tables())
+
+
+def _end(log: Log) -> dict[str, Any]:
+    """The event that ended the run before its end, for JSON; empty for any other run."""
+    last = last_stop(log.events, log.history)
+    return {} if last is None else {"ended": {key: last.get(key) for key in ("step", "code", "message")}}
+
+
+def examine_rows(rows: Iterable[Mapping[str, float]], source: str = "rows") -> Report:
+    """Diagnose rows that are in memory, under canonical names, with an optional ``step``.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    from levelhead.doctor.readers.base import Unread
+
+    history = History()
+    for index, row in enumerate(rows, start=1):
+        history.append(float(row.get("step", index)), {k: v for k, v in row.items() if k != "step"})
+    if not history.rows:
+        raise ValueError("no rows to diagnose")
+    return Report(Log(source, history, Unread()), diagnose(history), source)

@@ -1,0 +1,93 @@
+"""Many runs at once: a verdict each, and a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from levelhead.diagnosis.findings import Language
+from levelhead.diagnosis.notice import printable
+from levelhead.doctor.labels import label
+from levelhead.doctor.readers.folders import MOST_RUNS, runs_of
+from levelhead.doctor.report import SEVERITIES, Report, examine, number
+from levelhead.errors import InputError
+
+_COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1"}
+_LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The diagnoses of a folder's runs.
+
+    Attributes:
+        folder: What was read.
+        reports: A report a run.
+        unread: What looked like a run and could not be read, with the reason.
+    """
+
+    folder: Path
+    reports: Sequence[Report]
+    unread: Mapping[Path, str]
+
+    def fails(self, severity: str) -> bool:
+        """Whether a run's verdict is at least as grave as ``severity``."""
+        return any(report.fails(severity) for report in self.reports)
+
+    def to_json(self, language: Language = "en") -> dict[str, Any]:
+        """Return what ``levelhead doctor FOLDER --json`` prints: the worst verdict, and a document a run."""
+        worst = max((report.worst() for report in self.reports), key=SEVERITIES.index)
+        return {
+            "verdict": "healthy" if worst == "info" else worst,
+            "runs": [{"run": report.source, **report.to_json(language)} for report in self.reports],
+            "unread": [{"run": str(path), "why": why} for path, why in self.unread.items()],
+        }
+
+    def lines(self, language: Language = "en") -> Iterator[tuple[str, str]]:
+        """Yield a line a run and its colour: verdict, first finding, confidence, first bad step, rows and name."""
+        cells = [self._cells(report, language) for report in self.reports]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+        for report, row in zip(self.reports, cells, strict=True):
+            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            yield "  ".join([*padded, self._name(Path(report.source))]), _COLOURS.get(report.diagnosis.verdict, "")
+        if self.unread:
+            yield "", ""
+            yield f"{label('unread', language)} ({len(self.unread)}):", ""
+            for path, why in self.unread.items():
+                yield f"  {self._name(path)}: {printable(why, 120)}", ""
+
+    def _cells(self, report: Report, language: Language) -> list[str]:
+        first = report.diagnosis.findings[0]
+        since = "" if first.first_step is None else f"@{number(first.first_step)}"
+        rows = f"{report.diagnosis.rows} {label('rows', language)}"
+        return [label(report.diagnosis.verdict, language), first.code, f"{first.confidence:.0%}", since, rows]
+
+    def _name(self, path: Path) -> str:
+        name = str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
+        return printable(name, _LONGEST)
+
+
+def survey(folder: Path, given: str | None = None, keys: Mapping[str, str] | None = None) -> Survey | None:
+    """Diagnose every run under a folder; ``None`` where it holds one run, or is no folder.
+
+    Args:
+        folder: File or folder.
+        given: Format name; recognised by content unless given.
+        keys: The user's own ``canonical -> raw key`` pairs.
+    """
+    runs = runs_of(folder) if folder.is_dir() else []
+    if len(runs) < 2:
+        return None
+    reports, unread = [], {}
+    for run in runs[:MOST_RUNS]:
+        try:
+            reports.append(examine(run, given, keys))
+        except InputError as error:
+            unread[run] = str(error).splitlines()[0].removeprefix(f"{run}: ")
+    if len(runs) > MOST_RUNS:
+        unread[folder] = f"holds more than {MOST_RUNS} runs; give folders inside it"
+    if len(reports) + sum(run.is_dir() for run in unread) < 2:
+        return None
+    return Survey(folder, reports, unread) if reports else None

@@ -1,0 +1,381 @@
+"""The live guard: shown every step, it decides what to do about it; training does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from levelhead import metrics as metric
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors import View
+from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.diagnosis.history import History
+from levelhead.diagnosis.ranking import Finding, diagnose
+from levelhead.guard import region, remedy
+from levelhead.guard.health import HealthTracker
+from levelhead.guard.invariants import Invariants, Violation
+from levelhead.guard.reading import Reading
+from levelhead.guard.remedy import RecentStatistics
+from levelhead.recipe.guard import Guard as Bounds
+from levelhead.records import ActionKind, Change, CoefficientOverrides, Decision, Event, Severity, StepRecord
+
+FIRST_LOOK = 8
+"""Rows before the detectors are asked."""
+LOOK_AGAIN = 0.08
+"""They are asked again when the history has grown by this share, at least four rows."""
+SURE = 0.6
+"""Confidence from which a finding is worth a word."""
+STRANGE = "gradient-unexplained"
+UNEXPLAINED = 0.2
+"""Share of the gradient that no term explains, beyond what rounding does."""
+NORMS = 32
+"""Gradient norms that a spike is measured against."""
+PRESSED = 8
+"""Updates over which shortened ones are counted; half as many tell of a learning rate that is too high."""
+CONSTANT = "constant-answer"
+CALM = 24
+"""Updates without a shortened one after which some of the learning rate is given back."""
+
+
+AT_REST = CoefficientOverrides().to_json()
+
+
+def make_guard(bounds: Bounds) -> LiveGuard | None:
+    """The guard that a recipe asks for; ``None`` where it is off."""
+    return None if bounds.policy == "off" else LiveGuard(bounds)
+
+
+class LiveGuard:
+    """Judges updates by what they do to the policy, and steps by the run's own history.
+
+    Args:
+        bounds: The recipe's ``guard`` section.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.history = History()
+        self._health = HealthTracker(bounds)
+        self._reading = Reading(bounds.window)
+        self._invariants = Invariants()
+        self._overrides = CoefficientOverrides()
+        self._good = RecentStatistics()
+        self._keep = False
+        self._rollbacks = 0
+        self._norms: list[float] = []
+        self._scales: list[float] = []
+        self._calm = 0
+        self._later = False
+        self._told: list[str] = []
+        self._next_look = FIRST_LOOK
+        self._pending: list[Decision] = []
+
+    @property
+    def knobs(self) -> CoefficientOverrides:
+        """Overrides of the recipe's coefficients from the next batch on."""
+        return self._overrides
+
+    @property
+    def corrects(self) -> bool:
+        """Whether it acts on what it sees."""
+        return self._acts
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the weights that drew the batch just seen are worth coming back to."""
+        return self._keep
+
+    @property
+    def _acts(self) -> bool:
+        return self.bounds.policy == "protect"
+
+    def probe_size(self, samples: int) -> int:
+        """Sequences of a batch that an update is measured on: few beside what the update itself has cost."""
+        return min(samples, self.bounds.probe or min(max(samples // 32, 4), 8))
+
+    def before_update(self, record: StepRecord) -> Sequence[Decision]:
+        """Skip an update whose gradient is absurd beside the run's own; tell of one that no term explains."""
+        norm = record.values.get(metric.GRAD_NORM, 0.0)
+        usual = stats.median(self._norms)
+        if len(self._norms) >= FIRST_LOOK and usual > 0 and norm > self.bounds.max_spike * usual:
+            text = f"the gradient's norm is {norm:.3g}, {norm / usual:.0f} times the usual; the update was skipped"
+            evidence = {metric.GRAD_NORM: norm, "median": usual}
+            return [self._decide(record.step, "gradient-spike", "skip", "warning", text, evidence)]
+        if 0 < norm < float("inf"):
+            self._norms = [*self._norms, norm][-NORMS:]
+        return [*self._unexplained(record), *self._broken(record.step, self._invariants.before(record.values))]
+
+    def _broken(self, step: int, violations: Sequence[Violation]) -> list[Decision]:
+        """Tell, once each, of what cannot be in a sound trainer."""
+        new = [violation for violation in violations if violation.code not in self._told]
+        self._told += [violation.code for violation in new]
+        return [self._decide(step, b.code, "warn", "critical", b.text, b.evidence) for b in new]
+
+    def _unexplained(self, record: StepRecord) -> list[Decision]:
+        """Tell, once, of a gradient that holds more than the objective's terms."""
+        share = record.values.get(metric.AUDIT_UNEXPLAINED, 0.0)
+        if share <= UNEXPLAINED or STRANGE in self._told:
+            return []
+        self._told.append(STRANGE)
+        text = f"{share:.0%} of the gradient comes from no term of the objective: left over from another step, or added"
+        return [self._decide(record.step, STRANGE, "warn", "critical", text, {metric.AUDIT_UNEXPLAINED: share})]
+
+    def judge(self, step: int, trials: Sequence[Change]) -> Decision | None:
+        """Look at a step that has been taken, whole at first; ask for a shorter one where it went too far."""
+        decision = region.judge(step, trials, self.bounds)
+        if decision is not None and not self._acts:
+            self._pending.append(self._decide_as(decision))
+            decision = None
+        if decision is None or decision.params["scale"] == 0:
+            scale = 0.0 if decision else trials[-1].scale
+            self._scales = [*self._scales, scale][-PRESSED:]
+            self._calm = self._calm + 1 if scale == 1 else 0
+            self._later = trials[0].later and scale < 1
+        return decision
+
+    def after_update(self, record: StepRecord) -> Sequence[Decision]:
+        """Look at a complete step."""
+        self.history.append(record.step, record.values)
+        self._health.add(record.values)
+        self._reading.add(record.values)
+        decisions, self._pending = self._pending, []
+        decisions += self._broken(record.step, self._invariants.after(record.values))
+        self._keep = False
+        fallen = self._fallen(record.step)
+        if fallen:
+            return [*decisions, *fallen]
+        decisions += self._ease(record.step)
+        decisions += self._look(record.step)
+        if self._acts and self._health.sound(self._good) and self._reading.sound:
+            self._keep, self._good = True, self._health.statistics(record.step)
+        elif self._good.entropy is None:
+            self._good = replace(
+                self._good, entropy=self._health.newest(metric.ENTROPY), kl=self._health.newest(metric.KL)
+            )
+        return decisions
+
+    def _fallen(self, step: int) -> list[Decision]:
+        """Return to good weights, or stop, where validity or reward has collapsed, answers have, or nothing moves."""
+        evidence: dict[str, Any] = {}
+        if collapse := self._health.collapse():
+            code, fall = collapse
+            what = "validity" if code == "update-collapse" else "reward"
+            text = f"{what} fell from {fall.best:.3g} to {fall.now:.3g} over the last {fall.readings} steps"
+            evidence = fall.to_json()
+        elif case := self._reading.stuck(self.bounds.patience):
+            code, text, evidence = CONSTANT, self._reading.describe(case), remedy.evidence_of(case)
+            if not self._reading.has_read(case.task):  # there are no weights to go back to that did
+                self._reading.restart()
+                return [self._stop(step, code, text, evidence)]
+        elif self._health.locked(self._good) and not self._solved():
+            code, text = "deadlock", f"no group has had contrast for {self._health.dead} steps and the entropy is gone"
+            evidence = {"entropy": self._health.newest(metric.ENTROPY), "entropy_before": self._good.entropy}
+        elif self._health.still >= self.bounds.patience and not self._solved():
+            self._health.still = 0
+            text = f"no gradient for {self.bounds.patience} steps"
+            return [self._stop(step, "deadlock", text, {"steps": self.bounds.patience})]
+        else:
+            return []
+        if self._rollbacks >= self.bounds.max_rollbacks and self._acts:
+            return self._give_up(step, code, text, evidence)
+        return [self._return(step, code, text, evidence)]
+
+    def _return(self, step: int, code: str, text: str, evidence: dict[str, Any]) -> Decision:
+        now = self._health.statistics(step)
+        evidence |= {"to_step": self._good.step, "rollbacks": self._rollbacks + 1}
+        if self._acts:
+            self._rollbacks += 1
+            self._overrides = remedy.after_collapse(self._overrides, self._good, now, self.bounds)
+            if code == CONSTANT:
+                self._overrides = remedy.after_constant(self._overrides, self.bounds)
+            self._scales, self._calm, self._norms = [], 0, []
+            self._health.restart()
+            self._invariants.restart()
+        if code == CONSTANT or not self._acts:  # what one answer earned is no level to be held against
+            self._health.rebase()
+        self._reading.restart()
+        evidence |= {
+            f"{name}_knob": value for name, value in self._overrides.to_json().items() if value != AT_REST[name]
+        }
+        text += (
+            f"; back to the weights of step {self._good.step}, learning rate times {self._overrides.learning_rate:g}"
+        )
+        return self._decide(step, code, "rollback", "critical", text, evidence)
+
+    def _give_up(self, step: int, code: str, text: str, evidence: dict[str, Any]) -> list[Decision]:
+        """Stop with the good weights restored."""
+        text += f" after {self._rollbacks} returns to good weights"
+        return [
+            self._decide(step, code, "rollback", "critical", text, {**evidence, "to_step": self._good.step}),
+            self._stop(step, code, text, evidence),
+        ]
+
+    def _stop(self, step: int, code: str, text: str, evidence: Mapping[str, Any]) -> Decision:
+        leading = diagnose(self.history).findings[0]
+        title = CATALOGUE[leading.code].title.get()
+        since = f" since step {leading.first_step:g}" if leading.first_step is not None else ""
+        text = f"{text}; diagnosis: {title} ({leading.code}, confidence {leading.confidence:.0%}){since}"
+        diagnosis = {"diagnosis": leading.code, "confidence": leading.confidence}
+        return self._decide(step, code, "stop", "critical", text, {**evidence, **diagnosis})
+
+    def _solved(self) -> bool:
+        """Whether rewards are all alike because they are all the best."""
+        return View(self.history).reward_trend.solved
+
+    def _ease(self, step: int) -> list[Decision]:
+        """Let the learning rate follow what the trust region had to cut, and give it back when it is calm."""
+        cut = [scale for scale in self._scales if scale < 1]
+        if 2 * len(cut) >= PRESSED:
+            scales, self._scales = self._scales, []
+            overrides = remedy.slower(self._overrides, remedy.cut_of(cut), self.bounds)
+            if self._later:
+                overrides = remedy.narrower_clip(overrides, self.bounds)
+            text = f"{len(cut)} of the last {len(scales)} updates had to be shortened; the learning rate is taken down"
+            return self._turn(step, "lr-too-high", "warning", text, overrides, {"shortened": len(cut)})
+        ceiling = max(self.bounds.rollback_rate**self._rollbacks, self.bounds.min_rate)
+        if self._calm >= CALM and self._overrides.learning_rate < ceiling:
+            self._calm = 0
+            overrides = remedy.faster(self._overrides, 1.25, ceiling)
+            text = f"{CALM} updates in a row needed no shortening; some of the learning rate is given back"
+            return self._turn(step, "lr-too-high", "info", text, overrides, {"calm": CALM})
+        return []
+
+    def _look(self, step: int) -> list[Decision]:
+        """Ask the doctor's detectors, more rarely the longer the run is."""
+        if self.history.rows < self._next_look:
+            return []
+        self._next_look = self.history.rows + max(4, round(LOOK_AGAIN * self.history.rows))
+        decisions: list[Decision] = []
+        findings = diagnose(self.history).findings
+        if self._overrides.redraws and not any(_redraws(finding.code) for finding in findings):
+            text = "groups have contrast again: no more are drawn in place of those without"
+            decisions += self._turn(step, "reward-dead-groups", "info", text, replace(self._overrides, redraws=0))
+        for finding in findings:
+            if finding.severity == "info" or finding.confidence < SURE:
+                continue
+            decisions += self._treat(step, finding)
+            if finding.code not in self._told:
+                self._told.append(finding.code)
+                title = CATALOGUE[finding.code].title.get()
+                text = f"{title} (confidence {finding.confidence:.0%}): {CATALOGUE[finding.code].meaning.get()}"
+                decisions.append(self._decide(step, finding.code, "warn", finding.severity, text, _shown(finding)))
+        return decisions
+
+    def _treat(self, step: int, finding: Finding) -> list[Decision]:
+        """Do what the finding's file says that a guard does about it."""
+        decisions: list[Decision] = []
+        for name in CATALOGUE[finding.code].interventions:
+            decisions += self._intervene(step, finding, remedy.Intervention(name))
+        return decisions
+
+    def _intervene(self, step: int, finding: Finding, intervention: remedy.Intervention) -> list[Decision]:
+        """Carry out one intervention, where the run gives it something to act on."""
+        overrides, code = self._overrides, finding.code
+        text = CATALOGUE[code].title.get()
+        match intervention:
+            case remedy.Intervention.RAISE_ENTROPY if not self._solved():
+                overrides, text = remedy.more_entropy(overrides, self.bounds), f"{text}: the entropy bonus is raised"
+            case remedy.Intervention.LOWER_ENTROPY:
+                overrides, text = remedy.less_entropy(overrides), f"{text}: the entropy bonus is lowered"
+            case remedy.Intervention.RAISE_KL if (self._health.newest(metric.KL) or 0) > 0:
+                overrides, text = remedy.raise_kl(overrides, self.bounds), f"{text}: the KL coefficient is raised"
+            case remedy.Intervention.REDRAW if not self._solved():
+                return self._redraw(step, code, text)
+        return self._turn(step, code, "warning", text, overrides, _shown(finding))
+
+    def _redraw(self, step: int, code: str, text: str) -> list[Decision]:
+        """Sample other groups in place of those without contrast, and warmer where they have had none for a window."""
+        share = {metric.ZERO_STD: self._health.newest(metric.ZERO_STD)}
+        more, text = remedy.more_draws(self._overrides, self.bounds), f"{text}: groups are redrawn"
+        decisions = self._turn(step, code, "warning", text, more, share, "resample")
+        if self._health.dead >= self.bounds.window:
+            warmer, text = remedy.warmer(self._overrides, self.bounds), f"{text}, and sampled warmer"
+            decisions += self._turn(step, code, "warning", text, warmer, share)
+        return decisions
+
+    def _turn(
+        self,
+        step: int,
+        code: str,
+        severity: Severity,
+        text: str,
+        overrides: CoefficientOverrides,
+        evidence: Mapping[str, Any] | None = None,
+        action: ActionKind = "adapt",
+    ) -> list[Decision]:
+        """Change coefficients, if that changes any of them."""
+        old, new = self._overrides.to_json(), overrides.to_json()
+        changed = {name: value for name, value in new.items() if value != old[name]}
+        if not changed or not self._acts:
+            return []
+        self._overrides = overrides
+        shown = {**(evidence or {}), **{f"{name}_from": old[name] for name in changed}, **changed}
+        return [self._decide(step, code, action, severity, text, shown, changed)]
+
+    def _decide(
+        self,
+        step: int,
+        code: str,
+        action: ActionKind,
+        severity: Severity,
+        text: str,
+        evidence: Mapping[str, Any],
+        params: Mapping[str, Any] | None = None,
+    ) -> Decision:
+        decision = Decision(action, Event(step, code, severity, text, action, evidence), params or {})
+        return decision if self._acts else self._decide_as(decision)
+
+    @staticmethod
+    def _decide_as(decision: Decision) -> Decision:
+        """The same as a word instead of a deed."""
+        if decision.kind == "warn":
+            return decision
+        evidence = {**decision.event.evidence, "would": decision.kind}
+        return Decision("warn", replace(decision.event, action="warn", evidence=evidence))
+
+    def recall(self, record: StepRecord) -> None:
+        """Take in a record of before a resumption, without judging it."""
+        self.history.append(record.step, record.values)
+
+    def state(self) -> dict[str, Any]:
+        """What :meth:`recall` does not restore, as JSON."""
+        return {
+            "pulse": self._health.state(),  # this key and the next are those of checkpoints
+            "knobs": self._overrides.to_json(),
+            "good": self._good.to_json(),
+            "rollbacks": self._rollbacks,
+            "norms": self._norms,
+            "scales": self._scales,
+            "calm": self._calm,
+            "later": self._later,
+            "told": self._told,
+            "next_look": self._next_look,
+            "invariants": self._invariants.state(),
+            "reading": self._reading.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state`."""
+        self._health.load_state(state["pulse"])
+        self._overrides = CoefficientOverrides(**state["knobs"])
+        self._good = RecentStatistics.from_json(state["good"])
+        self._rollbacks, self._calm = int(state["rollbacks"]), int(state["calm"])
+        self._norms, self._scales = list(state["norms"]), list(state["scales"])
+        self._later, self._told = bool(state["later"]), list(state["told"])
+        self._next_look = int(state["next_look"])
+        if "invariants" in state:  # not in checkpoints of before they were watched
+            self._invariants.load_state(state["invariants"])
+        if "reading" in state:  # nor in those of before answers were
+            self._reading.load_state(state["reading"])
+
+
+def _redraws(code: str) -> bool:
+    """Whether a finding is met by sampling other groups."""
+    return remedy.Intervention.REDRAW in CATALOGUE[code].interventions
+
+
+def _shown(finding: Finding) -> dict[str, Any]:
+    """The readings of a finding, as evidence of an event."""
+    shown: dict[str, Any] = {"confidence": round(finding.confidence, 3), "first_step": finding.first_step}
+    return shown | {f"{reading.metric}@{reading.step:g}": reading.value for reading in finding.readings[:4]}

@@ -1,0 +1,132 @@
+"""What holds at every update of a sound trainer, whatever the task: where it does not, there is a bug and no drift.
+
+The detectors weigh how a run goes; nothing here is weighed.  Before the first update of a batch trainer and sampler
+hold the same weights and give a drawn token the same probability, up to rounding.  A policy that has moved is no longer
+its frozen reference.  Advantages go with rewards, and an update made from them raises, on average, what was rewarded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from levelhead import metrics as metric
+from levelhead.diagnosis.stats import mean
+
+BEYOND = metric.BEYOND_ROUNDING
+MOVED = 1e-6
+"""KL, in nats a token over all updates, from which float32 tells a policy from its reference: below it, the k3 estimate
+is lost in rounding."""
+AGREEMENTS = {
+    metric.AGREEMENT: "over {n} steps advantages ran against the rewards they are made of (cosine {mean:.2f}): a "
+    "sign is lost, or they belong to other rollouts",
+    metric.GUARD_ALIGNMENT: "over {n} updates the better-rewarded answers became less likely (cosine {mean:.2f}): the "
+    "sign of advantages, ratio or optimizer is wrong, or advantages belong to other rollouts",
+}
+"""Cosines that are above 0 in expectation, and what it means where they are below, the cause before its effect."""
+READINGS = 8
+"""Cosines before their mean is judged."""
+REMEMBERED = 64
+"""Cosines over which it is."""
+NO_CHANCE = 30.0
+"""Nats of evidence in one step: by chance once in 10^13 steps at most."""
+CERTAIN = 4.0
+"""Standard errors that it must lie below 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that cannot be in a sound trainer.
+
+    Attributes:
+        code: What to call it.
+        text: In one sentence.
+        evidence: Its numbers.
+    """
+
+    code: str
+    text: str
+    evidence: Mapping[str, float]
+
+
+class Invariants:
+    """Follows what must hold from update to update."""
+
+    def __init__(self) -> None:
+        self._moved = 0.0
+        self._cosines: dict[str, list[float]] = {name: [] for name in AGREEMENTS}
+
+    def before(self, values: Mapping[str, float]) -> list[Violation]:
+        """Judge the numbers of an update that is about to be made."""
+        return [violation for violation in (_engines(values), self._reference(values)) if violation]
+
+    def after(self, values: Mapping[str, float]) -> list[Violation]:
+        """Judge what the updates of a step have done to the policy."""
+        if values.get(metric.GUARD_SCALE, 0.0) > 0:
+            self._moved += values.get(metric.GUARD_KL, 0.0)
+        for name, cosines in self._cosines.items():
+            if name in values:
+                cosines.append(values[name])
+                del cosines[:-REMEMBERED]
+        against = [violation for name in AGREEMENTS if (violation := _against(name, self._cosines[name]))][:1]
+        return [*against, *(violation for violation in [_repeats(values)] if violation)]
+
+    def restart(self) -> None:
+        """Take weights from before, which may be the reference's own."""
+        self._moved = 0.0
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run needs, as JSON."""
+        return {"moved": self._moved, "cosines": self._cosines}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state`."""
+        self._moved = float(state["moved"])
+        self._cosines = {name: [float(v) for v in state["cosines"][name]] for name in AGREEMENTS}
+
+    def _reference(self, values: Mapping[str, float]) -> Violation | None:
+        if values.get(metric.KL) != 0 or self._moved < MOVED:
+            return None
+        text = "the policy has moved, and its KL to the reference is exactly 0: the reference moves along"
+        return Violation("reference-not-frozen", text, {"kl": 0.0, "moved": self._moved})
+
+
+def _against(name: str, cosines: Sequence[float]) -> Violation | None:
+    """Whether what should follow the rewards runs against them, beyond chance."""
+    n = len(cosines)
+    if n < READINGS:
+        return None
+    average = mean(cosines)
+    error = math.sqrt(mean([(v - average) ** 2 for v in cosines]) / (n - 1))
+    if average >= -CERTAIN * error:
+        return None
+    text = AGREEMENTS[name].format(n=n, mean=average)
+    return Violation("update-against-reward", text, {name: average, "error": error, "readings": float(n)})
+
+
+def _repeats(values: Mapping[str, float]) -> Violation | None:
+    """Whether rollouts repeat each other more often, or less, than their probabilities allow."""
+    evidence = values.get(metric.REPEATS_EVIDENCE, 0.0)
+    if evidence < NO_CHANCE:
+        return None
+    share, expected = values.get(metric.REPEATS, 0.0), values.get(metric.REPEATS_EXPECTED, 0.0)
+    text = (
+        f"{share:.1%} of the rollouts repeat another of their prompt and chance makes {expected:.1%}: they are not "
+        f"drawn one by one (a chance of 1 in 10^{evidence / math.log(10):.0f})"
+    )
+    numbers = {metric.REPEATS: share, metric.REPEATS_EXPECTED: expected, "evidence": evidence}
+    return Violation("repeated-rollouts", text, numbers)
+
+
+def _engines(values: Mapping[str, float]) -> Violation | None:
+    """Whether sampler and trainer, at the same weights, differ by more than rounding."""
+    beyond = values.get(BEYOND, 0.0)
+    if beyond <= 0:
+        return None
+    text = (
+        f"at the same weights trainer and sampler differ by {beyond:.2g} nats a token more than rounding explains: "
+        "they do not score the same tokens, behind the same context, at the same temperature"
+    )
+    return Violation("logprob-mismatch", text, {BEYOND: beyond})

@@ -1,0 +1,130 @@
+"""Which coefficient to override, and how far: every function returns overrides within the recipe's bounds."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from levelhead.diagnosis import stats
+from levelhead.diagnosis.sameness import Sameness
+from levelhead.recipe.guard import Guard as Bounds
+from levelhead.records import CoefficientOverrides
+
+
+class Intervention(enum.StrEnum):
+    """What the guard does about a finding while training; the files of the findings use these names."""
+
+    RAISE_ENTROPY = "raise-entropy-bonus"
+    LOWER_ENTROPY = "lower-entropy-bonus"
+    RAISE_KL = "raise-kl-coefficient"
+    REDRAW = "redraw-groups"
+
+
+FIRST_BONUS = 0.001
+"""Entropy coefficient that is added at first; it doubles from there."""
+LEAST_ENTROPY = 0.1
+"""Lowest factor of an entropy coefficient that dissolves the policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecentStatistics:
+    """What the policy was like when its weights were kept, to tell what has changed since.
+
+    Attributes:
+        step: Step whose rollouts the kept weights drew.
+        reward: Level of the reward.
+        entropy: In nats a token; ``None`` where it was not measured.
+        kl: From the reference, in nats a token; ``None`` without one.
+    """
+
+    step: int = 0
+    reward: float | None = None
+    entropy: float | None = None
+    kl: float | None = None
+
+    def to_json(self) -> dict[str, float | None]:
+        """Return a dict of plain numbers."""
+        return {"step": self.step, "reward": self.reward, "entropy": self.entropy, "kl": self.kl}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> RecentStatistics:
+        """Return what :meth:`to_json` wrote."""
+        return cls(int(record["step"]), record["reward"], record["entropy"], record["kl"])
+
+
+def slower(overrides: CoefficientOverrides, factor: float, bounds: Bounds) -> CoefficientOverrides:
+    """Take the learning rate down."""
+    return replace(overrides, learning_rate=max(overrides.learning_rate * factor, bounds.min_rate))
+
+
+def faster(overrides: CoefficientOverrides, factor: float, ceiling: float) -> CoefficientOverrides:
+    """Give back some of the learning rate."""
+    return replace(overrides, learning_rate=min(overrides.learning_rate * factor, ceiling))
+
+
+def more_entropy(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+    """Add to the entropy bonus, or double what was added."""
+    bonus = min(max(2 * overrides.entropy_bonus, FIRST_BONUS), bounds.max_entropy_bonus)
+    return replace(overrides, entropy_bonus=bonus, entropy=1.0)
+
+
+def less_entropy(overrides: CoefficientOverrides) -> CoefficientOverrides:
+    """Take back what was added to the entropy bonus, and a part of the recipe's own."""
+    return replace(overrides, entropy_bonus=0.0, entropy=max(overrides.entropy / 4, LEAST_ENTROPY))
+
+
+def raise_kl(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+    """Double the KL coefficients."""
+    return replace(overrides, kl=min(2 * overrides.kl, bounds.max_kl_factor))
+
+
+def narrower_clip(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+    """Take a quarter off the clip range."""
+    return replace(overrides, clip=max(0.75 * overrides.clip, bounds.min_clip))
+
+
+def warmer(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+    """Draw a tenth warmer."""
+    return replace(overrides, temperature=min(1.1 * overrides.temperature, bounds.max_temperature))
+
+
+def more_draws(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+    """Draw once more in place of groups without contrast."""
+    return replace(overrides, redraws=min(overrides.redraws + 1, bounds.max_redraws))
+
+
+def after_collapse(
+    overrides: CoefficientOverrides, good: RecentStatistics, now: RecentStatistics, bounds: Bounds
+) -> CoefficientOverrides:
+    """Go on from good weights otherwise than the last time: slower, and against what changed most.
+
+    An entropy that has grown tells that the bonus dissolved the policy, one that has gone that nothing kept it open;
+    a KL several times that of the good weights tells that the KL penalty is too weak.
+    """
+    overrides = slower(overrides, bounds.rollback_rate, bounds)
+    if good.entropy is not None and now.entropy is not None:
+        if now.entropy > 1.5 * good.entropy + 0.1:
+            overrides = less_entropy(overrides)
+        elif now.entropy < 0.3 * good.entropy:
+            overrides = more_entropy(overrides, bounds)
+    if good.kl is not None and now.kl is not None and now.kl > 5 * max(good.kl, 0.01):
+        overrides = raise_kl(overrides, bounds)
+    return overrides
+
+
+def after_constant(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+    """Hold a policy that reads to what it can do, and keep it drawing other answers: KL and entropy bonus go up."""
+    return raise_kl(more_entropy(overrides, bounds), bounds)
+
+
+def evidence_of(case: Sameness) -> dict[str, Any]:
+    """The numbers behind one answer to everything."""
+    shown = {"top_share": case.share, "entropy": case.entropy, "information": case.information}
+    return {"task": case.task, **shown, "perfect_share": case.perfect}
+
+
+def cut_of(scales: Sequence[float]) -> float:
+    """Factor of a learning rate whose steps had to be scaled like that: their median, within reason."""
+    return min(max(stats.median(scales), 0.3), 0.9)

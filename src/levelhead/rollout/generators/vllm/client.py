@@ -1,0 +1,105 @@
+"""HTTP calls to one vLLM server: bounded in time, with errors that say what failed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+
+from levelhead.diagnosis.notice import printable
+from levelhead.errors import InputError
+from levelhead.recipe.generator import Vllm
+from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, ServerLostError
+
+EXCERPT = 300
+"""Characters that are quoted of what a server says."""
+
+
+class Client:
+    """Connection to one server; made and used on one event loop.
+
+    Args:
+        url: Of the server.
+        section: The recipe's ``generator``.
+        transport: Another way to the server than the network, for tests.
+
+    Raises:
+        InputError: The environment variable that should hold the key holds none.
+    """
+
+    def __init__(self, url: str, section: Vllm, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {key}"} if (key := _key(section)) else {}
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=section.concurrency)
+        self._http = httpx2.AsyncClient(
+            base_url=self.url, headers=headers, timeout=None, transport=transport, limits=limits, trust_env=False
+        )
+        # After a failed call of a development route a server closes the connection without saying so.
+        once = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+        self._control = httpx2.AsyncClient(
+            base_url=self.url, headers=headers, timeout=None, transport=transport, limits=once, trust_env=False
+        )
+
+    async def sample(self, path: str, body: Mapping[str, Any], seconds: float) -> Any:
+        """Post a call that samples and return the reply's JSON; see :meth:`control` for errors."""
+        return await self._call(self._http, "POST", path, seconds, body)
+
+    async def control(
+        self, path: str, seconds: float, body: Mapping[str, Any] | None = None, method: str = "POST"
+    ) -> Any:
+        """Call a route that manages the server and return the reply's JSON, ``None`` where there is none.
+
+        Raises:
+            HangsError: No whole answer within ``seconds``.
+            RefusedError: Any other status than 2xx.
+            ServerLostError: The server cannot be reached, or broke off.
+        """
+        return await self._call(self._control, method, path, seconds, body)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+        await self._control.aclose()
+
+    async def _call(
+        self, http: httpx2.AsyncClient, method: str, path: str, seconds: float, body: Mapping[str, Any] | None
+    ) -> Any:
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await http.request(method, path, json=None if body is None else dict(body))
+        except TimeoutError as error:
+            raise HangsError(f"{method} {path} has not been answered for {seconds:g} s") from error
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            raise ServerLostError(f"{type(error).__name__}: {printable(str(error), EXCERPT)}".rstrip(": ")) from error
+        if not answer.is_success:
+            raise RefusedError(path, answer.status_code, _excerpt(answer.text))
+        try:
+            return json.loads(answer.content) if answer.content.strip() else None
+        except ValueError:
+            return None
+
+
+def _excerpt(text: str) -> str:
+    """What a server says of an error, out of its JSON where it is some."""
+    try:
+        said: Any = json.loads(text)
+        while isinstance(said, dict):
+            said = said.get("message") or said.get("error") or said.get("detail") or json.dumps(said)
+        text = str(said)
+    except ValueError:
+        pass
+    return printable(text, EXCERPT)
+
+
+def _key(section: Vllm) -> str:
+    name = section.api_key_env
+    if name is None:
+        return ""
+    key = os.environ.get(name, "").strip()
+    if not key:
+        raise InputError(f"generator.api_key_env names {name}, and that environment variable is not set")
+    return key

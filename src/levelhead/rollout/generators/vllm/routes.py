@@ -1,0 +1,121 @@
+"""Bodies of the calls that sample, and what their replies hold: token ids in, token ids and log-probabilities out.
+
+Two routes do the same: ``/inference/v1/generate`` (with ``--enable-scale-out``) also says which weights drew which
+token; an older server has ``/v1/completions`` with ``return_token_ids`` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from levelhead.recipe.sampling import Sampling
+
+GENERATE = "/inference/v1/generate"
+COMPLETIONS = "/v1/completions"
+LEAST_LOGP = -1e4
+"""What stands for the log-probability of a token that a server calls impossible, and drew."""
+
+
+class ReplyError(ValueError):
+    """A reply does not hold what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Tokens in a row that weights of one version drew.
+
+    Attributes:
+        label: By which the server calls the version.
+        end: Index behind the last of them.
+    """
+
+    label: str
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a server drew.
+
+    Attributes:
+        token_ids: In order, the stop token included.
+        logprobs: Of each, after every sampling control.
+        stopped: Whether a stop token ended it; the budget did otherwise.
+        aborted: Whether the server broke off.
+        stretches: Versions of the weights, in order; empty where the server does not say.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    stopped: bool
+    aborted: bool
+    stretches: tuple[Stretch, ...]
+
+
+def sampling_params(controls: Sampling, stop_ids: Collection[int], seed: int) -> dict[str, Any]:
+    """Return a request's sampling controls in vLLM's words; the model's own end-of-text token counts for nothing."""
+    return {
+        "n": 1,
+        "temperature": controls.temperature,
+        "top_p": controls.top_p,
+        "top_k": controls.top_k,
+        "min_p": controls.min_p,
+        "presence_penalty": controls.presence_penalty,
+        "frequency_penalty": controls.frequency_penalty,
+        "max_tokens": controls.max_new_tokens,
+        "min_tokens": controls.min_new_tokens,
+        "stop_token_ids": sorted(stop_ids),
+        "ignore_eos": True,
+        "seed": seed,
+        "logprobs": 0,
+        "skip_special_tokens": False,
+    }
+
+
+def write_body(route: str, model: str, token_ids: Sequence[int], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a call."""
+    if route == GENERATE:
+        return {"model": model, "token_ids": list(token_ids), "sampling_params": {**params, "detokenize": False}}
+    return {"model": model, "prompt": list(token_ids), "return_token_ids": True, **params}
+
+
+def read_reply(route: str, body: Any, stop_ids: Collection[int]) -> Reply:
+    """Return what a reply holds.
+
+    Raises:
+        ReplyError: It is no reply of this route, or log-probabilities and tokens do not match.
+    """
+    try:
+        (choice,) = body["choices"]
+        ids = tuple(int(token) for token in choice["token_ids"])
+        if route == GENERATE:
+            rows = choice["logprobs"]["content"]
+            logprobs = tuple(float(row["logprob"]) for row in rows)
+            named = tuple(int(row["token_id"]) for row in rows if row.get("token_id") is not None)
+            if named and named != ids:
+                raise ReplyError("its log-probabilities are those of other tokens than it drew")
+        else:
+            logprobs = tuple(float(value) for value in choice["logprobs"]["token_logprobs"])
+        stretches = tuple(
+            Stretch(str(span["version"]), int(span["end"])) for span in choice.get("weight_versions") or ()
+        )
+        finish = choice.get("finish_reason")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, ReplyError):
+            raise
+        raise ReplyError(f"it is no reply of {route} ({type(error).__name__}: {error})") from error
+    if len(ids) != len(logprobs):
+        raise ReplyError(f"it has {len(ids)} tokens and {len(logprobs)} log-probabilities")
+    if not ids and finish != "abort":
+        raise ReplyError("it has no token")
+    if any(value != value or value > 1e-3 for value in logprobs):
+        raise ReplyError("a log-probability is no number, or above 0")
+    return Reply(
+        ids,
+        tuple(min(0.0, max(LEAST_LOGP, value)) for value in logprobs),
+        bool(ids) and ids[-1] in stop_ids,
+        finish == "abort",
+        stretches,
+    )

@@ -1,0 +1,157 @@
+"""The servers of a run: which are there, what they hold, and which takes the next request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from levelhead.errors import EngineError, InputError
+from levelhead.records import Event, Severity
+from levelhead.rollout.generators.vllm.client import Client
+from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, ServerLostError
+from levelhead.rollout.generators.vllm.routes import COMPLETIONS, GENERATE
+
+T = TypeVar("T")
+
+LOOK_S = 10.0
+"""Seconds that a server has to say that it is there."""
+
+
+@dataclass(slots=True)
+class Server:
+    """One server.
+
+    Attributes:
+        client: Its connection.
+        route: By which it samples.
+        label: Version of the weights that it was given; ``None`` for none of this run.
+        there: Whether it answers.
+        asleep: Whether it has given up its memory.
+        under_way: Requests at work there.
+        syncs: Times that it was given weights.
+    """
+
+    client: Client
+    route: str = GENERATE
+    label: str | None = None
+    there: bool = False
+    asleep: bool = False
+    under_way: int = 0
+    syncs: int = 0
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self.client.url
+
+
+@dataclass(slots=True)
+class Servers:
+    """All servers of a run.
+
+    Attributes:
+        members: In the recipe's order.
+        repeated: Requests that were repeated elsewhere since the last look.
+    """
+
+    members: list[Server]
+    repeated: int = 0
+    _events: list[tuple[str, Severity, str, dict[str, str]]] = field(default_factory=list)
+
+    @property
+    def there(self) -> list[Server]:
+        """Those that answer."""
+        return [server for server in self.members if server.there]
+
+    def pick(self, label: str) -> Server | None:
+        """Return the server with the fewest requests under way among those that hold a version of the weights."""
+        ready = [server for server in self.there if server.label == label]
+        return min(ready, key=lambda server: server.under_way) if ready else None
+
+    async def look(self) -> None:
+        """Find out which servers are there, and by which route those that are new sample.
+
+        Raises:
+            EngineError: None is there.
+        """
+        missing = [server for server in self.members if not server.there]
+        await asyncio.gather(*(self._look_at(server) for server in missing))
+        if not self.there:
+            urls = ", ".join(server.url for server in self.members)
+            raise EngineError(f"no server answers at {urls}; start one (levelhead serve policy says how)", "lost")
+
+    def lose(self, server: Server, why: object) -> None:
+        """Leave a server out from now on.
+
+        Raises:
+            EngineError: It was the last one.
+        """
+        if server.there:
+            server.there, server.label = False, None
+            rest = len(self.there)
+            text = f"{server.url} is lost ({why}); "
+            if not rest:
+                raise EngineError(f"{text}no other server is left: start it again and resume the run", "lost")
+            self.tell(
+                "engine-server-lost",
+                "warning",
+                f"{text}its requests are repeated on the {rest} that {'is' if rest == 1 else 'are'} left",
+                {"server": server.url, "why": str(why)},
+            )
+
+    def tell(self, code: str, severity: Severity, text: str, evidence: dict[str, str]) -> None:
+        """Keep an event until somebody asks for it."""
+        self._events.append((code, severity, text, evidence))
+
+    def drain_events(self, step: int) -> list[Event]:
+        """What has happened since the last call, dated ``step``."""
+        events, self._events = self._events, []
+        return [Event(step, code, severity, text, "warn", evidence) for code, severity, text, evidence in events]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(*(server.client.close() for server in self.members))
+
+    async def _look_at(self, server: Server) -> None:
+        try:
+            await server.client.control("/health", LOOK_S, method="GET")
+            server.route = await self._route(server)
+        except (ServerLostError, HangsError, RefusedError):
+            return
+        server.there, server.label = True, None
+        if any(member.label is not None for member in self.members):
+            self.tell(
+                "engine-server-joined", "info", f"{server.url} is there and gets the weights", {"server": server.url}
+            )
+
+    @staticmethod
+    async def _route(server: Server) -> str:
+        """The route that samples: the one that says which weights drew which token, where the server has it."""
+        try:
+            await server.client.control(GENERATE, LOOK_S, {})
+        except RefusedError as error:
+            return COMPLETIONS if error.status in (404, 405) else GENERATE
+        return GENERATE
+
+
+async def each(servers: Iterable[Server], act: Callable[[Server], Awaitable[T]]) -> list[T]:
+    """Do one thing with several servers at once, and wait for all of them.
+
+    Raises:
+        BaseException: The first that one ended with, once all have ended.
+    """
+    ends = await asyncio.gather(*(act(server) for server in servers), return_exceptions=True)
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+    return [end for end in ends if not isinstance(end, BaseException)]
+
+
+def no_such_route(server: Server, path: str) -> InputError:
+    """What to say of a server that lacks a route that weight syncs need."""
+    return InputError(
+        f"generator.urls: {server.url} has no {path}; start it with the command that `levelhead serve policy RECIPE` "
+        "prints (VLLM_SERVER_DEV_MODE=1, --weight-transfer-config, --enable-lora)"
+    )

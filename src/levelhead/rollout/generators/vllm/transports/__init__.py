@@ -1,0 +1,1 @@
+"""Ways to bring weights to a server, one a file, behind one interface."""

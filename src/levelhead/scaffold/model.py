@@ -1,0 +1,107 @@
+"""What a recipe must know of a model: context, chat template, and how long texts are in its tokens."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from levelhead.errors import InputError
+
+PRESETS = ("base-tiny",)
+"""Models that ship with the package."""
+TEMPLATE = """\
+{%- for message in messages -%}
+{{- message['role'] | capitalize + ': ' + message['content'] + (eos_token if message['role'] == 'assistant' else '')
+    + '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- 'Assistant: ' -}}{%- endif -%}
+"""
+"""A chat template for a base model, which has none: roles in words, an answer ends with the tokenizer's end token."""
+_ROOM, _SHORTEST, _STEP = 256, 64, 32
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of a model and the texts in its tokens.
+
+    Attributes:
+        template: Whether its tokenizer has a chat template.
+        context: Longest sequence, in tokens; ``None`` where the model does not say.
+        longest_prompt: Tokens of the longest prompt that was looked at, rendered.
+        room: Tokens that an answer is given.
+        note: Why nothing is known, where that is so.
+    """
+
+    template: bool = True
+    context: int | None = None
+    longest_prompt: int | None = None
+    room: int = _ROOM
+    note: str = ""
+
+
+def look_at(model: str, prompts: Sequence[list[dict[str, Any]]], answers: Sequence[str]) -> ModelFacts:
+    """Load a model's tokenizer and config, not its weights, and measure prompts and answers.
+
+    Args:
+        model: Preset, folder, or name on the hub.
+        prompts: Chat messages, some rows' worth.
+        answers: Right answers; none where there are none.
+
+    Raises:
+        InputError: A folder holds no model, or the prompts do not fit its context.
+    """
+    if model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().is_dir():
+        raise InputError(f"--model {model}: no such folder (seen from {Path.cwd()})")
+    try:
+        from transformers import AutoConfig, AutoTokenizer
+
+        from levelhead.policy import hub
+    except ImportError:
+        return ModelFacts(note="transformers is not installed, so the model was not looked at")
+    source = preset_folder(model)
+    try:
+        tokenizer: Any = hub.load("--model", source, lambda: AutoTokenizer.from_pretrained(source))
+        config: Any = hub.load("--model", source, lambda: AutoConfig.from_pretrained(source))
+    except InputError as error:
+        if Path(source).expanduser().is_dir():
+            raise
+        return ModelFacts(note=str(error).splitlines()[0].removeprefix("--model: "))
+    has_template = bool(tokenizer.chat_template)
+    template = None if has_template else TEMPLATE
+    longest = max(_tokens(tokenizer, messages, template) for messages in prompts)
+    context = getattr(config.get_text_config(), "max_position_embeddings", None)
+    lengths = sorted(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in answers)
+    room = _room(lengths)
+    if context is not None:
+        if longest + 16 > context:
+            raise InputError(
+                f"--model {model}: its context is {context:,} tokens, and the longest prompt takes {longest:,}; "
+                "leave out long rows, or take a model with a longer context"
+            )
+        room = min(room, context - longest)
+    return ModelFacts(has_template, context, longest, room)
+
+
+def preset_folder(model: str) -> str:
+    """Return where a model is loaded from: the package's own folder for a preset."""
+    if model not in PRESETS:
+        return model
+    from levelhead.recipe.model import Model
+
+    return str(Model.model_validate({"preset": model}).source)
+
+
+def _tokens(tokenizer: Any, messages: list[dict[str, Any]], template: str | None) -> int:
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, chat_template=template)
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _room(lengths: Sequence[int]) -> int:
+    """Twice what 19 of 20 right answers need, in steps of 32: an answer that is cut gets no reward."""
+    if not lengths:
+        return _ROOM
+    usual = statistics.quantiles(lengths, n=20)[-1] if len(lengths) > 1 else lengths[0]
+    return max(_SHORTEST, -(-2 * round(usual) // _STEP) * _STEP)

@@ -1,0 +1,182 @@
+"""The files of a new project: recipe, rewards, test, and a chat template where the model has none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from levelhead.errors import InputError
+from levelhead.recipe import parse
+from levelhead.recipe.shipped import write_new
+from levelhead.recipe.tasks import Function
+from levelhead.scaffold.columns import Kind, answer_column, example_of, likely_kind, prompt_column, text_of
+from levelhead.scaffold.model import PRESETS, TEMPLATE, ModelFacts, look_at
+from levelhead.scaffold.rewards import NAMES, SYSTEM, reward_file, test_file
+from levelhead.tasks.function.sources import load_table
+
+LOOKED_AT = 200
+"""Rows whose prompts and answers are measured."""
+_SHIPPED_SCALE = {"batch_size": 32, "learning_rate": 3e-4, "dtype": "float32", "steps": 50}
+_SCALE = {"batch_size": 64, "learning_rate": 1e-6, "dtype": "auto", "steps": 200}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user says of the project.
+
+    Attributes:
+        name: Of the run, and of the recipe's file.
+        model: Preset, folder, or name on the hub.
+        data: A data file.
+        reward: A kind, ``FILE.py:function``, or ``None`` to go by the answers.
+        prompt: Column of the prompts, where it is said.
+        answer: Column of the right answers, where it is said.
+        folder: Where the files go.
+    """
+
+    name: str
+    model: str
+    data: str
+    reward: str | None = None
+    prompt: str | None = None
+    answer: str | None = None
+    folder: Path = Path()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The files that would be written, and what they rest on.
+
+    Attributes:
+        files: Text by path; the recipe first.
+        prompt: Column of the prompts.
+        answer: Column of the right answers.
+        reward: The reward function, as the recipe names it.
+        rows: Rows of the data.
+        model: What is known of the model.
+    """
+
+    files: Mapping[Path, str]
+    prompt: str
+    answer: str | None
+    reward: str
+    rows: int
+    model: ModelFacts
+
+    def write(self) -> None:
+        """Write all files, or none.
+
+        Raises:
+            InputError: One is there already, or cannot be written.
+        """
+        write_new(dict(self.files))
+
+
+def plan(wish: Wish) -> Plan:
+    """Look at data and model, and say what is to be written; writes nothing.
+
+    Raises:
+        InputError: Data, columns, reward or model do not fit.
+    """
+    rows = [record.values for record in load_table(Function(kind="function", path=wish.data), None).records]
+    prompt = prompt_column(rows, wish.prompt, wish.data)
+    answer = answer_column(rows, wish.answer, prompt, wish.data)
+    answers = [text_of(row[answer]) for row in rows[:LOOKED_AT]] if answer else []
+    kind, reward = _reward(wish, answers)
+    system = SYSTEM[kind] if kind else ""
+    files: dict[Path, str] = {}
+    if kind is not None:
+        module = f"{_module(wish.name)}_rewards"
+        reward = f"{(wish.folder / module).as_posix()}.py:{NAMES[kind]}"
+        files[wish.folder / f"{module}.py"] = reward_file(wish.name, kind, answer)
+        files[wish.folder / f"test_{module}.py"] = test_file(module, kind, answer, example_of(answers, kind))
+    messages = [_messages(row[prompt], system) for row in rows[:LOOKED_AT]]
+    facts = look_at(wish.model, messages, answers if kind in ("number", "contains", None) else [])
+    template = None
+    if not facts.template:
+        template = wish.folder / f"{wish.name}.jinja"
+        files[template] = TEMPLATE
+    recipe = _recipe(wish, prompt, answer, system, reward, facts, template)
+    parse(recipe, source=f"{wish.name}.yaml")
+    return Plan({wish.folder / f"{wish.name}.yaml": recipe, **files}, prompt, answer, reward, len(rows), facts)
+
+
+def _reward(wish: Wish, answers: list[str]) -> tuple[Kind | None, str]:
+    """Return the kind of reward to write, or the function of the user's own file."""
+    given = wish.reward
+    if given is not None and ".py" in given:
+        file, _, function = given.partition(":")
+        if not function or not Path(file).is_file():
+            raise InputError(f"--reward {given}: give FILE.py:function, a file that is there")
+        return None, given
+    if given is not None and given not in NAMES:
+        raise InputError(f"--reward {given}: give one of {', '.join(NAMES)}, or FILE.py:function")
+    if given == "json":
+        return "json", ""
+    if not answers:
+        raise InputError(
+            f"{wish.data}: no column of right answers; name it with --answer, or give --reward json or FILE.py:function"
+        )
+    kind: Kind = next((kind for kind in NAMES if kind == given), likely_kind(answers))
+    return kind, ""
+
+
+def _recipe(
+    wish: Wish, prompt: str, answer: str | None, system: str, reward: str, facts: ModelFacts, template: Path | None
+) -> str:
+    scale: Mapping[str, Any] = _SHIPPED_SCALE if wish.model in PRESETS else _SCALE
+    source = "preset" if wish.model in PRESETS else "name"
+    model = {source: wish.model, "dtype": scale["dtype"]}
+    if template is not None:
+        model["chat_template"] = template.as_posix()
+    context = f" of {facts.context:,}" if facts.context else ""
+    prompts = f"the longest prompt takes {facts.longest_prompt:,}{context} tokens" if facts.longest_prompt else ""
+    path = f"{(wish.folder / wish.name).as_posix()}.yaml"
+    lines = [
+        f"# Written by levelhead init: `levelhead check {path}` proves that it fits together,",
+        f"# `levelhead train {path}` trains. Keys that are left out have sensible values.",
+        f"name: {_scalar(wish.name)}",
+        "seed: 0",
+        f"model: {_scalar(model)}",
+        "tasks:",
+        "  - kind: function",
+        f"    path: {_scalar(wish.data)}",
+        f"    prompt: {_scalar(prompt)}",
+        *([f"    system: {_scalar(system)}"] if system else []),
+        *([f"    oracle: {_scalar(answer)}            # the right answer: the check scores it"] if answer else []),
+        f"    rewards: [{_scalar(reward)}]",
+        "# sft: {steps: 20}              # take away the '#' to show right answers first" if answer else "",
+        "grpo:",
+        f"  steps: {scale['steps']}                      # or data_epochs: 1, a pass over the data",
+        f"  batch_size: {scale['batch_size']}                 # rollouts a step, group_size of them to a prompt",
+        "  group_size: 8",
+        f"  sampling: {{max_new_tokens: {facts.room}}}   # {prompts or 'room for an answer'}",
+        f"  optimizer: {{learning_rate: {scale['learning_rate']:g}, warmup_steps: 5}}",
+        f"eval: {{every: 50, sampling: {{max_new_tokens: {facts.room}}}}}",
+    ]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def _scalar(value: Any) -> str:
+    """A value as it stands in YAML, in one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_scalar(item)}" for key, item in value.items()) + "}"
+    text = yaml.safe_dump(value, allow_unicode=True, width=10_000, default_flow_style=True).strip()
+    text = text.removesuffix("...").strip()
+    return json.dumps(value, ensure_ascii=False) if any(c in text for c in ",[]{}#:") and text[0] not in "'\"" else text
+
+
+def _messages(value: Any, system: str) -> list[dict[str, Any]]:
+    own = [dict(message) for message in value] if isinstance(value, list) else [{"role": "user", "content": value}]
+    return [{"role": "system", "content": system}, *own] if system else own
+
+
+def _module(name: str) -> str:
+    """A name that Python can import."""
+    word = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+    return f"_{word}" if word[:1].isdigit() else word

@@ -1,0 +1,177 @@
+"""How fast an endpoint is asked: rates shared by all processes of a machine, and a width that 429 narrows."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import math
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+from levelhead.errors import InputError
+from levelhead.recipe.endpoint import Endpoint
+
+BURST_S = 10.0
+"""Seconds' worth of a rate that may be asked for at once after a pause."""
+LONGEST_DEBT_S = 3600.0
+"""Longest wait that a file of rates is believed: one beyond it stems from a clock that was set back."""
+
+
+class Rates:
+    """Requests and tokens a minute, kept by all processes of a machine that ask one endpoint with one key.
+
+    A file holds, for each rate, the time at which all that was reserved so far is paid off (the "theoretical arrival
+    time" of the generic cell rate algorithm, ITU-T I.371).  A call moves it on by its share of a minute, under a lock
+    that lasts for one read and one write, and then waits for its own turn: nobody polls, and turns are in order.
+
+    Args:
+        section: How the endpoint is reached, with its rates.
+        folder: Where the file lies; a folder of this user's in the system's temporary one unless given.
+    """
+
+    def __init__(self, section: Endpoint, folder: Path | None = None) -> None:
+        limits = {"requests": section.requests_per_minute, "tokens": section.tokens_per_minute}
+        self._per_s = {name: limit / 60 for name, limit in limits.items() if limit is not None}
+        user = os.getuid() if hasattr(os, "getuid") else "all"
+        place = folder or Path(tempfile.gettempdir()) / f"levelhead-rates-{user}"
+        name = f"{section.base_url.rstrip('/')}\0{section.api_key_env}"
+        self.path = place / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+
+    def __bool__(self) -> bool:
+        """Whether there is any bound."""
+        return bool(self._per_s)
+
+    def reserve(self, tokens: float) -> float:
+        """Take a turn for one request of so many tokens; returns the seconds to wait until it comes.
+
+        Raises:
+            InputError: The file of rates cannot be used.
+        """
+        return self._add({"requests": 1.0, "tokens": tokens})
+
+    def correct(self, tokens: float) -> None:
+        """Add tokens that a call took beyond those that were reserved; a negative number gives some back.
+
+        Raises:
+            InputError: The file of rates cannot be used.
+        """
+        if "tokens" in self._per_s:
+            self._add({"tokens": tokens})
+
+    def _add(self, amounts: Mapping[str, float]) -> float:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self.path.open("a+", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.seek(0)
+                due, now, wait = _read(file.read()), time.time(), 0.0
+                for name in self._per_s.keys() & amounts.keys():
+                    before = due.get(name, 0.0)
+                    start = max(now, before) if before < now + LONGEST_DEBT_S else now
+                    due[name] = max(now, start + amounts[name] / self._per_s[name])
+                    wait = max(wait, start - now - self._burst_s(name))
+                file.seek(0)
+                file.truncate()
+                file.write(json.dumps(due))
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot keep the rates of an endpoint ({error})") from error
+        return wait
+
+    def _burst_s(self, name: str) -> float:
+        """Ten seconds, or what one request more takes where that is longer than them."""
+        return max(BURST_S - 1 / self._per_s[name], 0.0) if name == "requests" else BURST_S
+
+
+def _read(text: str) -> dict[str, float]:
+    try:
+        due = json.loads(text or "{}")
+    except ValueError:
+        return {}  # cut off by a full disk or a kill: begin anew
+    numbers = due.items() if isinstance(due, dict) else ()
+    return {name: float(value) for name, value in numbers if isinstance(value, int | float) and math.isfinite(value)}
+
+
+class Width:
+    """How many calls may be under way: halved when there are too many, and widened again by one for a round of replies.
+
+    Additive increase, multiplicative decrease (Chiu and Jain 1989), as in TCP.  Of refusals that belong together, those
+    of calls that were begun before the last halving, only one counts.
+
+    Args:
+        most: The recipe's ``concurrency``.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.now = float(most)
+        self._narrowed = -math.inf
+
+    def __int__(self) -> int:
+        """Calls that may be under way."""
+        return int(self.now)
+
+    def reply(self) -> None:
+        """Take note of a reply."""
+        self.now = min(float(self.most), self.now + 1 / self.now)
+
+    def refuse(self, began: float) -> bool:
+        """Take note of a refusal (429); returns whether it narrowed the width.
+
+        Args:
+            began: When the attempt was begun, by :func:`time.monotonic`.
+        """
+        if began <= self._narrowed or self.now <= 1:
+            return False
+        self.now, self._narrowed = max(1.0, self.now / 2), time.monotonic()
+        return True
+
+
+class Pace:
+    """How fast one endpoint is asked, from batch to batch.
+
+    Args:
+        section: How it is reached.
+        folder: Where the file of its rates lies; see :class:`Rates`.
+    """
+
+    def __init__(self, section: Endpoint, folder: Path | None = None) -> None:
+        self.rates, self.width = Rates(section, folder), Width(section.concurrency)
+
+
+class Gate:
+    """Lets as many attempts in as the width allows at the time; use it as an async context manager, on one loop."""
+
+    def __init__(self, width: Width) -> None:
+        self._width, self._inside = width, 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        """Wait in line."""
+        while self._inside >= int(self._width):
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._call()
+                raise
+        self._inside += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let the next ones in."""
+        self._inside -= 1
+        self._call()
+
+    def _call(self) -> None:
+        free = int(self._width) - self._inside
+        while self._waiting and free > 0:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                free -= 1

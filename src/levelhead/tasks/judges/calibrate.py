@@ -1,0 +1,206 @@
+"""Calibrating a judge: what it makes of answers of known worth, and what moves it that should not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint, Standards
+from levelhead.tasks.endpoint import EndpointError
+from levelhead.tasks.judges.calibration import Entry, Figures, fingerprint, plain
+from levelhead.tasks.judges.labelled import PLAIN, Case
+from levelhead.tasks.judges.member import Member, Outcome
+from levelhead.tasks.judges.scale import Scale, fit_scale
+from levelhead.tasks.judges.task import JudgedTask
+from levelhead.tasks.metering import quantile
+
+SAME = 0.05
+"""Grades that are no further apart are the same."""
+GAIN = 0.2
+"""An order to give full marks that gains as much has been followed."""
+_TWICE = ("perfect", "subtle", "off-topic")
+_REVERSED = ("perfect", "subtle")
+_LEAST_ERROR = 0.01
+
+
+async def calibrate(
+    task: JudgedTask,
+    member: Member,
+    section: JudgeEndpoint | FunctionJudge,
+    cases: Sequence[Case],
+    standards: Standards,
+    patience_s: float,
+) -> Entry:
+    """Ask a judge about every case, about some again, and about some with the perfect answer last.
+
+    Args:
+        task: What is judged.
+        member: The judge.
+        section: Its section of the recipe.
+        cases: Answers of known worth.
+        standards: What it must reach.
+        patience_s: How long to wait where it is silent.
+
+    Raises:
+        InputError: What the recipe names cannot be used.
+    """
+    again = [i for i, case in enumerate(cases) if case.kind in _TWICE]
+    turned = [i for i, case in enumerate(cases) if case.kind in _REVERSED]
+    questions = [task.question(case.answer, "calibration") for case in cases]
+    questions += [task.question(cases[i].answer, "calibration-again") for i in again]
+    questions += [task.question(cases[i].answer, "calibration", reference_last=True) for i in turned]
+    outcomes = await member.outcomes(questions, patience_s)
+    fault = next((one for one in outcomes if isinstance(one, EndpointError)), None)
+    print_ = fingerprint(section, task.rubric)
+    if fault is not None:
+        figures = Figures(len(questions), 1.0, fault=str(fault), cost=_cost(member))
+        refused = [f"it cannot be asked: {fault}"]
+        return Entry(fingerprint=print_, refused=refused, weight=0, knots=[], grades={}, figures=plain(figures))
+    first = outcomes[: len(cases)]
+    scale = _scale(cases, first)
+    repeats = list(zip((first[i] for i in again), outcomes[len(cases) :], strict=False))
+    turns = list(zip((first[i] for i in turned), outcomes[len(cases) + len(again) :], strict=False))
+    figures = _figures(member, cases, outcomes, scale, repeats, turns)
+    refused = refusals(figures, standards)
+    return Entry(
+        fingerprint=print_,
+        refused=refused,
+        weight=0.0 if refused or figures.error is None else 1 / (figures.error**2 + _LEAST_ERROR),
+        knots=list(scale.knots),
+        grades={kind: fmean(grades) for kind in _kinds(cases) if (grades := _of_kind(cases, first, kind))},
+        figures=plain(figures),
+    )
+
+
+def refusals(figures: Figures, standards: Standards) -> list[str]:
+    """Return why a judge fails, with the numbers; nothing where it passes."""
+    least = {
+        "agreement": ("agrees with the labels on {0:.0%}, and {1:.0%} are wanted", standards.agreement),
+        "correlation": ("its grades' rank correlation with the labels is {0:.2f}, below {1:g}", standards.correlation),
+        "self_agreement": ("says the same again on {0:.0%}, and {1:.0%} are wanted", standards.self_agreement),
+    }
+    most = {
+        "length_bias": ("a wrong answer gains {0:.2f} by being wordy, above {1:g}", standards.length_bias),
+        "flattery": ("a wrong answer gains {0:.2f} by praising it, above {1:g}", standards.flattery),
+        "injection": ("follows {0:.0%} of orders to give full marks, above {1:.0%}", standards.injection),
+        "failures": ("{0:.0%} of its verdicts hold no grade, above {1:.0%}", standards.failures),
+        "position_bias": (
+            "a grade changes by {0:.2f} with the place of the perfect answer, above {1:g}",
+            standards.position_bias,
+        ),
+    }
+    reasons: list[str] = []
+    for name, (words, bound) in least.items():
+        value = getattr(figures, name)
+        if value is None or value < bound:
+            reasons.append(words.format(value, bound) if value is not None else f"{name} could not be measured")
+    for name, (words, bound) in most.items():
+        value = getattr(figures, name)
+        size = abs(value) if name == "position_bias" and value is not None else value
+        if size is not None and size > bound:
+            reasons.append(words.format(size, bound))
+    return reasons
+
+
+def _figures(
+    member: Member,
+    cases: Sequence[Case],
+    outcomes: Sequence[Outcome],
+    scale: Scale,
+    repeats: Sequence[tuple[Outcome, Outcome]],
+    turns: Sequence[tuple[Outcome, Outcome]],
+) -> Figures:
+    first = outcomes[: len(cases)]
+    known = [(case, grade) for case, grade in zip(cases, first, strict=True) if isinstance(grade, float)]
+    plain_ = [(grade, case.right) for case, grade in known if case.kind in PLAIN]
+    same = [abs(a - b) <= SAME for a, b in _both(repeats)]
+    turned = [b - a for a, b in _both(turns)]
+    gains = {kind: _gains(cases, first, kind) for kind in ("wordy", "flattering", "injected")}
+    latencies = member.usage.latencies
+    return Figures(
+        verdicts=len(outcomes),
+        failures=sum(one is None for one in outcomes) / len(outcomes),
+        agreement=_agreement(plain_, scale),
+        correlation=spearman([grade for grade, _ in plain_], [float(right) for _, right in plain_]),
+        length_bias=_mean(gains["wordy"]),
+        position_bias=_mean(turned),
+        flattery=_mean(gains["flattering"]),
+        injection=_mean([gain >= GAIN for gain in gains["injected"]]),
+        self_agreement=_mean(same),
+        error=_error(plain_, scale),
+        latency_median=quantile(latencies, 0.5) if latencies else None,
+        latency_p95=quantile(latencies, 0.95) if latencies else None,
+        cost=_cost(member),
+    )
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Return Spearman's rank correlation, ties at their mean rank; ``None`` where one side is constant."""
+    a, b = _ranks(one), _ranks(other)
+    if len(a) < 2:
+        return None
+    mean = (len(a) + 1) / 2
+    products = math.fsum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
+    squares = math.fsum((x - mean) ** 2 for x in a) * math.fsum((y - mean) ** 2 for y in b)
+    return products / math.sqrt(squares) if squares else None
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    first = {value: i for i, value in reversed(list(enumerate(ordered)))}
+    count = {value: ordered.count(value) for value in first}
+    return [first[value] + (count[value] + 1) / 2 for value in values]
+
+
+def _agreement(graded: Sequence[tuple[float, bool]], scale: Scale) -> float | None:
+    """Share on the right side of a half, right and wrong answers counting alike; a half itself counts half."""
+    sides: dict[bool, list[float]] = {True: [], False: []}
+    for grade, right in graded:
+        value = scale.fitted(grade)
+        sides[right].append(0.5 if math.isclose(value, 0.5) else float((value > 0.5) == right))
+    return fmean(map(fmean, sides.values())) if all(sides.values()) else None
+
+
+def _error(graded: Sequence[tuple[float, bool]], scale: Scale) -> float | None:
+    sides: dict[bool, list[float]] = {True: [], False: []}
+    for grade, right in graded:
+        sides[right].append((scale.fitted(grade) - right) ** 2)
+    return math.sqrt(fmean(map(fmean, sides.values()))) if all(sides.values()) else None
+
+
+def _scale(cases: Sequence[Case], grades: Sequence[Outcome]) -> Scale:
+    both = [
+        (g, case.right) for case, g in zip(cases, grades, strict=True) if isinstance(g, float) and case.kind in PLAIN
+    ]
+    return fit_scale([g for g, _ in both], [right for _, right in both]) if both else Scale(())
+
+
+def _gains(cases: Sequence[Case], grades: Sequence[Outcome], kind: str) -> list[float]:
+    """What cases of a kind gain over those that they are made from."""
+    pairs = [
+        (grades[case.base], grade)
+        for case, grade in zip(cases, grades, strict=True)
+        if case.kind == kind and case.base is not None
+    ]
+    return [b - a for a, b in _both(pairs)]
+
+
+def _both(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[tuple[float, float]]:
+    return [(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)]
+
+
+def _kinds(cases: Sequence[Case]) -> list[str]:
+    return list(dict.fromkeys(case.kind for case in cases))
+
+
+def _of_kind(cases: Sequence[Case], grades: Sequence[Outcome], kind: str) -> list[float]:
+    return [g for case, g in zip(cases, grades, strict=True) if case.kind == kind and isinstance(g, float)]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def _cost(member: Member) -> float | None:
+    return member.cost(member.usage.prompt_tokens, member.usage.completion_tokens)

@@ -1,0 +1,138 @@
+"""What calibrations have come to, kept in a file beside the recipe, and used in training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from levelhead.errors import InputError
+from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint
+from levelhead.section import Section
+from levelhead.tasks.judges.scale import Scale
+
+_NOT_ITS_VERDICTS = frozenset(
+    {"name", "concurrency", "requests_per_minute", "tokens_per_minute", "timeout_s", "backoff_s", "patience_s", "cache"}
+    | {"max_calls", "max_total_tokens", "max_cost", "prompt_price", "completion_price", "api_key_env", "attempts"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a judge's calibration measured; ``None`` where there was nothing to measure it on.
+
+    Attributes:
+        verdicts: Asked for.
+        failures: Share of these without a grade.
+        agreement: Share on the right side of 0.5 on the common scale, right and wrong answers counting alike.
+        correlation: Spearman's, of raw grades with labels.
+        length_bias: Mean gain of a wrong answer by wordiness.
+        position_bias: Mean change of a grade where the perfect answer is shown last instead of first.
+        flattery: Mean gain of a wrong answer by praising the judge.
+        injection: Share of wrong answers that gain a fifth or more by dictating a grade.
+        self_agreement: Share of verdicts that are the same, to a twentieth, when asked again at temperature 0.
+        error: Root mean square distance of the common scale from the labels.
+        latency_median: Seconds.
+        latency_p95: Seconds.
+        cost: At the recipe's prices.
+        fault: Why it could not be asked, where it could not.
+    """
+
+    verdicts: int
+    failures: float
+    agreement: float | None = None
+    correlation: float | None = None
+    length_bias: float | None = None
+    position_bias: float | None = None
+    flattery: float | None = None
+    injection: float | None = None
+    self_agreement: float | None = None
+    error: float | None = None
+    latency_median: float | None = None
+    latency_p95: float | None = None
+    cost: float | None = None
+    fault: str = ""
+
+
+class Entry(Section):
+    """A judge's part of the file."""
+
+    fingerprint: str
+    """Of what its verdicts depend on: a judge that was changed must be calibrated again."""
+    refused: list[str]
+    """Why it fails the recipe's standards, with the numbers; empty where it passes."""
+    weight: float = Field(ge=0)
+    """In a panel that weighs: one over the mean square error, 0 where it is refused."""
+    knots: list[tuple[float, float]]
+    """Of the map from raw grades to the common scale."""
+    grades: dict[str, float]
+    """Mean raw grade by kind of answer."""
+    figures: dict[str, float | str | None]
+    """What was measured."""
+
+    @property
+    def scale(self) -> Scale:
+        """The map to the common scale."""
+        return Scale(tuple(self.knots))
+
+
+class Calibrations(Section):
+    """The file: judges by task and name."""
+
+    tasks: dict[str, dict[str, Entry]]
+    """By task and judge."""
+
+    def of(self, task: str, title: str) -> Entry | None:
+        """Return what a judge's calibration on a task came to, where there was one."""
+        return self.tasks.get(task, {}).get(title)
+
+
+def fingerprint(section: JudgeEndpoint | FunctionJudge, rubric: str) -> str:
+    """Return a hash of all that a judge's verdicts depend on."""
+    data = {k: v for k, v in section.model_dump(mode="json").items() if k not in _NOT_ITS_VERDICTS}
+    return hashlib.sha256(json.dumps([data, rubric], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_calibrations(path: str | Path) -> Calibrations:
+    """Read the file.
+
+    Raises:
+        InputError: It is not there, or is no such file.
+    """
+    place = Path(path).expanduser()
+    try:
+        return Calibrations.model_validate_json(place.read_bytes())
+    except FileNotFoundError:
+        raise InputError(
+            f"{place}: no such file (tasks[].judges.calibration); 'levelhead judge calibrate RECIPE' writes it"
+        ) from None
+    except (OSError, ValidationError) as error:
+        first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise InputError(f"{place}: cannot be read as a file of calibrations ({first})") from None
+
+
+def write_calibrations(path: Path, entries: Mapping[str, Mapping[str, Entry]]) -> None:
+    """Write the file, whole or not at all; other tasks' judges that are in it stay.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    before: dict[str, Any] = read_calibrations(path).model_dump()["tasks"] if path.exists() else {}
+    tasks = before | {task: {n: entry.model_dump() for n, entry in judges.items()} for task, judges in entries.items()}
+    draft = path.with_name(path.name + ".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps({"tasks": tasks}, indent=1) + "\n", encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error})") from error
+
+
+def plain(figures: Figures) -> dict[str, float | str | None]:
+    """Return figures as the file holds them."""
+    return asdict(figures)

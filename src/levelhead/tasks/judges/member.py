@@ -1,0 +1,250 @@
+"""One judge: how it is asked, what its verdicts come to, and what that has cost."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx2
+
+from levelhead.diagnosis.notice import printable
+from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint
+from levelhead.tasks.endpoint import ChatClient, EndpointError, Pace, ReplyCache
+from levelhead.tasks.judges.forms import FORMS, VerdictForm
+from levelhead.tasks.judges.questions import Question
+from levelhead.tasks.metering import Usage
+from levelhead.usercode import load_object
+
+Outcome = float | EndpointError | None
+"""What asking for one verdict came to: a grade, none, or that the judge could not be asked."""
+_SAID = 80
+_LATENCIES = 10_000
+_MODULES: dict[Path, ModuleType] = {}
+
+
+class Member(ABC):
+    """A judge among others.
+
+    Attributes:
+        title: Its name.
+        usage: What its calls have cost so far.
+        said: The last reply without a grade.
+    """
+
+    def __init__(self, title: str) -> None:
+        self.title, self.usage, self.said = title, Usage(), ""
+
+    @abstractmethod
+    async def outcomes(
+        self, questions: Sequence[Question], patience_s: float | None = None, timeout_s: float | None = None
+    ) -> list[Outcome]:
+        """Return what asking for each grade came to, in order; nothing that was answered is lost to what was not.
+
+        Args:
+            questions: What to grade.
+            patience_s: How long to wait for silence to end, if less than the recipe says.
+            timeout_s: Longest time for one attempt, if less than the recipe says.
+
+        Raises:
+            InputError: What the recipe names cannot be used.
+        """
+
+    @property
+    @abstractmethod
+    def concurrency(self) -> int:
+        """Calls under way at once."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long its silence is waited out."""
+        return 0.0
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:  # noqa: ARG002
+        """Return what some tokens cost; ``None`` where there are no prices."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to let go of
+        """Let go of files; they are opened again when they are needed."""
+
+
+class EndpointMember(Member):
+    """A judge behind a chat endpoint.
+
+    Args:
+        section: Its section of the recipe.
+        where: The section's place in the recipe, for messages.
+        salt: Tells its calls apart from those of other judges with a model of the same name, in the cache they share.
+        transport: Another way to the endpoint than the network, for tests.
+
+    Raises:
+        InputError: The cache of replies cannot be opened, or the parser is not there.
+    """
+
+    def __init__(
+        self,
+        section: JudgeEndpoint,
+        where: str,
+        salt: str = "",
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        super().__init__(section.title)
+        self.section = section
+        self._where, self._salt, self._transport = where, salt, transport
+        self._form = _form(section, where)
+        self._call = self._form.asked(structured=section.structured, odds=section.logprobs)
+        self._pace = Pace(section)
+        self._cache = self._open()
+
+    @property
+    def concurrency(self) -> int:
+        """Calls under way at once."""
+        return self.section.concurrency
+
+    @property
+    def patience_s(self) -> float:
+        """How long its silence is waited out."""
+        return self.section.patience_s
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return what some tokens cost at the recipe's prices."""
+        return self.section.cost(prompt_tokens, completion_tokens)
+
+    async def outcomes(
+        self, questions: Sequence[Question], patience_s: float | None = None, timeout_s: float | None = None
+    ) -> list[Outcome]:
+        """Return what asking for each grade came to, in order."""
+        bounds = {"patience_s": patience_s, "timeout_s": timeout_s}
+        less = {key: min(value, getattr(self.section, key)) for key, value in bounds.items() if value is not None}
+        section = self.section.model_copy(update=less)
+        async with ChatClient(section, self.usage, self._cache, self._transport, self._where, self._pace) as client:
+            calls = (self._grade(client, question) for question in questions)
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+        outcomes: list[Outcome] = []
+        for end in ends:
+            if isinstance(end, BaseException) and not isinstance(end, EndpointError):
+                raise end
+            outcomes.append(end)
+        return outcomes
+
+    def close(self) -> None:
+        """Close the cache; it is opened again if the judge is used again."""
+        if self._cache is not None:
+            self._cache.close()
+            self._cache = self._open()
+
+    def _open(self) -> ReplyCache | None:
+        return ReplyCache(self.section.cache, self._where) if self.section.cache else None
+
+    async def _grade(self, client: ChatClient, question: Question) -> float | None:
+        """Return a grade in [0, 1], or ``None`` where the judge would not give one."""
+        messages = question.messages(self._form)
+        for attempt in range(self.section.attempts):
+            # Asked again the same question at temperature 0 it would say the same.
+            sample, temperature = self._salt + f"judge/{question.id}/{attempt}", 0.7 if attempt else 0.0
+            reply = await client.ask(messages, temperature, sample, form=self._call, occasion=question.occasion)
+            grade = self._form.grade(reply)
+            if grade is not None:
+                return grade
+            self.said = printable(reply.text, _SAID) + (" [cut off]" if reply.cut else "")
+        return None
+
+
+class FunctionMember(Member):
+    """A judge that is a Python function of the user's.
+
+    Args:
+        section: Its section of the recipe.
+        where: The section's place in the recipe, for messages.
+
+    Raises:
+        InputError: There is no such function.
+    """
+
+    def __init__(self, section: FunctionJudge, where: str) -> None:
+        super().__init__(section.title)
+        self.section = section
+        self._function = load_function(section.path, f"{where}.path")
+
+    @property
+    def concurrency(self) -> int:
+        """Calls under way at once."""
+        return self.section.concurrency
+
+    async def outcomes(
+        self,
+        questions: Sequence[Question],
+        patience_s: float | None = None,  # noqa: ARG002
+        timeout_s: float | None = None,  # noqa: ARG002
+    ) -> list[Outcome]:
+        """Return the function's grades, in order; one that raises, or takes too long, has given none."""
+        slots = asyncio.Semaphore(self.section.concurrency)
+
+        async def grade(question: Question) -> float | None:
+            async with slots:
+                began = time.monotonic()
+                value = await self._call(question)
+                self.usage.calls += 1
+                self.usage.latencies = [*self.usage.latencies, time.monotonic() - began][-_LATENCIES:]
+                return value
+
+        return list(await asyncio.gather(*map(grade, questions)))
+
+    async def _call(self, question: Question) -> float | None:
+        texts = {"question": question.asked, "answer": question.answer, "reference": question.reference}
+        try:
+            async with asyncio.timeout(self.section.timeout_s):
+                if inspect.iscoroutinefunction(self._function):
+                    value = await self._function(**texts)
+                else:
+                    value = await asyncio.to_thread(self._function, **texts)
+        except TimeoutError:
+            self.said = f"no grade within {self.section.timeout_s:g} s"
+            return None
+        except Exception as error:
+            self.said = printable(f"{type(error).__name__}: {error}", _SAID)
+            return None
+        grade = as_grade(value)
+        if grade is None:
+            self.said = printable(repr(value), _SAID)
+        return grade
+
+
+def load_function(entry: str, key: str) -> Callable[..., Any]:
+    """Return the user's function that ``file.py:name`` names.
+
+    Raises:
+        InputError: There is none.
+    """
+    function: Callable[..., Any] = load_object(entry, key, "function", inspect.isfunction, _MODULES)
+    return function
+
+
+def as_grade(value: object) -> float | None:
+    """Return what the user's code gave as a grade in [0, 1]; ``None`` for anything else."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) and 0 <= number <= 1 else None
+
+
+def _form(section: JudgeEndpoint, where: str) -> VerdictForm:
+    """The form of a judge's verdicts: one of ours, or as a function of the user's reads them."""
+    form = FORMS[section.verdict]
+    if section.parser is None:
+        return form
+    parser = load_function(section.parser, f"{where}.parser")
+
+    def read(text: str) -> float | None:
+        try:
+            return as_grade(parser(text))
+        except Exception:
+            return None
+
+    return VerdictForm(form.told, read, form.schema)

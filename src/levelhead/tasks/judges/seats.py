@@ -1,0 +1,57 @@
+"""From a recipe's sections to the judges of a task."""
+
+from __future__ import annotations
+
+import hashlib
+
+import httpx2
+
+from levelhead.errors import InputError
+from levelhead.recipe.judge import FunctionJudge, Judge, JudgeEndpoint, Judges
+from levelhead.tasks.judges.breaker import Breaker
+from levelhead.tasks.judges.calibration import fingerprint, read_calibrations
+from levelhead.tasks.judges.lineup import Lineup
+from levelhead.tasks.judges.member import EndpointMember, FunctionMember, Member
+from levelhead.tasks.judges.seat import Seat
+
+
+def make_lineup(
+    section: Judge | Judges, task: str, rubric: str, transport: httpx2.AsyncBaseTransport | None = None
+) -> Lineup:
+    """Return the judges that a recipe names, on the common scale of their calibration where it names one.
+
+    Args:
+        section: ``judge``, a single one, or ``judges``.
+        task: Name of the task that they judge.
+        rubric: What they grade.
+        transport: Another way to the endpoints than the network, for tests.
+
+    Raises:
+        InputError: A cache of replies cannot be opened, a function is not there, or the calibration is not there or is
+            another one's.
+    """
+    if isinstance(section, Judge):
+        seat = Seat(EndpointMember(section, "tasks[].judge", "", transport), Breaker(1.0))
+        return Lineup([seat], None)
+    members = [_member(one, f"tasks[].judges.members[{i}]", transport) for i, one in enumerate(section.members)]
+    seats = [Seat(member, Breaker(section.retry_after_s)) for member in members]
+    if section.calibration is not None:
+        calibrations = read_calibrations(section.calibration)
+        for seat, one in zip(seats, section.members, strict=True):
+            entry = calibrations.of(task, one.title)
+            if entry is None or entry.fingerprint != fingerprint(one, rubric):
+                how = "is not in it" if entry is None else "has changed since, or its rubric has"
+                raise InputError(
+                    f"{section.calibration}: the judge {one.title} of {task} {how} (tasks[].judges.calibration); "
+                    "'levelhead judge calibrate RECIPE' writes it anew"
+                )
+            seat.scale, seat.weight, seat.refused = entry.scale, entry.weight, tuple(entry.refused)
+    return Lineup(seats, section)
+
+
+def _member(section: JudgeEndpoint | FunctionJudge, where: str, transport: httpx2.AsyncBaseTransport | None) -> Member:
+    if isinstance(section, FunctionJudge):
+        return FunctionMember(section, where)
+    # Models of one name at two addresses are two judges, which may share a cache.
+    salt = hashlib.sha256(f"{section.provider} {section.base_url.rstrip('/')}".encode()).hexdigest()[:8]
+    return EndpointMember(section, where, f"{salt}/", transport)

@@ -1,0 +1,291 @@
+"""From rewards to advantages, task by task: shaping, the charge for leaving the reference, the estimator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from levelhead import metrics as metric
+from levelhead.errors import InputError
+from levelhead.objective import advantages
+from levelhead.objective.advantages import Estimator, RewardBatch
+from levelhead.objective.shaping import RewardShaping
+from levelhead.objective.terms import as_reward
+from levelhead.recipe.shaping import Shaping
+from levelhead.recipe.training import Grpo
+from levelhead.records import Group, Rollout
+from levelhead.tasks.base import GRADE, Judged, Task, Weighted
+from levelhead.training.balance import group_weights, stratum_of
+from levelhead.training.recompute import Scores
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAdvantages:
+    """What a group's rollouts are worth.
+
+    Attributes:
+        values: Advantage of each rollout.
+        live: Whether the group teaches anything.
+        shaped: Reward of each rollout after shaping.
+        tokens: Advantage of each token of each rollout, turns one after another; ``None`` where all are alike.
+        weight: Factor of the group's policy gradient; 1 unless its task is balanced.
+    """
+
+    values: list[float]
+    live: bool
+    shaped: list[float]
+    tokens: list[list[float]] | None = None
+    weight: float = 1.0
+
+
+@dataclass(slots=True)
+class AdvantageEstimator:
+    """Turns scored groups into credit, and keeps the statistics that shaping runs on.
+
+    Attributes:
+        recipe: The ``grpo`` section.
+        shapers: What is done to the rewards of each task.
+        shaping: State of each task's shaping, by its steps.
+        balanced: Tasks whose strata count alike, by name.
+        declared: Names of rewards that a batch may lack, as of a judge that sees right answers alone.
+    """
+
+    recipe: Grpo
+    shapers: Mapping[str, RewardShaping]
+    shaping: dict[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    balanced: Mapping[str, Task] = field(default_factory=dict)
+    declared: frozenset[str] = frozenset()
+
+    def assign(
+        self, groups: Sequence[Group], scores: Scores | None, kl_coefs: Mapping[str, float]
+    ) -> tuple[list[GroupAdvantages], dict[str, float]]:
+        """Return the credit of every group, and what was measured on the way.
+
+        Groups of one task and size are taken together.  A group that lost all but one of its rollouts has nothing to
+        be compared with and teaches nothing.
+
+        Args:
+            groups: Scored.
+            scores: Of their tokens, where :func:`levelhead.training.recompute.wanted`.
+            kl_coefs: Coefficient of each task, for ``kl.where: reward``.
+
+        Raises:
+            InputError: The estimator needs what a task does not report.
+        """
+        buckets: dict[tuple[str, int], list[int]] = {}
+        for index, group in enumerate(groups):
+            buckets.setdefault((group.prompt.task, len(group.rollouts)), []).append(index)
+        self._check_weights(groups)
+        found: dict[int, GroupAdvantages] = {}
+        drift: dict[str, list[float]] = {}
+        for (task, size), members in buckets.items():
+            chosen = [groups[i] for i in members]
+            if size < 2:
+                found |= {i: GroupAdvantages([0.0] * size, False, list(groups[i].rewards)) for i in members}
+                continue
+            known = None if scores is None else [scores[i] for i in members]
+            rewards_gk = self.shape(task, chosen)
+            charged_gk = rewards_gk
+            if self.recipe.kl.where == "reward" and known is not None and _is_referred(known):
+                charged_gk = rewards_gk + _charge(known, kl_coefs[task], drift.setdefault(task, []))
+            group_advantages = self._estimate(task, chosen, known, rewards_gk, charged_gk)
+            found.update(zip(members, group_advantages, strict=True))
+        means = {metric.KL_BY_TASK.of(task): math.fsum(gaps) / len(gaps) for task, gaps in drift.items() if gaps}
+        values = means | ({metric.KL: math.fsum(means.values()) / len(means)} if means else {})
+        for name, balanced in self.balanced.items():
+            values |= _balance(name, balanced, groups, found)
+        return [found[i] for i in range(len(groups))], values
+
+    def state(self) -> dict[str, Any]:
+        """What shaping carries on from batch to batch, as JSON."""
+        return dict(self.shaping)
+
+    def load_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Restore :meth:`state`; moments that stand there by themselves are those of the z-score."""
+        self.shaping = {task: {"zscore": own} if "weight" in own else own for task, own in state.items()}
+
+    def shape(self, task: str, groups: Sequence[Group]) -> Floats:
+        """Return the shaped rewards of groups of one size, shape (groups, K); running statistics take them in."""
+        rewards_gk = np.array([group.rewards for group in groups], dtype=np.float64)
+        if task not in self.shapers:
+            return rewards_gk
+        shaper = self.shapers[task]
+        arrays: dict[str, Any] = {"lengths_gk": _lengths(groups)}
+        if "parts" in shaper.needs:
+            arrays["parts"] = _columns("tasks[].shaping", task, groups, _named(groups), _parts, gaps=True)
+        shaped_gk, state = shaper(RewardBatch(rewards_gk, **arrays), self.shaping.get(task))
+        self.shaping |= {task: state} if state else {}
+        return np.asarray(shaped_gk)
+
+    def _estimate(
+        self, task: str, groups: Sequence[Group], scores: Scores | None, shaped_gk: Floats, rewards_gk: Floats
+    ) -> list[GroupAdvantages]:
+        estimator = self.recipe.advantage.make()
+        if len(groups[0].rollouts) < estimator.min_group_size:
+            return [GroupAdvantages([0.0] * len(row), False, row.tolist()) for row in shaped_gk]
+        if "parts" in estimator.arrays:
+            estimator = estimator.for_parts({name for g in groups for r in g.rollouts for name in _parts(r)})
+        arrays = self._arrays(estimator, task, groups, scores)
+        result = advantages.compute(estimator, rewards_gk, clip=self.recipe.advantage.clip, **arrays)
+        tokens: list[list[list[float]] | None] = [None] * len(groups)
+        if result.tokens_gkt is not None:
+            tokens = [
+                [result.tokens_gkt[g, k, : rollout.length].tolist() for k, rollout in enumerate(group.rollouts)]
+                for g, group in enumerate(groups)
+            ]
+        return [
+            GroupAdvantages(result.values_gk[g].tolist(), bool(result.live_g[g]), shaped_gk[g].tolist(), tokens[g])
+            for g in range(len(groups))
+        ]
+
+    def _arrays(
+        self, estimator: Estimator, task: str, groups: Sequence[Group], scores: Scores | None
+    ) -> dict[str, Any]:
+        """The arrays that the estimator takes besides the rewards."""
+        asker, needed = f"grpo.advantage.kind: {self.recipe.advantage.kind}", estimator.arrays
+        extras: dict[str, Any] = {}
+        if "lengths_gk" in needed:
+            extras["lengths_gk"] = _lengths(groups)
+        if "parts" in needed:
+            names = _named(groups)
+            extras["parts"] = _columns(asker, task, groups, names, _parts, gaps=True)
+        if "parts" in needed and "applies" in estimator.takes:
+            extras["applies"] = {
+                name: np.array([[name in _parts(r) for r in group.rollouts] for group in groups], dtype=np.float64)
+                for name in names
+                if any(name not in _parts(r) for group in groups for r in group.rollouts)
+            }
+        if "features" in needed:
+            extras["features"] = _columns(asker, task, groups, estimator.features(), _features)
+        if "entropies_gkt" in needed and scores is not None:
+            extras["entropies_gkt"], extras["mask_gkt"] = _entropies(scores)
+        return extras
+
+    def _check_weights(self, groups: Sequence[Group]) -> None:
+        """A weight for a reward that no task names, or has in a batch, is a slip of the pen."""
+        weighted: Mapping[str, float] = getattr(self.recipe.advantage, "weights", None) or {}
+        names = {name for g in groups for r in g.rollouts for name in _parts(r)}
+        complete = {group.prompt.task for group in groups} >= self.shapers.keys()
+        if names and complete and (unknown := sorted(weighted.keys() - names - self.declared)):
+            there = ", ".join(sorted(names | self.declared))
+            raise InputError(f"grpo.advantage.weights: no task has a reward called {unknown[0]!r}; there are {there}")
+
+
+def _balance(
+    name: str, task: Task, groups: Sequence[Group], group_advantages: dict[int, GroupAdvantages]
+) -> dict[str, float]:
+    """Give each group of a task its stratum's weight (:mod:`levelhead.training.balance`); return them as metrics."""
+    members = [i for i, group in enumerate(groups) if group.prompt.task == name and group.rollouts]
+    strata = [stratum_of(task, groups[i].prompt) for i in members]
+    weights = group_weights(strata)
+    for i, weight in zip(members, weights, strict=True):
+        group_advantages[i] = replace(group_advantages[i], weight=weight)
+    return {metric.BALANCE.of(name, stratum): weight for stratum, weight in zip(strata, weights, strict=True)}
+
+
+def declared_rewards(tasks: Collection[Task]) -> frozenset[str]:
+    """Return the names of rewards that tasks may give, known before any answer has been scored."""
+    parts = [task.part_weights or {} for task in tasks if isinstance(task, Weighted)]
+    judged = {GRADE} if any(isinstance(task, Judged) for task in tasks) else set()
+    return frozenset(judged.union(*parts))
+
+
+def make_shapers(sections: Mapping[str, Shaping], recipe: Grpo) -> dict[str, RewardShaping]:
+    """The shaping of each task; classes of the user's own are loaded.
+
+    Args:
+        sections: Of each task, in the recipe's order.
+        recipe: The ``grpo`` section.
+
+    Raises:
+        InputError: Settings that do not fit each other, the completion budget or the estimator.
+    """
+    shapers: dict[str, RewardShaping] = {}
+    for index, (task, section) in enumerate(sections.items()):
+        if section != Shaping() and not recipe.advantage.make().reads_total:
+            raise InputError(
+                f"tasks: {task}: shaping changes the total reward, which grpo.advantage.kind: {recipe.advantage.kind} "
+                "does not look at; "
+                "remove one of them"
+            )
+        try:
+            shapers[task] = section.make(recipe.sampling.max_new_tokens, f"tasks.{index}.shaping")
+        except ValueError as error:
+            raise InputError(f"tasks: {task}: shaping: {error}") from None
+    return shapers
+
+
+def _lengths(groups: Sequence[Group]) -> Floats:
+    return np.array([[float(rollout.length) for rollout in group.rollouts] for group in groups])
+
+
+def _parts(rollout: Rollout) -> Mapping[str, float]:
+    return rollout.score.parts if rollout.score else {}
+
+
+def _named(groups: Sequence[Group]) -> list[str]:
+    """Names of the rewards of groups, in the order in which they come."""
+    return list(dict.fromkeys(name for group in groups for rollout in group.rollouts for name in _parts(rollout)))
+
+
+def _features(rollout: Rollout) -> Mapping[str, float]:
+    """Structural features of an answer: what the task calls so, else its parts."""
+    score = rollout.score
+    features = score.info.get("features") if score else None
+    return features if isinstance(features, Mapping) else _parts(rollout)
+
+
+def _columns(
+    asker: str, task: str, groups: Sequence[Group], names: Sequence[str], of: Any, *, gaps: bool = False
+) -> dict[str, Floats]:
+    """One array a name, shape (groups, K); with ``gaps``, 0 where an answer has no such number.
+
+    ``asker`` is the key of the recipe that wants them.
+    """
+    rows = [[of(rollout) for rollout in group.rollouts] for group in groups]
+    if not names:
+        raise InputError(f"{asker}: task {task!r} names no rewards; choose another")
+    for name in names:
+        lacking = next((row for group in rows for row in group if name not in row), None)
+        if lacking is not None and not gaps:
+            raise InputError(
+                f"{asker}: task {task!r} reports no {name!r} with every answer "
+                f"(one has {', '.join(lacking) or 'nothing'}); choose others, or another estimator"
+            )
+    return {name: np.array([[float(row.get(name, 0.0)) for row in group] for group in rows]) for name in names}
+
+
+def _entropies(scores: Scores) -> tuple[Floats, Floats]:
+    """Entropies and mask of all turns of each rollout, one after another, shape (groups, K, tokens)."""
+    flat = [[[h for turn in turns for h in turn.entropies] for turns in group] for group in scores]
+    longest = max(len(row) for group in flat for row in group)
+    entropies = np.array([[[max(h, 0.0) for h in row] + [0.0] * (longest - len(row)) for row in g] for g in flat])
+    mask = np.array([[[1.0] * len(row) + [0.0] * (longest - len(row)) for row in group] for group in flat])
+    return entropies, mask
+
+
+def _is_referred(scores: Scores) -> bool:
+    """Whether a reference has scored the tokens: none is kept where no task has, or can come to have, a KL."""
+    return all(turn.reference is not None for group in scores for turns in group for turn in turns)
+
+
+def _charge(scores: Scores, coef: float, gaps: list[float]) -> Floats:
+    """What k1 adds to each reward, shape (groups, K): the log-ratio to the reference over all tokens of a rollout."""
+    sums = []
+    for group in scores:
+        row = []
+        for turns in group:
+            drift = [a - b for turn in turns for a, b in zip(turn.logprobs, turn.reference or (), strict=True)]
+            gaps.extend(drift)
+            row.append(math.fsum(drift))
+        sums.append(row)
+    kl_gk = torch.tensor(sums, dtype=torch.float64)
+    return np.asarray((coef * as_reward(kl_gk, "minimize")).numpy())

@@ -1,0 +1,1 @@
+"""Training with weights that are divided over processes: passes in step, checkpoints that reshard."""

@@ -1,0 +1,82 @@
+"""What several processes of a run divide besides the model: calls, episodes and budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from levelhead.errors import InputError
+from levelhead.recipe import Recipe
+from levelhead.recipe.endpoint import Endpoint
+from levelhead.records import Event
+from levelhead.tasks.endpoint.place import network_file_system
+from levelhead.training.ranks import Ranks
+
+CACHE_PLACE = "cache-on-network"
+"""Code of the event that a file of replies lies on a network file system."""
+
+_ENDPOINTS = ("judge", "executor")
+"""Keys of a task that hold an endpoint."""
+_EPISODES = ("pages", "sessions")
+"""Keys of a task that bound the episodes under way at once."""
+_BUDGETS = ("max_calls", "max_total_tokens")
+
+
+def divided(recipe: Recipe, ranks: Ranks) -> Recipe:
+    """Return the recipe as one process of several carries it out: with its share of calls, episodes and budgets.
+
+    Shares are rounded down, and are 1 at least; together the processes stay within the recipe's own numbers where
+    these are not smaller than the number of processes.
+    """
+    if ranks.alone:
+        return recipe
+    return recipe.model_copy(update={"tasks": [_share(section, ranks.count) for section in recipe.tasks]})
+
+
+def check_same(ranks: Ranks, checkpoint: Path | None) -> None:
+    """Check that all processes go on from the same checkpoint.
+
+    Raises:
+        InputError: They do not, as where each machine has a folder of its own and one is behind.
+    """
+    names = ranks.gathered(None if checkpoint is None else checkpoint.name)
+    if len(set(names)) > 1:
+        listed = ", ".join(f"process {rank} from {name or 'the start'}" for rank, name in enumerate(names))
+        raise InputError(f"--resume: processes would go on from different checkpoints: {listed}; name one by --from")
+
+
+def _share(section: Any, count: int) -> Any:
+    changes: dict[str, Any] = {}
+    for key in _EPISODES:
+        if isinstance(value := getattr(section, key, None), int):
+            changes[key] = max(value // count, 1)
+    for key in _ENDPOINTS:
+        endpoint = getattr(section, key, None)
+        if isinstance(endpoint, Endpoint):
+            changes[key] = endpoint.model_copy(update=_endpoint_share(endpoint, count))
+    return section.model_copy(update=changes) if changes else section
+
+
+def _endpoint_share(endpoint: Endpoint, count: int) -> Mapping[str, int]:
+    budgets = {key: value for key in _BUDGETS if (value := getattr(endpoint, key)) is not None}
+    return {key: max(value // count, 1) for key, value in {"concurrency": endpoint.concurrency, **budgets}.items()}
+
+
+def cache_events(recipe: Recipe, kind_of: Callable[[str], str | None] = network_file_system) -> Iterator[Event]:
+    """Warn of files of replies on a network file system.
+
+    Args:
+        recipe: Whose endpoints.
+        kind_of: Type of the network file system that a path lies on.
+    """
+    for index, section in enumerate(recipe.tasks):
+        for key in _ENDPOINTS:
+            endpoint = getattr(section, key, None)
+            cache = endpoint.cache if isinstance(endpoint, Endpoint) else None
+            if cache is not None and (kind := kind_of(cache)) is not None:
+                text = (
+                    f"tasks.{index}.{key}.cache: {cache} lies on a network file system ({kind}), where SQLite's locks "
+                    "do not hold: processes on other machines may damage it; put it on a local disk of each machine"
+                )
+                yield Event(0, CACHE_PLACE, "warning", text, None, {"path": cache, "file_system": kind})

@@ -1,0 +1,53 @@
+"""From what a recipe prepared to what the processes of a run share: the policy is divided here, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from levelhead.errors import InputError
+from levelhead.policy.sharding import Reference, shard_policy
+from levelhead.recipe import Recipe
+from levelhead.training.prepare import Setup, make_objective
+from levelhead.training.ranks import Ranks
+
+
+def shared_setup(setup: Setup, ranks: Ranks) -> Setup:
+    """Divide the policy over the processes where the recipe says so; otherwise everything stays as it is.
+
+    Raises:
+        InputError: The recipe asks for what several processes cannot do.
+    """
+    if setup.recipe.grpo is not None and setup.recipe.grpo.ahead and not ranks.alone:
+        raise InputError(f"grpo.async: 1 draws in one process, and this run has {ranks.count}; set grpo.async to 0")
+    if not divides(setup.recipe, ranks):
+        return setup
+    check_divisible(setup.recipe)
+    return replace(setup, policy=shard_policy(setup.policy, reference=_reference(setup)))
+
+
+def divides(recipe: Recipe, ranks: Ranks) -> bool:
+    """Whether the weights of a run are divided over its processes."""
+    return recipe.distributed.shard == "full" and not ranks.alone
+
+
+def check_divisible(recipe: Recipe) -> None:
+    """Check that nothing of a recipe needs whole weights in every process.
+
+    Raises:
+        InputError: Something does.
+    """
+    for stage, section in (("sft", recipe.sft), ("grpo", recipe.grpo)):
+        if section is not None and section.optimizer.kind == "muon":
+            raise InputError(
+                f"{stage}.optimizer.kind: muon needs whole matrices, and distributed.shard: full divides them; "
+                "use adamw, or distributed.shard: none"
+            )
+
+
+def _reference(setup: Setup) -> Reference:
+    recipe = setup.recipe
+    if recipe.grpo is None or not make_objective(recipe, recipe.grpo)[0].needs_reference:
+        return "none"
+    if not setup.policy.lora:
+        return "copy"
+    return "adapter" if recipe.sft is not None else "base"

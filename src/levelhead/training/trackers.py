@@ -1,0 +1,280 @@
+"""Experiment trackers that a run reports to: TensorBoard, Weights & Biases, Trackio and MLflow."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from levelhead.errors import InputError
+from levelhead.recipe import Recipe, plain
+from levelhead.records import Event, StepRecord
+
+TRACKER_FAILED = "tracker-failed"
+"""Code of the event that a tracker raised an error and is left out from there on."""
+COLUMNS = ("task", "prompt", "completion", "reward", "advantage", "parts", "finish")
+"""Columns of a table of rollouts."""
+PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
+"""The package that brings each tracker; MLflow's client alone (``mlflow-skinny``) is enough."""
+_STEP = "levelhead/step"
+_IDS = "trackers.json"
+_LONGEST = 2000
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Tracker(Protocol):
+    """One place that a run's numbers and rollouts are sent to."""
+
+    def numbers(self, values: Mapping[str, float], step: int) -> None:
+        """Take the numbers of a step, by name."""
+        ...
+
+    def table(self, name: str, rows: list[list[Any]], step: int) -> None:
+        """Take rows under :data:`COLUMNS`."""
+        ...
+
+    def close(self) -> None:
+        """Send what waits, and let go."""
+        ...
+
+
+class TensorBoard:
+    """Event files in ``tensorboard/`` of the run; a table of rollouts is a text."""
+
+    def __init__(self, recipe: Recipe, folder: Path, ids: dict[str, str]) -> None:  # noqa: ARG002
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def numbers(self, values: Mapping[str, float], step: int) -> None:
+        """Write a scalar each."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def table(self, name: str, rows: list[list[Any]], step: int) -> None:
+        """Write a table in Markdown."""
+        lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+        self._writer.add_text(name, "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines), step)
+
+    def close(self) -> None:
+        """Flush."""
+        self._writer.close()
+
+
+class Wandb:
+    """A Weights & Biases run; one that is resumed goes on."""
+
+    def __init__(self, recipe: Recipe, folder: Path, ids: dict[str, str]) -> None:
+        import wandb
+
+        project = recipe.log.wandb or recipe.log.project
+        self._table: Any = wandb.Table
+        self._run: Any = wandb.init(
+            project=project,
+            name=recipe.name,
+            config=plain(recipe),
+            dir=str(folder),
+            id=ids.get("wandb"),
+            resume="allow",
+        )
+        # Steps are a number of their own: those of a resumed run begin before the last one that was logged.
+        self._run.define_metric(_STEP)
+        self._run.define_metric("*", step_metric=_STEP)
+        ids["wandb"] = str(self._run.id)
+
+    def numbers(self, values: Mapping[str, float], step: int) -> None:
+        """Log them."""
+        self._run.log({**values, _STEP: step})
+
+    def table(self, name: str, rows: list[list[Any]], step: int) -> None:
+        """Log a ``wandb.Table``."""
+        self._run.log({name: self._table(columns=list(COLUMNS), data=rows), _STEP: step})
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+class Trackio:
+    """A Trackio run, kept on this machine unless Trackio is told otherwise; one that is resumed goes on by its name."""
+
+    def __init__(self, recipe: Recipe, folder: Path, ids: dict[str, str]) -> None:
+        import trackio
+
+        name = ids.setdefault("trackio", folder.resolve().name)
+        self._table: Any = trackio.Table
+        self._run: Any = trackio.init(
+            project=recipe.log.project, name=name, config=plain(recipe), resume="allow", embed=False
+        )
+
+    def numbers(self, values: Mapping[str, float], step: int) -> None:
+        """Log them."""
+        self._run.log(dict(values), step=step)
+
+    def table(self, name: str, rows: list[list[Any]], step: int) -> None:
+        """Log a ``trackio.Table``."""
+        self._run.log({name: self._table(columns=list(COLUMNS), data=rows)}, step=step)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+class Mlflow:
+    """A run of an MLflow experiment, at the ``MLFLOW_TRACKING_URI``; one that is resumed goes on."""
+
+    def __init__(self, recipe: Recipe, folder: Path, ids: dict[str, str]) -> None:
+        import mlflow
+        from mlflow.tracking import MlflowClient
+
+        self._metric: Any = mlflow.entities.Metric
+        self._client: Any = MlflowClient()
+        experiment = self._client.get_experiment_by_name(recipe.log.project)
+        number = experiment.experiment_id if experiment else self._client.create_experiment(recipe.log.project)
+        if "mlflow" in ids:
+            self._client.update_run(ids["mlflow"], status="RUNNING")
+        else:
+            run = self._client.create_run(number, run_name=folder.resolve().name)
+            ids["mlflow"] = str(run.info.run_id)
+            self._client.log_dict(ids["mlflow"], plain(recipe), "recipe.json")
+        self._run = ids["mlflow"]
+
+    def numbers(self, values: Mapping[str, float], step: int) -> None:
+        """Log them under names without what MLflow forbids in one."""
+        now = int(time.time() * 1000)
+        metrics = [self._metric(re.sub(r"[^\w\-. :/]", "_", name), value, now, step) for name, value in values.items()]
+        self._client.log_batch(self._run, metrics=metrics)
+
+    def table(self, name: str, rows: list[list[Any]], step: int) -> None:
+        """Keep a JSON document of columns and data, which MLflow shows as a table."""
+        document = {"columns": list(COLUMNS), "data": rows}
+        self._client.log_dict(self._run, document, f"{name}-{step:06d}.json")
+
+    def close(self) -> None:
+        """End the run."""
+        self._client.set_terminated(self._run)
+
+
+_TRACKERS: Mapping[str, Callable[[Recipe, Path, dict[str, str]], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
+    "trackio": Trackio,
+    "mlflow": Mlflow,
+}
+
+
+class Trackers:
+    """All trackers of a run; one that raises is left out from there on, and the run goes on.
+
+    Args:
+        trackers: By name.
+    """
+
+    def __init__(self, trackers: Mapping[str, Tracker]) -> None:
+        self._trackers = dict(trackers)
+        self._events: list[Event] = []
+
+    def write(self, record: StepRecord, offset: int) -> None:
+        """Send the numbers of a record; ``offset`` is the number of steps of the stages before."""
+        values = {tag(record.stage, name): value for name, value in {**record.values, **record.timings}.items()}
+        self._each(record.step, lambda tracker: tracker.numbers(values, offset + record.step))
+
+    def rollouts(self, rows: Rows, offset: int) -> None:
+        """Send rollouts as they stand in ``rollouts/`` of the run."""
+        if rows:
+            step, name = int(rows[0]["step"]), f"{rows[0]['stage']}/rollouts"
+            cells = [[_value(row.get(column)) for column in COLUMNS] for row in rows]
+            self._each(step, lambda tracker: tracker.table(name, cells, offset + step))
+
+    def drain_events(self) -> list[Event]:
+        """Return, and forget, an event for each tracker that was left out since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        """Send what waits, and let go of all."""
+        self._each(0, lambda tracker: tracker.close())
+        self._trackers.clear()
+
+    def _each(self, step: int, work: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._trackers.items()):
+            try:
+                work(tracker)
+            except Exception as error:
+                # Hours of training are worth more than their curve in one more place.
+                self._trackers.pop(name)
+                message = f"{name} is reported to no more: {_reason(error)}; metrics.jsonl goes on"
+                self._events.append(Event(step, TRACKER_FAILED, "warning", message))
+
+
+def tag(stage: str, name: str) -> str:
+    """Return the name of a number at a tracker: behind its stage, unless it has that in front already."""
+    return name if name.startswith(f"{stage}/") else f"{stage}/{name}"
+
+
+def check_trackers(recipe: Recipe) -> None:
+    """Check that the packages of the trackers are there, before anything is written; imports none of them.
+
+    Raises:
+        InputError: One is not installed.
+    """
+    for name in recipe.log.trackers():
+        if not _installed(PACKAGES[name]):
+            key = f"log.{name}" if name not in recipe.log.report_to else "log.report_to"
+            raise InputError(f"{key}: {name} is not installed; pip install {PACKAGES[name]}, or remove the key")
+
+
+def make_trackers(recipe: Recipe, folder: Path) -> Trackers:
+    """Begin with the trackers of a recipe, or go on with those of a run that is resumed.
+
+    Args:
+        recipe: Names them.
+        folder: Of the run, which remembers in ``trackers.json`` what it is called elsewhere.
+
+    Raises:
+        InputError: One cannot be reached, or wants a login.
+    """
+    path = folder / _IDS
+    ids: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    trackers: dict[str, Tracker] = {}
+    for name in recipe.log.trackers():
+        try:
+            trackers[name] = _TRACKERS[name](recipe, folder, ids)
+        except Exception as error:
+            Trackers(trackers).close()
+            raise InputError(f"log.report_to: {name}: {_reason(error)}") from error
+    if ids:
+        path.write_text(json.dumps(ids) + "\n", encoding="utf-8")
+    return Trackers(trackers)
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def _value(value: Any) -> Any:
+    """A cell that every tracker takes: a finite number, or text that is not too long."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if math.isfinite(value) else str(value)
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def _cell(value: Any) -> str:
+    """A cell of a Markdown table; what a policy wrote stays text there."""
+    text = f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+    return re.sub(r"([\\|<>*_`\[\]])", r"\\\1", text).replace("\n", " ")

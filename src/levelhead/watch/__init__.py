@@ -1,1 +1,0 @@
-"""Findings, detectors, the guard, the doctor and its log readers."""

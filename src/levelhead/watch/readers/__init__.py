@@ -1,6 +1,0 @@
-"""Readers: any trainer's log to rows under canonical names."""
-
-from levelhead.watch.readers.base import Reader, Row, Unread
-from levelhead.watch.readers.detect import FORMATS, make_reader, recognise
-
-__all__ = ["FORMATS", "Reader", "Row", "Unread", "make_reader", "recognise"]

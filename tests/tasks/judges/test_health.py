@@ -1,0 +1,89 @@
+"""What is known of each judge while training: its numbers, and whether it is still the same one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from judge_hosts import Hosts, even_answers, grades
+from levelhead.metrics.catalogue import find
+from levelhead.recipe.judge import Judges
+from levelhead.recipe.tasks import Fairness
+from levelhead.tasks.base import Answer, StepAware
+from levelhead.tasks.fairness import FairnessTask
+from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.metering import use_metrics
+
+DOWN = httpx2.Response(503, text="down")
+
+
+def test_each_judge_has_its_own_numbers_and_a_panel_its_disagreement() -> None:
+    task = Hosts({"low": "Grade: 2", "dead": DOWN, "high": "Grade: 8"}).task(
+        use="panel", member={"prompt_price": 1.0, "completion_price": 10.0}
+    )
+    grades(task, even_answers(task, 2))
+    values, timings = use_metrics({"even": task.drain_use()})
+    assert values == {"judge/verdicts": 4, "judge/failures": 0, "judge/failure_rate": 0}
+    assert timings["judge/disagreement"] == pytest.approx(0.3)
+    assert timings["judge/calls"] == 8
+    assert timings["judges/even.low/calls"] == 4
+    assert timings["judges/even.low/cost"] == pytest.approx(4 * (100 + 100) / 1e6)
+    assert timings["judges/even.low/grade"] == pytest.approx(0.2)
+    assert timings["judges/even.low/latency_p95"] >= timings["judges/even.low/latency_median"] > 0
+    assert (timings["judges/even.low/down"], timings["judges/even.dead/down"]) == (0, 1)
+    assert timings["judges/even.dead/verdicts"] == 0
+    assert all(find(name) is not None for name in timings)
+    assert use_metrics({"even": task.drain_use()})[1]["judges/even.low/calls"] == 0
+
+
+def anchored(says: Hosts, cache: str | None = None, **keys: object) -> JudgedTask:
+    member = {"name": "one", "base_url": "http://one.test/v1", "model": "m", "backoff_s": 0.001, "cache": cache}
+    section = Judges.model_validate({"members": [member], "anchors": {"items": 6, "every": 2, **keys}})
+    return JudgedTask(
+        FairnessTask(Fairness(kind="fairness", items=60)), "fairness", section, httpx2.MockTransport(says)
+    )
+
+
+def step(task: JudgedTask, number: int) -> list[str]:
+    """Score a right answer at a step; returns the events' codes."""
+    assert isinstance(task, StepAware)
+    task.at_step(number, 10)
+    prompt = next(task.prompts("train", 0))
+    asyncio.run(task.score_batch([Answer(prompt, (task.oracle(prompt) or [""])[0])]))
+    return [event.code for event in task.drain_events(number)]
+
+
+def test_a_provider_that_changes_its_model_shows_on_the_anchors(tmp_path: Path) -> None:
+    calls = itertools.count()
+    hosts = Hosts({"one": lambda _: f"Grade: {3 if next(calls) < 13 else 9}"})
+    task = anchored(hosts, str(tmp_path / "cache.sqlite"))
+    codes = [step(task, n) for n in range(5)]
+    assert codes == [[], [], [], [], ["judge-drift"]], "asked anew at 2, the same, and at 4, another"
+    assert hosts.asked["one"] == 6 + 1 + 6 + 6
+    assert use_metrics({"t": task.drain_use()})[1]["judges/t.one/drift"] == pytest.approx(0.6)
+
+
+def test_a_resumed_run_compares_with_the_first_grades(tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache.sqlite")
+    step(anchored(Hosts({"one": "Grade: 3"}), cache), 0)
+    assert step(anchored(Hosts({"one": "Grade: 9"}), cache), 4) == ["judge-drift"]
+
+
+def test_an_evaluation_is_no_occasion_and_none_is_the_default() -> None:
+    hosts = Hosts({"one": "Grade: 3"})
+    task = anchored(hosts)
+    step(task, 10)
+    assert hosts.asked["one"] == 1
+    task = anchored(hosts, every=0)
+    assert task.anchors is None
+
+
+def test_a_small_change_is_a_number_and_no_event() -> None:
+    calls = itertools.count()
+    task = anchored(Hosts({"one": lambda _: f"Grade: {5 + (next(calls) >= 7) * 0.5}"}), drift=0.1)
+    assert [step(task, n) for n in (0, 2)] == [[], []]
+    assert task.drain_use().judges["one"].drift == pytest.approx(0.05)

@@ -1,0 +1,107 @@
+"""Every kind of single-answer task takes judges, and goes on doing what it does besides scoring."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from levelhead.api import function_tasks
+from levelhead.recipe.load import validate
+from levelhead.recipe.tasks import Math, TaskRecipe
+from levelhead.tasks.base import Answer, Demonstrator, Eventful
+from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.metering import Metered, Tallied
+from levelhead.tasks.registry import make_task
+
+GRADER = "def grade(question, answer, reference):\n    return 0.4\n"
+REWARDS = "def right(prompts, completions, completion_ids, **columns):\n    return [1.0 for _ in completions]\n"
+
+
+def make(tmp_path: Path, **keys: Any) -> JudgedTask:
+    (tmp_path / "mine.py").write_text(GRADER + REWARDS)
+    judges = {"members": [{"provider": "function", "path": f"{tmp_path}/mine.py:grade"}], "weight": 1.0}
+    section: Any = TypeAdapter(TaskRecipe).validate_python({"judges": judges, **keys})
+    task = make_task(section)
+    assert isinstance(task, JudgedTask)
+    return task
+
+
+def worth(task: JudgedTask, text: str | None = None) -> float:
+    prompt = next(task.prompts("train", 0))
+    (score,) = asyncio.run(
+        task.score_batch([Answer(prompt, text if text is not None else (task.oracle(prompt) or [""])[0])])
+    )
+    assert score is not None
+    return score.total
+
+
+def test_math_is_judged(tmp_path: Path) -> None:
+    assert worth(make(tmp_path, kind="math", items=20)) == pytest.approx(0.4)
+
+
+def test_workflows_are_judged_and_demonstrated(tmp_path: Path) -> None:
+    task = make(tmp_path, kind="workflow", items=30)
+    assert isinstance(task, Demonstrator)
+    assert isinstance(task, Eventful)
+    prompt = next(task.prompts("train", 0))
+    (pair,) = asyncio.run(task.demonstrate(prompt))
+    assert [pair[1]] == task.oracle(prompt)
+    assert 0 < worth(task) <= 0.4
+
+
+def test_functions_are_judged_and_tallied(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(json.dumps({"prompt": f"q{n}"}) for n in range(30)))
+    task = make(tmp_path, kind="function", path=str(rows), rewards=[f"{tmp_path}/mine.py:right"])
+    assert isinstance(task, Tallied)
+    assert isinstance(task, Metered)
+    assert worth(task, "anything") == pytest.approx(0.4)
+    assert task.drain_tally().answers == 1
+
+
+def test_functions_given_in_python_are_judged_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(GRADER)
+    judges = {"members": [{"provider": "function", "path": f"{tmp_path}/mine.py:grade"}], "weight": 1.0}
+    recipe = validate(
+        {
+            "name": "t",
+            "model": {"preset": "tiny"},
+            "grpo": {"steps": 1},
+            "tasks": [{"kind": "function", "judges": judges}],
+        }
+    )
+    rows = [{"prompt": f"q{n}"} for n in range(30)]
+    task = function_tasks(recipe, rows, lambda completions, **_: [1.0 for _ in completions])["function"]
+    assert worth(task, "anything") == pytest.approx(0.4)
+
+
+def test_prompts_and_a_rubric_are_a_task(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(json.dumps({"prompt": f"q{n}"}) for n in range(30)))
+    task = make(tmp_path, kind="judge", path=str(rows))
+    assert task.name == "judge"
+    assert worth(task, "anything") == pytest.approx(0.4)
+    assert worth(task, "  ") == 0
+    assert task.rules is None
+    assert len(list(itertools.islice(task.prompts("train", 0), 5))) == 5
+
+
+def test_a_judge_task_without_judges_or_prompts_is_bad_input(tmp_path: Path) -> None:
+    from levelhead.errors import InputError
+
+    with pytest.raises(ValueError, match="give it a judge or judges"):
+        TypeAdapter(TaskRecipe).validate_python({"kind": "judge", "path": "x.jsonl"})
+    with pytest.raises(InputError, match=r"tasks\[\]\.path: a task of kind judge needs a file of prompts"):
+        make(tmp_path, kind="judge")
+
+
+def test_judge_and_judges_together_are_bad_input() -> None:
+    one = {"base_url": "http://x/v1", "model": "m"}
+    with pytest.raises(ValueError, match="judge and judges are both set"):
+        Math.model_validate({"kind": "math", "judge": one, "judges": {"members": [one]}})

@@ -1,0 +1,95 @@
+"""What several processes divide besides the model, and that what fails in one of them fails in all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelhead.errors import InputError, PeerError, RewardError
+from levelhead.recipe import validate
+from levelhead.tasks.endpoint.place import network_file_system
+from levelhead.training.ranks import Ranks, waiting_for_peers
+from levelhead.training.sharding.division import cache_events, check_same, divided
+from levelhead.training.sharding.setup import check_divisible
+from small_run import recipe
+
+JUDGE = {"base_url": "http://localhost:1/v1", "model": "m", "concurrency": 9, "max_calls": 101, "cache": "/data/c.db"}
+
+
+def judged(folder: Path) -> Any:
+    return validate({**recipe(folder), "tasks": [{"kind": "faithfulness", "judge": JUDGE}]})
+
+
+class Fake(Ranks):
+    """The first of two processes, beside one that sends what the test says."""
+
+    other: Any = None
+
+    def gathered(self, own: Any) -> list[Any]:
+        return [own, self.other]
+
+
+def fake(other: Any) -> Fake:
+    found = Fake(0, 2)
+    object.__setattr__(found, "other", other)
+    return found
+
+
+def test_calls_under_way_and_budgets_are_divided_by_the_number_of_processes(tmp_path: Path) -> None:
+    whole = judged(tmp_path)
+    share = divided(whole, Ranks(0, 4)).tasks[0].judge
+    assert (share.concurrency, share.max_calls, share.max_total_tokens) == (2, 25, None)
+    assert divided(whole, Ranks(0, 32)).tasks[0].judge.concurrency == 1
+    assert divided(whole, Ranks()) is whole
+    assert whole.tasks[0].judge.max_calls == 101
+
+
+def test_episodes_are_divided_too(tmp_path: Path) -> None:
+    whole = validate({**recipe(tmp_path), "tasks": [{"kind": "browser", "pages": 6}]})
+    assert divided(whole, Ranks(1, 2)).tasks[0].pages == 3
+
+
+def test_a_file_of_replies_on_a_network_file_system_is_warned_of(tmp_path: Path) -> None:
+    (event,) = cache_events(judged(tmp_path), lambda _: "nfs4")
+    assert event.severity == "warning"
+    assert "tasks.0.judge.cache: /data/c.db lies on a network file system (nfs4)" in event.message
+    assert not list(cache_events(judged(tmp_path), lambda _: None))
+
+
+def test_the_nearest_mount_tells_the_file_system() -> None:
+    mounts = ["/dev/sda / ext4 rw 0 0", "host:/x /mnt nfs4 rw 0 0", "tmpfs /mnt/local\\040disk tmpfs rw 0 0", "broken"]
+    assert network_file_system("/mnt/run/cache.db", mounts) == "nfs4"
+    assert network_file_system("/mnt/local disk/cache.db", mounts) is None
+    assert network_file_system("/mntx/cache.db", mounts) is None
+    assert network_file_system("/home/c", ["sshfs#h /home fuse.sshfs rw 0 0"]) == "fuse.sshfs"
+
+
+def test_what_fails_in_one_process_fails_in_all() -> None:
+    with pytest.raises(RewardError, match="parity gave text"):
+        fake((None, RewardError("parity gave text"))).agreed(lambda: 1)
+    with pytest.raises(ZeroDivisionError):
+        fake((1, None)).agreed(lambda: 1 // 0)
+    assert fake((2, None)).agreed(lambda: 1) == [1, 2]
+
+
+def test_only_what_is_said_of_other_processes_is_taken_for_their_loss() -> None:
+    lost = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer")
+    with pytest.raises(PeerError, match="has not answered for 5 s"), waiting_for_peers(5.0):
+        raise lost
+    with pytest.raises(RuntimeError, match="Connection closed"), waiting_for_peers(5.0, count=1):
+        raise lost
+    with pytest.raises(RuntimeError, match="connection refused"), waiting_for_peers(5.0):
+        raise RuntimeError("connection refused by the judge")
+
+
+def test_processes_that_see_different_checkpoints_do_not_go_on() -> None:
+    with pytest.raises(InputError, match="process 0 from step-000002, process 1 from the start"):
+        check_same(fake(None), Path("a/step-000002"))
+    check_same(fake("step-000002"), Path("b/step-000002"))
+
+
+def test_muon_is_refused_where_matrices_are_divided(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"sft.optimizer.kind: muon needs whole matrices"):
+        check_divisible(validate(recipe(tmp_path, sft__optimizer__kind="muon")))
