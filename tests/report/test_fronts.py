@@ -36,7 +36,7 @@ def test_a_front_is_drawn_with_its_steps_errors_and_knee() -> None:
     rest, front, knee = picture.data
     assert (front["x"], front["y"], front["text"]) == ([1.0, 3.0], [3.0, 1.0], ["4", "9"])
     assert front["error_x"]["array"] == [0.1, 0.2]
-    assert front["line"]["shape"] == "hv"
+    assert front["line"]["shape"] == "vh", "what lies between two points and is not below the lower one is not beaten"
     assert (rest["text"], knee["text"]) == (["0"], ["4"])
     assert volume.data[0]["y"] == [3.0, 5.0]
     assert picture.layout["xaxis"]["title"]["text"] == "one"

@@ -67,7 +67,7 @@ def show_front(console: Console, page: Mapping[str, Any]) -> None:
         scores = [f"{value:+.3f} ± {error:.3f}" for value, error in zip(row["values"], row["errors"], strict=True)]
         knee = " (knee)" if row["step"] == page["knee"] else ""
         cells = [
-            printable(str(row["weights"]), 80),
+            printable(Path(str(row["weights"])).name, 80),
             *scores,
             f"yes{knee}" if row["front"] else "",
             f"{row['chance']:.0%}",

@@ -93,8 +93,9 @@ def _picture(run: Run, names: list[str], points: list[Point], x: int, y: int) ->
         {**_dots(front, x, y, "front", "$task-0", size=9), "mode": "lines+markers+text"},
         _dots(knee, x, y, "knee", "$good", size=14, symbol="star"),
     ]
-    # With two objectives the front is a stair; with more, its shadow on two of them is no line.
-    data[1]["line"] = {"color": "$task-0", "width": 2, "shape": "hv" if len(names) == 2 else "linear"}
+    # With two objectives the front is a stair, below and left of which all is beaten: from a point first down, then
+    # right.  With more, its shadow on two of them is no line.
+    data[1]["line"] = {"color": "$task-0", "width": 2, "shape": "vh" if len(names) == 2 else "linear"}
     data[1]["mode"] = "lines+markers+text" if len(names) == 2 else "markers+text"
     layout = {
         "xaxis": {"title": {"text": plain(names[x])}},
@@ -134,7 +135,11 @@ def _volumes(points: list[Point]) -> list[Chart]:
         return []
     curve = Series("hypervolume", [point.step for point in own], [point.hypervolume for point in own])
     hint = "How much the front of all checkpoints so far covers above the reference point; it never falls."
-    return [Chart("hypervolume", "Hypervolume", hint, [line_trace(curve, "hypervolume", "$task-0", markers=True)])]
+    return [
+        Chart(
+            "hypervolume", "Hypervolume", hint, [line_trace(curve, "hypervolume", "$task-0", markers=True)], height=380
+        )
+    ]
 
 
 def _read(run: Run) -> tuple[list[str], list[Point]]:

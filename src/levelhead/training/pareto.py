@@ -95,16 +95,16 @@ def volume_of(points: Sequence[Values], reference: Values) -> float | None:
 
 
 def _volume(points: Sequence[tuple[float, ...]], reference: tuple[float, ...]) -> float:
+    """The volume of points that are a front, all above the reference."""
     if not points:
         return 0.0
     if len(reference) == 1:
         return max(point[0] for point in points) - reference[0]
     if len(reference) == 2:
         area, height = 0.0, reference[1]
-        for x, y in sorted(points, reverse=True):  # from the right: each point adds what rises above those before
-            if y > height:
-                area += (x - reference[0]) * (y - height)
-                height = y
+        for x, y in sorted(points, reverse=True):  # from the right, along a front: each rises above those before
+            area += (x - reference[0]) * (y - height)
+            height = y
         return area
     ordered = sorted(points, key=lambda point: -point[-1])
     floors = [*(point[-1] for point in ordered[1:]), reference[-1]]

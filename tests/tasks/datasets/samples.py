@@ -159,7 +159,7 @@ DROP_HUB: Rows = [
     for number, (spans, kind) in enumerate(
         [
             (["Ann", "Bob"], "span"),
-            (["8", "8"], "number"),
+            (["8", "9"], "number"),
             (["Ann", "Bob", "Ann", "Bob"], "span"),
             (["Ann", "Ann B", "Ann"], "span"),
         ]
