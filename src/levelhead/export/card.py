@@ -32,12 +32,12 @@ def card(folder: Path, checkpoint: str, base: str | None, *, adapter: bool) -> s
         adapter: Whether the folder holds an adapter alone.
     """
     run = read_run(folder)
+    origin = _plain(base) if base else "random weights"
     lines = [
         *_front(run, base, adapter=adapter),
         f"# {_plain(run.name)}",
         "",
-        f"Trained with [Levelhead](https://pypi.org/project/levelhead/) {__version__} "
-        f"from {_plain(base) if base else 'random weights'}; checkpoint `{checkpoint}`.",
+        f"Trained with Levelhead {__version__} from {origin}; checkpoint `{checkpoint}`.",
         "",
         *_use(adapter=adapter),
         *_scores(run),
@@ -68,14 +68,10 @@ def _front(run: Run, base: str | None, *, adapter: bool) -> Iterator[str]:
 
 
 def _use(*, adapter: bool) -> Iterator[str]:
-    loader = (
-        "peft import AutoPeftModelForCausalLM as Model"
-        if adapter
-        else "transformers import AutoModelForCausalLM as Model"
-    )
+    library, name = ("peft", "AutoPeftModelForCausalLM") if adapter else ("transformers", "AutoModelForCausalLM")
     yield from [
         "```python",
-        f"from {loader}",
+        f"from {library} import {name} as Model",
         "from transformers import AutoTokenizer",
         "",
         'tokenizer, model = AutoTokenizer.from_pretrained("."), Model.from_pretrained(".")',
@@ -120,7 +116,7 @@ def _findings(folder: Path, run: Run) -> Iterator[str]:
     try:
         findings = examine(folder).diagnosis.findings
     except InputError:
-        findings = []
+        findings = ()
     for finding in findings:
         severity = "" if finding.code == "healthy" else f" ({finding.severity}, {finding.confidence:.0%})"
         yield f"- `{finding.code}`{severity}: {CATALOGUE[finding.code].title.en}"
