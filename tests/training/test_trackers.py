@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -99,15 +98,54 @@ def test_trackio_gets_numbers_by_step(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [step for values, step in run.named("log") if "grpo/reward" in values] == [4, 5]
 
 
+class Mlflow:
+    """A stand-in for MLflow's client."""
+
+    def __init__(self) -> None:
+        self.metrics: list[Any] = []
+        self.documents: dict[str, Any] = {}
+        self.ended: list[str] = []
+        self.runs = 0
+
+    def get_experiment_by_name(self, name: str) -> None:
+        return None
+
+    def create_experiment(self, name: str) -> str:
+        return f"experiment {name}"
+
+    def create_run(self, number: str, run_name: str) -> Any:
+        self.runs += 1
+        assert (number, run_name) == ("experiment levelhead", "run")
+        return SimpleNamespace(info=SimpleNamespace(run_id="r1"))
+
+    def update_run(self, run_id: str, status: str) -> None:
+        assert (run_id, status) == ("r1", "RUNNING")
+
+    def log_batch(self, run_id: str, metrics: list[Any]) -> None:
+        self.metrics += metrics
+
+    def log_dict(self, run_id: str, document: dict[str, Any], name: str) -> None:
+        self.documents[name] = document
+
+    def set_terminated(self, run_id: str) -> None:
+        self.ended.append(run_id)
+
+
 def test_mlflow_gets_numbers_by_step_the_recipe_and_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="MLflow's client (mlflow-skinny) is not installed")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    monkeypatch.chdir(tmp_path)
-    train(recipe(tmp_path, log={"report_to": ["mlflow"]}, grpo__steps=2), out=tmp_path / "run")
-    client = mlflow.tracking.MlflowClient()
-    number = json.loads((tmp_path / "run" / "trackers.json").read_text())["mlflow"]
-    assert [point.step for point in client.get_metric_history(number, "grpo/reward")] == [4, 5]
-    assert client.get_run(number).info.status == "FINISHED"
+    client = Mlflow()
+    module, tracking = ModuleType("mlflow"), ModuleType("mlflow.tracking")
+    module.__spec__ = SimpleNamespace()  # type: ignore[assignment]
+    vars(module)["entities"] = SimpleNamespace(Metric=lambda *values: values)
+    vars(tracking)["MlflowClient"] = lambda: client
+    monkeypatch.setitem(sys.modules, "mlflow", module)
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", tracking)
+    keys = recipe(tmp_path, log={"report_to": ["mlflow"]}, grpo__steps=2)
+    train(keys, out=tmp_path / "run")
+    assert [step for name, _, _, step in client.metrics if name == "grpo/reward"] == [4, 5]
+    assert client.documents["recipe.json"]["grpo"]["steps"] == 2
+    assert client.documents["grpo/rollouts-000004.json"]["columns"] == list(COLUMNS)
+    train(keys, out=tmp_path / "run", resume=True)
+    assert (client.runs, client.ended) == (1, ["r1", "r1"])
 
 
 def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from levelhead.cli.check import check
 from levelhead.cli.demo import demo
 from levelhead.cli.doctor import doctor
 from levelhead.cli.evaluate import evaluate
+from levelhead.cli.export import export
 from levelhead.cli.init import init
 from levelhead.cli.judge import judge
 from levelhead.cli.recipes import recipes
@@ -40,6 +41,7 @@ app.command("train")(train)
 app.command("check")(check)
 app.command("eval")(evaluate)
 app.command("report")(report)
+app.command("export")(export)
 app.command("simulate")(simulate)
 app.command("doctor")(doctor)
 app.command("demo")(demo)

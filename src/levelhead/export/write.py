@@ -1,0 +1,157 @@
+"""Write a run's policy as a folder that transformers loads, and push it to the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from levelhead.errors import InputError
+from levelhead.export.card import card
+from levelhead.recipe import load
+from levelhead.recipe.history import History
+from levelhead.training.rundir import RunDir, publish
+
+if TYPE_CHECKING:
+    from levelhead.recipe import Recipe
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+BEST = "best"
+RECIPE = "levelhead_recipe.yaml"
+"""Name of the recipe in an exported folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What was written.
+
+    Attributes:
+        folder: Where it is.
+        checkpoint: Name of the checkpoint that it came from.
+        merged: Whether an adapter was merged into its base.
+        adapter: Whether it is an adapter alone.
+        url: Where it was pushed; empty where it was not.
+    """
+
+    folder: Path
+    checkpoint: str
+    merged: bool
+    adapter: bool
+    url: str = ""
+
+
+def export(
+    run: Path, out: Path, *, merge: bool = False, checkpoint: str | None = None, dtype: Dtype = "auto"
+) -> Export:
+    """Write a run's model, tokenizer, chat template, generation config, model card and recipe; whole or not at all.
+
+    Args:
+        run: Folder of the run.
+        out: Folder that is made; it must not be there, or be empty.
+        merge: Merge an adapter into its base; weights that are whole are written as they are.
+        checkpoint: ``best``, or ``step-000100``; the best one unless given, or the newest where none was kept.
+        dtype: Type of the weights; that of the recipe's model unless given, float32 where it says ``auto``.
+
+    Raises:
+        InputError: The run, the checkpoint or the folder cannot be used.
+    """
+    history = History(run)
+    if not run.is_dir() or history.newest is None:
+        raise InputError(f"{run}: no run here (it has no recipe.yaml)")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out}: is there already; choose another folder with --out")
+    source = _checkpoint(run, checkpoint)
+    recipe = load(run / history.newest)
+    draft = out.with_name(f".{out.name}.tmp")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        adapter = _write(recipe, source, draft, merge=merge, dtype=dtype)
+        text = card(run, source.name, _base(recipe), adapter=adapter)
+        (draft / "README.md").write_text(text, encoding="utf-8")
+        shutil.copyfile(run / history.newest, draft / RECIPE)
+        if out.is_dir():
+            out.rmdir()
+        publish(draft, out)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror or error})") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return Export(out, source.name, merged=recipe.model.lora is not None and not adapter, adapter=adapter)
+
+
+def push(folder: Path, name: str, *, private: bool = False) -> str:
+    """Upload an exported folder to the hub, with the login of ``hf auth login`` or ``HF_TOKEN``.
+
+    Args:
+        folder: What :func:`export` wrote.
+        name: ``NAME`` or ``OWNER/NAME``.
+        private: Make the repository private where it is new.
+
+    Returns:
+        The repository's address.
+
+    Raises:
+        InputError: The hub cannot be reached, or refuses.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        repository = api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(
+            repo_id=repository.repo_id, folder_path=str(folder), commit_message=f"Export {folder.name} with Levelhead"
+        )
+    except Exception as error:  # which errors there are depends on the HTTP library of the day
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"--push {name}: {reason}\n{folder} is whole: log in with `hf auth login`, then `hf upload {name} {folder}`"
+        ) from error
+    return str(repository)
+
+
+def _checkpoint(run: Path, name: str | None) -> Path:
+    from levelhead.training.checkpoint import newest_checkpoint
+
+    root = run / "checkpoints"
+    if name is not None:
+        if not (root / name).is_dir() or Path(name).name != name:
+            there = sorted(path.name for path in root.glob("*") if path.name == BEST or path.name.startswith("step-"))
+            raise InputError(
+                f"--checkpoint {name}: {root} has none of that name; there are: {', '.join(there) or 'none'}"
+            )
+        return root / name
+    newest = root / BEST if (root / BEST).is_dir() else newest_checkpoint(RunDir(run))
+    if newest is None:
+        raise InputError(f"{run}: no checkpoint has been saved yet")
+    return newest
+
+
+def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dtype) -> bool:
+    """Write model and tokenizer; returns whether it is an adapter alone."""
+    import torch
+
+    from levelhead.policy.load import load_checkpoint
+
+    section = recipe.model.model_copy(update={"device": "cpu", "dtype": "float32"})
+    policy = load_checkpoint(section, source, seed=recipe.seed)
+    named = dtype if dtype != "auto" else recipe.model.dtype
+    kind = getattr(torch, named) if named != "auto" else torch.float32
+    model: Any = policy.model
+    adapter = recipe.model.lora is not None
+    if adapter and merge:
+        model = model.merge_and_unload()
+        adapter = False
+    model = model.to(kind)
+    generation = getattr(model, "generation_config", None)
+    if generation is not None:
+        generation.eos_token_id = sorted(policy.codec.stop_ids)
+    model.save_pretrained(str(draft))
+    policy.codec.save(draft)
+    return adapter
+
+
+def _base(recipe: Recipe) -> str | None:
+    if recipe.model.preset is not None:
+        return None if recipe.model.preset == "tiny" else f"Levelhead's {recipe.model.preset}"
+    return recipe.model.name
