@@ -46,8 +46,9 @@ def whole(weight: Tensor) -> Tensor:
 def tied_head(policy: Policy) -> tuple[str, Tensor] | None:
     """Return name and weight of an output embedding that is the input embedding; ``None`` where they are two."""
     head: Any = policy.base.get_output_embeddings()
-    weight: Any = getattr(head, "weight", None)
-    if not isinstance(weight, Tensor) or getattr(policy.base.get_input_embeddings(), "weight", None) is not weight:
+    weight = getattr(head, "weight", None)
+    tied = weight is getattr(policy.base.get_input_embeddings(), "weight", None)
+    if not tied or not isinstance(weight, Tensor):
         return None
     (name,) = [name for name, module in policy.base.named_modules() if module is head]
     return f"{name}.weight", weight
