@@ -167,6 +167,8 @@ def _rollout(group: Group, i: int, j: int, stage: str, step: int, advantages: An
         "finish": rollout.turns[-1].finish if rollout.turns else "env",
         "policy_version": rollout.policy_version,
     }
+    if any(turn.versions for turn in rollout.turns):
+        row["versions"] = [[list(stretch) for stretch in turn.versions] for turn in rollout.turns]
     if advantages is not None:
         row["advantage"] = advantages[i][j]
     if score is not None and score.info:

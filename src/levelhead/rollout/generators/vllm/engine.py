@@ -139,8 +139,8 @@ class Engine:
 
     async def close(self) -> None:
         """Let the servers go on as they are, and close all connections."""
-        if self._payload is not None and self.transport.in_place:
-            await self.transport.drop([], self._payload)
+        if self._payload is not None:
+            await self.transport.drop(self.servers.there if peers.is_first() else [], self._payload)
         await self.servers.close()
 
     async def _stale(self) -> bool:
