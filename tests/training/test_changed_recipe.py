@@ -123,7 +123,7 @@ def test_what_cannot_change_says_so_even_if_accepted(place: Path, changes: dict[
     assert why in said
 
 
-def test_a_leash_needs_the_reference_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kl_penalty_needs_the_reference_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     train(made(tmp_path, grpo__kl__coef=0.0, grpo__steps=1), out="run")
     said = refused(tmp_path, "all", grpo__steps=2)
