@@ -163,7 +163,7 @@ def test_accepted_coefficients_and_mergers_are_in_force(place: Path) -> None:
     assert (before["kl_coef/one"], after["kl_coef/one"]) == (0.05, 0.2)
     assert (before["entropy_coef"], after["entropy_coef"]) == (0.01, 0.5)
     saved = torch.load(place / "run" / "checkpoints" / "step-000003" / "training.pt", weights_only=True)
-    assert saved["merger"]["kind"] == "pcgrad"
+    assert saved["trainer"]["merger"]["kind"] == "pcgrad"
 
 
 def test_an_optimizer_keeps_its_moments_and_takes_the_recipes_settings() -> None:
