@@ -20,6 +20,7 @@ import levelhead.training.batch
 import levelhead.training.objective
 import levelhead.training.rollout_batcher
 import levelhead.training.run
+import levelhead.training.terms
 from faults.known import FAULTS
 from faults.probes import ECHO, Probe, closeness, difference, trained
 from faults.unlisted import KINDS, UNLISTED, Unlisted
@@ -33,6 +34,7 @@ from levelhead.rollout.logits import LogitsPipeline
 from levelhead.tasks.function import FunctionTask
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batches import Batches
+from levelhead.training.coefficients import Coefficients
 from levelhead.training.collect import Collector
 from levelhead.training.evaluator import Evaluator
 from levelhead.training.grpo import GrpoTrainer
@@ -56,7 +58,8 @@ TRACKERS = (
 )
 OWNERS: tuple[Any, ...] = (
     levelhead.objective.advantages, levelhead.objective.losses, levelhead.training.batch, levelhead.training.advantages,
-    levelhead.training.rollout_batcher, levelhead.training.objective, levelhead.training.run, Inputs, RewardShaping,
+    levelhead.training.rollout_batcher, levelhead.training.objective, levelhead.training.terms, levelhead.training.run,
+    Inputs, RewardShaping, Coefficients,
     GradientMerger, Policy, SharedDecoder, LocalGenerator, LogitsPipeline, FunctionTask, Batches, Collector,
     AdvantageEstimator, Evaluator, GrpoTrainer, Objective, Updater, PromptStream, Clipped,
 )  # fmt: skip

@@ -14,7 +14,7 @@ SOURCE = Path(levelhead.__file__).parent
 OTHER_ROOMS = ("metrics/", "doctor/readers/", "diagnosis/catalogue/", "preflight/")
 """Where such strings are something else: the declarations, other trainers' names, texts, names of checks."""
 OTHER_THINGS = {
-    ("training/objective.py", "kl/{task}"),  # a controller's key in a checkpoint
+    ("training/coefficients.py", "kl/{task}"),  # a controller's key in a checkpoint
     ("tasks/judges/member.py", "judge/{question.id}/{attempt}"),  # what a call's random numbers are derived from
 }
 SINGLE = {metric.name for metric in METRICS if not isinstance(metric, Family)}

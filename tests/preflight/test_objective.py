@@ -18,6 +18,7 @@ import levelhead.objective.losses
 import levelhead.training.advantages as credit_module
 import levelhead.training.batch as batch_module
 import levelhead.training.objective as objective_module
+import levelhead.training.terms as terms_module
 from faults.known import inject
 from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.terms import Term
@@ -32,7 +33,6 @@ from levelhead.records import Rollout
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample
 from levelhead.training.coefficients import Coefficients
-from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import Setup
@@ -130,9 +130,9 @@ def _old(of: Callable[[Sample], Any]) -> Patch:
 
 def _kl(name: str) -> Patch:
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        real = objective_module.kl_estimators.estimate
+        real = terms_module.kl_estimators.estimate
         monkeypatch.setattr(
-            objective_module.kl_estimators, "estimate", lambda _name, *args, **options: real(name, *args, **options)
+            terms_module.kl_estimators, "estimate", lambda _name, *args, **options: real(name, *args, **options)
         )
 
     return patch
@@ -272,13 +272,15 @@ def _controller_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _half_of_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = GrpoTrainer._minibatches
+    import levelhead.training.grpo as grpo_module
 
-    def minibatches(self: GrpoTrainer, batch: Any, step: int) -> list[list[Sample]]:
-        hands = real(self, batch, step)
-        return [hands[0], hands[0], *hands[2:]]
+    real = grpo_module.deal_minibatches
 
-    monkeypatch.setattr(GrpoTrainer, "_minibatches", minibatches)
+    def minibatches(*args: Any) -> list[list[Sample]]:
+        dealt = real(*args)
+        return [dealt[0], dealt[0], *dealt[2:]]
+
+    monkeypatch.setattr(grpo_module, "deal_minibatches", minibatches)
 
 
 def _clipped_twice(monkeypatch: pytest.MonkeyPatch) -> None:

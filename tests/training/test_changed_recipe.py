@@ -123,7 +123,7 @@ def test_what_cannot_change_says_so_even_if_accepted(place: Path, changes: dict[
     assert why in said
 
 
-def test_a_leash_needs_the_reference_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kl_penalty_needs_the_reference_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     train(made(tmp_path, grpo__kl__coef=0.0, grpo__steps=1), out="run")
     said = refused(tmp_path, "all", grpo__steps=2)
@@ -163,7 +163,7 @@ def test_accepted_coefficients_and_mergers_are_in_force(place: Path) -> None:
     assert (before["kl_coef/one"], after["kl_coef/one"]) == (0.05, 0.2)
     assert (before["entropy_coef"], after["entropy_coef"]) == (0.01, 0.5)
     saved = torch.load(place / "run" / "checkpoints" / "step-000003" / "training.pt", weights_only=True)
-    assert saved["merger"]["kind"] == "pcgrad"
+    assert saved["trainer"]["merger"]["kind"] == "pcgrad"
 
 
 def test_an_optimizer_keeps_its_moments_and_takes_the_recipes_settings() -> None:

@@ -14,8 +14,8 @@ from levelhead.api import train
 from levelhead.errors import InputError
 from levelhead.policy.policy import Policy
 from levelhead.records import Decision, Event, StepRecord
+from levelhead.training import grpo as grpo_module
 from levelhead.training.batch import Batch, Sample
-from levelhead.training.grpo import GrpoTrainer
 from small_run import metrics, recipe, same_weights, steps
 
 ALIKE = {"grpo__kl": {}, "grpo__entropy": {}, "sft": None}
@@ -138,13 +138,13 @@ def test_every_step_has_a_line_and_the_learning_rate_of_its_schedule(tmp_path: P
 def test_every_minibatch_has_its_share_of_each_task(
     parts: int, weight: float, epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, updates = GrpoTrainer._minibatches, []
+    real, updates = grpo_module.deal_minibatches, []
 
-    def minibatches(self: GrpoTrainer, batch: Batch, step: int) -> list[list[Sample]]:
-        updates.append(real(self, batch, step))
+    def minibatches(batch: Batch, *rest: Any) -> list[list[Sample]]:
+        updates.append(real(batch, *rest))
         return updates[-1]
 
-    monkeypatch.setattr(GrpoTrainer, "_minibatches", minibatches)
+    monkeypatch.setattr(grpo_module, "deal_minibatches", minibatches)
     shape = {"grpo__batch_size": 24, "grpo__group_size": 3, "grpo__updates_per_batch": parts, "grpo__epochs": epochs}
     train(recipe(tmp_path, sft=None, tasks__0__weight=weight, grpo__steps=2, **shape), out=tmp_path / "run")
     wanted = {"one": 12 * 2 * weight / (1 + weight), "two": 12 * 2 / (1 + weight)}

@@ -107,7 +107,7 @@ def test_splitting_an_update_into_micro_batches_changes_nothing(policy: Policy, 
         assert small_values[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
 
 
-def test_groups_without_contrast_are_not_computed_unless_a_leash_or_bonus_needs_them(policy: Policy) -> None:
+def test_groups_without_contrast_are_not_computed_unless_kl_or_entropy_needs_them(policy: Policy) -> None:
     found = samples(policy)
 
     def computed(recipe: Grpo, kl: Mapping[str, float | None] | None = None) -> int:
@@ -266,14 +266,14 @@ def test_clip_cov_draws_from_its_own_seed(policy: Policy) -> None:
         ({"coef": 0.1, "controller": {"kind": "band", "low": 0.01, "high": 0.1}}, True),
     ],
 )
-def test_a_reference_is_kept_where_a_leash_is_or_can_come_to_be(kl: dict[str, Any], needed: bool) -> None:
+def test_a_reference_is_kept_where_a_kl_penalty_is_or_can_come_to_be(kl: dict[str, Any], needed: bool) -> None:
     assert make(grpo(kl=kl)).coefficients.needs_reference is needed
     assert make(grpo(kl=kl), {"one": 0.0, "two": 0.0}).coefficients.needs_reference is (
         "controller" in kl and "coef" not in kl
     )
 
 
-def test_a_lagrangian_tightens_the_leash_from_nothing(policy: Policy) -> None:
+def test_a_lagrangian_strengthens_the_kl_penalty_from_nothing(policy: Policy) -> None:
     objective = make(grpo(kl={"controller": {"kind": "lagrangian", "target": 0.0, "eta": 1.0}}))
     metrics = UpdateMetrics()
     plan = objective.plan(samples(policy), temperature=1.0, on_policy=True, seed=0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from levelhead.api import Result, train
 from levelhead.errors import InputError
@@ -127,7 +127,7 @@ def killed_and_resumed(given: Recipe, folder: Path) -> Result:
 
 def last_state(run: Path) -> Any:
     checkpoint = max((run / "checkpoints").glob("*-*"), key=lambda path: path.stat().st_mtime)
-    return json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["trainer"]
+    return torch.load(checkpoint / "training.pt", weights_only=True)["trainer"]
 
 
 def test_a_shaper_of_ones_own_trains_and_goes_on_with_its_state(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_shaper_of_ones_own_trains_and_goes_on_with_its_state(tmp_path: Path) 
     whole = train(given, out=tmp_path / "whole")
     assert parse((tmp_path / "whole" / "recipe.yaml").read_text(encoding="utf-8")) == given
     first = steps(whole.folder, "grpo")[0]
-    best = last_state(whole.folder)["moments"]["one"]["length"]["best"]
+    best = last_state(whole.folder)["advantages"]["one"]["length"]["best"]
     assert 0 < best <= 1
     assert first["reward_shaped/one"] == pytest.approx(2 * (1 - 0.25 * best) * first["reward/one"], abs=0.05)
     assert first["reward_shaped/two"] < first["reward/two"] - 0.1
@@ -156,7 +156,7 @@ def test_a_shaper_that_has_changed_begins_anew(tmp_path: Path, pull: float, seen
         grpo__steps=5,
     )
     train(changed, out=tmp_path / "run", resume=True, accept_changes=["all"])
-    assert last_state(tmp_path / "run")["moments"]["one"]["length"]["seen"] == seen
+    assert last_state(tmp_path / "run")["advantages"]["one"]["length"]["seen"] == seen
 
 
 def test_controllers_of_ones_own_train_and_go_on_with_their_state(tmp_path: Path) -> None:

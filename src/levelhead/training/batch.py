@@ -116,7 +116,7 @@ def deal_minibatches(batch: Batch, config: Grpo, step: int, seed: int) -> list[l
     Args:
         batch: The samples of all groups.
         config: The ``grpo`` section, for ``epochs`` and ``updates_per_batch``.
-        step: Of the run, from 1.
+        step: Step of the run, from 1.
         seed: Seed of the orders.
     """
     tasks = [group[0].task if group else "" for group in batch.groups]

@@ -64,7 +64,7 @@ class Batches:
         stream: Chooses prompts.
         collector: Draws and scores rollouts.
         recipe: The ``grpo`` section; it says whether to draw ahead.
-        seed: Of every draw.
+        seed: Seed of all sampling.
         policy: What is trained.
         controls: Returns the sampling controls of a step, as the knobs stand.
         synced: Shown the copy that draws ahead, and the policy, whenever the copy has taken over its weights.

@@ -36,7 +36,7 @@ class Evaluator:
         setup: Recipe and tasks.
         collector: Draws and scores.
         loop: Where rewards are awaited.
-        folder: Of the run.
+        folder: Folder of the run.
     """
 
     def __init__(self, setup: Setup, collector: Collector, loop: EventLoop, folder: RunDir) -> None:

@@ -35,7 +35,7 @@ class EventLog:
     first four times and then ever more rarely (8th, 16th, 32nd time); a stop is always told.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         loud: Whether this process speaks; of several, the first does.
         console: The terminal, shared with the progress bar; stderr unless given.
     """

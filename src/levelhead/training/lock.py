@@ -56,7 +56,7 @@ class RunLock:
     """The lock of a run's folder, held until :meth:`release`.
 
     Args:
-        folder: Of the run; it must exist.
+        folder: Folder of the run; it must exist.
 
     Attributes:
         taken_from: The process that held it and is gone, if one did.

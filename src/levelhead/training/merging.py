@@ -74,7 +74,7 @@ def switch_events(step: int, report: MergeReport, merge: MergeSection) -> list[E
     """Return the event that tells of a switch, where the monitor has just switched merging on; else nothing.
 
     Args:
-        step: Of the run.
+        step: Step of the run.
         report: Of the update's merge.
         merge: The ``grpo.merge`` section.
     """

@@ -51,7 +51,7 @@ class Updater:
         self.steps = steps
         self.done = 0
         self.factor = 1.0
-        """Of the scheduled learning rate; a guard may lower it."""
+        """Factor of the scheduled learning rate; a guard may lower it."""
         self.optimizer = _make_optimizer(self.parameters, recipe, matrices)
 
     @property

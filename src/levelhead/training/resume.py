@@ -121,7 +121,7 @@ def plan_resumption(
     """Decide from where and with what a run goes on; writes nothing.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         recipe: What the user asks for now.
         start: Name of a step checkpoint, or ``start``; the newest one unless given.
         accept: Keys (or sections) whose changes are accepted, or ``all``.

@@ -29,7 +29,7 @@ class RolloutBatcher:
         stream: Chooses prompts, and is told how the policy did on each.
         collector: Draws and scores rollouts.
         recipe: The ``grpo`` section.
-        seed: Of every draw.
+        seed: Seed of all sampling.
     """
 
     def __init__(self, stream: Stream, collector: Collector, recipe: Grpo, seed: int) -> None:

@@ -78,7 +78,7 @@ class SignAudits:
         self.policy, self.objective, self.recipe = policy, objective, recipe
         self.merger, self.ranks = merger, ranks
         self.strengths: Mapping[str, float] = {}
-        """Of the last audit's terms; see :class:`AuditReport`."""
+        """Strengths of the terms in the last audit; see :class:`AuditReport`."""
 
     def begin(self, plan: Plan, done: int, seed: int) -> StepAudit | None:
         """Rehearse an update and start its audit; ``None`` where none is due.
@@ -86,7 +86,7 @@ class SignAudits:
         Args:
             plan: Of the update.
             done: Updates before it.
-            seed: Of losses that draw.
+            seed: Seed of losses that draw.
         """
         audit = self.recipe.audit
         due = done < audit.first or (audit.every > 0 and done % audit.every == 0)

@@ -16,7 +16,7 @@ from levelhead.training.stateful import Stateful
 OTHER_STREAM = (
     "the checkpoint was made with other tasks or another grpo.curriculum; resume with the recipe that began it"
 )
-"""Said where a state does not fit."""
+"""Error message where a saved state does not fit."""
 
 
 class Stream(Stateful, Protocol):
@@ -45,7 +45,7 @@ class PromptStream:
     Args:
         tasks: What to draw from.
         weights: One positive weight a task.
-        seed: Of the orders.
+        seed: Seed of the orders.
     """
 
     def __init__(self, tasks: Sequence[Task], weights: Sequence[float], seed: int) -> None:

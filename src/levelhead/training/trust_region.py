@@ -81,7 +81,7 @@ class TrustRegion:
         """Take the optimizer's step, and as much of it back as the guard asks for.
 
         Args:
-            step: Of the run.
+            step: Step of the run.
             plan: Of the update; the probe is taken from its samples.
             later: Whether the batch has seen an update before.
         """

@@ -108,7 +108,7 @@ def without_moments(patch: pytest.MonkeyPatch) -> None:
 
 
 def from_the_first_prompt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PromptStream, "load_state", lambda self, state: None)
+    patch.setattr(PromptStream, "load_state_dict", lambda self, state: None)
 
 
 def schedule_from_zero(patch: pytest.MonkeyPatch) -> None:
@@ -117,12 +117,12 @@ def schedule_from_zero(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_guard(patch: pytest.MonkeyPatch) -> None:
-    real = GrpoTrainer.load_state
+    real = GrpoTrainer.load_state_dict
 
-    def load(self: GrpoTrainer, state: Any, tensors: Any) -> None:
-        real(self, {name: value for name, value in state.items() if name != "guard"}, tensors)
+    def load(self: GrpoTrainer, state: Any) -> None:
+        real(self, {name: value for name, value in state.items() if name != "trust_region"})
 
-    patch.setattr(GrpoTrainer, "load_state", load)
+    patch.setattr(GrpoTrainer, "load_state_dict", load)
 
 
 def other_reference(patch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def test_items_of_other_data_are_no_repeats(replaced: bool, tmp_path: Path, monk
     assert train(given, out=tmp_path / "run", observers=[Interrupts()]).outcome == "interrupted"
     if replaced:
         write_rows(tmp_path / "one.jsonl", [{**row, "answer": "no."} for row in rows()])
-    monkeypatch.setattr(PromptStream, "load_state", lambda self, state: None)  # the order may be another one
+    monkeypatch.setattr(PromptStream, "load_state_dict", lambda self, state: None)  # the order may be another one
     found = told(train(given, out=tmp_path / "run", resume=True, accept_changes=("all",)))
     assert ("item-repeated" in found) is not replaced
 

@@ -156,7 +156,7 @@ def shared_score(results: Mapping[str, TaskResult], tasks: Mapping[str, Task], s
     Args:
         results: Of an evaluation.
         tasks: By name.
-        seed: Of the run.
+        seed: Seed of the run.
         common: Items that all evaluations have in common.
     """
     means: list[float] = []

@@ -130,7 +130,7 @@ class Identities(Unwatched):
         policy: What is trained.
         updater: Its optimizer.
         tasks: By name.
-        folder: Of the run.
+        folder: Folder of the run.
     """
 
     def __init__(
