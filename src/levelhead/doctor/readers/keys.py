@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from levelhead.doctor.readers.meaning import by_meaning
 from levelhead.doctor.readers.words import by_words
 
 _ONE_MINUS = "1-"
@@ -185,8 +186,11 @@ _PART_BARE = re.compile(
 )
 _PART_NOT = re.compile(
     r"(?:^|[_/ ])(?:std|max|min|var|loss|time|scale|scaling|weight|weights|coef|count|total|shaped|baseline|range|q\d+|"
-    r"median|adv|advantage|model|margin|margins|chosen|rejected|threshold|target|best|num)(?:$|[_/ ])"
+    r"median|adv|advantage|model|margin|margins|chosen|rejected|threshold|target|best|num|p\d+)(?:$|[_/ ])"
 )
+_NUMBERED = re.compile(r"[:=]\s{0,4}[-+.]?\d")
+_LETTER = re.compile(r"r[_/]")
+_BY_A_LETTER = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +202,14 @@ class Target:
         rank: Trust among the raw keys of one signal; the lowest wins when a row has several.
         transform: ``""`` as is, ``"1-"`` one minus, ``"1/"`` the inverse.
         percent: The key says per cent, so that readings above 1 are divided by 100.
+        confidence: How sure it is that the key means the signal; below 1 where its words alone say so.
     """
 
     name: str
     rank: int = 0
     transform: str = ""
     percent: bool = False
+    confidence: float = 1.0
 
     @property
     def turns(self) -> bool:
@@ -288,10 +294,16 @@ class KeyMap:
                 return Target(target.name, target.rank + 50, target.transform, target.percent)
         if _NOT_THE_POLICY.match(key):
             return None
-        name = by_words(raw)
+        name = None if _NUMBERED.search(raw) else by_words(raw)
         if name:
             return Target(name, 200, percent="%" in key)
-        return _part(raw.strip().strip("'\"*`").strip(), stripped)
+        meant = None if _PART_MEAN.match(stripped) else by_meaning(raw, strangers=0)
+        part = None if meant else _part(raw.strip().strip("'\"*`").strip(), stripped)
+        if part:
+            # "r_outcome" is a reward by a single letter.
+            return replace(part, confidence=_BY_A_LETTER) if _LETTER.match(stripped) else part
+        meant = meant or by_meaning(raw)
+        return Target(meant[0], 300, percent="%" in key or "pct" in key, confidence=meant[1]) if meant else None
 
 
 def _without_prefix(key: str) -> str:
