@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from doctor.rendered import FORMS, Reading, draw, halves
 
+from doctor.rendered import FORMS, Reading, draw, halves
 from levelhead.doctor.readers.sources import Log, read
 
 DEVELOPED, HELD_BACK = halves()

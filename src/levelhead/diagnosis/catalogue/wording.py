@@ -92,6 +92,32 @@ CLUES: dict[str, Text] = {
     ),
     "gradient-absurd": Text("a gradient norm of {value:.3g}", "梯度范数达 {value:.3g}"),
     "gradient-grew": Text("gradients grew from {early:.3g} to {late:.3g}", "梯度从 {early:.3g} 升到 {late:.3g}"),
+    "answer": Text("you say that {key} is {value}", "您说 {key} 为 {value}"),
+    "answers-all-alike": Text(
+        "in {share:.0%} of the groups all answers are the same", "{share:.0%} 的组内回答全部相同"
+    ),
+    "answers-constant": Text(
+        "{share:.0%} of {count:.0f} answers are one and the same", "{count:.0f} 个回答中 {share:.0%} 完全相同"
+    ),
+    "answers-cut": Text(
+        "{share:.0%} of {count:.0f} answers stop in the middle of a sentence",
+        "{count:.0f} 个回答中 {share:.0%} 在句中断掉",
+    ),
+    "answers-empty": Text("{share:.0%} of {count:.0f} answers are empty", "{count:.0f} 个回答中 {share:.0%} 为空"),
+    "answers-mixed": Text(
+        "{share:.0%} of {count:.0f} answers change to another script", "{count:.0f} 个回答中 {share:.0%} 混入别的文字"
+    ),
+    "answers-repeating": Text(
+        "{share:.0%} of {count:.0f} answers end in a loop", "{count:.0f} 个回答中 {share:.0%} 以循环结尾"
+    ),
+    "answers-template": Text(
+        "{share:.0%} of {count:.0f} answers hold tokens of a chat template",
+        "{count:.0f} 个回答中 {share:.0%} 含对话模板 token",
+    ),
+    "answers-whole": Text(
+        "next to none of {count:.0f} answers stops in the middle of a sentence", "{count:.0f} 个回答几乎都完整结束"
+    ),
+    "setting": Text("{key} is {value:g}", "{key} 为 {value:g}"),
     "gradient-spiked": Text(
         "a gradient of {factor:.0f} times the usual at step {step:.0f}", "第 {step:.0f} 步梯度为平时的 {factor:.0f} 倍"
     ),
