@@ -33,6 +33,12 @@ _EVAL_SCORE = re.compile(
     r"(?:^|[/_@ -])(?:rewards?|acc\w*|scores?|pass\w*|em|f1|success\w*|correct\w*|solve\w*|win\w*)(?:$|[/_@ -])",
     re.IGNORECASE,
 )
+_TASK_SCORE = re.compile(
+    r"^(?:em|exact_match|acc|accuracy|bacc|f1|pass@?\d+|(?:ndcg|recall|precision|mrr|map)(?:@?\d+)?|success_rate|"
+    r"win_rate|solve_rate|pass_rate)$",
+    re.IGNORECASE,
+)
+"""Scores that no reward function is called by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +207,9 @@ class Course:
         curves = [
             s for s in self._history.matching(held_out.NUMBER.prefix) if len(s) >= 2 and _EVAL_SCORE.search(s.name)
         ]
+        if not curves and len(self._history.series(metric.REWARD)) >= 2:
+            # A task's own score beside a reward made for training judges what the reward stands for.
+            curves = [s for s in self._parts("outcome") if len(s) >= 2 and _TASK_SCORE.match(_part_name(s.name))]
         # A task's score sums up its other metrics.
         return [s for s in curves if s.name.endswith("/score")] or curves[:20]
 

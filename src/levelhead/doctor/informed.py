@@ -96,7 +96,7 @@ def from_settings(settings: RunSettings, view: View) -> Iterator[Argument]:
     values = settings.values
 
     def said(code: str, weight: float, name: str, alone: bool = False) -> Argument:
-        return Argument(code, weight, "setting", {"key": settings.keys[name], "value": values[name]}, alone)
+        return Argument(code, weight, "setting", {"name": settings.keys[name], "value": values[name]}, alone)
 
     rate = values.get(LEARNING_RATE)
     if rate is not None:
@@ -115,6 +115,7 @@ def from_settings(settings: RunSettings, view: View) -> Iterator[Argument]:
         yield said("kl-blowup", 0.5 if beta == 0 else 0.0, KL_COEF)
         yield said("no-improvement", 0.8 * stats.ramp(beta, 0.1, 0.5), KL_COEF)
     if GROUP_SIZE in values:
+        yield said("group-size-too-small", 0.9 if values[GROUP_SIZE] <= 3 else -3.0, GROUP_SIZE)
         yield said("reward-dead-groups", 0.8 * stats.ramp(values[GROUP_SIZE], 6, 2), GROUP_SIZE)
     limit = values.get(MAX_LENGTH)
     if limit:
@@ -130,7 +131,8 @@ def _length(view: View, limit: float, said: Callable[..., Argument]) -> Iterator
         yield said("eos-never", -2.5, MAX_LENGTH)
     if len(mean):
         share = stats.median(mean.values[-max(1, len(mean) // 4) :]) / limit
-        yield said("length-truncation", 3.4 * stats.ramp(share, 0.75, 0.98), MAX_LENGTH, alone=True)
+        weight = 3.4 * stats.ramp(share, 0.75, 0.98)
+        yield Argument("length-truncation", weight, "near-limit", {"share": share, "limit": limit}, alone=True)
 
 
 def from_rollouts(facts: RolloutFacts) -> Iterator[Argument]:

@@ -254,7 +254,7 @@ def worth(answers: Answers) -> Iterator[Argument]:
     }
     for key, word in answers.words.items():
         for code, weight in table.get((key, word), {}).items():
-            yield Argument(code, weight, "answer", {"key": key, "value": word}, alone=weight >= _STANDS_ALONE)
+            yield Argument(code, weight, "answer", {"name": key, "value": word}, alone=weight >= _STANDS_ALONE)
 
 
 def place_readings(history: History, readings: Mapping[str, float]) -> None:

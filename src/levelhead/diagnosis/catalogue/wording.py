@@ -92,7 +92,7 @@ CLUES: dict[str, Text] = {
     ),
     "gradient-absurd": Text("a gradient norm of {value:.3g}", "梯度范数达 {value:.3g}"),
     "gradient-grew": Text("gradients grew from {early:.3g} to {late:.3g}", "梯度从 {early:.3g} 升到 {late:.3g}"),
-    "answer": Text("you say that {key} is {value}", "您说 {key} 为 {value}"),
+    "answer": Text("you say that {name} is {value}", "您说 {name} 为 {value}"),
     "answers-all-alike": Text(
         "in {share:.0%} of the groups all answers are the same", "{share:.0%} 的组内回答全部相同"
     ),
@@ -117,7 +117,11 @@ CLUES: dict[str, Text] = {
     "answers-whole": Text(
         "next to none of {count:.0f} answers stops in the middle of a sentence", "{count:.0f} 个回答几乎都完整结束"
     ),
-    "setting": Text("{key} is {value:g}", "{key} 为 {value:g}"),
+    "near-limit": Text(
+        "answers fill {share:.0%} of the {limit:.0f} tokens that they may have on average",
+        "回答平均占满 {limit:.0f} 个 token 上限的 {share:.0%}",
+    ),
+    "setting": Text("{name} is {value:g}", "{name} 为 {value:g}"),
     "gradient-spiked": Text(
         "a gradient of {factor:.0f} times the usual at step {step:.0f}", "第 {step:.0f} 步梯度为平时的 {factor:.0f} 倍"
     ),

@@ -67,9 +67,12 @@ class RewardHacking:
             case.show(series, series.steps[0], series.steps[-1]).show(winner, winner.steps[0], winner.steps[-1])
 
     def _held_out(self, case: Suspicion, view: View) -> None:
-        rise = view.course.reward.rise
+        reward = view.series(metric.REWARD, view.course.source)
         for name, held in view.course.held_out.items():
             down = max(held.fall, held.crash)
+            # A reward that goes down too, once all is lost, had still risen when the score broke.
+            n = sum(step <= held.drop_step for step in reward.steps)
+            rise = max(view.course.reward.rise, trend(Series(reward.name, reward.steps[:n], reward.values[:n])).rise)
             weight = 5.0 * rise * down
             if weight > 1:
                 case.add(weight, "held-out-falls-while-reward-rises", metric=name, early=held.early, late=held.late)

@@ -41,7 +41,7 @@ class DeadGroups:
         alive = 1 - stats.mean(dead.values) if len(dead) else None
         if is_floor and share >= 0.95:
             known_dead = alive is not None and alive <= 0.05
-            weight = {1: 4.2, 2: 5.0}.get(n, 6.5) if known_dead else {1: 0.5, 2: 1.0}.get(n, 1.5 + min(n, 10) * 0.3)
+            weight = {1: 4.2, 2: 5.0}.get(n, 6.5) if known_dead else {1: 0.5, 2: 2.8}.get(n, 2.6 + min(n, 10) * 0.2)
             if alive is not None and alive > 0.3:
                 weight -= 4
             case.add(weight, "reward-always", value=low, rows=n)

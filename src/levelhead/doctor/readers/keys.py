@@ -163,7 +163,7 @@ _NOT_THE_POLICY = re.compile(
 )
 _PREFIXES = ("train/", "training/", "metrics/", "actor/", "policy/", "rollout/", "optim/", "stats/", "env/")
 _EVAL = re.compile(
-    r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held_out|held-out)[/_ -]+(?P<rest>.+)$"
+    r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held_out|held-out|holdout|dev)[/_ -]+(?P<rest>.+)$"
 )
 _EVAL_NOISE = re.compile(
     r"loss|time|runtime|per_second|length|num_|step|epoch|clip|kl|entropy|std|trunc|tokens|sequence|count|turns|max$|min$|"
@@ -181,7 +181,7 @@ _PART_BARE = re.compile(
     r"^(?:(?:train|mean|avg|batch|rollout)[_/ ])?(?P<name>"
     r"(?:(?:strict|loose|exact|final|answer|outcome|format-blind)[_ ])?"
     r"(?:acc|accuracy|bacc|balanced accuracy|corr|correct|correctness|correct_rate|correct%)|solve_rate|macro[ _-]?f1|"
-    r"solved|success|success_rate|win_rate|pass_rate|pass@?\d+|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
+    r"(?:ndcg|recall|mrr|precision)(?:@?\d+)?|solved|success|success_rate|win_rate|pass_rate|pass@?\d+|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
     r"acc%|frac_correct|正确率)(?:_mean|/mean|_avg)?$"
 )
 _PART_NOT = re.compile(
@@ -191,6 +191,7 @@ _PART_NOT = re.compile(
 _NUMBERED = re.compile(r"[:=]\s{0,4}[-+.]?\d")
 _LETTER = re.compile(r"r[_/]")
 _BY_A_LETTER = 0.8
+_HELD_OUT = frozenset(("eval", "val", "test", "validation", "dev", "holdout", "held_out", "heldout"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +288,8 @@ class KeyMap:
             while again := _EVAL.match(rest):
                 rest = again.group("rest")
             return None if _EVAL_NOISE.search(rest) else Target(f"eval/{rest}")
+        if plain in _HELD_OUT:
+            return Target("eval/score", 20, confidence=_BY_A_LETTER)
         stripped = _without_prefix(key)
         if stripped != key and not _NOT_THE_POLICY.match(key):
             target = _TABLE.get(stripped)
