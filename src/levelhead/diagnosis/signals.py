@@ -113,7 +113,8 @@ _FORM = re.compile(
     re.IGNORECASE,
 )
 _OUTCOME = re.compile(
-    r"corr$|answer|exact|match|outcome|verif|math|test|em$|(^|[_/ ])f1|label|ground|result|rule|gold|human|win|execut|compil|number",
+    r"corr$|answer|exact|match|outcome|verif|math|test|em$|(^|[_/ ])f1|label|ground|result|rule|"
+    r"gold|human|win|execut|compil|number",
     re.IGNORECASE,
 )
 

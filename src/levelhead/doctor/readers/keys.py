@@ -163,7 +163,7 @@ _NOT_THE_POLICY = re.compile(
 )
 _PREFIXES = ("train/", "training/", "metrics/", "actor/", "policy/", "rollout/", "optim/", "stats/", "env/")
 _EVAL = re.compile(
-    r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held_out|held-out|holdout|dev)[/_ -]+(?P<rest>.+)$"
+    r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held[_-]out|holdout|dev)[/_ -]+(?P<rest>.+)$"
 )
 _EVAL_NOISE = re.compile(
     r"loss|time|runtime|per_second|length|num_|step|epoch|clip|kl|entropy|std|trunc|tokens|sequence|count|turns|max$|min$|"
