@@ -207,11 +207,20 @@ class Course:
         curves = [
             s for s in self._history.matching(held_out.NUMBER.prefix) if len(s) >= 2 and _EVAL_SCORE.search(s.name)
         ]
-        if not curves and len(self._history.series(metric.REWARD)) >= 2:
-            # A task's own score beside a reward made for training judges what the reward stands for.
-            curves = [s for s in self._parts("outcome") if len(s) >= 2 and _TASK_SCORE.match(_part_name(s.name))]
         # A task's score sums up its other metrics.
         return [s for s in curves if s.name.endswith("/score")] or curves[:20]
+
+    @property
+    def task_scores(self) -> dict[str, Trend]:
+        """The task's own scores beside a reward made for training, where nothing is held out: they judge that reward.
+
+        A score of the training batch is as noisy as its reward, so that its ups and downs alone say nothing.
+        """
+        if self.held_out or len(self._history.series(metric.REWARD)) < 2:
+            return {}
+        return {
+            s.name: trend(s) for s in self._parts("outcome") if len(s) >= 3 and _TASK_SCORE.match(_part_name(s.name))
+        }
 
     @property
     def has_signal(self) -> bool:

@@ -68,7 +68,7 @@ class RewardHacking:
 
     def _held_out(self, case: Suspicion, view: View) -> None:
         reward = view.series(metric.REWARD, view.course.source)
-        for name, held in view.course.held_out.items():
+        for name, held in (view.course.held_out or view.course.task_scores).items():
             down = max(held.fall, held.crash)
             # A reward that goes down too, once all is lost, had still risen when the score broke.
             n = sum(step <= held.drop_step for step in reward.steps)

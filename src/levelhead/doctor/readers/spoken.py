@@ -27,7 +27,7 @@ _STEP_WORDS = frozenset(("step", "steps", "iteration", "iter", "update"))
 _JOIN = _words(
     "to is was at of reached hit hits about around roughly approximately near only just nearly stays "
     "stayed stands stood equals remains remained becomes became and still already up down over under from "
-    "now has have been be a an the as jumped jumps fell falls rose rises dropped drops climbed exploded "
+    "now has have been be a an the as sank shrank swung slid crept shot blew jumps fell falls rose rises dropped drops climbed exploded "
     "collapsed went goes grew spiked increased decreased averages averaging value values high low between "
     "with stuck flat constant exactly converged sits sat goes going until"
 )
@@ -145,4 +145,4 @@ def _is_name(raw: str, translator: Translator) -> bool:
 def _joined(tokens: list[re.Match[str]], start: int, end: int) -> bool:
     """Whether nothing but words of connection stands between a name and its number."""
     between = [token.group().lower() for token in tokens[start:end]]
-    return len(between) <= 8 and all(word in _JOIN or word.endswith("ly") for word in between)
+    return len(between) <= 8 and all(word in _JOIN or word.endswith(("ly", "ed", "ing")) for word in between)

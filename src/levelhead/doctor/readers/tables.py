@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from levelhead.doctor.readers.base import CORE, SAMPLE, Row, Translator
-from levelhead.doctor.readers.places import place_of, statistic_of
+from levelhead.doctor.readers.places import place_of
 from levelhead.doctor.readers.values import NotANumberError, parse_pair
 
 _RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
@@ -27,7 +27,7 @@ _MAX_COLUMNS = 2000
 
 def split_cells(line: str, separator: str) -> list[str]:
     """The cells of one table line."""
-    if separator in "|│":
+    if separator in "|│&":
         return [cell.strip() for cell in line.strip().strip("|│").split(separator)]
     if separator in ",;\t":
         try:
@@ -79,7 +79,7 @@ class Table:
         return False
 
     def _separators(self, line: str) -> list[str]:
-        return [s for s in ("│", "|", "\t", ",", ";") if s in line] + (["  "] if "  " in line.strip() else [])
+        return [s for s in ("│", "|", "\t", ",", ";", "&") if s in line] + (["  "] if "  " in line.strip() else [])
 
     def accept(self, cells: Sequence[str]) -> bool:
         """Take ready-made cells as the header if they name known signals."""
@@ -132,8 +132,9 @@ class Table:
         if _RULE.match(line):
             return True, None
         cells = line.split() if self._fixed else split_cells(line, self._separator)
-        if len(cells) == len(self._header) + 1 and self._separator in "  " and statistic_of(cells[0]):
-            return True, self.cells(cells[1:], number, statistic_of(cells[0]))
+        if len(cells) == len(self._header) + 1 and self._separator in "  " and (place := place_of(cells[0])):
+            # The heading of a column of statistics is blank.
+            return True, self.cells(cells[1:], number, place.statistic) if place.statistic else None
         if len(cells) != len(self._header):
             words = line.split()
             if len(words) == len(self._header) and self._separator in ("  ", "\t"):

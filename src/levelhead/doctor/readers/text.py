@@ -128,6 +128,10 @@ class TextReader:
             self._stripped, text = bare is not text, bare
             if not text:
                 return
+        if "&" in text and "\\" in text:
+            text = text.strip().removesuffix("\\\\").replace("\\_", "_").replace("\\%", "%")
+        elif text.startswith("\\") and self._table.open:
+            return
         if ("<t" in text or "</t" in text) and _CELLS.search(text):
             yield from self._cells(text)
             return
@@ -210,7 +214,7 @@ class TextReader:
                     yield from self._flush_block()
                     yield row
                 return
-        if ("," in text or "|" in text or "\t" in text or "  " in text) and self._table.header(text):
+        if ("," in text or "|" in text or "\t" in text or "  " in text or "&" in text) and self._table.header(text):
             yield from self._flush_block()
             return
         if "|" in text:
@@ -223,6 +227,8 @@ class TextReader:
         yield from self._loose(text)
 
     def _loose(self, text: str) -> Iterator[Row]:
+        if "**" in text or "`" in text:
+            text = text.replace("**", "").replace("`", "")
         mark = shapes.step_mark(text)
         alone = mark is None and self._heading is None and self._bar is None
         written = self._sides.written(text, self._number, alone)
