@@ -143,12 +143,14 @@ class Translator:
         evaluation = False
         lookup = self.keys.lookup
         for raw, value in pairs:
+            if value is True and raw.lower() in _EVALUATION:
+                evaluation = True
+                continue
             target = lookup(raw)
             if target is None:
                 self._stranger(raw, value)
                 if raw in _SUMMARY or (raw.lower() in SAMPLE and isinstance(value, (str, list))):
                     return None
-                evaluation |= value is True and raw.lower() in _EVALUATION
                 continue
             name = target.name
             if name in ranks and ranks[name] <= target.rank:
