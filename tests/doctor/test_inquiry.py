@@ -25,7 +25,12 @@ def flat(tmp_path: Path) -> Path:
     """Ten rows that tell next to nothing."""
     path = tmp_path / "flat.txt"
     rows = [0.31, 0.29, 0.3, 0.32, 0.3, 0.29, 0.31, 0.3, 0.28, 0.31]
-    path.write_text("".join(f"step={i} reward={r} entropy={0.6 + r / 9:.3f} resp_len={190 + 30 * r:.0f}\n" for i, r in enumerate(rows)), "utf-8")
+    path.write_text(
+        "".join(
+            f"step={i} reward={r} entropy={0.6 + r / 9:.3f} resp_len={190 + 30 * r:.0f}\n" for i, r in enumerate(rows)
+        ),
+        "utf-8",
+    )
     return path
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import ast
 import operator
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from levelhead.documents import DocumentError, load_json, read_text
-from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
 
 GROUP_SIZE, LEARNING_RATE, KL_COEF = "group_size", "learning_rate", "kl_coef"
@@ -128,10 +126,15 @@ def _pairs(path: Path, text: str) -> Iterator[tuple[str, Any]]:
         if suffix == ".py":
             yield from _python(text)
         elif suffix in (".yaml", ".yml"):
+            # Imported here: the doctor starts without a parser of YAML.
+            from levelhead.documents.yaml_text import load_yaml
+
             yield from _flat(load_yaml(text))
         elif suffix == ".json":
             yield from _flat(load_json(text))
         elif suffix == ".toml":
+            import tomllib
+
             yield from _flat(tomllib.loads(text))
         else:
             yield from _OVERRIDE.findall(text)
