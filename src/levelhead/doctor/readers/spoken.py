@@ -27,7 +27,8 @@ _STEP_WORDS = frozenset(("step", "steps", "iteration", "iter", "update"))
 _JOIN = _words(
     "to is was at of reached hit hits about around roughly approximately near only just nearly stays "
     "stayed stands stood equals remains remained becomes became and still already up down over under from "
-    "now has have been be a an the as sank shrank swung slid crept shot blew jumps fell falls rose rises dropped drops climbed exploded "
+    "now has have been be a an the as sank shrank swung slid "
+    "crept shot blew jumps fell falls rose rises dropped drops climbed exploded "
     "collapsed went goes grew spiked increased decreased averages averaging value values high low between "
     "with stuck flat constant exactly converged sits sat goes going until"
 )
