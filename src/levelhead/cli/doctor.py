@@ -13,7 +13,7 @@ from levelhead.terminal import say, say_json
 
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
-    from levelhead.doctor.report import Report
+    from levelhead.doctor.report import Beside, Report
     from levelhead.doctor.survey import Survey
 
 
@@ -27,6 +27,17 @@ def doctor(
     ] = None,
     lang: Annotated[str, typer.Option("--lang", help="Language of the messages: en, zh.")] = "en",
     key: Annotated[list[str] | None, typer.Option("--map", help="SIGNAL=KEY of your log; repeatable.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The run's script or configuration: py, sh, yaml, json, toml.")
+    ] = None,
+    rollouts: Annotated[
+        Path | None, typer.Option("--rollouts", help="The run's answers: parquet, JSON lines, or a folder of them.")
+    ] = None,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask what would settle an uncertain diagnosis.")] = False,
+    answer: Annotated[
+        list[str] | None,
+        typer.Option("--answer", help="KEY=VALUE: answer to a question, setting or signal; repeatable."),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Keep reading as the log grows; end with Ctrl-C.")] = False,
     every: Annotated[float, typer.Option("--every", help="Seconds between looks while following.")] = 2.0,
 ) -> None:
@@ -38,9 +49,14 @@ def doctor(
     keys = _keys(key or [])
     if fail_on is not None and fail_on not in SEVERITIES:
         raise InputError(f"--fail-on {fail_on}: give one of {', '.join(SEVERITIES)}")
+    beside = _beside(config, rollouts, answer or [], as_json, ask)
+    if follow and (beside is not None or ask):
+        raise InputError("--follow: cannot be given with --config, --rollouts, --answer or --ask")
     if not follow and (many := survey(path, format_, keys)) is not None:
         if html is not None:
             raise InputError(f"--html {html}: a page is about one run, and {path} holds {len(many.reports)}; name one")
+        if beside is not None or ask:
+            raise InputError(f"{path}: holds {len(many.reports)} runs; --config, --rollouts and answers are about one")
         _print_many(many, language, as_json)
         if fail_on is not None and many.fails(fail_on):
             raise typer.Exit(1)
@@ -48,12 +64,63 @@ def doctor(
     if follow:
         report = _follow(path, format_, keys, every, language, as_json)
     else:
-        report = examine(path, format_, keys)
+        report = examine(path, format_, keys, beside=beside)
         _print(report, language, as_json)
+        if ask and (answers := _asked(report, language)):
+            report = examine(path, format_, keys, beside=_beside(config, rollouts, [*(answer or []), *answers]))
+            say("")
+            _print(report, language, as_json)
     if html is not None and report is not None:
         _write_page(report, html, language)
     if fail_on is not None and report is not None and report.fails(fail_on):
         raise typer.Exit(1)
+
+
+def _beside(
+    config: Path | None, rollouts: Path | None, answers: list[str], as_json: bool = False, ask: bool = False
+) -> Beside | None:
+    """What is given beside the log; ``None`` where that is nothing."""
+    if ask and as_json:
+        raise InputError(
+            "--ask: cannot be given with --json, which lists the questions; answer with --answer KEY=VALUE"
+        )
+    if config is None and rollouts is None and not answers:
+        return None
+    from levelhead.doctor.inquiry import read_answers
+    from levelhead.doctor.report import Beside
+    from levelhead.doctor.rollouts import read_rollouts
+    from levelhead.doctor.runconfig import RunSettings, read_settings
+
+    return Beside(
+        read_settings(config) if config is not None else RunSettings(),
+        read_rollouts(rollouts) if rollouts is not None else None,
+        read_answers(answers),
+    )
+
+
+def _asked(report: Report, language: Language) -> list[str]:
+    """Put the report's questions, and return the answers; an empty line leaves one out, the end of input the rest."""
+    from levelhead.doctor.inquiry import read_answers
+
+    answers: list[str] = []
+    for question in report.questions:
+        choices = "/".join(question.choices)
+        words = question.text.get(language) + (f" ({choices})" if choices else "")
+        while True:
+            try:
+                given = typer.prompt(words, default="", show_default=False, err=True).strip()
+            except (typer.Abort, EOFError):
+                return answers
+            if not given:
+                break
+            try:
+                read_answers([f"{question.key}={given}"])
+            except InputError as error:
+                say(str(error), error=True)
+                continue
+            answers.append(f"{question.key}={given}")
+            break
+    return answers
 
 
 def _language(given: str) -> Language:

@@ -104,14 +104,17 @@ SIGNALS: dict[str, Signal] = {
 REWARD_PART = re.compile(f"^{metric.PART_MEAN.prefix}(?P<name>.+){metric.PART_MEAN.suffix}$")
 """Canonical name of one named reward."""
 
-_STRONG_OUTCOME = re.compile(r"accura|(?:^|[_/ -])acc(?:$|[_/ -])|correct|solve|success|pass", re.IGNORECASE)
+_STRONG_OUTCOME = re.compile(
+    r"accura|(?:^|[_/ -])(?:ndcg|recall|mrr)|(?:^|[_/ -])acc(?:$|[_/ -])|correct|solve|success|pass", re.IGNORECASE
+)
 _FORM = re.compile(
     r"format|length|think|tag|xml|style|repet|language|cosine|brev|concis|reason|step|structure|syntax|cite|json|"
     r"schema|int_reward|penalty|divers",
     re.IGNORECASE,
 )
 _OUTCOME = re.compile(
-    r"corr$|answer|exact|match|outcome|verif|math|test|em$|(^|[_/ ])f1|label|ground|result|win|execut|compil|number",
+    r"corr$|answer|exact|match|outcome|verif|math|test|em$|(^|[_/ ])f1|label|ground|result|rule|"
+    r"gold|human|win|execut|compil|number",
     re.IGNORECASE,
 )
 

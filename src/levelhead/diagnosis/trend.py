@@ -33,6 +33,12 @@ _EVAL_SCORE = re.compile(
     r"(?:^|[/_@ -])(?:rewards?|acc\w*|scores?|pass\w*|em|f1|success\w*|correct\w*|solve\w*|win\w*)(?:$|[/_@ -])",
     re.IGNORECASE,
 )
+_TASK_SCORE = re.compile(
+    r"^(?:em|exact_match|acc|accuracy|bacc|f1|pass@?\d+|(?:ndcg|recall|precision|mrr|map)(?:@?\d+)?|success_rate|"
+    r"win_rate|solve_rate|pass_rate)$",
+    re.IGNORECASE,
+)
+"""Scores that no reward function is called by."""
 
 # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
@@ -257,6 +263,18 @@ class RewardTrend:
         ]
         # A task's score sums up its other metrics.
         return [s for s in curves if s.name.endswith("/score")] or curves[: self._MOST_CURVES]
+
+    @property
+    def task_scores(self) -> dict[str, Trend]:
+        """The task's own scores beside a reward made for training, where nothing is held out: they judge that reward.
+
+        A score of the training batch is as noisy as its reward, so that its ups and downs alone say nothing.
+        """
+        if self.held_out or len(self._history.series(metric.REWARD)) < 2:
+            return {}
+        return {
+            s.name: trend(s) for s in self._parts("outcome") if len(s) >= 3 and _TASK_SCORE.match(_part_name(s.name))
+        }
 
     @property
     def has_signal(self) -> bool:

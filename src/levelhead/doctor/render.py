@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from levelhead.diagnosis.findings import CATALOGUE, Language, wording
+from levelhead.diagnosis.detectors.base import Reading
+from levelhead.diagnosis.findings import CATALOGUE, Language, Text, wording
 from levelhead.diagnosis.notice import printable
 from levelhead.diagnosis.ranking import Diagnosis, Finding
+from levelhead.doctor.inquiry import line
 from levelhead.doctor.labels import label
 from levelhead.doctor.report import Report, number
+from levelhead.doctor.trust import notes, statistic_of
 from levelhead.terminal import paint, safe, width
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "info": "2"}
+_SETTLE = Text("what would settle it:", "什么能定论\uff1a")
 _WIDTH = 100
 """Columns of a paragraph, where the terminal has as many."""
 
@@ -63,8 +67,8 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
     span = f"{label('steps', language)} {_n(history.first_step)}-{_n(history.last_step)}"
     rows = f"{diagnosis.rows} {label('rows', language)}"
     yield f"{report.source}: {label('format', language)} {report.log.format}, {rows}, {span}"
-    for line in _wrap(headline(report, language), indent=0):
-        yield line, _COLOURS.get(diagnosis.verdict, "")
+    for part in _wrap(headline(report, language), indent=0):
+        yield part, _COLOURS.get(diagnosis.verdict, "")
     main = _main(diagnosis)
     for finding in main:
         yield ""
@@ -76,6 +80,16 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
         for finding in rest:
             title = CATALOGUE[finding.code].title.get(language)
             yield from _wrap(f"{finding.code}: {title} ({finding.confidence:.0%}){_since(finding, language)}")
+    told = list(notes(report.log, language))
+    if told:
+        yield ""
+        for note in told:
+            yield from _wrap(f"- {note}")
+    if report.questions:
+        yield ""
+        yield _SETTLE.get(language)
+        for question in report.questions:
+            yield from _wrap(line(question, language))
     yield from _events(report, language)
     for table in report.tables:
         yield ""
@@ -102,8 +116,8 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
     entry = CATALOGUE[finding.code]
     head = f"[{label(finding.severity, language)}] {finding.code}: {entry.title.get(language)}"
     head += f", {label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)}"
-    for line in _wrap(head, indent=0):
-        yield line, _COLOURS.get(finding.severity, "")
+    for part in _wrap(head, indent=0):
+        yield part, _COLOURS.get(finding.severity, "")
     yield from _wrap(entry.meaning.get(language))
     for sign, name in ((1, "for"), (-1, "against")):
         evidence = sorted((c for c in finding.evidence if c.weight * sign > 0), key=lambda c: -abs(c.weight))
@@ -111,7 +125,7 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
         if words:
             yield from _wrap(f"{label(name, language)}: {'; '.join(words)}")
     if finding.readings:
-        shown = ", ".join(f"{r.metric} @{_n(r.step)} = {_n(r.value)}" for r in finding.readings)
+        shown = ", ".join(f"{r.metric} {_where(r, report)} = {_n(r.value)}" for r in finding.readings)
         yield from _wrap(f"{label('evidence', language)}: {shown}")
     if finding.explains:
         yield from _wrap(f"{label('explains', language)}: {', '.join(finding.explains)}")
@@ -122,6 +136,12 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
         settings = ", ".join(f"{key}={_setting(value)}" for key, value in remedy["set"].items())
         yield from _wrap(f"{label('remedies', language)}: {settings}")
         yield from _wrap(f"{remedy['why']} [{remedy['source']}]", indent=4)
+
+
+def _where(reading: Reading, report: Report) -> str:
+    """The step of a reading, or the statistic of the whole run that it is."""
+    statistic = statistic_of(report.log, reading.metric, reading.value)
+    return f"({statistic})" if statistic else f"@{_n(reading.step)}"
 
 
 def _events(report: Report, language: Language) -> Iterator[str]:

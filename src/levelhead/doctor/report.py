@@ -7,16 +7,44 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from levelhead.diagnosis.detectors import DETECTORS
+from levelhead.diagnosis.detectors.base import Reading, View
 from levelhead.diagnosis.detectors.ended import last_stop
 from levelhead.diagnosis.findings import CATALOGUE, Language, Scaled, Settings, family_of
 from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
+from levelhead.doctor.informed import Informed, from_rollouts, from_settings, place
+from levelhead.doctor.inquiry import Answers, Question, place_readings, questions, worth
 from levelhead.doctor.readers.sources import Log, read
+from levelhead.doctor.rollouts import RolloutFacts
+from levelhead.doctor.runconfig import RunSettings
+from levelhead.doctor.trust import statistic_of, temper
 from levelhead.doctor.workflows import analyse_path
 from levelhead.tasks.workflow.analysis import Table
 
 SEVERITIES = ("info", "warning", "critical")
 """From harmless to grave."""
+_MOST_STRANGERS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is known beside the log.
+
+    Attributes:
+        settings: From the run's script or configuration.
+        rollouts: What its answers look like.
+        answers: What a person said.
+    """
+
+    settings: RunSettings = field(default_factory=RunSettings)
+    rollouts: RolloutFacts | None = None
+    answers: Answers = field(default_factory=Answers)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Settings and questions that are answered."""
+        return (*self.settings.values, *self.answers.settings.values, *self.answers.words, *self.answers.readings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +57,7 @@ class Report:
         source: Name of what was read, for headings.
         extras: Further sections that another part of Levelhead has to say about this log; plain JSON.
         tables: The same for a reader.
+        known: Settings and questions that are answered beside the log.
     """
 
     log: Log
@@ -36,6 +65,12 @@ class Report:
     source: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict)
     tables: Sequence[Table] = ()
+    known: tuple[str, ...] = ()
+
+    @property
+    def questions(self) -> list[Question]:
+        """What would settle the diagnosis; empty where it is settled."""
+        return questions(self.diagnosis, self.history, self.known)
 
     @property
     def history(self) -> History:
@@ -59,6 +94,20 @@ class Report:
             "findings": [self._finding(finding, language) for finding in self.diagnosis.findings],
             "unread": self.log.unread.to_json(),
         }
+        log = self.log
+        if log.guesses:
+            document["guesses"] = [
+                {"signal": n, "key": k, "confidence": c} for n, (k, c) in sorted(log.guesses.items())
+            ]
+        if log.strangers:
+            document["strangers"] = sorted(log.strangers, key=lambda name: (-log.strangers[name], name))[
+                :_MOST_STRANGERS
+            ]
+        if self.questions:
+            document["questions"] = [
+                {"key": q.key, "question": q.text.get(language), "command": q.command, "choices": list(q.choices)}
+                for q in self.questions
+            ]
         return {**document, **self.extras}
 
     def remedies(self, finding: Finding, language: Language = "en") -> list[dict[str, Any]]:
@@ -78,15 +127,20 @@ class Report:
             and (cause is None or not remedy.causes or cause in remedy.causes)
         ]
 
+    def _reading(self, reading: Reading) -> dict[str, Any]:
+        """A reading for JSON; one of a whole run's statistics names that in place of a step."""
+        statistic = statistic_of(self.log, reading.metric, reading.value)
+        if statistic:
+            return {"metric": reading.metric, "step": None, "statistic": statistic, "value": number(reading.value)}
+        return {"metric": reading.metric, "step": number(reading.step), "value": number(reading.value)}
+
     def _finding(self, finding: Finding, language: Language) -> dict[str, Any]:
         return {
             "code": finding.code,
             "severity": finding.severity,
             "confidence": round(finding.confidence, 3),
             "first_step": number(finding.first_step),
-            "evidence": [
-                {"metric": r.metric, "step": number(r.step), "value": number(r.value)} for r in finding.readings
-            ],
+            "evidence": [self._reading(reading) for reading in finding.readings],
             "remedies": self.remedies(finding, language),
         }
 
@@ -117,6 +171,7 @@ def examine(
     given: str | None = None,
     keys: Mapping[str, str] | None = None,
     capacity: int = DEFAULT_CAPACITY,
+    beside: Beside | None = None,
 ) -> Report:
     """Read the log or run folder at ``path`` and diagnose it.
 
@@ -125,16 +180,34 @@ def examine(
         given: Format name; recognised by content unless given.
         keys: The user's own ``canonical -> raw key`` pairs.
         capacity: Readings kept per signal before neighbours are merged.
+        beside: What is known beside the log.
 
     Raises:
         InputError: If it cannot be read or holds no metrics.
     """
     log = read(path, given, keys, capacity)
-    report = Report(log, diagnose(log.history, events=log.events), str(path), _end(log))
+    known = beside or Beside()
+    report = Report(log, _diagnose(log, known), str(path), _end(log), known=known.keys)
     workflows = analyse_path(Path(path))
     if workflows is None:
         return report
     return replace(report, extras={**report.extras, "workflows": workflows.to_json()}, tables=workflows.tables())
+
+
+def _diagnose(log: Log, beside: Beside) -> Diagnosis:
+    """The diagnosis of a log with what is known beside it, as sure as its sources let it be."""
+    settings = {**beside.settings.values, **beside.answers.settings.values}
+    keys = {**beside.settings.keys, **beside.answers.settings.keys}
+    together = RunSettings(settings, keys, beside.settings.source)
+    place(log.history, together)
+    place_readings(log.history, beside.answers.readings)
+    arguments = [
+        *from_settings(together, View(log.history, log.events)),
+        *(from_rollouts(beside.rollouts) if beside.rollouts else ()),
+        *worth(beside.answers),
+    ]
+    detectors = (Informed(arguments),) if arguments else DETECTORS
+    return temper(diagnose(log.history, detectors, log.events), log)
 
 
 def _end(log: Log) -> dict[str, Any]:

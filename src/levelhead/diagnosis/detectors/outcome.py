@@ -85,9 +85,13 @@ class RewardHacking:
             case.show(series, series.steps[0], series.steps[-1]).show(winner, winner.steps[0], winner.steps[-1])
 
     def _held_out(self, case: Candidate, view: View) -> None:
-        rise = view.reward_trend.reward.rise
-        for name, held in view.reward_trend.held_out.items():
+        trends = view.reward_trend
+        reward = view.series(metric.REWARD, trends.source)
+        for name, held in (trends.held_out or trends.task_scores).items():
             down = max(held.fall, held.crash)
+            # A reward that goes down too, once all is lost, had still risen when the score broke.
+            n = sum(step <= held.drop_step for step in reward.steps)
+            rise = max(trends.reward.rise, trend(Series(reward.name, reward.steps[:n], reward.values[:n])).rise)
             weight = self.HELD_OUT_WEIGHT * rise * down
             if weight > 1:
                 case.add(weight, "held-out-falls-while-reward-rises", metric=name, early=held.early, late=held.late)

@@ -31,9 +31,10 @@ class DeadGroups:
     FLOOR_TWO_ROWS = 5.0  # two rows,
     FLOOR_WEIGHT = 6.5  # and more
     UNSEEN_ONE_ROW = 0.5  # the same where nobody counted the groups
-    UNSEEN_WEIGHT = 1.5  # of three rows or more
+    UNSEEN_TWO_ROWS = 2.8  # by two rows,
+    UNSEEN_WEIGHT = 2.6  # by three rows or more
     UNSEEN_ROWS = 10  # rows up to which each one adds
-    UNSEEN_EACH = 0.3  # so much
+    UNSEEN_EACH = 0.2  # so much
     ALIVE = 0.3  # share of groups with contrast
     ALIVE_WEIGHT = 4  # that takes so much away
     ROWS_OF_ALMOST = 10  # rows before a mean next to zero says something
@@ -104,7 +105,7 @@ class DeadGroups:
             weight = (
                 {1: self.FLOOR_ONE_ROW, 2: self.FLOOR_TWO_ROWS}.get(n, self.FLOOR_WEIGHT)
                 if known_dead
-                else {1: self.UNSEEN_ONE_ROW, 2: 1.0}.get(
+                else {1: self.UNSEEN_ONE_ROW, 2: self.UNSEEN_TWO_ROWS}.get(
                     n, self.UNSEEN_WEIGHT + min(n, self.UNSEEN_ROWS) * self.UNSEEN_EACH
                 )
             )

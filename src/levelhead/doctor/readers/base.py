@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from levelhead import metrics as metric
 from levelhead.doctor.readers.keys import KeyMap
-from levelhead.doctor.readers.values import NotANumberError, number_of, parse_pair
+from levelhead.doctor.readers.values import LONGEST, NotANumberError, number_of, parse_pair
 
 CORE = frozenset(
     {
@@ -48,6 +48,8 @@ _EVALUATION = ("eval", "is_eval", "validation")
 _NULL_IS_NAN = frozenset({metric.LOSS, "policy_loss", metric.GRAD_NORM, metric.KL, "ppo_kl", metric.ENTROPY})
 """Where these are null, sources that cannot write NaN (verl's JSON lines) or drop it (TRL's windows) mean NaN."""
 _MAX_UNREAD = 20
+_MAX_STRANGERS = 200
+_LONGEST_NAME = 60
 _UNIX_TIME = 1e8
 _MOST_STEPS = 1e15
 """Steps and epochs beyond it are no places in a run."""
@@ -62,12 +64,14 @@ class Row:
         values: Canonical signal to number; NaN and infinities are kept, absent signals are absent.
         epoch: Where the source tells it; used to tell a restart from a continuation.
         line: Line (or record) of the source, counted from 1.
+        statistic: ``first``, ``mean``, ``min``, ``max`` or ``last`` where the numbers are that of a whole run.
     """
 
     step: float | None
     values: Mapping[str, float]
     epoch: float | None = None
     line: int = 0
+    statistic: str = ""
 
 
 @dataclass(slots=True)
@@ -118,6 +122,8 @@ class Translator:
     def __init__(self, source: str, extra: Mapping[str, str] | None = None) -> None:
         self.source = source
         self.keys = KeyMap(source, extra)
+        self.guesses: dict[str, tuple[str, float]] = {}
+        self.strangers: dict[str, int] = {}
         self._null_is_nan = source == "verl-file" or source.startswith("trl")
 
     def knows(self, raw: str) -> bool:
@@ -137,11 +143,14 @@ class Translator:
         evaluation = False
         lookup = self.keys.lookup
         for raw, value in pairs:
+            if value is True and raw.lower() in _EVALUATION:
+                evaluation = True
+                continue
             target = lookup(raw)
             if target is None:
+                self._stranger(raw, value)
                 if raw in _SUMMARY or (raw.lower() in SAMPLE and isinstance(value, (str, list))):
                     return None
-                evaluation |= value is True and raw.lower() in _EVALUATION
                 continue
             name = target.name
             if name in ranks and ranks[name] <= target.rank:
@@ -154,10 +163,26 @@ class Translator:
             if number is None or value is True or value is False:
                 continue
             ranks[name] = target.rank
+            if target.confidence < 1:
+                self.guesses.setdefault(name, (raw, target.confidence))
+            elif self.guesses:
+                self.guesses.pop(name, None)
             values[name] = target.apply(number) if target.turns else number
             if deviation is not None and name == "reward" and "reward_std" not in values:
                 values["reward_std"] = deviation
         return _finish(values, line, least, evaluation)
+
+    def _stranger(self, raw: str, value: Any) -> None:
+        """Count a number under a name that means nothing here; a bounded number of names."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            try:
+                if not isinstance(value, str) or len(value) > LONGEST or parse_pair(value)[0] is None:
+                    return
+            except NotANumberError:
+                return
+        name = raw.strip().strip("'\"*`").strip()[:_LONGEST_NAME]
+        if name in self.strangers or len(self.strangers) < _MAX_STRANGERS:
+            self.strangers[name] = self.strangers.get(name, 0) + 1
 
     def _number(self, value: Any, name: str) -> tuple[float | None, float | None]:
         """A number in some dress, with its deviation where it carries one; ``None`` where there is none."""

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
-from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
+from levelhead.diagnosis.history import DEFAULT_CAPACITY, History, Series
 from levelhead.doctor.readers.base import Row, Unread
+from levelhead.doctor.readers.places import FIRST, HIGHEST, LAST, LOWEST, MEAN, ORDER
 
 _STUCK = 3
 _MOST_STEPS = 1e15
 """A step beyond it is no place in a run."""
+_MAX_SUMMARY = 500
+_PEAKS = ("kl", "grad_norm", "loss", "clip", "mismatch", "sampling", "completions/max")
+_FLOORS = ("entropy", "validity")
+
+
+def _telling(name: str, row: Mapping[str, float]) -> frozenset[str]:
+    """The statistics of a signal that say how a run went: the ends and the mean, and the extreme that would be a fault.
+
+    The extremes of a reward are its noise, but all that there is where nothing else is told.
+    """
+    ends = {s for s in (FIRST, MEAN, LAST) if s in row}
+    if any(part in name for part in _PEAKS):
+        ends.add(HIGHEST)
+    elif any(part in name for part in _FLOORS):
+        ends.add(LOWEST)
+    return frozenset(ends & row.keys() or row.keys())
 
 
 class Collector:
@@ -28,7 +46,9 @@ class Collector:
         self._unread = unread
         self._capacity = capacity
         self._best: History | None = None
+        self._first: Row | None = None
         self._offset = 0.0
+        self.summary: dict[str, dict[str, float]] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -44,10 +64,49 @@ class Collector:
     @property
     def run(self) -> History:
         """The history to diagnose."""
+        self._place_first(None)
         return self.history if self._best is None or self.history.rows >= self._best.rows else self._best
+
+    def settle(self) -> History:
+        """The history to diagnose, with the statistics of the whole run where it has no readings of a signal.
+
+        They stand in the order first, lowest, mean, highest, last, at steps that only keep the order.
+        """
+        history = self.run
+        self.summary = {n: row for n, row in self.summary.items() if not len(history.series(n))}
+        alone = not history.rows
+        first, last = (0.0, 4.0) if alone else (history.first_step, history.last_step)
+        for i, statistic in enumerate(ORDER):
+            values = {n: row[statistic] for n, row in self.summary.items() if statistic in _telling(n, row)}
+            step = first + (last - first) * i / (len(ORDER) - 1)
+            if alone:
+                history.append(step, values)
+                continue
+            for name, value in values.items():
+                column = history.columns.setdefault(name, Series(name))
+                column.append(step, value, self._capacity)
+        return history
 
     def add(self, row: Row) -> None:
         """Take the next row of the log."""
+        if row.statistic:
+            for name, value in row.values.items():
+                if len(self.summary) < _MAX_SUMMARY or name in self.summary:
+                    self.summary.setdefault(name, {})[row.statistic] = value
+            return
+        if row.step is None and self._first is None and not self.history.rows and not self._own_steps:
+            self._first = row
+            return
+        self._place_first(row.step)
+        self._add(row)
+
+    def _place_first(self, next_step: float | None) -> None:
+        """Place a first row that names no step: before the next one's, or at 1 where that names none either."""
+        row, self._first = self._first, None
+        if row is not None:
+            self._add(row if next_step is None else replace(row, step=next_step - 1))
+
+    def _add(self, row: Row) -> None:
         if row.step is not None and not abs(row.step) <= _MOST_STEPS:
             row = replace(row, step=None)
         step = self._step_of(row)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from levelhead.doctor.readers.meaning import by_meaning
 from levelhead.doctor.readers.words import by_words
 
 _ONE_MINUS = "1-"
@@ -162,7 +163,7 @@ _NOT_THE_POLICY = re.compile(
 )
 _PREFIXES = ("train/", "training/", "metrics/", "actor/", "policy/", "rollout/", "optim/", "stats/", "env/")
 _EVAL = re.compile(
-    r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held_out|held-out)[/_ -]+(?P<rest>.+)$"
+    r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held[_-]out|holdout|dev)[/_ -]+(?P<rest>.+)$"
 )
 _EVAL_NOISE = re.compile(
     r"loss|time|runtime|per_second|length|num_|step|epoch|clip|kl|entropy|std|trunc|tokens|sequence|count|turns|max$|min$|"
@@ -180,13 +181,17 @@ _PART_BARE = re.compile(
     r"^(?:(?:train|mean|avg|batch|rollout)[_/ ])?(?P<name>"
     r"(?:(?:strict|loose|exact|final|answer|outcome|format-blind)[_ ])?"
     r"(?:acc|accuracy|bacc|balanced accuracy|corr|correct|correctness|correct_rate|correct%)|solve_rate|macro[ _-]?f1|"
-    r"solved|success|success_rate|win_rate|pass_rate|pass@?\d+|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
+    r"(?:ndcg|recall|mrr|precision)(?:@?\d+)?|solved|success|success_rate|win_rate|pass_rate|pass@?\d+|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
     r"acc%|frac_correct|正确率)(?:_mean|/mean|_avg)?$"
 )
 _PART_NOT = re.compile(
     r"(?:^|[_/ ])(?:std|max|min|var|loss|time|scale|scaling|weight|weights|coef|count|total|shaped|baseline|range|q\d+|"
-    r"median|adv|advantage|model|margin|margins|chosen|rejected|threshold|target|best|num)(?:$|[_/ ])"
+    r"median|adv|advantage|model|margin|margins|chosen|rejected|threshold|target|best|num|p\d+)(?:$|[_/ ])"
 )
+_NUMBERED = re.compile(r"[:=]\s{0,4}[-+.]?\d")
+_LETTER = re.compile(r"r[_/]")
+_BY_A_LETTER = 0.8
+_HELD_OUT = frozenset(("eval", "val", "test", "validation", "dev", "holdout", "held_out", "heldout"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +203,14 @@ class Target:
         rank: Trust among the raw keys of one signal; the lowest wins when a row has several.
         transform: ``""`` as is, ``"1-"`` one minus, ``"1/"`` the inverse.
         percent: The key says per cent, so that readings above 1 are divided by 100.
+        confidence: How sure it is that the key means the signal; below 1 where its words alone say so.
     """
 
     name: str
     rank: int = 0
     transform: str = ""
     percent: bool = False
+    confidence: float = 1.0
 
     @property
     def turns(self) -> bool:
@@ -281,6 +288,8 @@ class KeyMap:
             while again := _EVAL.match(rest):
                 rest = again.group("rest")
             return None if _EVAL_NOISE.search(rest) else Target(f"eval/{rest}")
+        if plain in _HELD_OUT:
+            return Target("eval/score", 20, confidence=_BY_A_LETTER)
         stripped = _without_prefix(key)
         if stripped != key and not _NOT_THE_POLICY.match(key):
             target = _TABLE.get(stripped)
@@ -288,10 +297,16 @@ class KeyMap:
                 return Target(target.name, target.rank + 50, target.transform, target.percent)
         if _NOT_THE_POLICY.match(key):
             return None
-        name = by_words(raw)
+        name = None if _NUMBERED.search(raw) else by_words(raw)
         if name:
             return Target(name, 200, percent="%" in key)
-        return _part(raw.strip().strip("'\"*`").strip(), stripped)
+        meant = None if _PART_MEAN.match(stripped) else by_meaning(raw, strangers=0)
+        part = None if meant else _part(raw.strip().strip("'\"*`").strip(), stripped)
+        if part:
+            # "r_outcome" is a reward by a single letter.
+            return replace(part, confidence=_BY_A_LETTER) if _LETTER.match(stripped) else part
+        meant = meant or by_meaning(raw)
+        return Target(meant[0], 300, percent="%" in key or "pct" in key, confidence=meant[1]) if meant else None
 
 
 def _without_prefix(key: str) -> str:

@@ -195,7 +195,8 @@ def loose_pairs(text: str, is_signal: Callable[[str], bool] = lambda _: False) -
     for key, value in _equal_or_colon(text):
         # "[12:00:01] INFO trainer - loss: 0.3": the key is the last word or two before the colon.
         tail = re.split(r"\s{2,}| - |\] ", key)[-1].strip()
-        for reading in dict.fromkeys((key, tail, tail.split(" ")[-1])):
+        readings = (tail, tail.split(" ")[-1]) if " - " in key else (key, tail, tail.split(" ")[-1])
+        for reading in dict.fromkeys(readings):
             pairs.append((reading, value))
             if is_signal(reading):
                 break

@@ -41,6 +41,9 @@ class Log:
         unread: What could not be read.
         files: The files it came from.
         events: What a guard did, from ``events.jsonl`` of our own runs.
+        summary: Statistics of the whole run that were read instead of its course: signal to statistic to value.
+        guesses: Signals whose key was judged by its words: the key, and how sure that is.
+        strangers: Keys of numbers that mean no signal, and how often they stood there.
     """
 
     format: str
@@ -48,6 +51,9 @@ class Log:
     unread: Unread
     files: list[Path] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, dict[str, float]] = field(default_factory=dict)
+    guesses: dict[str, tuple[str, float]] = field(default_factory=dict)
+    strangers: dict[str, int] = field(default_factory=dict)
 
 
 def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
@@ -98,6 +104,8 @@ def read_files(
     unread = Unread()
     collector = Collector(unread, capacity)
     formats: list[str] = []
+    guesses: dict[str, tuple[str, float]] = {}
+    strangers: dict[str, int] = {}
     for path in paths:
         stream = chunks_of(path)
         first = next(stream, b"")
@@ -111,7 +119,13 @@ def read_files(
         for sample in reader.unread.samples:
             unread.samples.append({"file": path.name, **sample} if len(paths) > 1 else sample)
         unread.count += reader.unread.count
-    return Log(max(set(formats), key=formats.count) if formats else "text", collector.run, unread, list(paths))
+        guesses.update(getattr(reader, "guesses", {}))
+        for name, times in getattr(reader, "strangers", {}).items():
+            strangers[name] = strangers.get(name, 0) + times
+    name = max(set(formats), key=formats.count) if formats else "text"
+    history = collector.settle()
+    guesses = {signal: guess for signal, guess in guesses.items() if signal in history}
+    return Log(name, history, unread, list(paths), [], collector.summary, guesses, strangers)
 
 
 def read(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from levelhead.doctor.readers.base import CORE, SAMPLE, Row, Translator
+from levelhead.doctor.readers.places import place_of
 from levelhead.doctor.readers.values import NotANumberError, parse_pair
 
 _RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
@@ -26,7 +27,7 @@ _MAX_COLUMNS = 2000
 
 def split_cells(line: str, separator: str) -> list[str]:
     """The cells of one table line."""
-    if separator in "|│":
+    if separator in "|│&":
         return [cell.strip() for cell in line.strip().strip("|│").split(separator)]
     if separator in ",;\t":
         try:
@@ -78,7 +79,7 @@ class Table:
         return False
 
     def _separators(self, line: str) -> list[str]:
-        return [s for s in ("│", "|", "\t", ",", ";") if s in line] + (["  "] if "  " in line.strip() else [])
+        return [s for s in ("│", "|", "\t", ",", ";", "&") if s in line] + (["  "] if "  " in line.strip() else [])
 
     def accept(self, cells: Sequence[str]) -> bool:
         """Take ready-made cells as the header if they name known signals."""
@@ -131,6 +132,9 @@ class Table:
         if _RULE.match(line):
             return True, None
         cells = line.split() if self._fixed else split_cells(line, self._separator)
+        if len(cells) == len(self._header) + 1 and self._separator in "  " and (place := place_of(cells[0])):
+            # The heading of a column of statistics is blank.
+            return True, self.cells(cells[1:], number, place.statistic) if place.statistic else None
         if len(cells) != len(self._header):
             words = line.split()
             if len(words) == len(self._header) and self._separator in ("  ", "\t"):
@@ -139,8 +143,18 @@ class Table:
                 return False, None
         return True, self.cells(cells, number)
 
-    def cells(self, cells: Sequence[str], number: int) -> Row | None:
-        """The row of ready-made cells."""
+    def cells(self, cells: Sequence[str], number: int, statistic: str = "") -> Row | None:
+        """The row of ready-made cells; a first one that names a statistic makes it the whole run's."""
+        place = None if self._timed or statistic or not cells else place_of(cells[0])
+        if (
+            place is not None
+            and place.step is None
+            and place.epoch is None
+            and not self._translator.knows(self._header[0] or "")
+        ):
+            if not place.statistic:
+                return None
+            statistic = place.statistic
         pairs = []
         for i, (name, cell) in enumerate(zip(self._header, cells, strict=False)):
             if name is None or not cell:
@@ -156,7 +170,10 @@ class Table:
             elif not (self._notebook and cell == "0" and name.lower() == "entropy"):
                 # There an integer 0 is the placeholder for an entropy that was not logged.
                 pairs.append((name, cell))
-        return self._translator.row(pairs, number, least=0)
+        row = self._translator.row(pairs, number, least=0)
+        if row and statistic:
+            return Row(None, dict(row.values), None, number, statistic)
+        return row
 
 
 def _is_number(cell: str) -> bool:

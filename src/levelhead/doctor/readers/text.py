@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from levelhead.doctor.readers import shapes
 from levelhead.doctor.readers.base import Row, Translator, Unread
 from levelhead.doctor.readers.lines import Lines
+from levelhead.doctor.readers.prefixes import strip
+from levelhead.doctor.readers.sides import Sides
 from levelhead.doctor.readers.tables import HtmlTable, Table
 
 _DIGIT = re.compile(r"\d")
@@ -20,12 +22,15 @@ _NUMERIC_LINE = re.compile(r"^\s*[-+\d.\]\[,'\"NnIi]")
 _CELLS = re.compile(r"</?t(?:[hdr]|head)\b")
 _STEMS = (
     "loss", "rew", "scor", "entrop", "kl", "grad", "clip", "len", "trunc", "std", "ratio", "mismatch", "valid", "acc",
-    "corr", "pass", "success", "solve", "advant", "time", "fallback", "outcome", "pg_",
+    "corr", "pass", "lr", "learn", "norm", "dead", "group",
+    "success", "solve", "advant", "time", "fallback", "outcome", "pg_",
     "奖励", "损失", "熵", "长度", "正确率",
 )  # fmt: skip
 """A line with none of these names no signal that makes a row; most lines of a chatty log are done with that."""
 _HEADINGS = ("step", "iter", "epoch", "update", "步")
 _MAX_PENDING_LINES = 200
+_SHORT = 100
+"""Characters of a line that holds a step, a name and a number, and little else."""
 _MAX_PENDING_CHARS = 1 << 20
 
 
@@ -57,22 +62,47 @@ class TextReader:
         self._pending_size = 0
         self._pending_lines = 0
         self._outer: shapes.Pairs = []
+        self._sides = Sides(self._translator)
+        self._rows = 0
+        self._stripped = False
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
         """Rows completed by ``chunk``."""
         for line in self._lines.feed(chunk):
-            yield from self._line(line)
+            yield from self._counted(self._line(line))
 
     def close(self) -> Iterator[Row]:
         """Rows that were waiting for more input; a dict cut at the end of the file loses its last number."""
         for line in self._lines.close():
-            yield from self._line(line)
+            yield from self._counted(self._line(line))
+        yield from self._counted(self._rest())
+        yield from self._sides.close(spoken=not self._rows)
+
+    @property
+    def guesses(self) -> dict[str, tuple[str, float]]:
+        """Signals whose key was judged by its words: the key, and how sure that is."""
+        return self._translator.guesses
+
+    @property
+    def strangers(self) -> dict[str, int]:
+        """Keys of numbers that mean no signal, and how often they stood there."""
+        return self._translator.strangers
+
+    def _counted(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for row in rows:
+            self._rows += 1
+            yield row
+
+    def _rest(self) -> Iterator[Row]:
         if self._pending is not None:
             row = self._dict("".join(self._pending), closed=False)
             self._pending = None
             if row:
                 yield row
+        block = self._block
         yield from self._flush_block()
+        if len(block) == 1 and not self._rows and (row := self._translator.row(block, self._number)):
+            yield self._stepped(row)
         if self._table.other_runs:
             self.unread.add(0, f"columns of other runs: {', '.join(self._table.other_runs)}")
 
@@ -88,6 +118,20 @@ class TextReader:
     def _piece(self, text: str) -> Iterator[Row]:
         if "┃" in text:
             text = text.replace("┃", "│")
+        if self._sides.open:
+            mine, rows = self._sides.inside(text, self._number)
+            yield from rows
+            if mine:
+                return
+        if not self._table.open and (self._pending is None or self._stripped):
+            bare = strip(text)
+            self._stripped, text = bare is not text, bare
+            if not text:
+                return
+        if "&" in text and "\\" in text:
+            text = text.strip().removesuffix("\\\\").replace("\\_", "_").replace("\\%", "%")
+        elif text.startswith("\\") and self._table.open:
+            return
         if ("<t" in text or "</t" in text) and _CELLS.search(text):
             yield from self._cells(text)
             return
@@ -101,11 +145,18 @@ class TextReader:
         if self._pending is not None:
             yield from self._continue(text)
             return
-        if "}" in text and "{" not in text and _BODY.match(text):
-            row = self._dict(text[: text.rfind("}")], True)  # a dict whose opening brace was not copied along
-            if row:
-                yield row
-            return
+        if ("'" in text or '"' in text) and (close := text.find("}")) != 0 and _BODY.search(text):
+            opening = text.find("{")
+            if close > 0 and (opening < 0 or close < opening):
+                row = self._dict(text[:close], True)  # a dict whose opening brace was not copied along
+                if row:
+                    yield row
+                if text[close + 1 :].strip(" ,]"):
+                    yield from self._piece(text[close + 1 :])
+                return
+            if opening < 0 and close < 0 and _BODY.match(text):
+                self._start(text, "")
+                return
         if "{" in text and (_OPENS.search(text) or ("}" in text and _DIGIT.search(text))):
             yield from self._braces(text)
             return
@@ -117,9 +168,14 @@ class TextReader:
                 return
             if text.strip():
                 self._table.close()
+                text = strip(text)
+        if self._sides.start(text):
+            yield from self._flush_block()
+            return
         lowered = text.lower()
         if not any(stem in lowered for stem in self._stems):
-            yield from self._heading_of(text, lowered)
+            if "[" not in text or self._sides.written(text, self._number, alone=False) is None:
+                yield from self._heading_of(text, lowered)
             return
         if not _DIGIT.search(text) and "nan" not in lowered and "inf" not in lowered:
             if len(text) > 3 and self._table.header(text):
@@ -158,7 +214,7 @@ class TextReader:
                     yield from self._flush_block()
                     yield row
                 return
-        if ("," in text or "|" in text or "\t" in text or "  " in text) and self._table.header(text):
+        if ("," in text or "|" in text or "\t" in text or "  " in text or "&" in text) and self._table.header(text):
             yield from self._flush_block()
             return
         if "|" in text:
@@ -171,11 +227,19 @@ class TextReader:
         yield from self._loose(text)
 
     def _loose(self, text: str) -> Iterator[Row]:
+        if "**" in text or "`" in text:
+            text = text.replace("**", "").replace("`", "")
+        mark = shapes.step_mark(text)
+        alone = mark is None and self._heading is None and self._bar is None
+        written = self._sides.written(text, self._number, alone)
+        if written is not None:
+            yield from self._flush_block()
+            yield from written
+            return
         pairs = (
             shapes.loose_pairs(text, self._translator.knows) if "=" in text or ":" in text or "\uff1a" in text else []
         )
         signal_pairs = [pair for pair in pairs if self._translator.knows(pair[0])]
-        mark = shapes.step_mark(text)
         values = {self._canonical(key) for key, _ in signal_pairs} - {"step", "epoch"}
         listed = shapes.listed_pairs(text) if mark and len(values) < 3 else []
         if sum(self._translator.knows(key) for key, _ in listed) > len(signal_pairs):
@@ -190,15 +254,18 @@ class TextReader:
             if row:
                 yield from self._flush_block()
                 yield row
+            elif text.count(" ") > 3 and not self._rows and self._sides.say(text, self._number):
+                return
             elif mark and len(text) < 200:
                 yield from self._flush_block()
                 self._heading = mark
             return
-        least = 1 if mark and "=" in text else 2
+        least = 1 if mark and ("=" in text or len(text) < _SHORT) else 2
         row = self._translator.row(signal_pairs, self._number, least)
         if row and (len(values) > 1 or mark):
             yield from self._flush_block()
             yield self._stepped(row)
+            self._heading = mark if len(values) == 1 else None
         elif len(values) == 1 and len(_BULLET.sub("", text)) < 120:
             if values & {self._canonical(key) for key, _ in self._block}:
                 yield from self._flush_block()

@@ -28,7 +28,9 @@ _UNIT = re.compile(
 )
 _UNIT_SIGN = re.compile(r"^([-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*(%)")
 _PLUS_MINUS = re.compile(r"^([^±]+?)\s{0,4}(?:±|\+/-|\+-)\s{0,4}(.+)$")
-NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+NUMBER = (
+    r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+)
 """Regular expression of a bare number, case-insensitive words included."""
 
 _WRAPPERS = {"data", "metrics", "logs", "log", "values", "payload", "train", "training", "scalars"}

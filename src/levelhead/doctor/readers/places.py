@@ -1,0 +1,78 @@
+"""Where a number of a table stands: at a step, or as a statistic of a whole run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+FIRST, LAST, MEAN, LOWEST, HIGHEST = "first", "last", "mean", "min", "max"
+ORDER = (FIRST, LOWEST, MEAN, HIGHEST, LAST)
+"""The statistics of a run that are read, in the order in which a diagnosis looks at them."""
+
+_WORDS = {
+    FIRST: "first start initial begin beginning before pre baseline untrained init initially started starting",
+    LAST: "last final end after post latest current now trained finally ended ending",
+    MEAN: "mean avg average overall",
+    LOWEST: "min minimum lowest trough",
+    HIGHEST: "max maximum peak highest",
+}
+_STATISTIC = {word: statistic for statistic, words in _WORDS.items() for word in words.split()}
+_NOISE = frozenset(["the", "a", "of", "training", "value", "values", "rl", "grpo", "at", "run", "model", "in", "step"])
+_IGNORED = re.compile(
+    r"^(?:std|stdev|sd|var|variance|count|n|median|p\d+|q\d+|\d+(?:\.\d+)?\s?%|delta|diff|change|trend|unit|units|Δ.*|notes?|"
+    r"comment|sem|range|improvement|gain|target|healthy|expected|normal|threshold)$",
+    re.IGNORECASE,
+)
+_STEP = re.compile(
+    r"^(?:(?P<kind>global[ _]?step|steps?|iterations?|iters?|it|updates?|epoch|ep|at step|s|t)?\s{0,4}[=:#@]?\s{0,4})?"
+    r"(?P<step>\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?P<thousand>k)?(?:\s(?:steps?|it))?$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A column's place: a step, an epoch, a statistic, or none that is used."""
+
+    step: float | None = None
+    epoch: float | None = None
+    statistic: str = ""
+    bare: bool = False
+
+
+def statistic_of(text: str) -> str:
+    """The statistic that a heading names (``Peak``, ``after training``); empty where it names none."""
+    if len(text) > 40:
+        return ""
+    words = [word for word in re.findall(r"[a-z]+", text.lower()) if word not in _NOISE]
+    return _STATISTIC.get(words[0], "") if len(words) == 1 and not re.search(r"\d", text) else ""
+
+
+def place_of(text: str) -> Place | None:
+    """The place that a heading names; ``None`` where it names none at all."""
+    text = text.strip("*` ")
+    statistic = statistic_of(text)
+    if statistic:
+        return Place(statistic=statistic)
+    if _IGNORED.match(text):
+        return Place()
+    match = _STEP.match(text)
+    if match is None:
+        return None
+    step = float(match.group("step").replace(",", "")) * (1000 if match.group("thousand") else 1)
+    kind = (match.group("kind") or "").lower()
+    return Place(epoch=step) if kind in ("epoch", "ep") else Place(step=step, bare=not kind)
+
+
+def split_statistic(name: str) -> tuple[str, str]:
+    """``max KL`` and ``KL (max)`` as the signal's own name and the statistic; ``("", "")`` for any other name."""
+    match = re.match(r"^(?P<name>.+?)\s{0,4}[(\[](?P<word>[A-Za-z]+)[)\]]$", name)
+    if match and (statistic := _STATISTIC.get(match.group("word").lower())):
+        return match.group("name"), statistic
+    head, _, rest = name.partition(" ")
+    if rest and (statistic := _STATISTIC.get(head.lower())):
+        return rest, statistic
+    front, _, tail = name.rpartition(" ")
+    if front and (statistic := _STATISTIC.get(tail.lower())):
+        return front, statistic
+    return "", ""

@@ -1,0 +1,149 @@
+"""Sentences with numbers: "KL jumped to 3e4 at step 40", "the reward went from 0.2 to 0.8".
+
+Such readings count only where a text holds no others: prose beside a log tells of it, and is no second log.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from levelhead.doctor.readers.base import Row, Translator
+from levelhead.doctor.readers.places import FIRST, LAST
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CLAUSE = re.compile(r"(?<=[a-z0-9%)])[.;!?](?=\s|$)|,\s+(?:and then|then|while|but|whereas)\s|\s[—\u2013]\s|\n", re.I)
+_TOKEN = re.compile(
+    r"(?P<number>[-+\u2212~≈<>]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w@])\s?%?|\bnan\b|\binf(?:inity)?\b)"
+    r"|(?P<word>[A-Za-z_|][\w@./|()-]*)",
+    re.I,
+)
+_STEP_WORDS = frozenset(("step", "steps", "iteration", "iter", "update"))
+_JOIN = _words(
+    "to is was at of reached hit hits about around roughly approximately near only just nearly stays "
+    "stayed stands stood equals remains remained becomes became and still already up down over under from "
+    "now has have been be a an the as sank shrank swung slid "
+    "crept shot blew jumps fell falls rose rises dropped drops climbed exploded "
+    "collapsed went goes grew spiked increased decreased averages averaging value values high low between "
+    "with stuck flat constant exactly converged sits sat goes going until"
+)
+"""Words that may stand between a name and its number."""
+_MAX_WORDS = 5
+_MAX_LINE = 4000
+_STEMS = re.compile(
+    r"reward|\bkl\b|kl_|entropy|grad|loss|length|trunc|clip|zero|dead|accura|pass@|std|learning rate|\blr\b|valid|scor",
+    re.I,
+)
+_NAKED = _words(
+    "time h error errors len it valid score scores length tokens trunc dead steps step grad clipped "
+    "truncated ent h rm pg ret seconds secs sec dt rewards update episode beta format success solved "
+    "correct corr parsed iter ep epoch test val eval"
+)
+"""Names in a table that are mere words in a sentence."""
+
+
+@dataclass(slots=True)
+class _Name:
+    """A signal named in a clause, and where."""
+
+    raw: str
+    start: int
+    end: int
+
+
+def sentences(text: str, number: int, translator: Translator) -> list[Row]:
+    """The readings of a line of prose: a row a reading, with its step or statistic."""
+    if len(text) > _MAX_LINE or not _STEMS.search(text):
+        return []
+    return [
+        row
+        for clause in _CLAUSE.split(text)
+        if clause and _STEMS.search(clause)
+        for row in _clause(clause, number, translator)
+    ]
+
+
+def _clause(clause: str, number: int, translator: Translator) -> list[Row]:
+    tokens = list(_TOKEN.finditer(clause))
+    step, used = _step(tokens)
+    rows: list[Row] = []
+    names = _names(tokens, clause, translator)
+    for i, name in enumerate(names):
+        stop = names[i + 1].start if i + 1 < len(names) else len(tokens)
+        numbers = [j for j in range(name.end, stop) if tokens[j].group("number") and j not in used]
+        if not numbers or not _joined(tokens, name.end, numbers[0]):
+            continue
+        rows += _readings(name.raw, tokens, numbers, step, number, translator)
+    return rows
+
+
+def _readings(
+    raw: str, tokens: list[re.Match[str]], numbers: list[int], step: float | None, line: int, translator: Translator
+) -> list[Row]:
+    first = numbers[0]
+    change = (
+        len(numbers) > 1
+        and tokens[first - 1].group().lower() == "from"
+        and tokens[numbers[1] - 1].group().lower() == "to"
+    )
+    if not change:
+        return _row(raw, tokens[first].group(), step, "", line, translator)
+    rows = _row(raw, tokens[first].group(), None, FIRST, line, translator)
+    return rows + _row(raw, tokens[numbers[1]].group(), None, LAST, line, translator)
+
+
+def _row(raw: str, value: str, step: float | None, statistic: str, line: int, translator: Translator) -> list[Row]:
+    pairs: list[tuple[str, Any]] = [(raw, value.lstrip("~≈<>"))]
+    row = translator.row(pairs, line, least=0)
+    return [Row(step, row.values, None, line, statistic)] if row else []
+
+
+def _step(tokens: list[re.Match[str]]) -> tuple[float | None, set[int]]:
+    """The step that the clause names, and the tokens that spell places and not readings."""
+    step: float | None = None
+    used: set[int] = set()
+    for i, token in enumerate(tokens[:-1]):
+        if token.group().lower() in (*_STEP_WORDS, "epoch") and tokens[i + 1].group("number"):
+            used.add(i + 1)
+            value = tokens[i + 1].group().replace(",", "")
+            if step is None and token.group().lower() != "epoch" and value.isdigit():
+                step = float(value)
+        if token.group("number") and tokens[i + 1].group().lower() in _STEP_WORDS:
+            used.add(i)
+    return step, used
+
+
+def _names(tokens: list[re.Match[str]], clause: str, translator: Translator) -> list[_Name]:
+    names: list[_Name] = []
+    i = 0
+    while i < len(tokens):
+        for n in range(min(_MAX_WORDS, len(tokens) - i), 0, -1):
+            if any(tokens[j].group("number") for j in range(i, i + n)):
+                continue
+            raw = clause[tokens[i].start() : tokens[i + n - 1].end()]
+            if _is_name(raw, translator):
+                names.append(_Name(raw, i, i + n))
+                i += n - 1
+                break
+        i += 1
+    return names
+
+
+def _is_name(raw: str, translator: Translator) -> bool:
+    lowered = raw.lower()
+    words = lowered.split()
+    if lowered in _NAKED or words[0] in _JOIN or words[-1] in _JOIN or not _STEMS.search(lowered):
+        return False
+    target = translator.keys.lookup(raw)
+    return target is not None and target.confidence >= 0.8 and target.name not in ("step", "epoch")
+
+
+def _joined(tokens: list[re.Match[str]], start: int, end: int) -> bool:
+    """Whether nothing but words of connection stands between a name and its number."""
+    between = [token.group().lower() for token in tokens[start:end]]
+    return len(between) <= 8 and all(word in _JOIN or word.endswith(("ly", "ed", "ing")) for word in between)
