@@ -20,7 +20,7 @@ import sharded_run
 from levelhead import train
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
-from levelhead.training.sharding.checkpoint import SHARDS, with_shards, write_shards
+from levelhead.training.sharding.checkpoint import SHARDS, snapshot, with_shards, write_shards
 from small_run import events, metrics, tiny_policy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -168,7 +168,7 @@ def _read(checkpoint: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     state = with_shards(saved, checkpoint, policy)
     model = {name: parameter.detach() for name, parameter in policy.model.named_parameters()}
     assert all({"exp_avg", "exp_avg_sq", "step"} <= moments.keys() for moments in state["optimizer"]["state"].values())
-    assert len(state["guard"]) == len(policy.parameters)
+    assert len(snapshot(state)) == len(policy.parameters)
     return {"model": model, "optimizer": state["optimizer"]["state"]}, state
 
 

@@ -8,7 +8,7 @@ own pieces.  ``training.pt`` holds the rest.  Either kind of checkpoint is read 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -170,28 +170,25 @@ def write_shards(folder: Path, policy: Policy, training: Mapping[str, Any]) -> d
     optimizer = training["optimizer"]
     for index, state in optimizer["state"].items():
         tensors |= {f"{OPTIMIZER}/{key}/{named[int(index)][0]}": value for key, value in state.items()}
-    for (name, parameter), weight in zip(named, _guard_weights(training), strict=False):
+    for (name, parameter), weight in zip(named, snapshot(training), strict=False):
         tensors[f"{GUARD}/{name}"] = as_sharded(weight, parameter)
     save(tensors, checkpoint_id=folder, no_dist=not dist.is_initialized())
-    return {**_with_guard_weights(training, []), "optimizer": {**optimizer, "state": {}}}
+    return {**_with_snapshot(training, []), "optimizer": {**optimizer, "state": {}}}
 
 
-def _guard_weights(training: Mapping[str, Any]) -> list[Tensor]:
-    """Return the weights that a guard can go back to; those of older checkpoints stand by themselves."""
-    trust_region = training.get("trainer", {}).get("trust_region", {})
-    weights: list[Tensor] = trust_region.get("weights") or training.get("guard", [])
+def snapshot(training: Mapping[str, Any]) -> Sequence[Tensor]:
+    """Return the weights that the guard can go back to, in the order of the trained weights; empty without a guard."""
+    region = training.get("trainer", {}).get("trust_region", {})
+    weights: Sequence[Tensor] = region.get("weights", training.get("guard", ()))
     return weights
 
 
-def _with_guard_weights(training: Mapping[str, Any], weights: list[Tensor]) -> dict[str, Any]:
-    """Return a training state with other weights for the guard to go back to."""
-    trainer = training.get("trainer")
-    if trainer is None:
-        rest = {key: value for key, value in training.items() if key != "guard"}
-        return {**rest, **({"guard": weights} if weights else {})}
-    if "trust_region" not in trainer:
-        return dict(training)
-    return {**training, "trainer": {**trainer, "trust_region": {**trainer["trust_region"], "weights": weights}}}
+def _with_snapshot(training: Mapping[str, Any], weights: Sequence[Tensor]) -> dict[str, Any]:
+    trainer = training.get("trainer", {})
+    if "trust_region" in trainer:
+        region = {**trainer["trust_region"], "weights": weights}
+        return {**training, "trainer": {**trainer, "trust_region": region}}
+    return {**training, **({"guard": weights} if weights or "guard" in training else {})}
 
 
 def with_shards(training: Mapping[str, Any], checkpoint: Path, policy: Policy) -> dict[str, Any]:
@@ -215,8 +212,8 @@ def with_shards(training: Mapping[str, Any], checkpoint: Path, policy: Policy) -
         index: {key: _divided(value, parameters[int(index)]) for key, value in values.items()}
         for index, values in optimizer["state"].items()
     }
-    guard = [piece(weight, like).clone() for weight, like in zip(_guard_weights(training), parameters, strict=False)]
-    return {**_with_guard_weights(training, guard), "optimizer": {**optimizer, "state": state}}
+    guard = [piece(weight, like).clone() for weight, like in zip(snapshot(training), parameters, strict=False)]
+    return {**_with_snapshot(training, guard), "optimizer": {**optimizer, "state": state}}
 
 
 def _divided(value: Any, like: Tensor) -> Any:
@@ -248,7 +245,7 @@ def _read_shards(training: Mapping[str, Any], checkpoint: Path, policy: Policy) 
             state[index] = moments
     guard = [local(tensors[key]) for name in named if (key := f"{GUARD}/{name}") in tensors]
     optimizer = {**training["optimizer"], "state": state}
-    return {**_with_guard_weights(training, guard), "optimizer": optimizer}
+    return {**_with_snapshot(training, guard), "optimizer": optimizer}
 
 
 def _templates(folder: Path, named: Mapping[str, Tensor]) -> dict[str, Any]:
