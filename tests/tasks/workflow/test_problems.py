@@ -13,10 +13,10 @@ import pytest
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import Workflow
 from levelhead.tasks.registry import make_task
-from levelhead.tasks.workflow.task import WorkflowTask
 from levelhead.tasks.workflow.answers import grade, grade_number
 from levelhead.tasks.workflow.problems import DOMAINS, Domain, Problem, epoch, generate, load, made
 from levelhead.tasks.workflow.sandbox import Bench
+from levelhead.tasks.workflow.task import WorkflowTask
 from sandboxed import can_run
 from tasks.datasets import samples
 
