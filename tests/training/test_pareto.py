@@ -47,6 +47,7 @@ def test_domination_is_no_worse_anywhere_and_better_somewhere() -> None:
     assert not dominates((math.nan, 2), (0, 0))
 
 
+@settings(deadline=None)
 @given(ANY)
 def test_nothing_on_the_front_is_dominated_and_everything_off_it_is_or_is_a_copy(
     cloud: list[tuple[float, ...]],
@@ -59,6 +60,7 @@ def test_nothing_on_the_front_is_dominated_and_everything_off_it_is_or_is_a_copy
         assert any(dominates(cloud[j], cloud[i]) or (cloud[j] == cloud[i] and j < i) for j in front)
 
 
+@settings(deadline=None)
 @given(ANY, st.randoms(use_true_random=False))
 def test_the_front_does_not_depend_on_the_order(cloud: list[tuple[float, ...]], random: object) -> None:
     shuffled = list(cloud)
@@ -83,6 +85,7 @@ def test_hypervolumes_by_hand() -> None:
     assert hypervolume([], (0, 0)) == 0.0
 
 
+@settings(deadline=None)
 @given(ANY)
 def test_the_hypervolume_is_the_count_of_unit_cells_below_some_point(cloud: list[tuple[float, ...]]) -> None:
     cells = itertools.product(range(5), repeat=len(cloud[0]))
@@ -90,6 +93,7 @@ def test_the_hypervolume_is_the_count_of_unit_cells_below_some_point(cloud: list
     assert hypervolume(cloud, (0,) * len(cloud[0])) == covered
 
 
+@settings(deadline=None)
 @given(ANY)
 def test_another_point_never_takes_hypervolume_away(cloud: list[tuple[float, ...]]) -> None:
     reference = (0,) * len(cloud[0])
@@ -112,12 +116,14 @@ def test_the_knee_bulges_most_beyond_the_line_between_the_ends() -> None:
     assert knee_of([(1, 0, 0), (0, 1, 0), (0, 0, 1), (0.5, 0.5, 0.4), (0.6, 0.3, 0.1)]) == 3
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(GRID, GRID), min_size=1, max_size=10), st.floats(0.01, 100), st.floats(-5, 5))
 def test_the_knee_does_not_depend_on_the_units(cloud: list[tuple[float, float]], scale: float, shift: float) -> None:
     front = [cloud[i] for i in front_of(cloud)]
     assert knee_of(front) == knee_of([(x * scale + shift, y) for x, y in front])
 
 
+@settings(deadline=None)
 @given(ANY, st.integers(1, 5))
 def test_a_bounded_front_is_a_part_of_it_with_the_knee(cloud: list[tuple[float, ...]], limit: int) -> None:
     front = [cloud[i] for i in front_of(cloud)]
@@ -164,7 +170,7 @@ def test_the_document_of_a_front_names_every_point_and_its_place() -> None:
     assert "weights" not in page["points"][1]
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(ANY)
 def test_a_point_survives_the_trip_through_json(cloud: list[tuple[float, ...]]) -> None:
     for point in points(*cloud):

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelhead.tasks.datasets.base import Example, Verdict
@@ -179,6 +179,7 @@ def test_a_child_that_was_killed_is_started_again() -> None:
     assert comparer._process is None
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_equal_to_itself_and_gets_a_verdict(text: str) -> None:
     example = Example("?", (("1",),))

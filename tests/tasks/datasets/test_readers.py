@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from levelhead.errors import InputError
@@ -185,10 +185,11 @@ def test_the_public_files_are_read_whole(name: str, path: str, count: int) -> No
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
+    max_leaves=4,
 )
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(name=st.sampled_from(NAMES), data=st.data())
 def test_no_value_of_any_field_ends_in_anything_but_examples_or_one_line(name: str, data: st.DataObject) -> None:
     row = dict(samples.SAMPLES[name][0])
