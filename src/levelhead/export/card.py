@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from levelhead import __version__
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.verdict import STAGES
 from levelhead.doctor.report import examine
@@ -37,7 +36,7 @@ def card(folder: Path, checkpoint: str, base: str | None, *, adapter: bool) -> s
         *_front(run, base, adapter=adapter),
         f"# {_plain(run.name)}",
         "",
-        f"Trained with Levelhead {__version__} from {origin}; checkpoint `{checkpoint}`.",
+        f"Trained with Levelhead from {origin}; checkpoint `{checkpoint}`.",
         "",
         *_use(adapter=adapter),
         *_scores(run),
