@@ -10,8 +10,10 @@ What has no counterpart is told in a line each, and refused where a run without 
 from __future__ import annotations
 
 import difflib
+import os
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,40 @@ from levelhead.integrations.trl.settings import DEFAULTS, keys_of
 from levelhead.recipe import Recipe, dump, validate
 from levelhead.recipe.trainers import Setting, trl
 from levelhead.terminal import say
+from levelhead.training.rundir import RunDir
 
 __all__ = ["GRPOConfig", "GRPOTrainer"]
 
+FILLED = ("accelerator_config",)
+"""Settings that TRL's own config fills in where none is given."""
 REFUSED = ("tools", "rollout_func", "environment_factory")
 """Arguments of the trainer without which a script would train something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOutput:
+    """What ``train()`` returns, under TRL's names.
+
+    Attributes:
+        global_step: Rollout batches that were trained on.
+        metrics: ``train_runtime``, in seconds.
+        result: Levelhead's own.
+    """
+
+    global_step: int
+    metrics: Mapping[str, float]
+    result: Result
+
+
+class _Accelerator:
+    """What scripts ask of ``trainer.accelerator``."""
+
+    is_main_process = not int(os.environ.get("RANK", "0"))
+
+    def print(self, *texts: Any) -> None:
+        """Print, in the first process alone."""
+        if self.is_main_process:
+            say(" ".join(map(str, texts)))
 
 
 class GRPOConfig:
@@ -89,6 +120,7 @@ class GRPOTrainer:
     ) -> None:
         self.args = args if args is not None else GRPOConfig()
         self.result: Result | None = None
+        self.accelerator = _Accelerator()
         self._dataset, self._rewards = train_dataset, _functions(reward_funcs)
         self._tokenizer = processing_class
         _refuse(others, train_dataset)
@@ -115,7 +147,7 @@ class GRPOTrainer:
         """Its tokenizer."""
         return self.result.tokenizer if self.result is not None else self._tokenizer
 
-    def train(self, resume_from_checkpoint: Any = None) -> Result:
+    def train(self, resume_from_checkpoint: Any = None) -> TrainOutput:
         """Train; with ``resume_from_checkpoint`` go on with the run in ``output_dir``.
 
         Raises:
@@ -128,6 +160,7 @@ class GRPOTrainer:
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(self._model.config._name_or_path)
+        start = time.perf_counter()
         self.result = run(
             self.recipe,
             out=folder if resume else unused_folder(folder),
@@ -137,7 +170,8 @@ class GRPOTrainer:
             model=self._model,
             tokenizer=tokenizer if self._model is not None else None,
         )
-        return self.result
+        steps = sum(1 for _ in RunDir(self.result.folder).steps("grpo"))
+        return TrainOutput(steps, {"train_runtime": time.perf_counter() - start}, self.result)
 
     def save_model(self, output_dir: str | None = None) -> None:
         """Write the trained model and its tokenizer as transformers reads them.
@@ -187,7 +221,7 @@ def _unmoved(args: Any) -> list[str]:
     if isinstance(args, GRPOConfig):
         given = dict(args.given)
     elif is_dataclass(args):
-        plain = {f.name: f.default for f in fields(args) if f.default is not MISSING}
+        plain = {f.name: f.default for f in fields(args) if f.default is not MISSING and f.name not in FILLED}
         given = {name: getattr(args, name) for name, value in plain.items() if getattr(args, name) != value}
     else:
         raise InputError(f"GRPOTrainer: args: a GRPOConfig is wanted, not {type(args).__name__}")

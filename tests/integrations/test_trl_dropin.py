@@ -142,7 +142,10 @@ def test_a_script_trains_saves_and_can_be_run_again(tmp_path: Path) -> None:
         trainer.recipe = trainer.recipe.model_copy(
             update={"check": False, "eval": trainer.recipe.eval.model_copy(update={"final_items": 2})}
         )
-        assert trainer.train().folder == tmp_path / folder
+        output = trainer.train()
+        assert output.result.folder == tmp_path / folder
+        assert output.global_step == 1
+        assert output.metrics["train_runtime"] > 0
     trainer.save_model(str(tmp_path / "saved"))
     AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
     AutoTokenizer.from_pretrained(tmp_path / "saved")
