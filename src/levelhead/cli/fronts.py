@@ -28,9 +28,9 @@ def front_folders(place: Path) -> list[Path]:
     if not place.is_dir():
         raise InputError(f"{place}: no such folder; --front takes the folder of a run, or of its checkpoints/front")
     for name in FOLDERS:
-        found = sorted(path for path in (place / name).glob("step-*") if path.is_dir())
-        if found:
-            return found
+        checkpoints = sorted(path for path in (place / name).glob("step-*") if path.is_dir())
+        if checkpoints:
+            return checkpoints
     raise InputError(
         f"{place}: no checkpoints of a front in {place / FOLDERS[0]}; a run keeps them with checkpoint.front: 4 (say)"
     )

@@ -58,15 +58,15 @@ def trl_version() -> str:
 @cache
 def words() -> Mapping[str, tuple[str, str]]:
     """Return our key and the trainer's name, by another trainer's word for it."""
-    found: dict[str, tuple[str, str]] = {}
+    names_by_word: dict[str, tuple[str, str]] = {}
     for trainer, names in _read("trainers.yaml").items():
-        found |= {
+        names_by_word |= {
             name: (key, {"verl": "verl", "openrlhf": "OpenRLHF", "trl": "TRL"}[trainer]) for name, key in names.items()
         }
     for setting in trl()["config"].values():
         if setting.key and setting.kind in ("same", "like") and not setting.key.startswith("levelhead "):
-            found[setting.name] = (setting.key, "TRL")
-    return found
+            names_by_word[setting.name] = (setting.key, "TRL")
+    return names_by_word
 
 
 def table(part: str) -> str:
