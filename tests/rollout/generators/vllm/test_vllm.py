@@ -31,7 +31,6 @@ from levelhead.rollout.generators.vllm.command import serve_command
 from levelhead.rollout.generators.vllm.generator import VllmGenerator
 from small_run import alone, steps
 
-ROOT = Path(__file__).parents[4]
 START_S = 400
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
