@@ -53,6 +53,9 @@ class FakeEngine:
         self.served = 0
         self.dies_after: int | None = None
         self.held = threading.Event()
+        self.group: dict[str, Any] = {}
+        self.wire: list[tuple[str, Tensor]] = []
+        """What a broadcast brings."""
         self._lock = threading.Lock()
         self._free = threading.Condition()
         self._paused, self._frozen, self._under_way = False, False, 0
@@ -186,7 +189,8 @@ class FakeEngine:
         if "hangs" in self.faults:
             self.held.wait(60)
             raise HttpError(500, {})
-        weights = [item for path in body["update_info"]["paths"] for item in load_file(path).items()]
+        paths = body["update_info"].get("paths")
+        weights = self.wire if paths is None else [item for path in paths for item in load_file(path).items()]
         if "breaks_off" in self.faults:
             self._load(weights[: len(weights) // 2])
             raise HttpError(500, {"error": {"message": "EngineCore encountered an issue"}})
@@ -207,6 +211,13 @@ class FakeEngine:
                     self.head.copy_(weight)
             else:
                 own[name].copy_(weight)
+
+    def _get_world_size(self, *_: Any) -> Any:
+        return {"world_size": 2}
+
+    def _init_weight_transfer_engine(self, body: dict[str, Any], _: Any) -> Any:
+        self.group = body["init_info"]
+        return {}
 
     def _finish_weight_update(self, body: dict[str, Any], _: Any) -> Any:
         self._updating, self.version = False, body["weight_version"]

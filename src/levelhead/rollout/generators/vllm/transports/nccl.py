@@ -139,6 +139,8 @@ class _Thread:
     def __init__(self, work: Callable[[], T]) -> None:
         self.result: Future[Any] = Future()
 
+        self.result.set_running_or_notify_cancel()  # whoever gives up waiting cannot cancel it
+
         def run() -> None:
             try:
                 self.result.set_result(work())
