@@ -62,3 +62,23 @@ def test_words_that_change_a_meaning_are_no_guess(name: str, tmp_path: Path) -> 
     log = read(path)
     assert not log.guesses
     assert name in log.strangers or name in ("kl_coef_loss",)
+
+
+PREFIXES = [
+    "2026-03-01T12:00:00.123456789Z stdout F ",
+    "[rank0]: ",
+    "> ",
+    "train.log:311:",
+    "trainer-1  | ",
+    "   311\t",
+]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("form", ["markdown", "csv", "columns_without_rules", "transposed_markdown", "long_csv"])
+def test_tables_are_read_behind_a_prefix(form: str, prefix: str, tmp_path: Path) -> None:
+    rng = random.Random(f"{form}-{prefix}")
+    rendered = FORMS[form](draw(rng, 6), rng)
+    path = tmp_path / "log.txt"
+    path.write_text("".join(f"{prefix}{line}\n" for line in rendered.text.splitlines()), encoding="utf-8")
+    assert keys(readings(read(path)), stepless=False) == keys(rendered.readings, stepless=False), path.read_text()

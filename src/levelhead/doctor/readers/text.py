@@ -118,15 +118,16 @@ class TextReader:
     def _piece(self, text: str) -> Iterator[Row]:
         if "┃" in text:
             text = text.replace("┃", "│")
+        # Inside a table or a dict only what began behind a prefix is taken from behind one: a cell may look like it.
+        if self._stripped or not (self._table.open or self._sides.open or self._pending is not None):
+            bare = strip(text)
+            self._stripped, text = bare is not text, bare
+            if not text:
+                return
         if self._sides.open:
             mine, rows = self._sides.inside(text, self._number)
             yield from rows
             if mine:
-                return
-        if not self._table.open and (self._pending is None or self._stripped):
-            bare = strip(text)
-            self._stripped, text = bare is not text, bare
-            if not text:
                 return
         if "&" in text and "\\" in text:
             text = text.strip().removesuffix("\\\\").replace("\\_", "_").replace("\\%", "%")
