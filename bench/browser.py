@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from levelhead.recipe.tasks import BROWSER_TASKS, Browser
+from levelhead.recipe.environments import BROWSER_TASKS, Browser
 from levelhead.tasks.browser import BrowserTask
 from levelhead.tasks.browser.oracles import ORACLES
 

@@ -61,7 +61,7 @@ def parts(recipe: Path, overrides: list[str]) -> dict[str, float]:
         clock.lap("import torch")
         import levelhead.preflight.run as run
         from levelhead.training import prepare
-        from levelhead.training.run import seed_everything
+        from levelhead.training.prepare import seed_everything
 
         del torch
         clock.lap("import the rest")

@@ -24,8 +24,8 @@ from levelhead.guard import make_guard
 from levelhead.policy.load import load_checkpoint
 from levelhead.recipe import load
 from levelhead.training.checkpoint import newest_checkpoint
-from levelhead.training.prepare import Setup, prepare
-from levelhead.training.run import Run, seed_everything
+from levelhead.training.prepare import Setup, prepare, seed_everything
+from levelhead.training.run import Run
 from levelhead.training.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[1]

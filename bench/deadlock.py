@@ -21,7 +21,7 @@ from typing import Any
 
 from levelhead import Recipe, train
 from levelhead.recipe import load
-from levelhead.recipe.tasks import BROWSER_TASKS
+from levelhead.recipe.environments import BROWSER_TASKS
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "browser-deadlock.yaml"
 MIX = {"tasks.0.tasks": list(BROWSER_TASKS)}

@@ -38,8 +38,8 @@ from levelhead.training.evaluate import TaskResult, evaluate
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import Updater
-from levelhead.training.prepare import make_objective, make_tasks, prepare
-from levelhead.training.run import Run, seed_everything
+from levelhead.training.prepare import make_objective, make_tasks, prepare, seed_everything
+from levelhead.training.run import Run
 from levelhead.training.rundir import RunDir
 from levelhead.training.stream import PromptStream
 

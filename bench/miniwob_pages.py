@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from levelhead.recipe.tasks import Browser
+from levelhead.recipe.environments import Browser
 from levelhead.tasks.base import EpisodeLostError
 from levelhead.tasks.browser.actions import Action, ActionError
 from levelhead.tasks.browser.lost import TabLostError

@@ -25,14 +25,14 @@ from levelhead.guard import make_guard
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.recipe import load
-from levelhead.recipe.tasks import BROWSER_TASKS
+from levelhead.recipe.environments import BROWSER_TASKS
 from levelhead.rollout.generators.make import make_generator
 from levelhead.training.checkpoint import newest_checkpoint
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import evaluate
 from levelhead.training.loop import EventLoop
-from levelhead.training.prepare import Setup, prepare
-from levelhead.training.run import Run, seed_everything
+from levelhead.training.prepare import Setup, prepare, seed_everything
+from levelhead.training.run import Run
 from levelhead.training.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[1]

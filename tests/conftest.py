@@ -43,7 +43,7 @@ def missing(reason: str) -> None:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def task() -> AsyncIterator[BrowserTask]:
     """A browser task over all pages, with one browser for all tests that leave it whole."""
-    from levelhead.recipe.tasks import Browser
+    from levelhead.recipe.environments import Browser
     from levelhead.tasks.browser import BrowserTask
     from levelhead.tasks.browser.pages import page_names
 

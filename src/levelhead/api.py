@@ -101,10 +101,10 @@ def train(
     with uncollected():
         from levelhead.policy.load import wrap
         from levelhead.training.checkpoint import offering_the_last_whole
-        from levelhead.training.prepare import prepare
+        from levelhead.training.prepare import prepare, seed_everything
         from levelhead.training.ranks import Ranks, waiting_for_peers
         from levelhead.training.resume import plan_resumption
-        from levelhead.training.run import Run, seed_everything
+        from levelhead.training.run import Run
         from levelhead.training.rundir import RunDir
         from levelhead.training.sharding.division import cache_events, check_same, divided
 
@@ -238,8 +238,7 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path, *, tasks: Sequence[Ta
     require_files(recipe)
     with uncollected():
         from levelhead.preflight import preflight
-        from levelhead.training.prepare import prepare
-        from levelhead.training.run import seed_everything
+        from levelhead.training.prepare import prepare, seed_everything
 
         seed_everything(recipe.seed)
         setup = prepare(recipe, tasks={task.name: task for task in tasks})

@@ -19,8 +19,8 @@ from levelhead.preflight import preflight
 from levelhead.preflight.run import FAMILIES
 from levelhead.recipe.guard import Guard
 from levelhead.records import Decision, StepRecord
-from levelhead.training.prepare import Setup
-from levelhead.training.run import Run, seed_everything
+from levelhead.training.prepare import Setup, seed_everything
+from levelhead.training.run import Run
 from levelhead.training.rundir import RunDir
 
 CLEAN = Fault("none", "nothing is wrong", contextlib.nullcontext, (), "configuration")

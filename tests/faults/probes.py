@@ -29,9 +29,9 @@ from levelhead.recipe.load import parse
 from levelhead.records import Decision, Message, Prompt, Rollout, Score, StepRecord
 from levelhead.tasks.base import Split, Step, Task, TaskDefaults
 from levelhead.tasks.function import FunctionTask
-from levelhead.training.prepare import Setup, prepare
+from levelhead.training.prepare import Setup, prepare, seed_everything
 from levelhead.training.resume import plan_resumption
-from levelhead.training.run import Run, seed_everything
+from levelhead.training.run import Run
 from levelhead.training.rundir import RunDir
 
 ANOTHER = "  - {kind: function, name: count, oracle: answer, eval_fraction: 0.1}\nsft:"

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from levelhead.recipe.tasks import Fairness, Faithfulness, Function, Math, OpenEnv, Workflow
+from levelhead.recipe.environments import OpenEnv
+from levelhead.recipe.tasks import Fairness, Faithfulness, Function, Math, Workflow
 from levelhead.records import Prompt
 from levelhead.tasks.fairness import FairnessTask
 from levelhead.tasks.faithfulness import FaithfulnessTask
@@ -87,7 +88,7 @@ def test_an_episode_is_its_sequence_of_actions() -> None:
 def test_an_action_on_a_page_is_what_the_grammar_reads() -> None:
     pytest.importorskip("playwright")
     pytest.importorskip("miniwob")
-    from levelhead.recipe.tasks import Browser
+    from levelhead.recipe.environments import Browser
     from levelhead.tasks.browser import BrowserTask
 
     task = BrowserTask(Browser(kind="browser"))

@@ -10,7 +10,8 @@ from statistics import fmean, stdev
 import pytest
 
 from levelhead.errors import InputError, RewardError
-from levelhead.recipe.tasks import Browser, Fairness, Faithfulness, Function, Math, Workflow
+from levelhead.recipe.environments import Browser
+from levelhead.recipe.tasks import Fairness, Faithfulness, Function, Math, Workflow
 from levelhead.records import Prompt, Score
 from levelhead.tasks import constant
 from levelhead.tasks.base import Answer, Baseline, SingleTurnTask, Split, Task, TaskDefaults

@@ -3,7 +3,8 @@ import sys
 
 import pytest
 
-from levelhead.recipe.tasks import Fairness, TaskSection
+from levelhead.recipe.task import TaskSection
+from levelhead.recipe.tasks import Fairness
 from levelhead.tasks.base import Task
 from levelhead.tasks.registry import make_task
 

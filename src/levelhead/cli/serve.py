@@ -40,7 +40,7 @@ def browser(
     """Serve MiniWoB++ pages in a real browser over OpenEnv's protocol, until interrupted."""
     import asyncio
 
-    from levelhead.recipe.tasks import BROWSER_TASKS, Browser
+    from levelhead.recipe.environments import BROWSER_TASKS, Browser
     from levelhead.tasks.browser import BrowserTask
 
     section = Browser(

@@ -20,8 +20,9 @@ from levelhead.policy.backends.base import TREES
 from levelhead.policy.backends.choose import expected_backend
 from levelhead.policy.backends.cpu import fused
 from levelhead.policy.backends.cpu.trim import trim_last_layer
+from levelhead.policy.checkpointing import has_checkpointing, set_checkpointing
 from levelhead.policy.head import block_shape
-from levelhead.policy.load import has_checkpointing, load_shape, set_checkpointing
+from levelhead.policy.load import load_shape
 from levelhead.policy.policy import Policy
 from levelhead.recipe.model import Model
 from levelhead.text.codec import Codec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from transformers.utils import logging as transformers_logging
 
 from levelhead.errors import InputError
 from levelhead.policy import hub, manifest
+from levelhead.policy.checkpointing import has_checkpointing, set_checkpointing
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.recipe.model import Lora, Model
 from levelhead.text.codec import Codec
@@ -315,21 +315,6 @@ def _adapter(model: PreTrainedModel, lora: Lora, seed: int, folder: Path | None)
         model.enable_input_require_grads()
     wrapped.eval()
     return wrapped
-
-
-def has_checkpointing(model: Any) -> bool:
-    """Return whether some layer of a model recomputes its activations in the backward pass."""
-    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
-
-
-def set_checkpointing(model: Any, *, on: bool) -> None:
-    """Let a model recompute its activations in the backward pass, or keep them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # transformers 5 has another name for it as well
-        if on:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        else:
-            model.gradient_checkpointing_disable()
 
 
 def _trained_adapter(model: PreTrainedModel, folder: Path) -> Any:

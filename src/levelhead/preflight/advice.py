@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check
-from levelhead.recipe.tasks import TaskSection
+from levelhead.recipe.task import TaskSection
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.training.prepare import name_of
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from levelhead.metrics import held_out
-from levelhead.recipe.tasks import EnvironmentSection
+from levelhead.recipe.environments import EnvironmentSection
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
 from levelhead.tasks.base import Episode, Split, TaskDefaults
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group

@@ -9,7 +9,8 @@ from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.installation import install_command
-from levelhead.recipe.tasks import CustomTask, TaskSection
+from levelhead.recipe.task import TaskSection
+from levelhead.recipe.tasks import CustomTask
 from levelhead.tasks.base import Task
 from levelhead.tasks.custom import make_custom
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from levelhead.errors import InputError
-from levelhead.recipe.tasks import TaskSection
+from levelhead.recipe.task import TaskSection
 from levelhead.records import Prompt
 from levelhead.tasks.base import Task
 

@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import platform
+import random
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from levelhead.policy.load import load_checkpoint, load_policy
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.model import Model
-from levelhead.recipe.tasks import TaskSection
+from levelhead.recipe.task import TaskSection
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Prompt
 from levelhead.tasks.base import Bounded, Demonstrator, Environment, Split, Task, Wordy
@@ -316,3 +317,9 @@ def _check_demonstration(task: Task, prompt: Prompt, length: int, policy: Policy
 
 
 _WAY_OUT = "shorten the item, leave it out, or choose a model with a longer context"
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators that libraries may draw from; our own draws never use them."""
+    random.seed(seed)
+    torch.manual_seed(seed)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
-
-import torch
 
 from levelhead.errors import EngineError, InputError, RewardError
 from levelhead.policy.load import fingerprint
@@ -401,9 +398,3 @@ class Run:
             if isinstance(task, Environment):
                 self.loop.run(task.close())
         self.loop.close()
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the global generators that libraries may draw from; our own draws never use them."""
-    random.seed(seed)
-    torch.manual_seed(seed)

@@ -175,7 +175,7 @@ async def test_nothing_is_played_where_that_would_take_minutes() -> None:
 
 
 def test_scripts_are_tried_on_training_seeds_only() -> None:
-    from levelhead.recipe.tasks import Browser
+    from levelhead.recipe.environments import Browser
 
     task = BrowserTask(Browser(kind="browser", items=40))
     train = {prompt.id for prompt in task.prompts("train", 3)}

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from levelhead.recipe.tasks import Browser
+from levelhead.recipe.environments import Browser
 from levelhead.tasks.base import EpisodeLostError
 from levelhead.tasks.browser import BrowserTask
 from levelhead.tasks.browser.leftovers import Process, end_leftovers, records_folder
@@ -204,7 +204,7 @@ async def test_closing_leaves_no_process_and_the_task_can_start_again(own: Brows
 
 TRAINER = """
 import asyncio, sys
-from levelhead.recipe.tasks import Browser
+from levelhead.recipe.environments import Browser
 from levelhead.tasks.browser import BrowserTask
 task = BrowserTask(Browser(kind="browser", tasks=["click-test"], pages=1, spare_pages=0))
 async def main():

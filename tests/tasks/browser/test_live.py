@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import pytest_asyncio
 
-from levelhead.recipe.tasks import Browser
+from levelhead.recipe.environments import Browser
 from levelhead.tasks.browser import BrowserTask
 from levelhead.tasks.browser.actions import Action, ActionError
 from levelhead.tasks.browser.episode import BrowserEpisode

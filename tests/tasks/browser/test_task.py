@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from levelhead.errors import InputError
-from levelhead.recipe.tasks import Browser
+from levelhead.recipe.environments import Browser
 from levelhead.records import Rollout, Score
 from levelhead.tasks.base import Baselined, Demonstrator, Environment, Task
 from levelhead.tasks.browser import BrowserTask

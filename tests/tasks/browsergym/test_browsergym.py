@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from levelhead.errors import InputError
-from levelhead.recipe.tasks import BrowserGym
+from levelhead.recipe.environments import BrowserGym
 from levelhead.tasks.base import Environment, EpisodeLostError, Task
 from levelhead.tasks.browser.actions import Action, ActionError
 from levelhead.tasks.browsergym import BrowserGymTask

@@ -17,7 +17,7 @@ from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 
-from levelhead.recipe.tasks import OpenEnv
+from levelhead.recipe.environments import OpenEnv
 from levelhead.tasks.openenv import OpenEnvTask
 from levelhead.tasks.openenv.client import OpenEnvClient
 from levelhead.tasks.openenv.wire import WireError

@@ -17,7 +17,7 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from levelhead.recipe.tasks import Browser, OpenEnv
+from levelhead.recipe.environments import Browser, OpenEnv
 from levelhead.tasks.browser import BrowserTask
 from levelhead.tasks.browser.leftovers import Process
 from levelhead.tasks.openenv import OpenEnvTask

@@ -13,7 +13,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from hostile_server import serving
 from levelhead.errors import InputError
-from levelhead.recipe.tasks import OpenEnv
+from levelhead.recipe.environments import OpenEnv
 from levelhead.tasks.base import Environment, EpisodeLostError, Task
 from levelhead.tasks.openenv import OpenEnvTask
 from levelhead.tasks.openenv.client import OpenEnvClient, UnreachableError, socket_url

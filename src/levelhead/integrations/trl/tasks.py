@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 from levelhead.errors import InputError
-from levelhead.recipe.tasks import Browser
+from levelhead.recipe.environments import Browser
 from levelhead.records import Prompt
 from levelhead.tasks.base import Answer, EpisodeLostError, SingleTurnTask, Split, Task
 from levelhead.tasks.browser import BrowserTask

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.errors import InputError
 from levelhead.installation import install_command
-from levelhead.recipe.tasks import Browser
+from levelhead.recipe.environments import Browser
 from levelhead.records import Message, Prompt, Score
 from levelhead.tasks.base import Baseline
 from levelhead.tasks.browser.actions import ActionError, parse_action

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 from levelhead.errors import InputError
-from levelhead.recipe.tasks import BrowserGym
+from levelhead.recipe.environments import BrowserGym
 from levelhead.records import Message, Prompt, Score
 from levelhead.tasks.base import EpisodeLostError, Step
 from levelhead.tasks.browser.actions import ActionError, parse_action

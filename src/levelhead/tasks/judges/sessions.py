@@ -13,7 +13,7 @@ import httpx2
 from levelhead.errors import InputError
 from levelhead.recipe.judge import Judge, JudgeEndpoint, Judges
 from levelhead.recipe.recipe import Recipe
-from levelhead.recipe.tasks import JudgedSection, TaskSection
+from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.endpoint import all_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
 from levelhead.installation import install_command
-from levelhead.recipe.tasks import OpenEnv
+from levelhead.recipe.environments import OpenEnv
 from levelhead.records import Message, Prompt, Score
 from levelhead.tasks.base import EpisodeLostError, Step
 from levelhead.tasks.browser.view import SYSTEM_PROMPT

@@ -30,7 +30,8 @@ from levelhead.policy.manifest import STATE, DamagedError
 from levelhead.policy.policy import Policy
 from levelhead.policy.sharding import as_sharded, piece
 from levelhead.recipe import Recipe
-from levelhead.training.checkpoint import BEST_BEFORE, Checkpoints, State, full_disk, write_training
+from levelhead.training.checkpoint import BEST_BEFORE, Checkpoints, State, write_training
+from levelhead.training.full_disk import full_disk
 from levelhead.training.ranks import Ranks
 from levelhead.training.rundir import RunDir, publish
 from levelhead.training.sharding.setup import divides

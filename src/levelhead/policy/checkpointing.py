@@ -1,0 +1,21 @@
+"""Activation checkpointing: layers that recompute their activations in the backward pass, to save memory."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+
+def has_checkpointing(model: Any) -> bool:
+    """Return whether some layer of a model recomputes its activations in the backward pass."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+
+
+def set_checkpointing(model: Any, *, on: bool) -> None:
+    """Let a model recompute its activations in the backward pass, or keep them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # transformers 5 has another name for it as well
+        if on:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        else:
+            model.gradient_checkpointing_disable()
