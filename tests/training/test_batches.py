@@ -196,7 +196,7 @@ class Scripted(LiveGuard):
     def after_update(self, record: StepRecord) -> list[Decision]:
         if record.step not in self.script:
             return []
-        kind, self._knobs = self.script[record.step]
+        kind, self._overrides = self.script[record.step]
         return [Decision(kind, Event(record.step, "scripted", "critical", "as told", kind, {}))]  # type: ignore[arg-type]
 
 
