@@ -11,7 +11,13 @@ import pytest
 import levelhead.diagnosis
 
 ROOM = Path(levelhead.diagnosis.__file__).parent
-FILES = [*sorted((ROOM / "detectors").glob("*.py")), ROOM / "ranking.py", ROOM / "trend.py", ROOM / "sameness.py"]
+FILES = [
+    *sorted((ROOM / "detectors").glob("*.py")),
+    ROOM / "ranking.py",
+    ROOM / "trend.py",
+    ROOM / "reward_trend.py",
+    ROOM / "sameness.py",
+]
 PLAIN = (0, 1, 2)
 """Counts, ends of a scale and halves need no name."""
 ROUNDING = 1e-6

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 from levelhead.diagnosis.history import History
-from levelhead.diagnosis.trend import RewardTrend
+from levelhead.diagnosis.reward_trend import RewardTrend
 
 
 def run(rewards: list[float], **columns: list[float]) -> RewardTrend:

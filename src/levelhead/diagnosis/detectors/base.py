@@ -9,8 +9,9 @@ from typing import Any, Protocol
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.history import History, Series
+from levelhead.diagnosis.reward_trend import RewardTrend
 from levelhead.diagnosis.signals import REWARD_PART, part_kind
-from levelhead.diagnosis.trend import RewardTrend, trend
+from levelhead.diagnosis.trend import trend
 from levelhead.records import Severity
 
 PRIOR = -3.0
