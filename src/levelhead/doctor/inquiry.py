@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from levelhead import metrics as metric
 from levelhead.diagnosis.findings import Language, Text
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Diagnosis
@@ -228,7 +229,7 @@ def read_answers(pairs: Sequence[str]) -> Answers:
 
 def _signal(pair: str, raw: str) -> str:
     if raw == "logp_difference":
-        return "sampling/sampling_logp_difference/mean"
+        return metric.LOGP_DIFFERENCE_MEAN
     target = KeyMap("text").lookup(raw)
     if target is None or target.name in ("step", "epoch"):
         raise InputError(f"--answer {pair}: {raw} is no signal, setting or question; one of {', '.join(QUESTIONS)}")
