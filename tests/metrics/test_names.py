@@ -15,6 +15,7 @@ OTHER_ROOMS = ("metrics/", "doctor/readers/", "diagnosis/catalogue/", "preflight
 """Where such strings are something else: the declarations, other trainers' names, texts, names of checks."""
 OTHER_THINGS = {
     ("training/coefficients.py", "kl/{task}"),  # a controller's key in a checkpoint
+    ("integrations/trl/settings.py", "entropy_coef"),  # an argument of TRL's
     ("tasks/judges/member.py", "judge/{question.id}/{attempt}"),  # what a call's random numbers are derived from
 }
 SINGLE = {metric.name for metric in METRICS if not isinstance(metric, Family)}

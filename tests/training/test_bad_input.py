@@ -117,7 +117,7 @@ def test_a_model_that_is_not_there(command: Any, tmp_path: Path) -> None:
 
 
 def test_a_sink_that_is_not_installed(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("levelhead.training.sinks.importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setattr("levelhead.training.trackers.importlib.util.find_spec", lambda _name: None)
     refuses(command, tmp_path, recipe(tmp_path, log__wandb="project"), "log.wandb", "not installed")
 
 

@@ -362,7 +362,7 @@ def test_what_happens_while_a_batch_is_drawn_is_dated_by_its_step(
 
 
 def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ranks, "joined", classmethod(lambda cls: cls(0, 2)))
+    monkeypatch.setattr(Ranks, "joined", classmethod(lambda cls, timeout_s=None: cls(0, 2)))
     monkeypatch.setattr(Ranks, "folder", lambda self, path, resume=False: path)
     monkeypatch.setattr(Ranks, "gathered", lambda self, own: [own])
     with pytest.raises(InputError, match=r"^grpo\.async: 1 draws in one process, and this run has 2; set"):

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 import levelhead.training.batch
-import levelhead.training.run
+import levelhead.training.front
 from faults.unlisted.registry import SWIFT, UNSLOTH, swapped, unlisted
 from levelhead.training.evaluator import Evaluator
 
@@ -23,7 +23,7 @@ OFTEN = ("eval.every=4", "eval.items=4")
     settings=[*OFTEN, "checkpoint.best=true"],
 )
 def _best_is_the_lowest() -> Iterator[None]:
-    with swapped(levelhead.training.run, "selection", lambda real: lambda results: -real(results)):
+    with swapped(levelhead.training.front, "selection", lambda real: lambda results: -real(results)):
         yield
 
 

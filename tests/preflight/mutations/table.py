@@ -21,6 +21,7 @@ WITHOUT = {
 """Checks without mutations, each with its reason."""
 ELSEWHERE = {
     "identities/": "tests/preflight/test_identities.py",
+    "judges/calibration/": "tests/preflight/test_judges.py",
     "objective/": "tests/preflight/test_objective.py",
     "pairs/": "tests/preflight/test_pairs.py",
     "rewards/range/": "tests/preflight/test_reward_mutations.py",

@@ -204,7 +204,7 @@ def test_a_policy_that_begins_away_from_its_reference_is_told_of(
 
 
 def worst_kept(patch: pytest.MonkeyPatch) -> None:
-    from levelhead.training import run as module
+    from levelhead.training import front as module
 
     real = module.selection
     patch.setattr(module, "selection", lambda results: 1 - real(results))
@@ -235,7 +235,7 @@ def test_a_best_checkpoint_that_is_not_the_best_is_told_of(
 
 def scored(patch: pytest.MonkeyPatch, *scores: float) -> None:
     """Give evaluations these scores, one after another."""
-    from levelhead.training import run as module
+    from levelhead.training import front as module
     from levelhead.training.identities import watcher
 
     given: list[float] = []
