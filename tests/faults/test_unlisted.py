@@ -17,6 +17,7 @@ import levelhead.objective.advantages
 import levelhead.objective.losses
 import levelhead.training.advantages
 import levelhead.training.batch
+import levelhead.training.front
 import levelhead.training.objective
 import levelhead.training.rollout_batcher
 import levelhead.training.run
