@@ -60,6 +60,7 @@ TRACKERS = (
 OWNERS: tuple[Any, ...] = (
     levelhead.objective.advantages, levelhead.objective.losses, levelhead.training.batch, levelhead.training.advantages,
     levelhead.training.rollout_batcher, levelhead.training.objective, levelhead.training.terms, levelhead.training.run,
+    levelhead.training.front,
     Inputs, RewardShaping, Coefficients,
     GradientMerger, Policy, SharedDecoder, LocalGenerator, LogitsPipeline, FunctionTask, Batches, Collector,
     AdvantageEstimator, Evaluator, GrpoTrainer, Objective, Updater, PromptStream, Clipped,
