@@ -202,13 +202,13 @@ def _functions(rewards: Any) -> list[Any]:
 
 
 def _refuse(others: Mapping[str, Any], dataset: Any) -> None:
-    known = trl()["trainer"]
+    arguments = trl()["trainer"]
     for name in others:
-        if name not in known:
+        if name not in arguments:
             raise InputError(f"GRPOTrainer: TRL has no argument {name}")
     for name in REFUSED:
         if others.get(name):
-            raise InputError(f"GRPOTrainer: {name}: {known[name].note}")
+            raise InputError(f"GRPOTrainer: {name}: {arguments[name].note}")
     if dataset is None:
         raise InputError("GRPOTrainer: train_dataset: missing")
     columns = getattr(dataset, "column_names", None) or ()

@@ -266,13 +266,13 @@ def place_readings(history: History, readings: Mapping[str, float]) -> None:
             column.append(history.last_step, value, history.capacity)
 
 
-def questions(diagnosis: Diagnosis, history: History, known: Sequence[str]) -> list[Question]:
+def questions(diagnosis: Diagnosis, history: History, answered: Sequence[str]) -> list[Question]:
     """The one or two questions that would settle a diagnosis best; none where it is settled.
 
     Args:
         diagnosis: What has been said.
         history: The log's readings: nothing is asked that stands there.
-        known: Keys of settings and of answers that are given.
+        answered: Keys of settings and of answers that are given.
     """
     first, *others = diagnosis.findings
     close = [f for f in others if first.confidence - f.confidence < APART and f.severity != "info"]
@@ -282,7 +282,7 @@ def questions(diagnosis: Diagnosis, history: History, known: Sequence[str]) -> l
     if first.code == "healthy":
         codes = [*(f.code for f in others[:1] if f.confidence > 0.3), "healthy"]
     keys = [key for code in codes for key in _ASKED_FOR.get(code, ())[:2]]
-    open_keys = [key for key in dict.fromkeys(keys) if key not in known and not len(history.series(key))]
+    open_keys = [key for key in dict.fromkeys(keys) if key not in answered and not len(history.series(key))]
     # One for each of the findings that are to be told apart.
     return [QUESTIONS[key] for key in open_keys[:_MOST]]
 

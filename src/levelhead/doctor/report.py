@@ -57,7 +57,7 @@ class Report:
         source: Name of what was read, for headings.
         extras: Further sections that another part of Levelhead has to say about this log; plain JSON.
         tables: The same for a reader.
-        known: Settings and questions that are answered beside the log.
+        answered: Settings and questions that are answered beside the log.
     """
 
     log: Log
@@ -65,12 +65,12 @@ class Report:
     source: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict)
     tables: Sequence[Table] = ()
-    known: tuple[str, ...] = ()
+    answered: tuple[str, ...] = ()
 
     @property
     def questions(self) -> list[Question]:
         """What would settle the diagnosis; empty where it is settled."""
-        return questions(self.diagnosis, self.history, self.known)
+        return questions(self.diagnosis, self.history, self.answered)
 
     @property
     def history(self) -> History:
@@ -186,8 +186,8 @@ def examine(
         InputError: If it cannot be read or holds no metrics.
     """
     log = read(path, given, keys, capacity)
-    known = beside or Beside()
-    report = Report(log, _diagnose(log, known), str(path), _end(log), known=known.keys)
+    facts = beside or Beside()
+    report = Report(log, _diagnose(log, facts), str(path), _end(log), answered=facts.keys)
     workflows = analyse_path(Path(path))
     if workflows is None:
         return report

@@ -230,13 +230,13 @@ def has_template(text: str) -> bool:
 
 def is_mixed(answer: Answer) -> bool:
     """Whether a script that the prompt does not use makes up a tenth of the answer's letters or more."""
-    found = _scripts(answer.text[-2000:])
-    letters = sum(found.values())
+    scripts = _scripts(answer.text[-2000:])
+    letters = sum(scripts.values())
     if letters < 40:
         return False
     asked = _scripts(answer.prompt[-2000:])
-    main = found.most_common(1)[0][0]
-    foreign = sum(count for script, count in found.items() if script != main and not asked.get(script))
+    main = scripts.most_common(1)[0][0]
+    foreign = sum(count for script, count in scripts.items() if script != main and not asked.get(script))
     return foreign >= 0.1 * letters
 
 

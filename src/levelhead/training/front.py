@@ -120,8 +120,8 @@ class RunFront:
         have = {*front["members"], step_name(step)}
         on_front = [points[i] for i in front_of([point.values for point in points])]
         candidates = [point for point in on_front if step_name(point.step) in have]
-        chosen = bounded([point.values for point in candidates], _reference_of(front), self._limit)
-        return [step_name(candidates[i].step) for i in chosen]
+        members = bounded([point.values for point in candidates], _reference_of(front), self._limit)
+        return [step_name(candidates[i].step) for i in members]
 
     def _reference(self, estimates: Mapping[str, Estimate]) -> list[float]:
         """The recipe's reference, else a task's least reward, else the score of the first evaluation."""

@@ -139,13 +139,13 @@ class Ranks:
         return result[0]
 
     def _all(self, own: tuple[Any, Exception | None]) -> list[Any]:
-        found = self.gathered((own[0], None if own[1] is None else _portable(own[1])))
+        outcomes = self.gathered((own[0], None if own[1] is None else _portable(own[1])))
         if own[1] is not None:
             raise own[1]
-        for _, failure in found:
+        for _, failure in outcomes:
             if failure is not None:
                 raise failure
-        return [outcome for outcome, _ in found]
+        return [outcome for outcome, _ in outcomes]
 
     def united(self, events: Sequence[Event]) -> list[Event]:
         """The events of all processes, those that several have once: what one has seen, the first one tells."""

@@ -146,17 +146,10 @@ class TextReader:
         if self._pending is not None:
             yield from self._continue(text)
             return
-        if ("'" in text or '"' in text) and (close := text.find("}")) != 0 and _BODY.search(text):
-            opening = text.find("{")
-            if close > 0 and (opening < 0 or close < opening):
-                row = self._dict(text[:close], True)  # a dict whose opening brace was not copied along
-                if row:
-                    yield row
-                if text[close + 1 :].strip(" ,]"):
-                    yield from self._piece(text[close + 1 :])
-                return
-            if opening < 0 and close < 0 and _BODY.match(text):
-                self._start(text, "")
+        if ("'" in text or '"' in text) and _BODY.search(text):
+            unopened = self._unopened(text)
+            if unopened is not None:
+                yield from unopened
                 return
         if "{" in text and (_OPENS.search(text) or ("}" in text and _DIGIT.search(text))):
             yield from self._braces(text)
@@ -183,6 +176,23 @@ class TextReader:
                 yield from self._flush_block()
             return
         yield from self._pairs(text)
+
+    def _unopened(self, text: str) -> Iterator[Row] | None:
+        """Rows of a dict whose opening brace was not copied along; ``None`` where the text holds none."""
+        opening, close = text.find("{"), text.find("}")
+        if close > 0 and (opening < 0 or close < opening):
+            return self._until(text, close)
+        if opening < 0 and close < 0 and _BODY.match(text):
+            self._start(text, "")
+            return iter(())
+        return None
+
+    def _until(self, text: str, close: int) -> Iterator[Row]:
+        row = self._dict(text[:close], True)
+        if row:
+            yield row
+        if text[close + 1 :].strip(" ,]"):
+            yield from self._piece(text[close + 1 :])
 
     def _postfix(self, text: str) -> Iterator[Row]:
         """Numbers behind a progress bar: a trainer's only log, or a rounded copy of the rows it prints beside it."""

@@ -78,9 +78,9 @@ class TurnedTable:
             return False
         names = cells if blank else cells[1:]
         places = [place_of(cell) for cell in names]
-        known = [place for place in places if place is not None]
-        useful = [p for p in known if p.statistic or p.step is not None or p.epoch is not None]
-        if not useful or 2 * len(known) <= len(names) or (separator == " " and len(known) < len(names)):
+        named = [place for place in places if place is not None]
+        useful = [p for p in named if p.statistic or p.step is not None or p.epoch is not None]
+        if not useful or 2 * len(named) <= len(names) or (separator == " " and len(named) < len(names)):
             return False
         bare = [place.step for place in useful if place.bare and place.step is not None]
         if bare and (len(useful) < 2 or bare != sorted(set(bare)) or (blank and len(bare) < 3)):
@@ -149,9 +149,11 @@ class LongTable:
         """Take ``line`` as a header if it names a step, a metric and a value."""
         for separator, cells in cells_of(line) if len(line) < 400 else ():
             lowered = [cell.lower() for cell in cells]
-            found = [next((i for i, c in enumerate(lowered) if c in words), -1) for words in (_TIMES, _NAMES, _VALUES)]
-            if min(found) >= 0:
-                self._columns = (found[0], found[1], found[2])
+            columns = [
+                next((i for i, c in enumerate(lowered) if c in words), -1) for words in (_TIMES, _NAMES, _VALUES)
+            ]
+            if min(columns) >= 0:
+                self._columns = (columns[0], columns[1], columns[2])
                 self._separator, self._width = separator, len(cells)
                 return True
         return False

@@ -59,9 +59,9 @@ async def diagnose(patient: Patient) -> EngineError:
         f"trainer's on average ({patient.gap.most:.2g} at most; allowed {patient.bound:.2g})"
     )
     for test in (_stale_cache, _tied_head, _coarse, _other_base, _half_update):
-        found = await test(patient)
-        if found is not None:
-            cause, why = found
+        fitting = await test(patient)
+        if fitting is not None:
+            cause, why = fitting
             return EngineError(f"{told}. {why}", cause)
     return EngineError(
         f"{told}. No known cause fits, and sending the weights again does not help: it serves another model (another "

@@ -126,16 +126,16 @@ class Engine:
         """Metrics of the syncs since the last call."""
         use, self._use = self._use, _Use()
         repeated, self.servers.repeated = self.servers.repeated, 0
-        found = {
+        values = {
             metric.ENGINE_SERVERS: float(len(self.servers.there)),
             metric.ENGINE_SYNCS: float(use.syncs),
             metric.ENGINE_REPEATED: float(repeated),
             metric.TIME_SYNC: use.seconds,
         }
         if use.gaps:
-            found[metric.ENGINE_MISMATCH_MEAN] = max(gap.mean for gap in use.gaps)
-            found[metric.ENGINE_MISMATCH_MAX] = max(gap.most for gap in use.gaps)
-        return found
+            values[metric.ENGINE_MISMATCH_MEAN] = max(gap.mean for gap in use.gaps)
+            values[metric.ENGINE_MISMATCH_MAX] = max(gap.most for gap in use.gaps)
+        return values
 
     async def close(self) -> None:
         """Let the servers go on as they are, and close all connections."""
