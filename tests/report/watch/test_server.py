@@ -72,7 +72,7 @@ def test_a_growing_run_is_sent_bit_by_bit(tmp_path: Path) -> None:
 
 
 def test_what_a_model_wrote_leaves_as_json_and_never_as_a_page(server: WatchServer) -> None:
-    answer, body = request(server, "/api/rollouts?kind=eval")
+    answer, body = request(server, "/api/rollouts?run=0&kind=eval")
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     row = next(row for row in json.loads(body)["rows"] if row["prompt_id"].endswith("0001"))
