@@ -24,6 +24,7 @@ from levelhead.cli.report import report
 from levelhead.cli.serve import serve
 from levelhead.cli.simulate import simulate
 from levelhead.cli.train import train
+from levelhead.cli.watch import watch
 from levelhead.errors import EngineError, InputError, PeerError, PolicyError, RewardError
 from levelhead.installation import install_command
 from levelhead.terminal import safe, say
@@ -41,6 +42,7 @@ app.command("train")(train)
 app.command("check")(check)
 app.command("eval")(evaluate)
 app.command("report")(report)
+app.command("watch")(watch)
 app.command("export")(export)
 app.command("simulate")(simulate)
 app.command("doctor")(doctor)
