@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import time
@@ -71,6 +73,29 @@ def test_a_page_is_written(unhealthy: Path, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     assert run(unhealthy, "--html", target).exit_code == 0
     assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_page_that_does_not_fit_on_the_disk_leaves_nothing(
+    unhealthy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("the page before")
+    write = Path.write_text
+
+    def half(self: Path, data: str, **options: str) -> int:
+        write(self, data[: len(data) // 2], **options)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    result = run(unhealthy, "--html", target)
+    assert isinstance(result.exception, InputError)
+    assert target.read_text() == "the page before"
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", unhealthy.name}
+
+
+def test_a_page_goes_into_a_pipe_and_does_not_replace_it(unhealthy: Path) -> None:
+    assert run(unhealthy, "--html", os.devnull).exit_code == 0
+    assert not Path(os.devnull).is_file()
 
 
 def test_the_users_map_and_language(tmp_path: Path) -> None:

@@ -181,7 +181,13 @@ def _follow(
 def _write_page(report: Report, target: Path, language: Language) -> None:
     from levelhead.doctor.page import page
 
+    draft = target.with_name(target.name + ".part")
     try:
-        target.write_text(page(report, language), encoding="utf-8")
+        if target.exists() and not target.is_file():  # a pipe, or /dev/null: not to be replaced by a file
+            target.write_text(page(report, language), encoding="utf-8")
+            return
+        draft.write_text(page(report, language), encoding="utf-8")
+        draft.replace(target)
     except OSError as error:
+        draft.unlink(missing_ok=True)
         raise InputError(f"--html {target}: cannot be written ({error.strerror or error})") from error

@@ -185,8 +185,8 @@ def _read_folder(folder: Path, given: str | None, extra: Mapping[str, str] | Non
             best = log
     if best is None:
         raise InputError(f"{folder}: no log in this folder; give the path of the log file itself")
-    if len(candidates) > len(best.files):
-        best.unread.add(0, f"{len(candidates) - len(best.files)} other files of the folder")
+    if (others := len(candidates) - len(best.files)) > 0:
+        best.unread.add(0, f"{others} other file{'s' if others > 1 else ''} of the folder")
     return best
 
 
