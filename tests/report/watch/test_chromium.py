@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from synthetic_run import write_run
 
 from levelhead.report.watch import WatchServer
 from levelhead.report.watch.run import find_runs
+from synthetic_run import write_run
 
 
 @pytest.mark.browser
