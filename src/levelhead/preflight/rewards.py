@@ -25,6 +25,10 @@ TURNS = 12
 """Turns that an episode of empty answers may take."""
 _MEND = "mend the reward function"
 GIBBERISH = "lorem ipsum 12 dolor"
+FEWEST_COMPARED = 8
+"""Perfect answers whose score must depend on the prompt before anything is said of it."""
+AT_HOME = 0.7
+"""Share of them that must score more under their own prompt; half do by chance, all where the oracle is perfect."""
 
 
 def check_rewards(context: PreflightContext) -> Iterator[Check]:
@@ -63,8 +67,10 @@ def _dropped(context: PreflightContext) -> Iterator[Check]:
 
 
 def _of_task(context: PreflightContext, task: Task, prompts: Sequence[Prompt]) -> Iterator[Check]:
-    check = _order(task, _by_construction(context, task, prompts), 1.0)
-    if check.status != "pass":  # few scores may be out of order by chance
+    scores = _by_construction(context, task, prompts)
+    check = _order(task, scores, 1.0)
+    better, compared = _own_prompts(scores)
+    if check.status != "pass" or better < compared:  # few scores may be out of order by chance
         most = DOUBTED if isinstance(task, SingleTurnTask) else REPLAYED
         more = list(itertools.islice(task.prompts("train", derive(context.seed, "order", task.name)), most))
         if len(more) > len(prompts):
@@ -134,6 +140,17 @@ async def play(task: Task, prompt: Prompt, answers: Sequence[str]) -> float | No
     return None
 
 
+def _own_prompts(scores: dict[str, list[float | None]]) -> tuple[int, int]:
+    """Return how many perfect answers score more under their own prompt than under another's, and how many differ.
+
+    The same answer is compared with itself, so that a reward of its style alone says nothing here.
+    """
+    own, elsewhere = scores.get("oracle", []), scores.get("other", [])
+    pairs = [(a, b) for a, b in zip([*own[1:], *own[:1]], elsewhere, strict=False) if a is not None and b is not None]
+    gaps = [a - b for a, b in pairs if abs(a - b) > 1e-9]
+    return sum(gap > 0 for gap in gaps), len(gaps)
+
+
 def _more_often(scores: dict[str, list[float | None]], kind: str, other: str, level: float) -> bool:
     """Whether answers of one kind score more than those of another, on average and too often for chance."""
     pairs = [(a, b) for a, b in zip(scores[kind], scores[other], strict=True) if a is not None and b is not None]
@@ -169,6 +186,14 @@ def _order(task: Task, scores: dict[str, list[float | None]], level: float) -> C
         wrong = f"a perfect answer scores {means['oracle']:.3g} and nonsense {means['gibberish']:.3g}"
         return Check(name, "fail", wrong, evidence, fix)
     guesses = isinstance(task, SingleTurnTask) and task.guesses
+    better, compared = (0, 0) if guesses else _own_prompts(scores)
+    if compared >= FEWEST_COMPARED and better <= AT_HOME * compared:
+        wrong = (
+            f"of {compared} perfect answers whose score depends on the prompt, {better} score more under their own "
+            f"than under another's: answers and columns are out of step ({listed})"
+        )
+        fix = "look whether row i's answer is judged by row i's columns, and whether the oracle is that row's"
+        return Check(name, "fail", wrong, evidence | {"better": better, "compared": compared}, fix)
     rivals = [kind for kind in means if kind != "oracle" and not (guesses and kind == "other")]
     above = [kind for kind in rivals if _more_often(scores, kind, "oracle", level)]
     if above:
