@@ -200,7 +200,7 @@ def test_a_declared_range_that_rewards_keep_passes() -> None:
     assert found("rewards/range/echo", "roundtrip", "tasks.0.reward_range=[0, 1]", reward=exact).status == "pass"
 
 
-def test_noisy_scores_in_no_order_are_no_finding() -> None:
+def test_noisy_scores_in_no_order_stop_no_run() -> None:
     def noisy(prompts: Any, completions: Any, answer: Sequence[str], **_: Any) -> list[float]:
         # Any well-formed answer is a draw of its own, which depends on the answer alone; the rest gets nothing.
         texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
@@ -210,7 +210,8 @@ def test_noisy_scores_in_no_order_are_no_finding() -> None:
     for seed in range(5):
         report = preflight(setup_of(f"seed={seed}", reward=noisy), families=["rewards"])
         order = next(check for check in report.checks if check.name == "rewards/order/echo")
-        assert order.status == "pass", order.message
+        assert order.status == "pass" or "out of step" in order.message, order.message
+        assert order.status != "fail"
 
 
 def test_an_answer_that_beats_the_perfect_one_always_is_a_finding_unless_that_one_is_a_guess(

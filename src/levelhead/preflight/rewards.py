@@ -193,7 +193,7 @@ def _order(task: Task, scores: dict[str, list[float | None]], level: float) -> C
             f"than under another's: answers and columns are out of step ({listed})"
         )
         fix = "look whether row i's answer is judged by row i's columns, and whether the oracle is that row's"
-        return Check(name, "fail", wrong, evidence | {"better": better, "compared": compared}, fix)
+        return Check(name, "warn", wrong, evidence | {"better": better, "compared": compared}, fix)
     rivals = [kind for kind in means if kind != "oracle" and not (guesses and kind == "other")]
     above = [kind for kind in rivals if _more_often(scores, kind, "oracle", level)]
     if above:

@@ -25,8 +25,8 @@ ENTRIES = (
     ),
     Entry(
         "rewards/order/TASK",
-        "The task's perfect answers score more than empty ones and nonsense, nothing scores more than they do, and each "
-        "scores more under its own prompt than under another's, where the score depends on the prompt at all.",
+        "The task's perfect answers score more than empty ones and nonsense, nothing scores more than they do, and "
+        "each scores more under its own prompt than under another's, where the score depends on the prompt at all.",
         "Scores the oracle's answers, empty ones, nonsense, and perfect answers to other prompts; episodes are played.",
         "A reward can be in order on these and still pay for a shortcut; rewards/constant looks for the commonest one. "
         "Where the oracle is a guess (a workflow that an endpoint runs), other answers may beat it.",
