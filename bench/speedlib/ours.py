@@ -104,8 +104,9 @@ class Ours:
             self.policy.keep_reference(trained=False)
         guard = make_guard(Guard(**options["guard"])) if "guard" in options else None
         task = BenchTask(w, prompts)
-        self.generator = make_generator(self.policy)
-        collector = Collector({"bench": task}, self.policy.codec, self.generator, EventLoop())
+        loop = EventLoop()
+        self.generator = make_generator(self.policy, loop.waiter)
+        collector = Collector({"bench": task}, self.policy.codec, self.generator, loop)
         self.objective = Objective(recipe, {"bench": 1.0}, {"bench": None})
         self.updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps)
         stream = PromptStream([task], [1.0], 0)
