@@ -167,7 +167,8 @@ def run(chosen: dict[str, Any]) -> Outcome:
     objective, estimator = make_objective(recipe, grpo, tasks)
     if objective.needs_reference:
         policy.keep_reference(trained=False)
-    generator, loop = make_generator(policy), EventLoop()
+    loop = EventLoop()
+    generator = make_generator(policy, loop.waiter)
     stream = PromptStream(list(tasks.values()), [1.0] * len(tasks), derive(recipe.seed, "stream"))
     collector = Contrasted(tasks, policy.codec, generator, loop, drawn=chosen["contrast"])
     updater = Updater(policy.parameters, grpo.optimizer, grpo.steps)

@@ -193,7 +193,7 @@ def score_of(family: str, policy: Policy) -> float:
     """Held-out score of a policy on all of a family."""
     setup, loop = setup_of(family, WIDER[family], policy), EventLoop()
     try:
-        collector = Collector(setup.tasks, policy.codec, make_generator(policy), loop)
+        collector = Collector(setup.tasks, policy.codec, make_generator(policy, loop.waiter), loop)
         (found,) = evaluate(setup.tasks, collector, setup.recipe.eval, 0, setup.recipe.eval.final_items).values()
         return found.score
     finally:

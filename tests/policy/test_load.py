@@ -41,6 +41,13 @@ def test_a_checkpoint_stops_where_the_policy_stopped(pretrained: Path, tmp_path:
     assert (again.codec.stop_ids, again.codec.stop_id) == (policy.codec.stop_ids, policy.codec.stop_id)
 
 
+def test_an_adapter_is_made_without_notices_that_only_library_authors_can_act_on(
+    pretrained: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    load_policy(Model(name=str(pretrained), lora={"r": 2, "alpha": 4}, gradient_checkpointing=True))
+    assert [str(note.message) for note in recwarn if issubclass(note.category, FutureWarning)] == []
+
+
 def test_generate_on_a_saved_model_knows_the_whole_stop_set(pretrained: Path, tmp_path: Path) -> None:
     policy = load_policy(Model(name=str(pretrained)))
     policy.save(tmp_path / "checkpoint")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def has_checkpointing(model: Any) -> bool:
@@ -13,9 +16,19 @@ def has_checkpointing(model: Any) -> bool:
 
 def set_checkpointing(model: Any, *, on: bool) -> None:
     """Let a model recompute its activations in the backward pass, or keep them."""
+    if on:
+        without_renaming_notices(
+            lambda: model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        )
+    else:
+        without_renaming_notices(model.gradient_checkpointing_disable)
+
+
+def without_renaming_notices(call: Callable[[], T]) -> T:
+    """Return what a call returns, and let it use names of checkpointing that transformers is about to drop in silence.
+
+    Peft asks a model for ``is_gradient_checkpointing``, and nobody who trains can do anything about it.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # transformers 5 has another name for it as well
-        if on:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        else:
-            model.gradient_checkpointing_disable()
+        warnings.filterwarnings("ignore", "`[a-z_]*gradient_checkpointing", FutureWarning)
+        return call()

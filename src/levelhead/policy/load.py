@@ -24,7 +24,7 @@ from transformers.utils import logging as transformers_logging
 
 from levelhead.errors import InputError
 from levelhead.policy import hub, manifest
-from levelhead.policy.checkpointing import has_checkpointing, set_checkpointing
+from levelhead.policy.checkpointing import has_checkpointing, set_checkpointing, without_renaming_notices
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.recipe.model import Lora, Model
 from levelhead.text.codec import Codec
@@ -310,7 +310,7 @@ def _adapter(model: PreTrainedModel, lora: Lora, seed: int, folder: Path | None)
             modules_to_save=lora.modules_to_save or None,
             task_type="CAUSAL_LM",
         )
-        wrapped = get_peft_model(model, config)
+        wrapped = without_renaming_notices(lambda: get_peft_model(model, config))
     if has_checkpointing(model):
         model.enable_input_require_grads()
     wrapped.eval()

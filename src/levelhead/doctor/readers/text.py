@@ -163,6 +163,10 @@ class TextReader:
             if text.strip():
                 self._table.close()
                 text = strip(text)
+        yield from self._plain(text)
+
+    def _plain(self, text: str) -> Iterator[Row]:
+        """Read a line that belongs to nothing: the head of a table, a heading, or names with numbers."""
         if self._sides.start(text):
             yield from self._flush_block()
             return

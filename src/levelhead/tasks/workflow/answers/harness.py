@@ -92,6 +92,21 @@ def _opened(check: ast.FunctionDef, entry: str) -> list[ast.stmt]:
     return [check, *ast.parse(f"check({entry if given.args else ''})").body]
 
 
+def _why(error: BaseException, anything: type[BaseException] = BaseException) -> str:
+    try:
+        return f"{type(error).__name__} {str(error)[:200]}"
+    except anything:
+        return type(error).__name__
+
+
+def _own_output() -> int:
+    """Send what the program prints nowhere, and return the descriptor that still reaches the caller."""
+    out, null = os.dup(1), os.open("/dev/null", os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    return out
+
+
 def main(
     mark: str,
     source: str,
@@ -103,32 +118,25 @@ def main(
     pid: Callable[[], int] = os.getpid,
     run: Callable[[CodeType, dict[str, object]], None] = exec,
     anything: type[BaseException] = BaseException,
+    why: Callable[[BaseException], str] = _why,
 ) -> None:
     """Load the program, run the tests, and tell lines that begin with ``mark``.
 
     ``total N`` before the first test; ``pass`` or ``fail WHY`` after each; ``end PASSED TOTAL`` after the last, where
     other statements that failed are counted into the total.  ``missing`` or ``broken WHY`` where nothing could be run.
     """
-    out, me = os.dup(1), pid()
+    out, me = _own_output(), pid()
     reached: list[int] = []
-    null = os.open("/dev/null", os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
 
     def tell(word: str) -> None:
         if pid() != me:  # a copy that the program forked off has nothing to say
             leave(0)
         write(out, (mark + " ".join(word.split()) + "\n").encode())
 
-    def why(error: BaseException) -> str:
-        try:
-            return f"{type(error).__name__} {str(error)[:200]}"
-        except anything:
-            return type(error).__name__
-
     space: dict[str, object] = {"__name__": "answer"}
     try:
         asserts, todo = pieces(tests, entry)
+        total = sum(piece.is_test for piece in todo)
     except anything as error:
         tell("broken the tests: " + why(error))
         leave(0)
@@ -141,9 +149,7 @@ def main(
         tell("broken " + why(error))
         leave(0)
     space["__name__"], space["__reached__"] = "__main__", lambda: reached.append(1)
-    total, passed, spoilt = 0, 0, 0
-    for piece in todo:
-        total += piece.is_test
+    passed, spoilt = 0, 0
     tell(f"total {total or 1}")
     for piece in todo:
         try:
