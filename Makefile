@@ -8,7 +8,7 @@ demo: .venv/.train
 	$(BIN)/levelhead demo
 
 test: .venv/.dev lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

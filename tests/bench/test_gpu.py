@@ -31,6 +31,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_the_whole_script_runs_at_toy_size(tmp_path: Path) -> None:
     out = tmp_path / "gpu.jsonl"
     command = [sys.executable, str(BENCH / "gpu.py"), "--toy", "--smallest", "--repeats", "1", "--out", str(out)]

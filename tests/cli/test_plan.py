@@ -28,12 +28,14 @@ def test_a_plan_that_fits_leaves_with_0_and_prints_a_table() -> None:
     assert "fits" in text
 
 
+@pytest.mark.slow
 def test_a_plan_that_does_not_fit_leaves_with_1_and_names_what_to_change() -> None:
     code, text = run("--gpu", "1.3GB")
     assert code == 1
     assert "change first: grpo.tokens_per_microbatch" in text
 
 
+@pytest.mark.slow
 def test_json_is_one_document() -> None:
     code, text = run("--gpu", "1.3GB", "--json")
     found = json.loads(text)

@@ -30,6 +30,7 @@ def test_every_fault_has_a_row_on_the_page_and_was_caught(name: str) -> None:
     assert any(cell not in ("-", "not started") for cell in cells[2:])
 
 
+@pytest.mark.slow
 def test_a_clean_run_is_left_alone_by_everybody() -> None:
     row = run_fault(CLEAN, preflight_complaints)
     assert not row.caught, row

@@ -57,6 +57,7 @@ def test_the_part_that_a_sync_leaves_out_is_named(leaves_out: Callable[[str], bo
     assert part in check.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [(), (LORA,)], ids=["full", "lora"])
 def test_no_trained_parameter_can_be_left_out_unseen(
     settings: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -244,6 +244,7 @@ def test_every_recipe_without_a_hub_model_has_a_plan(path: Path) -> None:
     assert plan.to_json()["status"] == "fits"
 
 
+@pytest.mark.slow
 def test_llama_3_8b_is_16_gb_of_weights_that_are_never_allocated(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B), encoding="utf-8")
     asked = load(ROOT / "recipes" / "dual-llama3-8b.yaml", [f"model.name={tmp_path}"])

@@ -69,6 +69,7 @@ def test_a_run_on_a_server_is_the_run_of_the_local_generator(
             assert one[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5), name
 
 
+@pytest.mark.slow
 def test_a_run_whose_server_is_killed_is_saved_and_resumed(engine: FakeEngine, tmp_path: Path) -> None:
     changed = on(engine, tmp_path, grpo__steps=3)
     train(changed, out=tmp_path / "whole")

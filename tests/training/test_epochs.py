@@ -29,6 +29,7 @@ def test_a_stage_ends_when_it_has_passed_over_the_data(tmp_path: Path) -> None:
     assert rows[-1]["learning_rate"] < rows[0]["learning_rate"] / 2, "the schedule ends with the stage"
 
 
+@pytest.mark.slow
 def test_passes_and_steps_are_the_same_run(tmp_path: Path) -> None:
     passes = train(keys(tmp_path), out=tmp_path / "passes")
     counts = {name: len(steps(passes.folder, name)) for name in ("sft", "grpo")}

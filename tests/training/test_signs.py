@@ -74,6 +74,7 @@ def test_a_sign_lost_on_the_way_is_named_at_the_first_update(
         run(tmp_path, model__dtype=dtype, grpo__audit__first=1)
 
 
+@pytest.mark.slow
 def test_the_audit_changes_no_bit_of_a_run_in_half_precision(tmp_path: Path) -> None:
     lora = {"model__dtype": "bfloat16", "model__lora": {"r": 2}, "grpo__epochs": 2}
     for changes in ({"model__dtype": "bfloat16"}, lora):

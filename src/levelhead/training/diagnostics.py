@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import torch
 
 from levelhead.policy.policy import Policy
-from levelhead.recipe.training import Logging
+from levelhead.recipe.training import Grpo, Logging
 from levelhead.records import Group, Rollout, Turn
+from levelhead.tasks.base import Task
 from levelhead.text.evidence import boundary, count
 from levelhead.training.rundir import RunDir
 from levelhead.training.step_result import StepResult
@@ -43,21 +44,22 @@ def diagnose(policy: Policy, groups: Sequence[Group], step: int, temperature: fl
     return {"step": step, "temperature": temperature, "tasks": tasks}
 
 
-def note_first_steps(folder: RunDir, policy: Policy, groups: Sequence[Group], step: int, temperature: float) -> None:
+def note_first_steps(folder: RunDir, policy: Policy, groups: Sequence[Group], step: int, config: Grpo) -> None:
     """Add a step to ``diagnostics.json`` of a run, if it is one of the first; a step done again replaces itself."""
     if step <= STEPS:
+        temperature = config.sampling.at(step - 1, config.steps).temperature
         before = [entry for entry in folder.read_json(NAME) or [] if entry["step"] < step]
         folder.write_json(NAME, [*before, diagnose(policy, groups, step, temperature)])
 
 
-def save_sample(folder: RunDir, log: Logging, result: StepResult) -> list[dict[str, Any]]:
+def save_sample(folder: RunDir, log: Logging, result: StepResult, tasks: Mapping[str, Task]) -> list[dict[str, Any]]:
     """Write the first groups of a step, if the recipe wants to see its rollouts; returns what is written."""
     step, every = result.record.step, log.rollouts_every
     if not every or (step % every and step != 1):
         return []
     size = max(len(result.groups[0].rollouts), 1)
     sampled_groups = result.groups[: max(1, log.rollouts // size)]
-    return folder.save_rollouts(f"grpo-{step:06d}", "grpo", step, sampled_groups, advantages=result.advantages)
+    return folder.save_rollouts(f"grpo-{step:06d}", "grpo", step, sampled_groups, tasks, result.advantages)
 
 
 def _of_task(policy: Policy, rollouts: Sequence[Rollout], temperature: float) -> dict[str, Any]:

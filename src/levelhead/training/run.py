@@ -197,9 +197,9 @@ class Run:
             while self.state.step < recipe.steps:
                 result = trainer.step(self.state.step + 1)
                 self._record(result.record, [*result.news, *trainer.batches.events(result.record.step)], bar)
-                self._trackers.rollouts(save_sample(self.folder, self.recipe.log, result), self.offset["grpo"])
-                warmth = recipe.sampling.at(self.state.step - 1, recipe.steps).temperature
-                note_first_steps(self.folder, self.policy, result.groups, self.state.step, warmth)
+                sample = save_sample(self.folder, self.recipe.log, result, self.setup.tasks)
+                self._trackers.rollouts(sample, self.offset["grpo"])
+                note_first_steps(self.folder, self.policy, result.groups, self.state.step, recipe)
                 self._trainer_state, self.state.stream = trainer.state_dict(), position.state_dict()
                 lost = self._gradient_is_lost(result.events)
                 self._evaluate_on_the_way(recipe)
@@ -308,7 +308,7 @@ class Run:
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
-        rows = self.folder.save_rollouts(f"eval-{stage}", stage, step, groups)
+        rows = self.folder.save_rollouts(f"eval-{stage}", stage, step, groups, self.setup.tasks)
         self._trackers.rollouts([{**row, "stage": "eval"} for row in rows], self.offset.get(stage, 0))
         self.front.add(self.policy, self.state, results, stage, self.offset.get(stage, 0) + step)
         seconds = self.state.seconds + time.perf_counter() - self._began

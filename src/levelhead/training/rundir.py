@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from levelhead import metrics as metric
 from levelhead.documents import dump_json
 from levelhead.errors import InputError
 from levelhead.records import Event, Group, StepRecord
+from levelhead.tasks.base import Task
 from levelhead.training.lock import refuse_held
 
 APPENDED = ("metrics.jsonl", "events.jsonl")
@@ -93,19 +94,37 @@ class RunDir:
                     file.truncate(min(sizes.get(name, 0), _size(path)))
 
     def save_rollouts(
-        self, name: str, stage: str, step: int, groups: Iterable[Group], **extra: Any
+        self,
+        name: str,
+        stage: str,
+        step: int,
+        groups: Sequence[Group],
+        tasks: Mapping[str, Task],
+        advantages: Sequence[Sequence[float]] | None = None,
     ) -> list[dict[str, Any]]:
-        """Write a sample of rollouts as gzipped JSON lines; ``advantages`` may hold one list a group.
+        """Write a sample of rollouts as gzipped JSON lines.
+
+        Args:
+            name: Of the file, without its ending.
+            stage: What they were sampled in.
+            step: Its step.
+            groups: The rollouts.
+            tasks: By name; they tell the strata of a prompt.
+            advantages: Of the rollouts of each group, where there are any.
 
         Returns:
             The rows that are written, one a rollout.
         """
-        advantages = extra.get("advantages")
-        rows = [
-            _rollout(group, i, j, stage, step, advantages)
-            for i, group in enumerate(groups)
-            for j in range(len(group.rollouts))
-        ]
+        rows: list[dict[str, Any]] = []
+        for i, group in enumerate(groups):
+            strata = dict(tasks[group.prompt.task].strata(group.prompt)) if group.prompt.task in tasks else {}
+            for j in range(len(group.rollouts)):
+                row = _rollout(group, j, stage, step)
+                if strata:
+                    row["strata"] = strata
+                if advantages is not None:
+                    row["advantage"] = advantages[i][j]
+                rows.append(row)
         target = self.path / "rollouts" / f"{name}.jsonl.gz"
         draft = target.with_name(f".{target.name}.tmp")
         with draft.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as file:
@@ -150,8 +169,8 @@ def _sync(folder: Path) -> None:
                 os.fsync(file.fileno())
 
 
-def _rollout(group: Group, i: int, j: int, stage: str, step: int, advantages: Any) -> dict[str, Any]:
-    rollout = group.rollouts[j]
+def _rollout(group: Group, index: int, stage: str, step: int) -> dict[str, Any]:
+    rollout = group.rollouts[index]
     score = rollout.score
     row = {
         "step": step,
@@ -169,8 +188,6 @@ def _rollout(group: Group, i: int, j: int, stage: str, step: int, advantages: An
     }
     if any(turn.versions for turn in rollout.turns):
         row["versions"] = [[list(stretch) for stretch in turn.versions] for turn in rollout.turns]
-    if advantages is not None:
-        row["advantage"] = advantages[i][j]
     if score is not None and score.info:
         row["info"] = dict(score.info)
     return row

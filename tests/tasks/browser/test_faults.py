@@ -245,6 +245,7 @@ class Trainer:
         self.process.communicate("", timeout=60)
 
 
+@pytest.mark.slow
 async def test_no_browser_outlives_its_trainer_however_that_ends(task: BrowserTask) -> None:
     ends = [("end", None), ("raise", None), ("wait", signal.SIGTERM), ("wait", signal.SIGINT), ("wait", signal.SIGKILL)]
     trainers = [(Trainer(how), number) for how, number in ends]

@@ -8,23 +8,21 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from chat_server import Server, needs_server
 from levelhead.api import train
 from levelhead.errors import InputError, RewardError
 from levelhead.recipe import load
 from levelhead.recipe.workflow import SandboxLimits
 from levelhead.tasks.workflow.sandbox import run_program
+from parrot_server import MODEL, ParrotServer
 
 REFUSED = run_program("", SandboxLimits(isolation="none")).status == "refused"
 pytestmark = [
@@ -38,13 +36,13 @@ STEPS, BATCH, HELD_OUT = 4, 8, 4
 CACHE = "replies.sqlite"
 
 
-def write_recipe(folder: Path, url: str, model: str) -> Path:
+def write_recipe(folder: Path, url: str) -> Path:
     """A policy that is taught a little and reinforced a little, its workflows run by the server."""
     shape = {"hidden_size": 48, "layers": 2, "heads": 2, "kv_heads": 1, "intermediate_size": 96}
     executor = {
         "kind": "endpoint",
         "base_url": url,
-        "model": model,
+        "model": MODEL,
         "max_tokens": 24,
         "concurrency": 3,
         "backoff_s": 0.2,
@@ -59,7 +57,7 @@ def write_recipe(folder: Path, url: str, model: str) -> Path:
         "threads": 1,
         "model": {"preset": "tiny", "tiny": {**shape, "vocab_size": 512, "context": 256}},
         "tasks": [{**task, "sandbox": {"cpu_s": 1, "wall_s": 60, "isolation": "none"}}],
-        "sft": {"steps": 70, "batch_size": 16, "optimizer": {"learning_rate": 6e-3, "warmup_steps": 10}},
+        "sft": {"steps": 40, "batch_size": 16, "optimizer": {"learning_rate": 6e-3, "warmup_steps": 10}},
         "grpo": {"steps": STEPS, "batch_size": BATCH, "group_size": 4, "sampling": {"max_new_tokens": 24}},
         "eval": {"every": 2, "items": 3, "final_items": HELD_OUT, "sampling": {"max_new_tokens": 24}},
         "checkpoint": {"every": 0},
@@ -114,12 +112,19 @@ def learnt(run: Path) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.fixture
+def server() -> Iterator[ParrotServer]:
+    one = ParrotServer()
+    one.start()
+    yield one
+    one.kill()
+
+
 @pytest.mark.slow
-@needs_server
 def test_a_server_killed_and_restarted_in_a_run_costs_no_rollout_and_counts_none_twice(
-    server: Server, tmp_path: Path
+    server: ParrotServer, tmp_path: Path
 ) -> None:
-    recipe, out = write_recipe(tmp_path, f"http://127.0.0.1:{server.port}/v1", str(server.model)), tmp_path / "run"
+    recipe, out = write_recipe(tmp_path, f"http://127.0.0.1:{server.port}/v1"), tmp_path / "run"
     run = Training(recipe, out)
     run.wait_for_step(1)
     server.kill()
@@ -159,38 +164,11 @@ def test_a_server_killed_and_restarted_in_a_run_costs_no_rollout_and_counts_none
     assert lines(tmp_path / "again", "eval")[-1]["eval/workflow/endpoint/calls"] == 0
 
 
-class Parrot(BaseHTTPRequestHandler):
-    """A chat endpoint with one answer."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        reply = {
-            "choices": [{"message": {"content": "VERDICT: WRONG\n#### 7"}}],
-            "usage": {"prompt_tokens": 9, "completion_tokens": 3},
-        }
-        body = json.dumps(reply).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        return
-
-
-@pytest.fixture
-def parrot() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Parrot) as one:
-        threading.Thread(target=one.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{one.server_port}/v1"
-        one.shutdown()
-
-
 def test_a_run_whose_budget_is_used_up_is_saved_and_ends_like_one_that_was_left_alone(
-    parrot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ParrotServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("levelhead.report.write", lambda _folder: None)
-    recipe = write_recipe(tmp_path, parrot, "parrot")
+    recipe = write_recipe(tmp_path, f"http://127.0.0.1:{server.port}/v1")
     train(recipe, out=tmp_path / "whole")
     needed = replies(tmp_path / CACHE)
     (tmp_path / CACHE).unlink()
