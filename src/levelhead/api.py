@@ -20,7 +20,7 @@ from levelhead.training.trackers import Trackers, check_trackers, make_trackers
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
-    from levelhead.records import Event, Observer
+    from levelhead.records import Observer
     from levelhead.tasks.base import Task
     from levelhead.training.evaluate import TaskResult
     from levelhead.training.prepare import Setup
@@ -99,49 +99,78 @@ def train(
     if out is not None and not resume:
         refuse_used(Path(out))
     with uncollected():
-        from levelhead.policy.load import wrap
         from levelhead.training.checkpoint import offering_the_last_whole
-        from levelhead.training.prepare import prepare, seed_everything
         from levelhead.training.ranks import Ranks, waiting_for_peers
-        from levelhead.training.resume import plan_resumption
-        from levelhead.training.run import Run
-        from levelhead.training.rundir import RunDir
-        from levelhead.training.sharding.division import cache_events, check_same, divided
 
     path = Path(out) if out is not None else default_folder(recipe)
+    given = _Given(model, tokenizer, data, rewards, tasks, observers)
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined(recipe.distributed.timeout_s)
         held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
         if out is None and not resume:
             path = ranks.gathered(unused_folder(path) if not ranks.rank else path)[0]
-        locked = _lock(ranks, path, held) if resume and path.is_dir() else None
-        folder = RunDir(ranks.folder(path, resume=resume))
-        if not resume:
-            ranks.in_all(lambda: refuse_used(folder.path))
-        plan = plan_resumption(folder, recipe, start=resume_from, accept=accept_changes) if resume else None
-        checkpoint = plan.checkpoint if plan is not None else None
-        check_same(ranks, checkpoint)
-        policy = None if model is None or checkpoint is not None else wrap(model, tokenizer)
-        share = divided(recipe, ranks)
-        ready = function_tasks(share, data, rewards) | {task.name: task for task in tasks}
-        seed_everything(recipe.seed)
-        with uncollected():
-            setup = ranks.in_all(
-                lambda: prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, share=share)
-            )
-        if checkpoint is None and (recipe.check if check is None else check):
-            _preflight(setup, folder, ranks)
-        locked = _lock(ranks, path, held) if locked is None else locked
-        trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
-        held.callback(trackers.close)
-        folder.claim(resume=resume)
-        guards = guarded(recipe, observers)
-        told = [*locked, *cache_events(recipe)]
-        run = Run(setup, folder, resumption=plan, observers=guards, told=told, trackers=trackers)
-        try:
-            outcome = run.execute()
-        finally:
-            _write_report(run)
+        return _train(recipe, path, ranks, held, given, resume, resume_from, accept_changes, check)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a caller of :func:`train` hands over as objects, in place of what the recipe names."""
+
+    model: Any
+    tokenizer: Any
+    data: Iterable[Mapping[str, Any]] | None
+    rewards: Callable[..., Any] | Sequence[Callable[..., Any]] | None
+    tasks: Sequence[Task]
+    observers: Sequence[Observer]
+
+
+def _train(
+    recipe: Recipe,
+    path: Path,
+    ranks: Ranks,
+    held: contextlib.ExitStack,
+    given: _Given,
+    resume: bool,
+    resume_from: str | None,
+    accept: Collection[str],
+    check: bool | None,
+) -> Result:
+    """Prepare, check and run in a folder that is locked until ``held`` is left; see :func:`train`."""
+    with uncollected():
+        from levelhead.policy.load import wrap
+        from levelhead.training.lock import lock_run
+        from levelhead.training.prepare import prepare, seed_everything
+        from levelhead.training.resume import plan_resumption
+        from levelhead.training.run import Run
+        from levelhead.training.rundir import RunDir
+        from levelhead.training.sharding.division import cache_events, check_same, divided
+
+    locked = lock_run(ranks, path, held) if resume and path.is_dir() else None
+    folder = RunDir(ranks.folder(path, resume=resume))
+    if not resume:
+        ranks.in_all(lambda: refuse_used(folder.path))
+    plan = plan_resumption(folder, recipe, start=resume_from, accept=accept) if resume else None
+    checkpoint = plan.checkpoint if plan is not None else None
+    check_same(ranks, checkpoint)
+    policy = None if given.model is None or checkpoint is not None else wrap(given.model, given.tokenizer)
+    share = divided(recipe, ranks)
+    ready = function_tasks(share, given.data, given.rewards) | {task.name: task for task in given.tasks}
+    seed_everything(recipe.seed)
+    with uncollected():
+        setup = ranks.in_all(lambda: prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, share=share))
+    if checkpoint is None and (recipe.check if check is None else check):
+        _preflight(setup, folder, ranks)
+    locked = lock_run(ranks, path, held) if locked is None else locked
+    trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
+    held.callback(trackers.close)
+    folder.claim(resume=resume)
+    told = [*locked, *cache_events(recipe)]
+    observers = guarded(recipe, given.observers)
+    run = Run(setup, folder, resumption=plan, observers=observers, told=told, trackers=trackers)
+    try:
+        outcome = run.execute()
+    finally:
+        _write_report(run)
     summary = folder.read_json("summary.json") or {}
     return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
 
@@ -171,33 +200,6 @@ def _check_arguments(model: Any, tokenizer: Any, *, resume: bool, about_resuming
         raise InputError("train(): give model and tokenizer together")
     if not resume and about_resuming:
         raise InputError("train(): resume_from and accept_changes (--from, --accept-changes) are for --resume")
-
-
-def _lock(ranks: Ranks, path: Path, held: contextlib.ExitStack) -> list[Event]:
-    """Lock the run's folder against other runs until ``held`` is left; of several processes, the first does.
-
-    Returns:
-        What is to be told of it.
-
-    Raises:
-        InputError: Another run holds it; raised in every process.
-    """
-    from levelhead.training.lock import RunLock
-
-    refused, told = None, []
-    if not ranks.rank:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = RunLock(path)
-            held.callback(lock.release)
-            told = lock.events()
-        except InputError as error:
-            refused = str(error)
-        except OSError as error:
-            refused = f"{path}: cannot be made: {error.strerror}"
-    if reasons := [reason for reason in ranks.gathered(refused) if reason]:
-        raise InputError(reasons[0])
-    return told
 
 
 def _write_report(run: Run) -> None:

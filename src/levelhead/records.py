@@ -272,10 +272,6 @@ class CoefficientOverrides:
         return asdict(self)
 
 
-Knobs = CoefficientOverrides
-"""Former name of :class:`CoefficientOverrides`."""
-
-
 @runtime_checkable
 class Observer(Protocol):
     """What training knows of the guard: it is shown records and returns decisions, and touches nothing."""
@@ -294,8 +290,8 @@ class Guard(Observer, Protocol):
     """An observer that also measures and corrects updates, and whose state is kept in checkpoints."""
 
     @property
-    def knobs(self) -> Knobs:
-        """Where the knobs are to stand from the next batch on."""
+    def overrides(self) -> CoefficientOverrides:
+        """Where the overrides are to stand from the next batch on."""
         ...
 
     @property
@@ -320,10 +316,10 @@ class Guard(Observer, Protocol):
         """Take in a record of before a resumption, without judging it."""
         ...
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What :meth:`recall` does not restore, as JSON."""
         ...
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
         ...

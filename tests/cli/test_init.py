@@ -22,7 +22,7 @@ from levelhead.errors import InputError
 from levelhead.recipe import load
 from levelhead.recipe.shipped import shipped
 from levelhead.scaffold.columns import likely_kind
-from levelhead.scaffold.write import Wish, plan
+from levelhead.scaffold.write import InitOptions, plan
 from levelhead.tasks.function.loading import load_rewards
 
 ROWS = [{"question": f"What is {n} + 3?", "answer": f"{n} + 3 is {n + 3}.\n#### {n + 3}"} for n in range(12)]
@@ -84,7 +84,7 @@ def test_the_reward_goes_by_what_answers_look_like(answers: list[str], kind: str
 @pytest.mark.parametrize("kind", ["number", "exact", "contains", "json"])
 def test_every_reward_that_is_written_tells_right_from_wrong(kind: str) -> None:
     rows = [{"prompt": f"Say {n}.", "answer": f"{n}"} for n in range(5)]
-    reward = plan(Wish("x", "base-tiny", data(rows), kind))
+    reward = plan(InitOptions("x", "base-tiny", data(rows), kind))
     reward.write()
     (function,) = load_rewards([reward.reward], None, ["answer"], "x")
     right = '{"a": 1}' if kind == "json" else "3"
@@ -92,7 +92,7 @@ def test_every_reward_that_is_written_tells_right_from_wrong(kind: str) -> None:
 
 
 def test_numbers_that_nobody_asked_for_are_not_right() -> None:
-    made = plan(Wish("x", "base-tiny", data(ROWS), "number"))
+    made = plan(InitOptions("x", "base-tiny", data(ROWS), "number"))
     made.write()
     (function,) = load_rewards([made.reward], None, ["answer"], "x")
     assert function.function(completions=["no number"], answer=["none either"]) == [0.0]
@@ -109,7 +109,7 @@ def test_a_base_model_gets_a_chat_template(tmp_path: Path) -> None:
             (tmp_path / "base").mkdir(exist_ok=True)
             (tmp_path / "base" / file.name).symlink_to(file)
     assert not AutoTokenizer.from_pretrained(tmp_path / "base").chat_template
-    plan(Wish("sums", str(tmp_path / "base"), data(ROWS))).write()
+    plan(InitOptions("sums", str(tmp_path / "base"), data(ROWS))).write()
     assert yaml.safe_load(Path("sums.yaml").read_text())["model"]["chat_template"] == "sums.jinja"
     assert dry_run(load("sums.yaml"))["context"] == 1024
 

@@ -133,16 +133,16 @@ def test_a_collapse_returns_to_good_weights_with_a_lower_rate() -> None:
     assert back.event.code in CATALOGUE
     assert back.event.evidence["to_step"] <= 20
     assert back.event.evidence["best"] > 0.9
-    assert guard.knobs.learning_rate == 0.5
-    assert guard.knobs.entropy_bonus > 0
+    assert guard.overrides.learning_rate == 0.5
+    assert guard.overrides.entropy_bonus > 0
 
 
 def test_an_entropy_that_has_grown_lowers_its_bonus() -> None:
     guard = LiveGuard(Bounds())
     shown(guard, steady(20))
     shown(guard, [HEALTHY | {"reward": 0.0, "validity": 0.0, "entropy": 6.0} for _ in range(4)], 21)
-    assert guard.knobs.entropy < 1
-    assert guard.knobs.entropy_bonus == 0
+    assert guard.overrides.entropy < 1
+    assert guard.overrides.entropy_bonus == 0
 
 
 def test_after_the_last_return_the_run_stops_with_a_diagnosis_and_good_weights() -> None:
@@ -182,7 +182,7 @@ def test_a_task_that_was_solved_before_the_first_step_is_no_deadlock(worse: int)
     said = shown(guard, rows)
     assert not {"stop", "rollback", "resample", "adapt"} & set(kinds(said))
     assert "deadlock" not in {d.event.code for d in said}
-    assert guard.knobs.temperature == 1.0
+    assert guard.overrides.temperature == 1.0
 
 
 def test_groups_that_have_all_failed_are_still_a_deadlock() -> None:
@@ -208,12 +208,12 @@ def test_frequent_shortening_takes_the_learning_rate_down_and_calm_gives_it_back
         said = shown(guard, steady(1), i)
     (down,) = [d for d in said if d.kind == "adapt"]
     assert down.event.code == "lr-too-high"
-    low = guard.knobs.learning_rate
+    low = guard.overrides.learning_rate
     assert low == pytest.approx(0.3)
     for i in range(5, 200):
         guard.judge(i, [change(0.01)])
         shown(guard, steady(1), i)
-    assert guard.knobs.learning_rate == 1.0
+    assert guard.overrides.learning_rate == 1.0
 
 
 def test_the_learning_rate_has_a_floor() -> None:
@@ -221,7 +221,7 @@ def test_the_learning_rate_has_a_floor() -> None:
     for i in range(1, 200):
         guard.judge(i, [change(0.5), change(0.04, 0.3)])
         shown(guard, steady(1), i)
-    assert guard.knobs.learning_rate == 0.2
+    assert guard.overrides.learning_rate == 0.2
 
 
 def test_overshoot_in_later_epochs_narrows_the_clip_range() -> None:
@@ -229,7 +229,7 @@ def test_overshoot_in_later_epochs_narrows_the_clip_range() -> None:
     for i in range(1, 5):
         guard.judge(i, [change(0.5, later=True), change(0.04, 0.3, later=True)])
         shown(guard, steady(1), i)
-    assert guard.knobs.clip == 0.75
+    assert guard.overrides.clip == 0.75
 
 
 def test_an_absurd_gradient_is_skipped() -> None:
@@ -267,10 +267,10 @@ def test_a_restored_guard_decides_as_the_old_one(cut: int) -> None:
     second = LiveGuard(Bounds())
     for i, row in enumerate(rows[:cut], 1):
         second.recall(StepRecord(i, "grpo", row))
-    second.load_state(json.loads(json.dumps(first.state())))
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     for i, row in enumerate(rows[cut:], cut + 1):
         for guard in (whole, second):
             guard.judge(i, [change(0.2), change(0.01, 0.4)])
         assert shown(whole, [row], i) == shown(second, [row], i)
         assert whole.keeps == second.keeps
-    assert whole.state() == second.state()
+    assert whole.state_dict() == second.state_dict()

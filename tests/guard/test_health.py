@@ -64,9 +64,9 @@ def test_a_restored_level_goes_on_as_the_old_one(readings: list[float], cut: int
         whole.add(value)
         first.add(value)
     second = Level(8, 0.4)
-    second.load_state(json.loads(json.dumps(first.state())))
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     for value in readings[cut:]:
         whole.add(value)
         second.add(value)
-    assert whole.state() == second.state()
+    assert whole.state_dict() == second.state_dict()
     assert whole.fall() == second.fall()

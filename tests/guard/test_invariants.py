@@ -78,15 +78,15 @@ def test_a_resumed_watch_remembers() -> None:
     watched, resumed = Invariants(), Invariants()
     for i in range(7):
         watched.after({"guard/alignment": -0.5 + 0.01 * i, "guard/kl": 1e-3, "guard/scale": 1.0})
-    resumed.load_state(json.loads(json.dumps(watched.state())))
-    assert resumed.state() == watched.state()
+    resumed.load_state_dict(json.loads(json.dumps(watched.state_dict())))
+    assert resumed.state_dict() == watched.state_dict()
     assert resumed.after({"guard/alignment": -0.5})
     assert resumed.before({"kl": 0.0})
 
 
 def test_a_checkpoint_of_before_these_checks_can_be_resumed() -> None:
-    state = json.loads(json.dumps(LiveGuard(Bounds()).state()))
+    state = json.loads(json.dumps(LiveGuard(Bounds()).state_dict()))
     del state["invariants"]
     guard = LiveGuard(Bounds())
-    guard.load_state(state)
+    guard.load_state_dict(state)
     assert guard.before_update(StepRecord(1, "grpo", {"grad_norm": 0.5, BEYOND: 0.03}))

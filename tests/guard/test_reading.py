@@ -63,9 +63,9 @@ def test_one_answer_to_everything_returns_to_weights_whose_answers_told_of_the_p
     assert back.event.evidence["to_step"] <= 22  # before half of what answers told was lost
     assert back.event.evidence["to_step"] >= 8
     assert "100% of the prompts of faithfulness get the same answer" in back.event.message
-    assert guard.knobs.entropy_bonus > 0
-    assert guard.knobs.kl == 2.0
-    assert guard.knobs.learning_rate == 0.5
+    assert guard.overrides.entropy_bonus > 0
+    assert guard.overrides.kl == 2.0
+    assert guard.overrides.learning_rate == 0.5
 
 
 def test_what_one_answer_earned_is_no_level_to_be_held_against() -> None:
@@ -120,7 +120,7 @@ def test_a_resumed_guard_goes_on_as_it_would_have() -> None:
     said = shown(first, rows[:30])
     for i, values in enumerate(rows[:30], 1):
         second.recall(StepRecord(i, "grpo", values))
-    second.load_state(json.loads(json.dumps(first.state())))
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     said += shown(second, rows[30:], 31)
     assert [(d.event.step, d.kind, d.event.message) for d in said] == [
         (d.event.step, d.kind, d.event.message) for d in expected

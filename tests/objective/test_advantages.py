@@ -77,7 +77,7 @@ class TestDeadGroups:
             options["parts"] = {"a": make(DEAD), "b": make([[0.1] * 8, [0.3, 0.1] * 4])}
         result = advantages.compute(name, make(DEAD), eps=eps, **options)
         assert [float(v) for v in result.values_gk[0]] == [0.0] * 8
-        assert [bool(v) for v in result.live_g] == [False, True]
+        assert [bool(v) for v in result.has_signal_g] == [False, True]
         assert all(math.isfinite(float(v)) for v in result.values_gk[1])
         assert any(float(v) != 0 for v in result.values_gk[1])
         if result.tokens_gkt is not None:
@@ -87,7 +87,7 @@ class TestDeadGroups:
     def test_a_batch_of_equal_rewards_is_dead_altogether(self, name):
         result = advantages.compute(name, np.full((3, 8), 0.7, dtype=np.float32), eps=0.0)
         assert result.values_gk.tolist() == [[0.0] * 8] * 3
-        assert result.live_g.tolist() == [False] * 3
+        assert result.has_signal_g.tolist() == [False] * 3
 
     def test_peers_turn_a_dead_group_into_advantages_of_one_sign(self):
         """What the exact centring is for: in float32 the mean of eight 0.7 is not 0.7."""
@@ -99,13 +99,13 @@ class TestDeadGroups:
         rng = np.random.default_rng(0)
         part = rng.random((4, 6))
         result = advantages.compute("gdpo", part, parts={"a": part, "b": 1 - part}, eps=0.0)
-        assert not result.live_g.any()
+        assert not result.has_signal_g.any()
         assert not result.values_gk.any()
 
     def test_reinforce_pp_has_no_group_baseline(self):
         result = advantages.compute("reinforce_pp", [[1.0, 1.0], [0.0, 0.0]], ddof=0, eps=0.0)
         assert result.values_gk.tolist() == [[1.0, 1.0], [-1.0, -1.0]]
-        assert result.live_g.all()
+        assert result.has_signal_g.all()
 
 
 class TestHandNumbers:
@@ -149,7 +149,7 @@ class TestHandNumbers:
 
     def test_gdpo_tells_apart_what_a_sum_does_not(self):
         parts = {"answer": [[1.0, 0.0, 0.0, 0.0]], "format": [[0.0, 1.0, 1.0, 1.0]]}
-        assert not compute("grpo", np.add(parts["answer"], parts["format"])).live_g.any()
+        assert not compute("grpo", np.add(parts["answer"], parts["format"])).has_signal_g.any()
         values = compute("gdpo", [[1.0] * 4], parts=parts, weights={"answer": 2.0}, batch_norm=False, ddof=0, eps=0.0)
         root = math.sqrt(3)
         assert values.values_gk[0].tolist() == pytest.approx([2 * root - root] + [-2 / root + 1 / root] * 3)
@@ -183,14 +183,14 @@ class TestHandNumbers:
         rewards = [[1.0, 0.0], [0.2, 0.2]]
         result = compute("workflow_aware", rewards, features=features, ddof=0, eps=0.0)
         assert result.values_gk.tolist() == [[1.0, -1.0], pytest.approx([-0.12, 0.12])]
-        assert result.live_g.all()
+        assert result.has_signal_g.all()
         silent = compute("workflow_aware", rewards, features=features, mix=0.0)
-        assert silent.live_g.tolist() == [True, False]
+        assert silent.has_signal_g.tolist() == [True, False]
 
     def test_workflow_aware_is_silent_where_structure_is_alike_too(self):
         features = {name: [[0.3, 0.3, 0.3]] for name in advantages.STRUCTURE_WEIGHTS}
         result = compute("workflow_aware", [[0.7] * 3], features=features)
-        assert not result.live_g.any()
+        assert not result.has_signal_g.any()
         assert not result.values_gk.any()
 
     def test_workflow_weights_sum_to_one(self):
@@ -252,7 +252,7 @@ class TestGtpo:
 
     def test_a_threshold_can_leave_a_group_on_one_side(self):
         result = compute("gtpo", [[0.6, 0.8, 0.9]], threshold=0.5)
-        assert not result.live_g.any()
+        assert not result.has_signal_g.any()
         assert not result.tokens_gkt.any()
 
     def test_a_reward_at_the_mean_has_failed_whatever_the_rounding(self):
@@ -287,10 +287,10 @@ class TestSubsets:
         own, mean, std, gain = self.brute(rewards, k)
         chosen = advantages.compute("pass_at_k", [rewards], k=k, eps=0.5)
         assert chosen.values_gk[0] == pytest.approx((own - mean) / (std + 0.5), abs=1e-12)
-        assert bool(chosen.live_g[0]) == (std > 1e-12)
+        assert bool(chosen.has_signal_g[0]) == (std > 1e-12)
         added = advantages.compute("pkpo", [rewards], k=k)
         assert added.values_gk[0] == pytest.approx(gain, abs=1e-12)
-        assert bool(added.live_g[0]) == (gain.max() > 1e-12)
+        assert bool(added.has_signal_g[0]) == (gain.max() > 1e-12)
 
     def test_pass_at_k_is_the_paper_s_closed_form_for_binary_rewards(self):
         n, solved, k = 8, 3, 4
@@ -308,7 +308,7 @@ class TestSubsets:
 
     def test_a_group_in_which_every_subset_succeeds_teaches_nothing(self):
         result = advantages.compute("pass_at_k", [[1.0, 1.0, 1.0, 0.0]], k=2)
-        assert not result.live_g.any()
+        assert not result.has_signal_g.any()
         assert not result.values_gk.any()
 
     @pytest.mark.parametrize("k", [2, 3])
@@ -384,7 +384,7 @@ class TestProperties:
         whole = compute(name, rewards)
         alone = [compute(name, [group]) for group in rewards]
         assert whole.values_gk.tolist() == [one.values_gk[0].tolist() for one in alone]
-        assert whole.live_g.tolist() == [bool(one.live_g[0]) for one in alone]
+        assert whole.has_signal_g.tolist() == [bool(one.has_signal_g[0]) for one in alone]
 
     @settings(deadline=None, max_examples=25)
     @given(rewards_strategy)
@@ -393,7 +393,7 @@ class TestProperties:
         result = compute(name, rewards, **({"eps": 0.0} if name in EPS else {}))
         assert np.isfinite(result.values_gk).all()
         carrier = result.values_gk if result.tokens_gkt is None else result.tokens_gkt.reshape(len(rewards), -1)
-        assert result.live_g.tolist() == (carrier != 0).any(axis=1).tolist()
+        assert result.has_signal_g.tolist() == (carrier != 0).any(axis=1).tolist()
 
     @settings(deadline=None, max_examples=30)
     @given(rewards_strategy)
@@ -417,7 +417,7 @@ class TestKindsOfArray:
         assert type(ours.values_gk) is type(make([[0.0]]))
         assert ours.values_gk.dtype == make([[0.0]]).dtype
         assert np.asarray(ours.values_gk) == pytest.approx(reference.values_gk, abs=2e-5)
-        assert np.asarray(ours.live_g).tolist() == reference.live_g.tolist()
+        assert np.asarray(ours.has_signal_g).tolist() == reference.has_signal_g.tolist()
 
     @pytest.mark.parametrize("rewards", [[[0, 1], [1, 1]], np.array([[0, 1], [1, 1]]), torch.tensor([[0, 1], [1, 1]])])
     def test_integers_and_lists_are_taken_as_floats(self, rewards):

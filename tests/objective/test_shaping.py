@@ -135,7 +135,7 @@ def test_a_saved_state_goes_on_as_if_never_stopped():
 def test_shaping_without_lengths_never_makes_contrast_out_of_none(rewards, scale, dtype):
     batch = np.array([[0.7] * len(rewards), rewards], dtype=dtype)
     shaped, _ = RewardShaping(zscore=ZScore(), scale=scale, clip=(-3.0, 3.0))(RewardBatch(batch))
-    assert not advantages.compute("grpo", shaped).live_g[0]
+    assert not advantages.compute("grpo", shaped).has_signal_g[0]
 
 
 def test_tensors_and_arrays_agree():

@@ -141,7 +141,7 @@ def test_attention_that_cannot_branch_is_announced_and_masked(
 ) -> None:
     def attend(self: attention.Forest, _layer: int, query: torch.Tensor, *_: Any) -> torch.Tensor:
         if broken == "refused":
-            raise ValueError("attention with softcap cannot run on branches")
+            raise ValueError("attention with softcap cannot run on trees")
         self.seen += broken == "wrong"
         return torch.zeros_like(query)
 

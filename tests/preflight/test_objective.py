@@ -70,7 +70,7 @@ def _compute(change: Callable[..., Any]) -> Patch:
 def _batch_mean(real: Any, name: str, rewards_gk: Any, **options: Any) -> Any:
     made = real(name, rewards_gk, **options)
     std_g1 = np.std(rewards_gk, axis=1, keepdims=True, ddof=1) + 1e-4
-    values_gk = np.where(made.live_g[:, None], (rewards_gk - rewards_gk.mean()) / std_g1, 0.0)
+    values_gk = np.where(made.has_signal_g[:, None], (rewards_gk - rewards_gk.mean()) / std_g1, 0.0)
     return replace(made, values_gk=values_gk)
 
 

@@ -123,7 +123,7 @@ def test_a_judge_that_saw_no_answer_of_a_batch_can_have_a_weight() -> None:
     assert assign(made, [unseen])[0].has_signal
     named = recipe.model_copy(update={"advantage": Advantage(kind="gdpo", weights={"jugde": 2.0})})
     with pytest.raises(InputError, match="no task has a reward called 'jugde'; there are correct, judge"):
-        assign(replace(made, recipe=named), [unseen])
+        assign(replace(made, config=named), [unseen])
 
 
 @pytest.mark.parametrize(

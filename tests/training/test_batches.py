@@ -18,7 +18,7 @@ from levelhead.api import Result, train
 from levelhead.errors import InputError
 from levelhead.guard import LiveGuard
 from levelhead.recipe.guard import Guard as Bounds
-from levelhead.records import Change, Decision, Event, Knobs, StepRecord
+from levelhead.records import Change, CoefficientOverrides, Decision, Event, StepRecord
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.optim import Updater
@@ -179,7 +179,7 @@ def test_scores_made_beforehand_are_no_old_log_probabilities_of_a_batch_drawn_ah
 class Scripted(LiveGuard):
     """A guard that decides what it is told, by step, and keeps every weight that has drawn."""
 
-    def __init__(self, script: dict[int, tuple[str, Knobs]]) -> None:
+    def __init__(self, script: dict[int, tuple[str, CoefficientOverrides]]) -> None:
         super().__init__(Bounds())
         self.script = script
 
@@ -207,7 +207,13 @@ def test_a_rollback_returns_to_weights_that_drew_and_draws_again(
     drawn = watch_draws(monkeypatch)
     # Batches 1 and 2 are drawn by the first weights, batch 3 by those that step 1 made.  What is kept after step 3,
     # and restored after step 4, are these.
-    back = run(tmp_path, "back", [Scripted({4: ("rollback", Knobs(learning_rate=1e-12))})], grpo__steps=5, **constant)
+    back = run(
+        tmp_path,
+        "back",
+        [Scripted({4: ("rollback", CoefficientOverrides(learning_rate=1e-12))})],
+        grpo__steps=5,
+        **constant,
+    )
     again = dict(drawn)
     plain = run(tmp_path, "plain", [Scripted({})], grpo__steps=5, **constant)
     one = run(tmp_path, "one", [Scripted({})], grpo__steps=1, **constant)
@@ -221,7 +227,7 @@ def test_a_rollback_returns_to_weights_that_drew_and_draws_again(
 
 
 def test_a_knob_turns_the_temperature_of_the_batch_after_the_next(tmp_path: Path) -> None:
-    guard = Scripted({1: ("adapt", Knobs(temperature=2.0))})
+    guard = Scripted({1: ("adapt", CoefficientOverrides(temperature=2.0))})
     given = {"grpo__optimizer__learning_rate": 1e-12, "grpo__updates_per_batch": 1}
     result = run(tmp_path, "run", [guard], **given)
     rows = steps(result.folder, "grpo")

@@ -74,8 +74,8 @@ def test_numbers_that_are_not_finite_are_no_bare_words_in_the_state(checkpoints:
     json.loads((folder / "state.json").read_text(encoding="utf-8"), parse_constant=refuse)
     assert read_state(folder).best == -math.inf
     invariants = Invariants()
-    invariants.load_state({**invariants.state(), **read_state(folder).trainer["guard"]["invariants"]})
-    assert invariants.state()["moved"] == math.inf
+    invariants.load_state_dict({**invariants.state_dict(), **read_state(folder).trainer["guard"]["invariants"]})
+    assert invariants.state_dict()["moved"] == math.inf
 
 
 def _shape(policy: Policy) -> dict[str, int]:

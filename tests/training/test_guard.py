@@ -14,7 +14,7 @@ from levelhead.api import train
 from levelhead.guard import LiveGuard
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.recipe.guard import Guard as Bounds
-from levelhead.records import Change, Decision, Event, Knobs, StepRecord
+from levelhead.records import Change, CoefficientOverrides, Decision, Event, StepRecord
 from levelhead.training.batch import Sample
 from levelhead.training.optim import Updater
 from levelhead.training.trust_region import alignment, divergence, old_logp
@@ -29,7 +29,7 @@ def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
 class Scripted(LiveGuard):
     """A guard that decides what it is told, by step."""
 
-    def __init__(self, script: dict[int, tuple[str, Knobs]], scale: float | None = None) -> None:
+    def __init__(self, script: dict[int, tuple[str, CoefficientOverrides]], scale: float | None = None) -> None:
         super().__init__(Bounds())
         self.script, self.scale, self.seen = script, scale, []
         self.changes: list[Change] = []
@@ -158,7 +158,7 @@ def test_weights_are_where_the_scale_puts_them(tmp_path: Path, monkeypatch: pyte
 def test_a_rollback_restores_the_weights_that_drew_the_kept_batch(tmp_path: Path) -> None:
     constant = {"grpo__optimizer__schedule": "constant"}
     # After step 2 the weights that drew its batch are kept: those that step 1 made.  Step 4 moves next to nothing.
-    guard = Scripted({3: ("rollback", Knobs(learning_rate=1e-12))})
+    guard = Scripted({3: ("rollback", CoefficientOverrides(learning_rate=1e-12))})
     back = run(tmp_path, "back", [guard], grpo__steps=4, **constant)
     one = run(tmp_path, "one", [Scripted({})], grpo__steps=1, **constant)
     pairs = zip(back.model.parameters(), one.model.parameters(), strict=True)
@@ -167,7 +167,7 @@ def test_a_rollback_restores_the_weights_that_drew_the_kept_batch(tmp_path: Path
 
 
 def test_knobs_reach_the_run(tmp_path: Path) -> None:
-    knobs = Knobs(learning_rate=0.5, entropy=2.0, entropy_bonus=0.003, kl=4.0)
+    knobs = CoefficientOverrides(learning_rate=0.5, entropy=2.0, entropy_bonus=0.003, kl=4.0)
     result = run(
         tmp_path, "run", [Scripted({1: ("adapt", knobs)})], grpo__steps=2, grpo__optimizer__schedule="constant"
     )
@@ -178,7 +178,7 @@ def test_knobs_reach_the_run(tmp_path: Path) -> None:
 
 
 def test_a_stop_leaves_a_score_and_the_exit_code_of_the_guard(tmp_path: Path) -> None:
-    result = run(tmp_path, "run", [Scripted({2: ("stop", Knobs())})])
+    result = run(tmp_path, "run", [Scripted({2: ("stop", CoefficientOverrides())})])
     assert result.outcome == "stopped"
     assert len(steps(result.folder, "grpo")) == 2
     assert "grpo" in result.summary["tasks"]["one"]

@@ -31,7 +31,7 @@ def init(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and ask nothing.")] = False,
 ) -> None:
     """Write a recipe, a reward file and its test for your own data; asks for what the flags leave open."""
-    from levelhead.scaffold.write import Wish, plan
+    from levelhead.scaffold.write import InitOptions, plan
 
     asks = sys.stdin.isatty() and not as_json
     if data is None:
@@ -44,8 +44,8 @@ def init(
         word = _asked("Reward (number, exact, contains, json, FILE.py:function; empty: by the answers)", "")
         reward = word or None
     stem = name or re.sub(r"^[.]+|[^A-Za-z0-9._-]+", "-", Path(data).stem)
-    wish = Wish(stem, model, data, reward, prompt, answer, to)
-    made = plan(wish)
+    options = InitOptions(stem, model, data, reward, prompt, answer, to)
+    made = plan(options)
     made.write()
     recipe, *others = [str(path) for path in made.files]
     if as_json:

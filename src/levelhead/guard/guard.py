@@ -72,7 +72,7 @@ class LiveGuard:
         self._pending: list[Decision] = []
 
     @property
-    def knobs(self) -> CoefficientOverrides:
+    def overrides(self) -> CoefficientOverrides:
         """Overrides of the recipe's coefficients from the next batch on."""
         return self._overrides
 
@@ -338,10 +338,10 @@ class LiveGuard:
         """Take in a record of before a resumption, without judging it."""
         self.history.append(record.step, record.values)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What :meth:`recall` does not restore, as JSON."""
         return {
-            "pulse": self._health.state(),  # this key and the next are those of checkpoints
+            "pulse": self._health.state_dict(),  # this key and the next are those of checkpoints
             "knobs": self._overrides.to_json(),
             "good": self._good.to_json(),
             "rollbacks": self._rollbacks,
@@ -351,13 +351,13 @@ class LiveGuard:
             "later": self._later,
             "told": self._told,
             "next_look": self._next_look,
-            "invariants": self._invariants.state(),
-            "reading": self._reading.state(),
+            "invariants": self._invariants.state_dict(),
+            "reading": self._reading.state_dict(),
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`."""
-        self._health.load_state(state["pulse"])
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self._health.load_state_dict(state["pulse"])
         self._overrides = CoefficientOverrides(**state["knobs"])
         self._good = RecentStatistics.from_json(state["good"])
         self._rollbacks, self._calm = int(state["rollbacks"]), int(state["calm"])
@@ -365,9 +365,9 @@ class LiveGuard:
         self._later, self._told = bool(state["later"]), list(state["told"])
         self._next_look = int(state["next_look"])
         if "invariants" in state:  # not in checkpoints of before they were watched
-            self._invariants.load_state(state["invariants"])
+            self._invariants.load_state_dict(state["invariants"])
         if "reading" in state:  # nor in those of before answers were
-            self._reading.load_state(state["reading"])
+            self._reading.load_state_dict(state["reading"])
 
 
 def _redraws(code: str) -> bool:

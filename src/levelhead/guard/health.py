@@ -118,13 +118,13 @@ class Level:
         """Forget the newest readings: the policy is another one now."""
         self.recent = []
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs, as JSON."""
         columns = {"recent": self.recent, "past": self._past}
         return columns | {"best": self.best, "lowest": self.lowest, "noise": self.noise}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
         self.recent = [float(value) for value in state["recent"]]
         self._past = [float(value) for value in state["past"]]
         self.best = None if state["best"] is None else float(state["best"])
@@ -214,19 +214,19 @@ class HealthTracker:
         self.restart()
         self.reward.best = self.validity.best = None
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs, as JSON."""
         return {
-            "reward": self.reward.state(),
-            "validity": self.validity.state(),
+            "reward": self.reward.state_dict(),
+            "validity": self.validity.state_dict(),
             "columns": self._columns,
             "dead": self.dead,
             "still": self.still,
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`."""
-        self.reward.load_state(state["reward"])
-        self.validity.load_state(state["validity"])
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self.reward.load_state_dict(state["reward"])
+        self.validity.load_state_dict(state["validity"])
         self._columns = {name: [float(v) for v in state["columns"][name]] for name in self._columns}
         self.dead, self.still = int(state["dead"]), int(state["still"])

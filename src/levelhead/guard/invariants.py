@@ -77,12 +77,12 @@ class Invariants:
         """Take weights from before, which may be the reference's own."""
         self._moved = 0.0
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs, as JSON."""
         return {"moved": self._moved, "cosines": self._cosines}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
         self._moved = float(state["moved"])
         self._cosines = {name: [float(v) for v in state["cosines"][name]] for name in AGREEMENTS}
 

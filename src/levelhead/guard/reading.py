@@ -102,12 +102,12 @@ class Reading:
         self._tasks = {}
         self.constant = 0
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs, as JSON."""
         return {"tasks": self._tasks, "best": self._best, "constant": self.constant}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state`."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
         self._tasks = {task: [dict(row) for row in rows] for task, rows in state["tasks"].items()}
         self._best = dict(state["best"])
         self.constant = int(state["constant"])

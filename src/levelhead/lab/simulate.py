@@ -177,14 +177,14 @@ def simulate(outcomes: Outcomes, ks: Sequence[int], setup: Setup) -> Result:
 def _row(outcomes: Outcomes, k: int, setup: Setup) -> Row:
     if k < 2:
         raise ValueError(f"a group needs at least 2 rollouts, got K={k}")
-    values_gk, rewards_gk, live_g, weight_g, exact = _groups(outcomes, k, setup)
+    values_gk, rewards_gk, has_signal_g, weight_g, exact = _groups(outcomes, k, setup)
     weight_gk = np.broadcast_to(weight_g[:, None] / k, values_gk.shape)
     standard_gk = (rewards_gk - outcomes.mean) / outcomes.std if outcomes.std > 0 else np.zeros_like(rewards_gk)
     signal = float(np.sum(weight_gk * values_gk * standard_gk))
     power = float(np.sum(weight_gk * values_gk**2))
     efficiency = signal**2 / power if power > 0 else 0.0
     dead = min(1.0, math.fsum(p**k for p in outcomes.probabilities))
-    live = float(np.sum(weight_g * live_g)) if setup.estimator in OTHER_LIVE else 1 - dead
+    live = float(np.sum(weight_g * has_signal_g)) if setup.estimator in OTHER_LIVE else 1 - dead
     groups = setup.budget / (setup.tokens * k)
     groups = float(math.floor(groups)) if groups >= 1 else groups
     together = setup.estimator == "reinforce_pp"
@@ -216,7 +216,7 @@ def _groups(outcomes: Outcomes, k: int, setup: Setup) -> tuple[Floats, Floats, N
     if alone and math.comb(k + levels - 1, levels - 1) <= MAX_ENUMERATED:
         rewards_gk, weight_g = _enumerated(outcomes, k)
         estimate = _advantages(rewards_gk, np.full_like(rewards_gk, setup.tokens), setup)
-        return estimate.values_gk, rewards_gk, estimate.live_g, weight_g, True
+        return estimate.values_gk, rewards_gk, estimate.has_signal_g, weight_g, True
     rng = np.random.default_rng([setup.seed, k])
     in_batch = max(1, int(setup.budget // (setup.tokens * k)))
     drawn = max(1, setup.samples // k)
@@ -227,8 +227,8 @@ def _groups(outcomes: Outcomes, k: int, setup: Setup) -> tuple[Floats, Floats, N
     lengths_bgk = _lengths(rng, rewards_bgk.shape, setup)
     estimate_b = [_advantages(*batch, setup) for batch in zip(rewards_bgk, lengths_bgk, strict=True)]
     values_gk = np.concatenate([estimate.values_gk for estimate in estimate_b])
-    live_g = np.concatenate([estimate.live_g for estimate in estimate_b])
-    return values_gk, rewards_bgk.reshape(-1, k), live_g, np.full(len(live_g), 1 / len(live_g)), False
+    has_signal_g = np.concatenate([estimate.has_signal_g for estimate in estimate_b])
+    return values_gk, rewards_bgk.reshape(-1, k), has_signal_g, np.full(len(has_signal_g), 1 / len(has_signal_g)), False
 
 
 def _advantages(rewards_gk: Floats, lengths_gk: Floats, setup: Setup) -> advantages.Advantages:

@@ -111,7 +111,7 @@ class _Trees:
         self._cached: list[Tensor] = []
 
     def attend(self, _layer: int, query: Tensor, key: Tensor, value: Tensor, _scale: float) -> Tensor:
-        """See :class:`levelhead.policy.backends.trees.Branches`."""
+        """See :class:`levelhead.policy.backends.trees.TreeAttention`."""
         if torch.is_autocast_enabled(query.device.type):
             dtype = torch.get_autocast_dtype(query.device.type)
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
@@ -127,12 +127,12 @@ class _Trees:
 def _cpu(layout: Layout, *, keep: bool = False) -> dict[str, Any]:
     """Inputs of a pass on backend ``cpu``: one flat row, keys and values of every query head, a trimmed last layer."""
     needed = torch.zeros(layout.needed, dtype=torch.long)
-    return _flat(layout) | {"branches": _Trees(needed, repeats=True, keep=keep)}
+    return _flat(layout) | {"trees": _Trees(needed, repeats=True, keep=keep)}
 
 
 def _flex(layout: Layout, *, keep: bool = False) -> dict[str, Any]:
     """Inputs of a pass on backend ``flex``: one flat row under a mask of blocks."""
-    return _flat(layout) | {"branches": _Trees(None, repeats=False, keep=keep)}
+    return _flat(layout) | {"trees": _Trees(None, repeats=False, keep=keep)}
 
 
 def _sdpa(layout: Layout, *, keep: bool = False) -> dict[str, Any]:  # noqa: ARG001 - the cache is transformers' own

@@ -87,7 +87,7 @@ def _shares(
     return judged("sampling/shares", wrong, f"{n} prompts are drawn as meant: {shown}", evidence, fix)
 
 
-def _learnability(context: PreflightContext, recipe: Learnability) -> Check:
+def _learnability(context: PreflightContext, config: Learnability) -> Check:
     """Strata are drawn by their weight times 4 p (1 - p) of their recent success, and items within them as well.
 
     Every other stratum is shown half successes, the others successes alone, at step 1; then the outcomes age.
@@ -98,24 +98,24 @@ def _learnability(context: PreflightContext, recipe: Learnability) -> Check:
         rewards = (1.0, 0.0, 1.0, 0.0) if i % 2 else (1.0, 1.0, 1.0, 1.0)
         stream.learn([made_up(prompt, rewards) for prompt in members[:2]], 1)
         shown[name] = (sum(rewards) * min(2, len(members)), 4.0 * min(2, len(members)))
-    late = 1 + round(AGE * recipe.half_life)
+    late = 1 + round(AGE * config.half_life)
     stream.learn([], late)
-    decay = 0.5 ** ((late - 1) / recipe.half_life)
+    decay = 0.5 ** ((late - 1) / config.half_life)
     weights = {}
     for name, (wins, tries) in shown.items():
         p = (decay * wins + 1) / (decay * tries + 2)
-        weights[name] = _meant(context, name, strata) * max(4 * p * (1 - p), recipe.floor)
+        weights[name] = _meant(context, name, strata) * max(4 * p * (1 - p), config.floor)
     total = sum(weights.values())
     wanted = {name: TAKEN * weight / total for name, weight in weights.items()}
     where = {(p.task, p.id): name for name, members in strata.items() for p in members}
     counts = Counter(where[p.task, p.id] for p in stream.take(TAKEN))
-    items, extra = _items(context, recipe, strata, late)
+    items, extra = _items(context, config, strata, late)
     evidence = {"prompts": TAKEN, "drawn": dict(counts), "meant": wanted, "items": items, "level": LEVEL}
     return _shares(evidence, counts, wanted, 1.0 + 1e-6, extra)
 
 
 def _items(
-    context: PreflightContext, recipe: Learnability, strata: Mapping[str, Sequence[Prompt]], late: int
+    context: PreflightContext, config: Learnability, strata: Mapping[str, Sequence[Prompt]], late: int
 ) -> tuple[dict[str, float], str | None]:
     """Items that are always solved must be drawn less often than those solved half of the time, by a known factor."""
     name, members = max(strata.items(), key=lambda item: len(item[1]))
@@ -127,7 +127,7 @@ def _items(
     stream.learn(alone, late)
     wins, tries = 16.0 * len(half) + 32.0 * len(rest), 32.0 * len(members)
     middle = (wins + 1) / (tries + 2)
-    weights = [max(4 * p * (1 - p), recipe.floor) for p in ((16 + middle) / 33, (32 + middle) / 33)]
+    weights = [max(4 * p * (1 - p), config.floor) for p in ((16 + middle) / 33, (32 + middle) / 33)]
     share = weights[0] * len(half) / (weights[0] * len(half) + weights[1] * len(rest))
     unsure = {(p.task, p.id) for p in half}
     inside = {(p.task, p.id) for p in members}

@@ -213,7 +213,7 @@ class Trial:
 
 def grpo_trial(
     context: PreflightContext,
-    recipe: Grpo,
+    config: Grpo,
     groups: Sequence[Group],
     updater: Updater | None = None,
     *,
@@ -228,16 +228,16 @@ def grpo_trial(
         "audit": Audit(first=int(audited), every=0, on_error="warn"),
         "dynamic_sampling": 0,  # drawing again would hand out the same groups twice
     }
-    recipe = recipe.model_copy(update=changes)
+    config = config.model_copy(update=changes)
     tasks = context.setup.tasks
-    objective, _ = make_objective(context.recipe, recipe)
+    objective, _ = make_objective(context.recipe, config)
     trainer = GrpoTrainer(
         policy=context.policy,
         collector=Replay(context, groups),
         stream=PromptStream(list(tasks.values()), [context.setup.weights[name] for name in tasks], context.seed),
         objective=objective,
-        updater=updater or FrozenUpdater(context.policy.parameters, recipe.optimizer, recipe.steps),
-        config=recipe,
+        updater=updater or FrozenUpdater(context.policy.parameters, config.optimizer, config.steps),
+        config=config,
         seed=context.seed,
     )
     start = time.perf_counter()
@@ -246,10 +246,10 @@ def grpo_trial(
     return Trial(result, listener, groups, time.perf_counter() - start)
 
 
-def sft_trial(context: PreflightContext, recipe: Sft) -> tuple[SftTrainer, Listener]:
+def sft_trial(context: PreflightContext, config: Sft) -> tuple[SftTrainer, Listener]:
     """Do one small SFT step; the gradient is left in the parameters, the weights are not changed."""
     clean(context.policy)
-    small = recipe.model_copy(update={"batch_size": min(recipe.batch_size, 8), "tokens_per_microbatch": WHOLE})
+    small = config.model_copy(update={"batch_size": min(config.batch_size, 8), "tokens_per_microbatch": WHOLE})
     tasks = context.setup.tasks
     weights = [context.setup.weights[name] for name in tasks]
     stream = PromptStream(list(tasks.values()), weights, context.seed)

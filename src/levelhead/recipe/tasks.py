@@ -10,7 +10,7 @@ from levelhead.recipe.environments import Browser, BrowserGym, OpenEnv
 from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.recipe.workflow import (
     ExecutorRecipe,
-    RewardRecipe,
+    RewardConfig,
     SandboxLimits,
     SimulatedExecutor,
     WeightedReward,
@@ -227,7 +227,7 @@ class Workflow(JudgedSection):
     """Ratios in which an epoch draws from the domains; every problem once unless given."""
     executor: ExecutorRecipe = SimulatedExecutor(kind="simulated")
     """Who runs the workflows."""
-    reward: RewardRecipe = WeightedReward(kind="weighted")
+    reward: RewardConfig = WeightedReward(kind="weighted")
     """What an answer is worth."""
     limits: WorkflowLimits = WorkflowLimits()
     """Bounds on what a workflow may ask for."""

@@ -87,7 +87,7 @@ class ThreeLevelReward(Section):
         return self
 
 
-RewardRecipe = Annotated[WeightedReward | ThreeLevelReward, Field(discriminator="kind")]
+RewardConfig = Annotated[WeightedReward | ThreeLevelReward, Field(discriminator="kind")]
 
 
 class WorkflowLimits(Section):

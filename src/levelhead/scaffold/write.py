@@ -26,7 +26,7 @@ _SCALE = {"batch_size": 64, "learning_rate": 1e-6, "dtype": "auto", "steps": 200
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class InitOptions:
     """What the user says of the project.
 
     Attributes:
@@ -77,38 +77,38 @@ class Plan:
         write_new(dict(self.files))
 
 
-def plan(wish: Wish) -> Plan:
+def plan(options: InitOptions) -> Plan:
     """Look at data and model, and say what is to be written; writes nothing.
 
     Raises:
         InputError: Data, columns, reward or model do not fit.
     """
-    rows = [record.values for record in load_table(Function(kind="function", path=wish.data), None).records]
-    prompt = prompt_column(rows, wish.prompt, wish.data)
-    answer = answer_column(rows, wish.answer, prompt, wish.data)
+    rows = [record.values for record in load_table(Function(kind="function", path=options.data), None).records]
+    prompt = prompt_column(rows, options.prompt, options.data)
+    answer = answer_column(rows, options.answer, prompt, options.data)
     answers = [text_of(row[answer]) for row in rows[:LOOKED_AT]] if answer else []
-    kind, reward = _reward(wish, answers)
+    kind, reward = _reward(options, answers)
     system = SYSTEM[kind] if kind else ""
     files: dict[Path, str] = {}
     if kind is not None:
-        module = f"{_module(wish.name)}_rewards"
-        reward = f"{(wish.folder / module).as_posix()}.py:{NAMES[kind]}"
-        files[wish.folder / f"{module}.py"] = reward_file(wish.name, kind, answer)
-        files[wish.folder / f"test_{module}.py"] = test_file(module, kind, answer, example_of(answers, kind))
+        module = f"{_module(options.name)}_rewards"
+        reward = f"{(options.folder / module).as_posix()}.py:{NAMES[kind]}"
+        files[options.folder / f"{module}.py"] = reward_file(options.name, kind, answer)
+        files[options.folder / f"test_{module}.py"] = test_file(module, kind, answer, example_of(answers, kind))
     messages = [_messages(row[prompt], system) for row in rows[:LOOKED_AT]]
-    facts = look_at(wish.model, messages, answers if kind in ("number", "contains", None) else [])
+    facts = look_at(options.model, messages, answers if kind in ("number", "contains", None) else [])
     template = None
     if not facts.template:
-        template = wish.folder / f"{wish.name}.jinja"
+        template = options.folder / f"{options.name}.jinja"
         files[template] = TEMPLATE
-    recipe = _recipe(wish, prompt, answer, system, reward, facts, template)
-    parse(recipe, source=f"{wish.name}.yaml")
-    return Plan({wish.folder / f"{wish.name}.yaml": recipe, **files}, prompt, answer, reward, len(rows), facts)
+    recipe = _recipe(options, prompt, answer, system, reward, facts, template)
+    parse(recipe, source=f"{options.name}.yaml")
+    return Plan({options.folder / f"{options.name}.yaml": recipe, **files}, prompt, answer, reward, len(rows), facts)
 
 
-def _reward(wish: Wish, answers: list[str]) -> tuple[Kind | None, str]:
+def _reward(options: InitOptions, answers: list[str]) -> tuple[Kind | None, str]:
     """Return the kind of reward to write, or the function of the user's own file."""
-    given = wish.reward
+    given = options.reward
     if given is not None and ".py" in given:
         file, _, function = given.partition(":")
         if not function or not Path(file).is_file():
@@ -120,32 +120,39 @@ def _reward(wish: Wish, answers: list[str]) -> tuple[Kind | None, str]:
         return "json", ""
     if not answers:
         raise InputError(
-            f"{wish.data}: no column of right answers; name it with --answer, or give --reward json or FILE.py:function"
+            f"{options.data}: no column of right answers; name it with --answer, or give --reward json or "
+            "FILE.py:function"
         )
     kind: Kind = next((kind for kind in NAMES if kind == given), likely_kind(answers))
     return kind, ""
 
 
 def _recipe(
-    wish: Wish, prompt: str, answer: str | None, system: str, reward: str, facts: ModelFacts, template: Path | None
+    options: InitOptions,
+    prompt: str,
+    answer: str | None,
+    system: str,
+    reward: str,
+    facts: ModelFacts,
+    template: Path | None,
 ) -> str:
-    scale: Mapping[str, Any] = _SHIPPED_SCALE if wish.model in PRESETS else _SCALE
-    source = "preset" if wish.model in PRESETS else "name"
-    model = {source: wish.model, "dtype": scale["dtype"]}
+    scale: Mapping[str, Any] = _SHIPPED_SCALE if options.model in PRESETS else _SCALE
+    source = "preset" if options.model in PRESETS else "name"
+    model = {source: options.model, "dtype": scale["dtype"]}
     if template is not None:
         model["chat_template"] = template.as_posix()
     context = f" of {facts.context:,}" if facts.context else ""
     prompts = f"the longest prompt takes {facts.longest_prompt:,}{context} tokens" if facts.longest_prompt else ""
-    path = f"{(wish.folder / wish.name).as_posix()}.yaml"
+    path = f"{(options.folder / options.name).as_posix()}.yaml"
     lines = [
         f"# Written by levelhead init: `levelhead check {path}` proves that it fits together,",
         f"# `levelhead train {path}` trains. Keys that are left out have sensible values.",
-        f"name: {_scalar(wish.name)}",
+        f"name: {_scalar(options.name)}",
         "seed: 0",
         f"model: {_scalar(model)}",
         "tasks:",
         "  - kind: function",
-        f"    path: {_scalar(wish.data)}",
+        f"    path: {_scalar(options.data)}",
         f"    prompt: {_scalar(prompt)}",
         *([f"    system: {_scalar(system)}"] if system else []),
         *([f"    oracle: {_scalar(answer)}            # the right answer: the check scores it"] if answer else []),

@@ -48,17 +48,17 @@ class GroupAdvantages:
 
 @dataclass(slots=True)
 class AdvantageEstimator:
-    """Turns scored groups into credit, and keeps the statistics that shaping runs on.
+    """Turns scored groups into advantages, and keeps the statistics that shaping runs on.
 
     Attributes:
-        recipe: The ``grpo`` section.
+        config: The ``grpo`` section.
         shapers: What is done to the rewards of each task.
         shaping: State of each task's shaping, by its steps.
         balanced: Tasks whose strata count alike, by name.
         declared: Names of rewards that a batch may lack, as of a judge that sees right answers alone.
     """
 
-    recipe: Grpo
+    config: Grpo
     shapers: Mapping[str, RewardShaping]
     shaping: dict[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     balanced: Mapping[str, Task] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class AdvantageEstimator:
     def assign(
         self, groups: Sequence[Group], scores: Scores | None, kl_coefs: Mapping[str, float]
     ) -> tuple[list[GroupAdvantages], dict[str, float]]:
-        """Return the credit of every group, and what was measured on the way.
+        """Return the advantages of every group, and what was measured on the way.
 
         Groups of one task and size are taken together.  A group that lost all but one of its rollouts has nothing to
         be compared with and teaches nothing.
@@ -94,7 +94,7 @@ class AdvantageEstimator:
             bucket_scores = None if scores is None else [scores[i] for i in members]
             rewards_gk = self.shape(task, bucket)
             charged_gk = rewards_gk
-            if self.recipe.kl.where == "reward" and bucket_scores is not None and _is_referred(bucket_scores):
+            if self.config.kl.where == "reward" and bucket_scores is not None and _is_referred(bucket_scores):
                 charged_gk = rewards_gk + _charge(bucket_scores, kl_coefs[task], drift.setdefault(task, []))
             group_advantages = self._estimate(task, bucket, bucket_scores, rewards_gk, charged_gk)
             by_group.update(zip(members, group_advantages, strict=True))
@@ -128,13 +128,13 @@ class AdvantageEstimator:
     def _estimate(
         self, task: str, groups: Sequence[Group], scores: Scores | None, shaped_gk: Floats, rewards_gk: Floats
     ) -> list[GroupAdvantages]:
-        estimator = self.recipe.advantage.make()
+        estimator = self.config.advantage.make()
         if len(groups[0].rollouts) < estimator.min_group_size:
             return [GroupAdvantages([0.0] * len(row), False, row.tolist()) for row in shaped_gk]
         if "parts" in estimator.arrays:
             estimator = estimator.for_parts({name for g in groups for r in g.rollouts for name in _parts(r)})
         arrays = self._arrays(estimator, task, groups, scores)
-        result = advantages.compute(estimator, rewards_gk, clip=self.recipe.advantage.clip, **arrays)
+        result = advantages.compute(estimator, rewards_gk, clip=self.config.advantage.clip, **arrays)
         tokens: list[list[list[float]] | None] = [None] * len(groups)
         if result.tokens_gkt is not None:
             tokens = [
@@ -142,7 +142,9 @@ class AdvantageEstimator:
                 for g, group in enumerate(groups)
             ]
         return [
-            GroupAdvantages(result.values_gk[g].tolist(), bool(result.live_g[g]), shaped_gk[g].tolist(), tokens[g])
+            GroupAdvantages(
+                result.values_gk[g].tolist(), bool(result.has_signal_g[g]), shaped_gk[g].tolist(), tokens[g]
+            )
             for g in range(len(groups))
         ]
 
@@ -150,7 +152,7 @@ class AdvantageEstimator:
         self, estimator: Estimator, task: str, groups: Sequence[Group], scores: Scores | None
     ) -> dict[str, Any]:
         """The arrays that the estimator takes besides the rewards."""
-        asker, needed = f"grpo.advantage.kind: {self.recipe.advantage.kind}", estimator.arrays
+        asker, needed = f"grpo.advantage.kind: {self.config.advantage.kind}", estimator.arrays
         extras: dict[str, Any] = {}
         if "lengths_gk" in needed:
             extras["lengths_gk"] = _lengths(groups)
@@ -171,7 +173,7 @@ class AdvantageEstimator:
 
     def _check_weights(self, groups: Sequence[Group]) -> None:
         """A weight for a reward that no task names, or has in a batch, is a slip of the pen."""
-        weighted: Mapping[str, float] = getattr(self.recipe.advantage, "weights", None) or {}
+        weighted: Mapping[str, float] = getattr(self.config.advantage, "weights", None) or {}
         names = {name for g in groups for r in g.rollouts for name in _parts(r)}
         complete = {group.prompt.task for group in groups} >= self.shapers.keys()
         if names and complete and (unknown := sorted(weighted.keys() - names - self.declared)):
@@ -198,26 +200,26 @@ def declared_rewards(tasks: Collection[Task]) -> frozenset[str]:
     return frozenset(judged.union(*parts))
 
 
-def make_shapers(sections: Mapping[str, Shaping], recipe: Grpo) -> dict[str, RewardShaping]:
+def make_shapers(sections: Mapping[str, Shaping], config: Grpo) -> dict[str, RewardShaping]:
     """The shaping of each task; classes of the user's own are loaded.
 
     Args:
         sections: Of each task, in the recipe's order.
-        recipe: The ``grpo`` section.
+        config: The ``grpo`` section.
 
     Raises:
         InputError: Settings that do not fit each other, the completion budget or the estimator.
     """
     shapers: dict[str, RewardShaping] = {}
     for index, (task, section) in enumerate(sections.items()):
-        if section != Shaping() and not recipe.advantage.make().reads_total:
+        if section != Shaping() and not config.advantage.make().reads_total:
             raise InputError(
-                f"tasks: {task}: shaping changes the total reward, which grpo.advantage.kind: {recipe.advantage.kind} "
+                f"tasks: {task}: shaping changes the total reward, which grpo.advantage.kind: {config.advantage.kind} "
                 "does not look at; "
                 "remove one of them"
             )
         try:
-            shapers[task] = section.make(recipe.sampling.max_new_tokens, f"tasks.{index}.shaping")
+            shapers[task] = section.make(config.sampling.max_new_tokens, f"tasks.{index}.shaping")
         except ValueError as error:
             raise InputError(f"tasks: {task}: shaping: {error}") from None
     return shapers

@@ -98,13 +98,13 @@ def make_batch(
     if top_entropy is not None and scores is not None:
         threshold = _threshold(scores, top_entropy)
     samples = [
-        _samples(i, group, credit, None if scores is None else scores[i], threshold, recomputed)
-        for i, (group, credit) in enumerate(zip(groups, group_advantages, strict=True))
+        _samples(i, group, assigned, None if scores is None else scores[i], threshold, recomputed)
+        for i, (group, assigned) in enumerate(zip(groups, group_advantages, strict=True))
     ]
     return Batch(
         samples,
         _metrics(groups, group_advantages) | _agreement(samples),
-        [credit.values for credit in group_advantages],
+        [assigned.values for assigned in group_advantages],
     )
 
 
@@ -146,34 +146,32 @@ def _deal(order: Sequence[int], tasks: Sequence[str], parts: int) -> list[list[i
 def _samples(
     prefix_group: int,
     group: Group,
-    credit: GroupAdvantages,
+    assigned: GroupAdvantages,
     scores: list[list[TokenScores]] | None,
     threshold: float | None,
     recomputed: bool,
 ) -> list[Sample]:
     samples: list[Sample] = []
-    usual = statistics.fmean(credit.shaped) if credit.shaped else 0.0
+    mean = statistics.fmean(assigned.shaped) if assigned.shaped else 0.0
     for k, rollout in enumerate(group.rollouts):
-        tokens = None if credit.tokens is None else iter(credit.tokens[k])
+        tokens = None if assigned.tokens is None else iter(assigned.tokens[k])
         for t, turn in enumerate(rollout.turns):
             token_scores = None if scores is None else scores[k][t]
             samples.append(
                 Sample(
-                    TokenSequence(turn.context_ids, turn.completion_ids, prefix_group),
-                    group.prompt.task,
-                    credit.values[k],
-                    turn.logprobs,
-                    1.0 / len(rollout.turns),
-                    credit.has_signal,
-                    rollout.truncated,
-                    turn.behaviour_logprobs,
-                    None if tokens is None else tuple(next(tokens) for _ in turn.completion_ids),
-                    token_scores.logprobs if token_scores is not None and recomputed else None,
-                    None
-                    if token_scores is None or threshold is None
-                    else _reaches_threshold(token_scores.entropies, threshold),
-                    credit.shaped[k] - usual if credit.shaped else 0.0,
-                    credit.weight,
+                    sequence=TokenSequence(turn.context_ids, turn.completion_ids, prefix_group),
+                    task=group.prompt.task,
+                    advantage=assigned.values[k],
+                    logprobs=turn.logprobs,
+                    weight=1.0 / len(rollout.turns),
+                    has_signal=assigned.has_signal,
+                    truncated=rollout.truncated,
+                    behaviour=turn.behaviour_logprobs,
+                    advantages=None if tokens is None else tuple(next(tokens) for _ in turn.completion_ids),
+                    old=token_scores.logprobs if token_scores is not None and recomputed else None,
+                    keep=_learned(token_scores, threshold),
+                    centred_reward=assigned.shaped[k] - mean if assigned.shaped else 0.0,
+                    balance=assigned.weight,
                 )
             )
     return samples
@@ -194,8 +192,11 @@ def _threshold(scores: Scores, fraction: float) -> float | None:
     return entropy_threshold(row, torch.ones_like(row), fraction)
 
 
-def _reaches_threshold(entropies: Sequence[float], threshold: float) -> tuple[float, ...]:
-    return tuple(float(entropy >= threshold) for entropy in entropies)
+def _learned(scores: TokenScores | None, threshold: float | None) -> tuple[float, ...] | None:
+    """1 for the tokens whose entropy reaches the threshold, 0 for the others; ``None`` where all are learned from."""
+    if scores is None or threshold is None:
+        return None
+    return tuple(float(entropy >= threshold) for entropy in scores.entropies)
 
 
 def _metrics(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages]) -> dict[str, float]:
@@ -206,7 +207,7 @@ def _metrics(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages
         metric.REWARD: statistics.fmean(r.reward for r in rollouts),
         metric.REWARD_STD: statistics.fmean(statistics.pstdev(g.rewards) for g in groups if g.rollouts),
         metric.VALIDITY: _validity(rollouts),
-        metric.LIVE_GROUPS: statistics.fmean(credit.has_signal for credit in group_advantages),
+        metric.LIVE_GROUPS: statistics.fmean(assigned.has_signal for assigned in group_advantages),
         metric.SAMPLED_ENTROPY: _surprise(rollouts),
     }
     values |= _without_contrast(groups, group_advantages)
@@ -229,7 +230,7 @@ def _metrics(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages
 def _without_contrast(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages]) -> dict[str, float]:
     """Groups whose rewards are all equal once shaped, by side; one with nothing left in it has no side."""
     pairs = zip(groups, group_advantages, strict=True)
-    flat = [group for group, credit in pairs if not credit.shaped or max(credit.shaped) == min(credit.shaped)]
+    flat = [group for group, assigned in pairs if not assigned.shaped or max(assigned.shaped) == min(assigned.shaped)]
     solved = sum(bool(group.rollouts) and statistics.fmean(group.rewards) >= SOLVED_AT for group in flat)
     failed = sum(bool(group.rollouts) for group in flat) - solved
     return {

@@ -63,10 +63,10 @@ class Batches:
     Args:
         stream: Chooses prompts.
         collector: Draws and scores rollouts.
-        recipe: The ``grpo`` section; it says whether to draw ahead.
+        config: The ``grpo`` section; it says whether to draw ahead.
         seed: Seed of all sampling.
         policy: What is trained.
-        controls: Returns the sampling controls of a step, as the knobs stand.
+        controls: Returns the sampling controls of a step, as the overrides stand.
         synced: Shown the copy that draws ahead, and the policy, whenever the copy has taken over its weights.
         keeps: Whether to hand out, with a batch drawn ahead, the weights that drew it.
     """
@@ -75,7 +75,7 @@ class Batches:
         self,
         stream: Stream,
         collector: Collector,
-        recipe: Grpo,
+        config: Grpo,
         seed: int,
         *,
         policy: Policy,
@@ -83,16 +83,16 @@ class Batches:
         synced: Callable[[Policy, Policy], None],
         keeps: bool = False,
     ) -> None:
-        self._stream, self._loop, self._recipe = stream, collector.loop, recipe
+        self._stream, self._loop, self._config = stream, collector.loop, config
         self._policy, self._controls, self._synced, self._keeps = policy, controls, synced, keeps
         self._inference_copy: Policy | None = None
         self._generator: Generator | None = None
-        if recipe.ahead:
+        if config.ahead:
             self._inference_copy = policy.inference_copy()
             self._generator = make_generator(self._inference_copy, beside=collector.generator)
             collector = collector.drawing_with(self._generator)
         self._sampler = collector.generator
-        self._rollout_batcher = RolloutBatcher(stream, collector, recipe, seed)
+        self._rollout_batcher = RolloutBatcher(stream, collector, config, seed)
         self._next: _Batch | None = None
         self._events: list[Event] = []
 
@@ -110,7 +110,7 @@ class Batches:
         batch = self._wait()
         if self._inference_copy is None and isinstance(self._sampler, Remote):
             self._loop.run(self._sampler.rest())
-        if self._inference_copy is not None and step < self._recipe.steps:
+        if self._inference_copy is not None and step < self._config.steps:
             self._begin(step + 1, self._controls(step + 1), redraws)
         return batch
 
@@ -226,7 +226,9 @@ class Batches:
         result.behind = self._policy.version - batch.version
         result.values[metric.OFF_POLICY] = float(result.behind)
         if self._keeps and result.behind:
-            result.drew = [weight.to("cpu", copy=True) for weight in self._inference_copy.copied(self._policy)]
+            result.sampler_weights = [
+                weight.to("cpu", copy=True) for weight in self._inference_copy.copied(self._policy)
+            ]
         self._events += self._rollout_batcher.events(batch.step)
         return result
 

@@ -10,7 +10,7 @@ from levelhead import metrics as metric
 from levelhead.objective.controllers import Controller, ControllerState
 from levelhead.recipe.controllers import KlController, make_controller
 from levelhead.recipe.training import Grpo
-from levelhead.records import Knobs
+from levelhead.records import CoefficientOverrides
 
 
 class Coefficients:
@@ -33,7 +33,7 @@ class Coefficients:
         controllers: Mapping[str, KlController | None] | None = None,
     ) -> None:
         own = controllers or {}
-        self.overrides = Knobs()
+        self.overrides = CoefficientOverrides()
         """What a guard multiplies the coefficients, the clip range and the temperature by."""
         self._kl: dict[str, Controller] = {}
         self._kl_states: dict[str, ControllerState] = {}

@@ -45,7 +45,7 @@ class Collected:
         timings: The same, of what differs between two runs of one seed.
         temperature: At which a batch was drawn.
         behind: Updates that the trained weights are ahead of those that drew a batch.
-        drew: Those weights, where somebody may want to go back to them and they are no longer the trained ones.
+        sampler_weights: Those weights, where a guard may go back to them and they are no longer the trained ones.
         prompts: All that a batch was drawn from, in order, those of groups that gave way to others included.
     """
 
@@ -62,7 +62,7 @@ class Collected:
     timings: dict[str, float] = field(default_factory=dict)
     temperature: float = 1.0
     behind: int = 0
-    drew: list[Tensor] | None = None
+    sampler_weights: list[Tensor] | None = None
     prompts: list[Prompt] = field(default_factory=list)
 
     def add_cost(self, other: Collected) -> None:

@@ -88,11 +88,11 @@ class LearnabilityStream:
         tasks: What to draw from; a :class:`levelhead.tasks.base.Mixture` one is taken apart.
         weights: One positive weight a task.
         seed: Of the draws.
-        recipe: Floor and half-life.
+        config: Floor and half-life.
     """
 
-    def __init__(self, tasks: Sequence[Task], weights: Sequence[float], seed: int, recipe: Learnability) -> None:
-        self._recipe, self._seed = recipe, seed
+    def __init__(self, tasks: Sequence[Task], weights: Sequence[float], seed: int, config: Learnability) -> None:
+        self._recipe, self._seed = config, seed
         self._stratum_of = {task.name: task.kind_of if isinstance(task, Mixture) else None for task in tasks}
         self._items: dict[str, list[Prompt]] = {}
         shares: dict[str, float] = {}

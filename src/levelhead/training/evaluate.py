@@ -211,7 +211,7 @@ class Baselines:
 def evaluate(
     tasks: Mapping[str, Task],
     collector: Collector,
-    recipe: Evaluation,
+    config: Evaluation,
     seed: int,
     items: int,
     baselines: Baselines | None = None,
@@ -221,21 +221,21 @@ def evaluate(
     Args:
         tasks: By name.
         collector: Draws and scores.
-        recipe: The recipe's ``eval`` section.
+        config: The recipe's ``eval`` section.
         seed: The run's.
         items: How many, where there are that many.
         baselines: Finds the best constant answers; they are not looked for without it.
     """
-    common = min(recipe.items, recipe.final_items)
+    common = min(config.items, config.final_items)
     results: dict[str, TaskResult] = {}
     for name, task in tasks.items():
         prompts = list(itertools.islice(task.prompts("eval", derive(seed, "eval", name)), items))
         groups: list[Group] = []
         judges: dict[str, JudgeUse] = {}
         tallies: dict[str, RewardTally] = {}
-        for start in range(0, len(prompts), recipe.batch_size):
-            chunk = prompts[start : start + recipe.batch_size]
-            scored = collector.run(chunk, 1, recipe.sampling, derive(seed, "eval-draws", name))
+        for start in range(0, len(prompts), config.batch_size):
+            chunk = prompts[start : start + config.batch_size]
+            scored = collector.run(chunk, 1, config.sampling, derive(seed, "eval-draws", name))
             groups += scored.groups
             judges = merge(judges, scored.judges)
             tallies = merge_tallies(tallies, scored.tallies)

@@ -26,14 +26,14 @@ from levelhead.objective.audit import Auditor
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.recipe.training import Grpo
-from levelhead.records import Knobs, Observer, Prompt, StepRecord
+from levelhead.records import CoefficientOverrides, Observer, Prompt, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.tasks.metering import logged_metrics
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample, deal_minibatches, make_batch
 from levelhead.training.batches import Batches
 from levelhead.training.collect import Collected, Collector, rollout_seed
-from levelhead.training.identities import Unwatched
+from levelhead.training.identities import NoIdentities
 from levelhead.training.merging import accumulate, make_merger, switch_events
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater, lost_gradient
@@ -65,7 +65,7 @@ class GrpoTrainer:
         observers: Shown every record; a guard is one.
         estimator: Rewards to advantages; without shaping unless given.
         ranks: The processes that share the work.
-        watch: Looks on, and checks what must be exactly so.
+        identities: Looks on, and checks what must be exactly so.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class GrpoTrainer:
         observers: Sequence[Observer] = (),
         estimator: AdvantageEstimator | None = None,
         ranks: Ranks | None = None,
-        watch: Unwatched | None = None,
+        identities: NoIdentities | None = None,
     ) -> None:
-        self.ranks, self.watch = ranks or Ranks(), watch or Unwatched()
+        self.ranks, self.identities = ranks or Ranks(), identities or NoIdentities()
         self.policy, self.objective, self.updater = policy, objective, updater
         self.policy.version = updater.done
         self.config, self.seed, self.observers = config, seed, observers
         self.estimator = estimator or AdvantageEstimator(config, {})
         self.merger = make_merger(policy, config, seed, tuple(objective.coefficients.kl), self.ranks)
-        self.merger.witness = self.watch.witness
+        self.merger.witness = self.identities.witness
         self.audits = SignAudits(policy, objective, config, self.merger, self.ranks)
         guard = find_guard(observers)
         tokens = config.tokens_per_microbatch
@@ -102,7 +102,7 @@ class GrpoTrainer:
             seed,
             policy=policy,
             controls=self._controls,
-            synced=self.watch.synced,
+            synced=self.identities.synced,
             keeps=self.trust_region is not None and self.trust_region.guard.corrects,
         )
         self.unrated = UnratedWatch()
@@ -113,14 +113,14 @@ class GrpoTrainer:
         coefficients = self.objective.coefficients
         if self.trust_region:
             self.trust_region.begin()
-        self.watch.begin(self.trust_region.guard.knobs if self.trust_region else Knobs())
+        self.identities.begin(self.trust_region.guard.overrides if self.trust_region else CoefficientOverrides())
 
         # Sample a group of rollouts for each prompt, and score them.
         self.policy.sync_sampler()
         rollouts = self.batches.draw(step, self._controls(step), coefficients.overrides.redraws)
         waited = time.perf_counter() - start
-        self.watch.drawn(rollouts.prompts)
-        self.watch.collected(rollouts)
+        self.identities.drawn(rollouts.prompts)
+        self.identities.collected(rollouts)
 
         # Compare each reward with those of its group.
         scores = self._scores(rollouts, self._controls(step))
@@ -133,13 +133,13 @@ class GrpoTrainer:
         # Take one optimizer step a mini-batch.
         self.objective.references.clear()
         minibatches = deal_minibatches(batch, self.config, step, self.seed)
-        self.watch.group_advantages(rollouts.groups, group_advantages, batch, minibatches, measured)
+        self.identities.group_advantages(rollouts.groups, group_advantages, batch, minibatches, measured)
         updates: list[UpdateResult] = []
         for i, samples in enumerate(minibatches):
             updates.append(self._update(step, samples, i, rollouts, on_policy=current_is_old and i == 0))
             if self.trust_region and self.trust_region.spent:
                 self.updater.leave_out(len(minibatches) - len(updates))
-                self.watch.passed(len(minibatches) - len(updates))
+                self.identities.passed(len(minibatches) - len(updates))
                 break
 
         # Let the controllers move the coefficients, and write the step down.
@@ -148,11 +148,13 @@ class GrpoTrainer:
         seconds = step_timings(rollouts, waited, time.perf_counter() - start, ahead=self.config.ahead > 0)
         values |= logged_metrics(rollouts.tallies, {*values, *seconds, *NO_METRICS})
         events = [*self.unrated.look(step, rollouts.tallies), *(e for u in updates for e in u.events)]
-        events += self.watch.events(step)
+        events += self.identities.events(step)
         stop = any(u.stop for u in updates) or any(e.action == "stop" and e.code == UNRATED for e in events)
         # Times differ from process to process: all observers see those of the first, and decide alike.
         record = self.ranks.gathered(StepRecord(step, "grpo", values, seconds))[0]
-        return self._observe(StepResult(record, rollouts.groups, batch.advantages, events, stop), rollouts.drew)
+        return self._observe(
+            StepResult(record, rollouts.groups, batch.advantages, events, stop), rollouts.sampler_weights
+        )
 
     def _update(
         self, step: int, samples: Sequence[Sample], index: int, rollouts: Collected, *, on_policy: bool
@@ -166,7 +168,7 @@ class GrpoTrainer:
         )
         if not plan.samples:  # every group is solved or failed by all its rollouts: there is nothing to learn
             self.updater.clear()
-            self.watch.passed()
+            self.identities.passed()
             return update
         self._gradient(step, plan, seed, update)
         for observer in self.observers:
@@ -181,7 +183,7 @@ class GrpoTrainer:
             update.values |= self.trust_region.values
         else:
             self.updater.step()
-        self.watch.updated(update.values, skipped=update.skipped)
+        self.identities.updated(update.values, skipped=update.skipped)
         return update
 
     def _gradient(self, step: int, plan: Plan, seed: int, update: UpdateResult) -> None:
@@ -196,9 +198,9 @@ class GrpoTrainer:
         merged = self.merger.finish()
         values |= summarise(sums, plan.shares) | dict(merged.metrics)
         update.events += switch_events(step, merged, self.config.merge)
-        self.watch.gradient(merged)
+        self.identities.gradient(merged)
         values[metric.GRAD_NORM] = math.nan if broken else self.updater.clip()
-        self.watch.clipped(values[metric.GRAD_NORM])
+        self.identities.clipped(values[metric.GRAD_NORM])
         if not math.isfinite(values[metric.GRAD_NORM]):
             update.events.append(lost_gradient(step, values))
             update.skipped = True
@@ -207,7 +209,7 @@ class GrpoTrainer:
             values |= audited
             update.events += events
         strengths = self.audits.strengths if audit is not None and not update.skipped else {}
-        self.watch.numbers(values, self.objective.coefficients, sums, plan, strengths)
+        self.identities.numbers(values, self.objective.coefficients, sums, plan, strengths)
 
     def _accumulate(self, plan: Plan, metrics: UpdateMetrics, auditor: Auditor | None) -> None:
         """Run the forward and backward passes of an update, micro-batch by micro-batch."""
@@ -217,7 +219,7 @@ class GrpoTrainer:
         else:
             accumulate(policy, self.objective, self.ranks.own(plan), tokens, self.merger, metrics, auditor)
 
-    def _observe(self, result: StepResult, drew: Sequence[Tensor] | None) -> StepResult:
+    def _observe(self, result: StepResult, sampler_weights: Sequence[Tensor] | None) -> StepResult:
         """Show the step to the observers, and go back to the last good weights where a guard says so."""
         for observer in self.observers:
             for decision in observer.after_update(result.record):
@@ -225,10 +227,10 @@ class GrpoTrainer:
                 result.stop |= decision.kind == "stop"
                 if decision.kind == "rollback" and self.trust_region:
                     self.trust_region.restore()
-                    self.watch.restarted()
+                    self.identities.restarted()
                     self.batches.forget()
         if self.trust_region:
-            self.trust_region.keep(drew)
+            self.trust_region.keep(sampler_weights)
         self.policy.version = self.updater.done
         return result
 
@@ -293,7 +295,7 @@ class GrpoTrainer:
             "coefficients": self.objective.coefficients.state_dict(),
             "moments": self.estimator.state_dict(),
             **({"unrated": self.unrated.streaks} if self.unrated.streaks else {}),
-            **({"guard": self.trust_region.guard.state()} if self.trust_region else {}),
+            **({"guard": self.trust_region.guard.state_dict()} if self.trust_region else {}),
             "pending": self.batches.pending,
         }
         return {

@@ -22,10 +22,10 @@ SWITCHED = "merge-switched"
 
 
 def make_merger(
-    policy: Policy, recipe: Grpo, seed: int, tasks: Sequence[str] = (), ranks: Ranks | None = None
+    policy: Policy, config: Grpo, seed: int, tasks: Sequence[str] = (), ranks: Ranks | None = None
 ) -> GradientMerger:
     """Return the gradient merger that a recipe asks for, with its conflict monitor."""
-    merge = recipe.merge
+    merge = config.merge
     return GradientMerger(
         policy.parameters,
         merge.make(),

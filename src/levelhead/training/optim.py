@@ -34,7 +34,7 @@ class Updater:
 
     Args:
         parameters: What is trained.
-        recipe: The stage's ``optimizer``.
+        config: The stage's ``optimizer``.
         steps: Optimizer steps of the whole stage.
         matrices: Those of the parameters that ``kind: muon`` treats as matrices; the others are AdamW's.
     """
@@ -42,17 +42,17 @@ class Updater:
     def __init__(
         self,
         parameters: Sequence[nn.Parameter],
-        recipe: Optimizer,
+        config: Optimizer,
         steps: int,
         matrices: Sequence[nn.Parameter] = (),
     ) -> None:
         self.parameters = list(parameters)
-        self.recipe = recipe
+        self.config = config
         self.steps = steps
         self.done = 0
         self.factor = 1.0
         """Factor of the scheduled learning rate; a guard may lower it."""
-        self.optimizer = _make_optimizer(self.parameters, recipe, matrices)
+        self.optimizer = _make_optimizer(self.parameters, config, matrices)
 
     @property
     def parts(self) -> tuple[torch.optim.Optimizer, ...]:
@@ -62,13 +62,13 @@ class Updater:
     @property
     def learning_rate(self) -> float:
         """Learning rate of the next step."""
-        return self.recipe.learning_rate * schedule(self.recipe, self.done, self.steps) * self.factor
+        return self.config.learning_rate * schedule(self.config, self.done, self.steps) * self.factor
 
     def clip(self) -> float:
         """Scale the gradient down to the norm bound and set the learning rate; returns the norm before."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
         return float(full(norm))
 
     def step(self) -> None:
@@ -140,36 +140,36 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
 
 def _make_optimizer(
-    parameters: Sequence[nn.Parameter], recipe: Optimizer, matrices: Sequence[nn.Parameter]
+    parameters: Sequence[nn.Parameter], config: Optimizer, matrices: Sequence[nn.Parameter]
 ) -> torch.optim.Optimizer:
     """Build the optimizer of a stage.
 
     Raises:
         InputError: The installed torch has no Muon.
     """
-    muon_ids = {id(matrix) for matrix in matrices} if recipe.kind == "muon" else set()
+    muon_ids = {id(matrix) for matrix in matrices} if config.kind == "muon" else set()
     rest = [parameter for parameter in parameters if id(parameter) not in muon_ids]
     if not muon_ids:
-        return _adamw(rest, recipe)
+        return _adamw(rest, config)
     if not hasattr(torch.optim, "Muon"):
         raise InputError(f"sft.optimizer.kind: muon needs torch 2.9 or newer, this is {torch.__version__}; use adamw")
     muon = torch.optim.Muon(
         [parameter for parameter in parameters if id(parameter) in muon_ids],
-        lr=recipe.learning_rate,
-        weight_decay=recipe.weight_decay,
+        lr=config.learning_rate,
+        weight_decay=config.weight_decay,
         momentum=MUON_MOMENTUM,
         adjust_lr_fn="match_rms_adamw",
     )
-    return MuonWithAdamW(muon, _adamw(rest, recipe) if rest else None)
+    return MuonWithAdamW(muon, _adamw(rest, config) if rest else None)
 
 
-def _adamw(parameters: Sequence[nn.Parameter], recipe: Optimizer) -> torch.optim.AdamW:
+def _adamw(parameters: Sequence[nn.Parameter], config: Optimizer) -> torch.optim.AdamW:
     return torch.optim.AdamW(
         parameters,
-        lr=recipe.learning_rate,
-        betas=recipe.betas,
-        eps=recipe.eps,
-        weight_decay=recipe.weight_decay,
+        lr=config.learning_rate,
+        betas=config.betas,
+        eps=config.eps,
+        weight_decay=config.weight_decay,
         fused=all(parameter.device.type in _FUSED_ON for parameter in parameters),
     )
 
@@ -180,16 +180,16 @@ def lost_gradient(step: int, values: Mapping[str, float]) -> Event:
     return Event(step, NONFINITE, "warning", "the gradient is not finite; the update was skipped", "skip", evidence)
 
 
-def schedule(recipe: Optimizer, done: int, steps: int) -> float:
+def schedule(config: Optimizer, done: int, steps: int) -> float:
     """Fraction of the peak learning rate after ``done`` of ``steps`` steps.
 
     Linear from ``1 / warmup_steps`` to 1 over the warm-up, then constant, linear, or half a cosine down to
     ``final_fraction`` at the last step.
     """
-    if done < recipe.warmup_steps:
-        return (done + 1) / recipe.warmup_steps
-    if recipe.schedule == "constant":
+    if done < config.warmup_steps:
+        return (done + 1) / config.warmup_steps
+    if config.schedule == "constant":
         return 1.0
-    progress = min(1.0, (done - recipe.warmup_steps) / max(1, steps - 1 - recipe.warmup_steps))
-    rest = 1 - progress if recipe.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
-    return recipe.final_fraction + (1 - recipe.final_fraction) * rest
+    progress = min(1.0, (done - config.warmup_steps) / max(1, steps - 1 - config.warmup_steps))
+    rest = 1 - progress if config.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return config.final_fraction + (1 - config.final_fraction) * rest

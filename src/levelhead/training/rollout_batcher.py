@@ -28,23 +28,23 @@ class RolloutBatcher:
     Args:
         stream: Chooses prompts, and is told how the policy did on each.
         collector: Draws and scores rollouts.
-        recipe: The ``grpo`` section.
+        config: The ``grpo`` section.
         seed: Seed of all sampling.
     """
 
-    def __init__(self, stream: Stream, collector: Collector, recipe: Grpo, seed: int) -> None:
-        self._stream, self._collector, self._recipe, self._seed = stream, collector, recipe, seed
+    def __init__(self, stream: Stream, collector: Collector, config: Grpo, seed: int) -> None:
+        self._stream, self._collector, self._config, self._seed = stream, collector, config, seed
 
     async def draw(self, step: int, controls: Sampling, redraws: int = 0) -> Collected:
         """Return the scored groups of a step, counted from 1, and what they cost, all redraws included.
 
         ``redraws`` may raise the recipe's bound.
         """
-        wanted = self._recipe.batch_size // self._recipe.group_size
+        wanted = self._config.batch_size // self._config.group_size
         values = self._stream.metrics()
         result = await self._collect(step, 0, wanted, controls)
         drawn = list(result.groups)
-        if rounds := max(self._recipe.dynamic_sampling, redraws):
+        if rounds := max(self._config.dynamic_sampling, redraws):
             values |= await self._fill(result, drawn, step, wanted, controls, rounds)
         # Of all that was drawn: groups without contrast, which give way to others, are those whose answers are alike.
         values |= self._collector.answers(drawn) | repeat_metrics(drawn)
@@ -58,7 +58,7 @@ class RolloutBatcher:
 
     def upcoming(self) -> list[Prompt]:
         """The prompts that the next batch is drawn from, before any gives way to others."""
-        return self._stream.peek(self._recipe.batch_size // self._recipe.group_size)
+        return self._stream.peek(self._config.batch_size // self._config.group_size)
 
     def events(self, step: int) -> list[Event]:
         """What happened to the tasks while the batch of a step was drawn."""
@@ -91,7 +91,7 @@ class RolloutBatcher:
     async def _collect(self, step: int, turn: int, n: int, controls: Sampling) -> Collected:
         seed = rollout_seed(self._seed, step)
         prompts = self._stream.take(n)
-        self._collector.at_step(step - 1, self._recipe.steps)
+        self._collector.at_step(step - 1, self._config.steps)
         collected = await self._visits(prompts, controls, derive(seed, "again", turn) if turn else seed)
         self._stream.learn(collected.groups, step)
         return collected
@@ -103,7 +103,7 @@ class RolloutBatcher:
         for i, prompt in enumerate(prompts):
             visits.setdefault(seen[prompt.task, prompt.id], []).append(i)
             seen[prompt.task, prompt.id] += 1
-        k = self._recipe.group_size
+        k = self._config.group_size
         collected = await self._collector.collect([prompts[i] for i in visits.pop(0, [])], k, controls, seed)
         if not visits:
             return collected

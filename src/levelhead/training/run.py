@@ -28,7 +28,7 @@ from levelhead.training.eventlog import EventLog
 from levelhead.training.fit import pair_events
 from levelhead.training.front import RunFront
 from levelhead.training.grpo import GrpoTrainer
-from levelhead.training.identities import Identities, Unwatched
+from levelhead.training.identities import Identities, NoIdentities
 from levelhead.training.identities.digest import compare, next_digest
 from levelhead.training.loop import EventLoop, Interrupts, WaitInterruptedError
 from levelhead.training.optim import NONFINITE, Updater
@@ -92,7 +92,7 @@ class Run:
         self.batches: Batches | None = None
         self.trainer: SftTrainer | GrpoTrainer | None = None
         self._trainer_state: dict[str, Any] = {}
-        self.watch = Unwatched()
+        self.identities = NoIdentities()
         self._told = list(told)
         self._plan = resumption or Resumption(self.recipe, History(folder.path))
         self._resumed = self._resume() if resumption is not None else None
@@ -149,7 +149,7 @@ class Run:
         assert recipe is not None  # noqa: S101 - only stages of the recipe are run
         stream, updater = self._begin("sft", recipe)
         seed = derive(self.recipe.seed, "sft")
-        setup, watch = self.setup, self.watch
+        setup, watch = self.setup, self.identities
         trainer = SftTrainer(self.policy, setup.tasks, stream, updater, recipe, seed, self.loop, watch, self.ranks)
         self._ready("sft", trainer)
         with self._bar("sft", recipe.steps) as bar, self._saving_on_failure("sft", stream, updater):
@@ -183,7 +183,7 @@ class Run:
             self.observers,
             estimator,
             self.ranks,
-            self.watch,
+            self.identities,
         )
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
             load_trainer(trainer, trainer_state(self.state.trainer, self._resumed), self._plan)
@@ -235,23 +235,23 @@ class Run:
         self._told.clear()
         self.events.write(self._plan.events(self.state.step))
 
-    def _begin(self, stage: Stage, recipe: Sft | Grpo) -> tuple[Stream, Updater]:
+    def _begin(self, stage: Stage, config: Sft | Grpo) -> tuple[Stream, Updater]:
         """Stream and optimizer of a stage, fresh or as the checkpoint left them."""
         tasks = list(self.setup.tasks.values())
         weights = [self.setup.weights[task.name] for task in tasks]
-        curriculum = recipe.curriculum if isinstance(recipe, Grpo) else None
+        curriculum = config.curriculum if isinstance(config, Grpo) else None
         stream = make_stream(tasks, weights, derive(self.recipe.seed, "stream", stage), curriculum)
-        updates = recipe.updates_per_batch * recipe.epochs if isinstance(recipe, Grpo) else 1
-        updater = Updater(self.policy.parameters, recipe.optimizer, recipe.steps * updates, self.policy.matrices)
+        updates = config.updates_per_batch * config.epochs if isinstance(config, Grpo) else 1
+        updater = Updater(self.policy.parameters, config.optimizer, config.steps * updates, self.policy.matrices)
         if self._resumed is not None and self.state.stage == stage:
             stream.load_state_dict(self.state.stream)
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
-        self.watch = Identities(self.recipe, recipe, self.policy, updater, self.setup.tasks, self.checkpoints.run)
+        self.identities = Identities(self.recipe, config, self.policy, updater, self.setup.tasks, self.checkpoints.run)
         if self._resumed is not None and self.state.stage == stage and self.state.step:
             items = None if self._plan.touched("tasks*") else self._resumed.get("identities", {})
-            self.watch.load_state(self.state.identities, items, updater.done)
+            self.identities.load_state(self.state.identities, items, updater.done)
         return stream, updater
 
     def _ready(self, stage: Stage, trainer: SftTrainer | GrpoTrainer) -> None:
@@ -260,8 +260,8 @@ class Run:
         self._begun()
         if self._resumed is not None and self.state.step:
             now = self._digest(stage)
-            self.watch.resumed(compare(self.state.digest, now, self._plan.touched) if now else ())
-            self.events.write(self.watch.events(self.state.step))
+            self.identities.resumed(compare(self.state.digest, now, self._plan.touched) if now else ())
+            self.events.write(self.identities.events(self.state.step))
 
     def _digest(self, stage: Stage) -> dict[str, str]:
         """Hashes of what the next step of a stage begins with; none where it has no more steps."""
@@ -287,9 +287,9 @@ class Run:
         self.events.write([Event(self.state.step, NONFINITE, "critical", message, "stop")])
         return True
 
-    def _evaluate_on_the_way(self, recipe: Grpo) -> None:
+    def _evaluate_on_the_way(self, config: Grpo) -> None:
         every, step = self.recipe.eval.every, self.state.step
-        if not every or step % every or step == recipe.steps:
+        if not every or step % every or step == config.steps:
             return
         self.state.unevaluated = True
         results = self._score(self.recipe.eval.items)
@@ -298,7 +298,7 @@ class Run:
         self.events.write(self.evaluator.unrated_events(results, step))
         self.front.add(self.policy, self.state, results, "grpo", self.offset["grpo"] + step)
         if self.front.choose_best(self.policy, self.state, results):
-            self.watch.evaluation_compared(step, results)
+            self.identities.evaluation_compared(step, results)
 
     def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
         """Score the policy between stages, for the summary."""
@@ -322,7 +322,7 @@ class Run:
         results = self.evaluator.score(items)
         if isinstance(self.generator, Remote):
             self.loop.run(self.generator.rest())
-        self.watch.evaluated(group for result in results.values() for group in result.groups)
+        self.identities.evaluated(group for result in results.values() for group in result.groups)
         return results
 
     def _pause(self, stage: Stage, steps: int, stream: Stateful, updater: Updater) -> bool:
@@ -343,8 +343,8 @@ class Run:
             self.events.write(pair_events(self.setup, self.state.step))
         if stage == "grpo":
             if self.front.choose_best(self.policy, self.state, results, at_least=True):
-                self.watch.evaluation_compared(self.state.step, results)
-            self.events.write(self.watch.events(self.state.step))
+                self.identities.evaluation_compared(self.state.step, results)
+            self.events.write(self.identities.events(self.state.step))
         self._save(stage, stream, updater)
         return "done"
 
@@ -356,10 +356,10 @@ class Run:
         self.state.stream, self.state.trainer = stream.state_dict(), {}
         self.state.sizes = self.folder.sizes()
         self.state.baselines = self.evaluator.state_dict()
-        self.state.identities, self.state.digest = self.watch.state(), self._digest(stage)
+        self.state.identities, self.state.digest = self.identities.state(), self._digest(stage)
         training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done}
         training |= {"trainer": self._trainer_state} if stage == "grpo" else {}
-        training |= {"identities": self.watch.tensors()}
+        training |= {"identities": self.identities.tensors()}
         self.checkpoints.save(self.policy, self.state, training)
         self.front.prune(self.state)
 

@@ -18,7 +18,7 @@ from levelhead.records import Event, Prompt, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
 from levelhead.training.demonstrations import Demonstrations
-from levelhead.training.identities import Unwatched
+from levelhead.training.identities import NoIdentities
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.ranks import Ranks
@@ -37,10 +37,10 @@ class SftTrainer:
         tasks: By name.
         stream: Training prompts.
         updater: The optimizer.
-        recipe: The ``sft`` section.
+        config: The ``sft`` section.
         seed: Of dropout, where there is any.
         loop: Where demonstrators act.
-        watch: Looks on, and checks what must be exactly so.
+        identities: Looks on, and checks what must be exactly so.
         ranks: The processes that share the work: each shows and learns its own part of a batch.
     """
 
@@ -50,29 +50,29 @@ class SftTrainer:
         tasks: Mapping[str, Task],
         stream: Stream,
         updater: Updater,
-        recipe: Sft,
+        config: Sft,
         seed: int,
         loop: EventLoop,
-        watch: Unwatched | None = None,
+        identities: NoIdentities | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         self._ranks = ranks or Ranks()
-        self.watch = watch or Unwatched()
+        self.identities = identities or NoIdentities()
         self.policy, self.tasks, self.stream = policy, tasks, stream
-        self.updater, self.recipe, self.seed = updater, recipe, seed
+        self.updater, self.config, self.seed = updater, config, seed
         self._shown = Demonstrations(tasks, loop)
 
     def step(self, step: int) -> tuple[StepRecord, list[Event]]:
         """Do step ``step``, counted from 1; returns its numbers and what happened."""
         start = time.perf_counter()
         torch.manual_seed(derive(self.seed, "dropout", step))
-        prompts = self.stream.take(self.recipe.batch_size)
+        prompts = self.stream.take(self.config.batch_size)
         shown = batch_of(self._ranks, prompts, self._pairs)
-        self.watch.drawn(prompts)
+        self.identities.drawn(prompts)
         tokens, count = shown.tokens, shown.count
         total = entropy = 0.0
         with self.policy.training():
-            for weight, micro in shown.micros(self.policy, self.recipe.tokens_per_microbatch):
+            for weight, micro in shown.micros(self.policy, self.config.tokens_per_microbatch):
                 stats = self.policy.score(micro)
                 value = stats.logp.sum() / tokens
                 loss = scalar_loss([Term("log_likelihood", value, "maximize", weight)])
@@ -81,9 +81,9 @@ class SftTrainer:
                 entropy += weight * float(stats.entropy.detach().sum()) / tokens
         total, entropy = shown.finish(self.policy, total, entropy)
         rate = self.updater.learning_rate
-        self.watch.gradient()
+        self.identities.gradient()
         norm = self.updater.clip()
-        self.watch.clipped(norm)
+        self.identities.clipped(norm)
         values = {
             metric.LOSS: total,
             metric.ENTROPY: entropy,
@@ -98,13 +98,13 @@ class SftTrainer:
         else:
             self.updater.clear()
             events.append(lost_gradient(step, values))
-        self.watch.updated(values, skipped=not math.isfinite(norm))
-        events += self.watch.events(step)
+        self.identities.updated(values, skipped=not math.isfinite(norm))
+        events += self.identities.events(step)
         return StepRecord(step, "sft", values, {metric.STEP_TIME: time.perf_counter() - start}), events
 
     def upcoming(self) -> list[Prompt]:
         """The prompts of the next step."""
-        return self.stream.peek(self.recipe.batch_size)
+        return self.stream.peek(self.config.batch_size)
 
     def begins(self, step: int) -> dict[str, Any]:
         """What a step begins with besides weights, optimizer and prompts, as JSON, to tell whether a run goes on."""

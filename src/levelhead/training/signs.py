@@ -67,15 +67,15 @@ class SignAudits:
     Args:
         policy: What is trained.
         objective: Builds the terms.
-        recipe: The ``grpo`` section.
+        config: The ``grpo`` section.
         merger: The run's own.
         ranks: The processes that share the work.
     """
 
     def __init__(
-        self, policy: Policy, objective: Objective, recipe: Grpo, merger: GradientMerger, ranks: Ranks
+        self, policy: Policy, objective: Objective, config: Grpo, merger: GradientMerger, ranks: Ranks
     ) -> None:
-        self.policy, self.objective, self.recipe = policy, objective, recipe
+        self.policy, self.objective, self.config = policy, objective, config
         self.merger, self.ranks = merger, ranks
         self.strengths: Mapping[str, float] = {}
         """Strengths of the terms in the last audit; see :class:`AuditReport`."""
@@ -88,7 +88,7 @@ class SignAudits:
             done: Updates before it.
             seed: Seed of losses that draw.
         """
-        audit = self.recipe.audit
+        audit = self.config.audit
         due = done < audit.first or (audit.every > 0 and done % audit.every == 0)
         # Where weights are divided, a process that lacks a term takes its passes with weight 0.
         if not due or not (self.ranks.alone or self.policy.total is not None or self.ranks.all_have(plan)):
@@ -113,7 +113,7 @@ class SignAudits:
         self.strengths = report.strengths
         if audit.exact is not None:
             report = AuditReport(report.metrics, audit.exact.errors or report.errors)
-        if self.recipe.audit.on_error == "stop":
+        if self.config.audit.on_error == "stop":
             report.check()
         events = [Event(step, WRONG, "critical", line, "warn") for line in report.errors]
         if audit.why and audit.tells and report.unjudged:
@@ -136,10 +136,10 @@ class SignAudits:
     def _rehearsed(self, plan: Plan, seed: int) -> AuditReport | None:
         """The audit of a few samples by themselves; ``None`` where their passes break."""
         policy = exact_policy(self.policy)
-        merger = make_merger(policy, self.recipe, seed, tuple(self.objective.coefficients.kl))
+        merger = make_merger(policy, self.config, seed, tuple(self.objective.coefficients.kl))
         merger.aggregator = self.merger.aggregator
         auditor = Auditor(policy.parameters, total=policy.total, expected_senses=EXPECTED_SENSES, dtype=torch.float32)
-        tokens = min(self.recipe.tokens_per_microbatch, EXACT_TOKENS)
+        tokens = min(self.config.tokens_per_microbatch, EXACT_TOKENS)
         objective, metrics = self.objective.with_own_references(), UpdateMetrics()
         with full_products(), nudged(policy, OFF, seed):
             few = objective.plan(_few(plan), temperature=plan.temperature, on_policy=True, seed=seed)

@@ -68,9 +68,9 @@ class TrustRegion:
 
     def begin(self) -> None:
         """Note the weights that a step starts from, and override the coefficients as the guard wants them."""
-        knobs = self.guard.knobs
-        self._updater.factor = knobs.learning_rate
-        self._coefficients.overrides = knobs
+        overrides = self.guard.overrides
+        self._updater.factor = overrides.learning_rate
+        self._coefficients.overrides = overrides
         self.spent = False
         if self.guard.corrects:
             self._start = self._copy()
@@ -93,16 +93,16 @@ class TrustRegion:
             return []
         old = self._before(later=later)
         before = self._read(probe, plan.temperature)
-        drew = old_logp(probe, samples, before.logp) if later else before.logp
+        sampler_logp = old_logp(probe, samples, before.logp) if later else before.logp
         self._updater.step()
         whole = self._read(probe, plan.temperature)
-        trials = [_change(1.0, before, whole, drew, later=later)]
+        trials = [_change(1.0, before, whole, sampler_logp, later=later)]
         events: list[Event] = []
         while (decision := self.guard.judge(step, trials)) is not None:
             scale = float(decision.params["scale"])
             self._blend(old, scale / trials[-1].scale)
             after = self._read(probe, plan.temperature) if scale else before
-            trials.append(_change(scale, before, after, drew, later=later))
+            trials.append(_change(scale, before, after, sampler_logp, later=later))
             events = [decision.event]
             self.spent |= bool(decision.params.get("spent"))
             if not scale:
@@ -118,12 +118,12 @@ class TrustRegion:
         left = {"kl_after": trials[-1].kl, "drift_after": trials[-1].drift[1]}
         return [replace(e, evidence={**e.evidence, **left}) for e in events]
 
-    def keep(self, drew: Sequence[Tensor] | None = None) -> None:
+    def keep(self, sampler_weights: Sequence[Tensor] | None = None) -> None:
         """Remember the weights that drew the batch, if the guard thinks them worth it.
 
-        ``drew`` are these where the step did not start from them.
+        ``sampler_weights`` are these where the step did not start from them.
         """
-        weights = self._start if drew is None else drew
+        weights = self._start if sampler_weights is None else sampler_weights
         if self.guard.keeps and weights is not None:
             self._snapshot = [weight.cpu() for weight in weights]
 
@@ -137,11 +137,11 @@ class TrustRegion:
 
     def state_dict(self) -> dict[str, Any]:
         """State of the guard, and the weights to go back to."""
-        return {"guard": self.guard.state(), "weights": self._snapshot or []}
+        return {"guard": self.guard.state_dict(), "weights": self._snapshot or []}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
-        self.guard.load_state(state["guard"])
+        self.guard.load_state_dict(state["guard"])
         self._snapshot = [weight.cpu() for weight in state["weights"]] or None
 
     def _probe_samples(self, plan: Plan) -> list[Sample]:
@@ -183,12 +183,12 @@ def find_guard(observers: Sequence[Observer]) -> Guard | None:
     return next((observer for observer in observers if isinstance(observer, Guard)), None)
 
 
-def _change(scale: float, before: _Reading, after: _Reading, drew: Tensor, *, later: bool) -> Change:
-    """Measure a step, and with it the way from the policy whose (m,) log-probabilities ``drew`` are."""
+def _change(scale: float, before: _Reading, after: _Reading, sampler_logp: Tensor, *, later: bool) -> Change:
+    """Measure a step, and with it the way from the policy whose (m,) log-probabilities ``sampler_logp`` are."""
     kl = divergence(before.logp, after.logp)
     finite = math.isfinite(kl) and math.isfinite(after.entropy)
     most = float((after.logp - before.logp).abs().max()) if finite else math.inf
-    drift = divergence(drew, before.logp), divergence(drew, after.logp)
+    drift = divergence(sampler_logp, before.logp), divergence(sampler_logp, after.logp)
     return Change(scale, kl if finite else math.inf, most, (before.entropy, after.entropy), later, drift)
 
 

@@ -66,7 +66,7 @@ def _deviation_leaves_one_out() -> Iterator[None]:
         square = ((r * r).sum(1, keepdims=True) - r * r) / n
         std = np.sqrt(np.maximum((square - mean * mean) * n / (n - 1), 0))
         values = np.where(std > 0, (r - mean) / (std + np.float32(1e-6)), r - mean).astype(np.float64)
-        return replace(found, values_gk=np.where(found.live_g[:, None], values, 0.0))
+        return replace(found, values_gk=np.where(found.has_signal_g[:, None], values, 0.0))
 
     yield from _computed(change)
 

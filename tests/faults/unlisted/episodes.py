@@ -112,7 +112,7 @@ def _long_episodes_count_more() -> Iterator[None]:
             r = np.asarray(rewards_gk)
             mean = (w * r).sum(1, keepdims=True) / w.sum(1, keepdims=True)
             std = np.sqrt((w * (r - mean) ** 2).sum(1, keepdims=True) / (w.sum(1, keepdims=True) - 1))
-            values = np.where(found.live_g[:, None], (r - mean) / (std + options.get("eps", 1e-4)), 0.0)
+            values = np.where(found.has_signal_g[:, None], (r - mean) / (std + options.get("eps", 1e-4)), 0.0)
             return replace(found, values_gk=values)
 
         return compute

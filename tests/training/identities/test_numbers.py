@@ -10,7 +10,7 @@ import pytest
 
 from levelhead.policy.rounding import Tolerance
 from levelhead.recipe import Recipe, validate
-from levelhead.records import Knobs
+from levelhead.records import CoefficientOverrides
 from levelhead.training.identities.numbers import UPDATE, Numbers
 from small_run import recipe
 
@@ -36,7 +36,7 @@ def numbers(made: Recipe, **values: float) -> Numbers:
         recipe=made,
         grpo=made.grpo,
         values={**shown, **audit, **values},
-        knobs=Knobs(),
+        overrides=CoefficientOverrides(),
         first=True,
         on_policy=False,
         present=("one", "two"),
@@ -62,7 +62,9 @@ def test_later_updates_are_away_from_the_reference(made: Recipe) -> None:
 
 
 def test_a_guard_turns_coefficients_and_that_is_known(made: Recipe) -> None:
-    turned = replace(numbers(made, entropy_coef=0.021), knobs=Knobs(entropy=2.0, entropy_bonus=0.001, kl=2.0))
+    turned = replace(
+        numbers(made, entropy_coef=0.021), overrides=CoefficientOverrides(entropy=2.0, entropy_bonus=0.001, kl=2.0)
+    )
     turned = replace(turned, kl_coefs={"one": 0.1, "two": 0.1}, strengths={})
     assert codes(turned) == set()
 
@@ -87,12 +89,16 @@ MUTANTS: list[tuple[str, dict[str, float], dict[str, Any]]] = [
     ("coefficient", {"entropy_coef": 0.02}, {}),
     ("coefficient", {"entropy_coef": 0.0}, {}),
     ("coefficient", {}, {"kl_coefs": {"one": 0.05, "two": 0.1}}),
-    ("coefficient", {}, {"knobs": Knobs(kl=2.0)}),
+    ("coefficient", {}, {"knobs": CoefficientOverrides(kl=2.0)}),
     ("audited-coefficient", {"audit/policy/one/coef": 1.0}, {}),
     ("audited-coefficient", {"audit/kl/two/coef": 0.0}, {}),
     ("audited-coefficient", {"audit/entropy/one/coef": -0.005}, {}),
     ("audited-coefficient", {}, {"clip_factor": 0.5}),
-    ("clip-share", {"clip_ratio/high_mean": 0.6, "clip_ratio/region_mean": 0.62}, {"knobs": Knobs(clip=4.0)}),
+    (
+        "clip-share",
+        {"clip_ratio/high_mean": 0.6, "clip_ratio/region_mean": 0.62},
+        {"knobs": CoefficientOverrides(clip=4.0)},
+    ),
     ("clip-share", {"ratio/max": 1.1}, {}),
     ("clip-share", {"clip_ratio/region_mean": 0.03}, {}),
     ("clip-share", {"ratio/mean": 2.5}, {}),

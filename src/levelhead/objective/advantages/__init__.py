@@ -129,6 +129,6 @@ def _clipped(advantages: Advantages, clip: float | None) -> Advantages:
     tokens = advantages.tokens_gkt
     return Advantages(
         values_gk=xp.clip(advantages.values_gk, -clip, clip),
-        live_g=advantages.live_g,
+        has_signal_g=advantages.has_signal_g,
         tokens_gkt=None if tokens is None else xp.clip(tokens, -clip, clip),
     )

@@ -21,13 +21,13 @@ class Advantages:
 
     Attributes:
         values_gk: Advantage of each rollout, shape (groups, K); exactly 0 in a group that is not live.
-        live_g: Which groups carry signal, boolean, shape (groups,).  The others can be left out of the update.
+        has_signal_g: Which groups carry signal, boolean, shape (groups,).  The others can be left out of the update.
         tokens_gkt: Advantage of each token, shape (groups, K, tokens), from estimators that share credit out
             among tokens; ``values_gk`` is then the mean over a rollout's tokens.  ``None`` elsewhere.
     """
 
     values_gk: Array
-    live_g: Array
+    has_signal_g: Array
     tokens_gkt: Array | None = None
 
 
@@ -116,14 +116,14 @@ def contrast(xp: ModuleType, rewards_gk: Array) -> tuple[Array, Array]:
     0.7 - 0.7 is 0, so a group without contrast stays exactly 0 through everything that follows.
     """
     low_g1 = xp.min(rewards_gk, axis=1, keepdims=True)
-    live_g = xp.max(rewards_gk, axis=1) != low_g1[:, 0]
-    return rewards_gk - low_g1, live_g
+    has_signal_g = xp.max(rewards_gk, axis=1) != low_g1[:, 0]
+    return rewards_gk - low_g1, has_signal_g
 
 
 def centre(xp: ModuleType, rewards_gk: Array) -> tuple[Array, Array]:
     """Return ``r - mean`` within each group, shape (groups, K), and the live groups."""
-    above_gk, live_g = contrast(xp, rewards_gk)
-    return above_gk - xp.mean(above_gk, axis=1, keepdims=True), live_g
+    above_gk, has_signal_g = contrast(xp, rewards_gk)
+    return above_gk - xp.mean(above_gk, axis=1, keepdims=True), has_signal_g
 
 
 def standardise(xp: ModuleType, rewards_gk: Array, *, ddof: int, eps: float) -> tuple[Array, Array]:
@@ -132,13 +132,13 @@ def standardise(xp: ModuleType, rewards_gk: Array, *, ddof: int, eps: float) -> 
     The standard deviation is taken of rewards scaled to [0, 1], so that neither a gap of 1e-30 nor one of 1e30
     under- or overflows when squared; for K=2 the population form with ``eps=0`` is then exactly +1 and -1.
     """
-    above_gk, live_g = contrast(xp, rewards_gk)
-    live_g1 = live_g[:, None]
+    above_gk, has_signal_g = contrast(xp, rewards_gk)
+    live_g1 = has_signal_g[:, None]
     span_g1 = xp.where(live_g1, xp.max(above_gk, axis=1, keepdims=True), xp.ones_like(above_gk[:, :1]))
     unit_gk = above_gk / span_g1
     centred_gk = unit_gk - xp.mean(unit_gk, axis=1, keepdims=True)
     std_g1 = xp.std(unit_gk, axis=1, keepdims=True, correction=ddof) + eps / span_g1
-    return centred_gk / xp.where(live_g1, std_g1, xp.ones_like(std_g1)), live_g
+    return centred_gk / xp.where(live_g1, std_g1, xp.ones_like(std_g1)), has_signal_g
 
 
 def batch_moments(xp: ModuleType, values_gk: Array, *, ddof: int, weights_gk: Array | None) -> tuple[Array, Array]:

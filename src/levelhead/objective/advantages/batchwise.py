@@ -36,9 +36,9 @@ class Batch(Standardised):
     def estimate(self, batch: RewardBatch) -> Advantages:
         """Return centred rewards over the deviation of all."""
         xp, rewards_gk = check_rewards(batch.rewards_gk)
-        centred_gk, live_g = centre(xp, rewards_gk)
+        centred_gk, has_signal_g = centre(xp, rewards_gk)
         _, std = batch_moments(xp, rewards_gk, ddof=self.ddof, weights_gk=None)
-        return Advantages(divide(xp, centred_gk, std, self.eps), live_g)
+        return Advantages(divide(xp, centred_gk, std, self.eps), has_signal_g)
 
 
 class Batchwise(Standardised):
@@ -83,9 +83,9 @@ class ReinforcePpBaseline(Batchwise):
         """Return centred rewards over their deviation, which is over tokens where lengths are given."""
         xp, rewards_gk = check_rewards(batch.rewards_gk)
         weights_gk = None if batch.lengths_gk is None else check_lengths(batch.lengths_gk, rewards_gk)
-        centred_gk, live_g = centre(xp, rewards_gk)
+        centred_gk, has_signal_g = centre(xp, rewards_gk)
         _, std = batch_moments(xp, centred_gk, ddof=self.ddof, weights_gk=weights_gk)
-        return Advantages(divide(xp, centred_gk, std, self.eps), live_g)
+        return Advantages(divide(xp, centred_gk, std, self.eps), has_signal_g)
 
 
 class Gdpo(Batchwise):
@@ -135,13 +135,13 @@ class Gdpo(Batchwise):
             size_gk = size_gk + abs(weights.get(name, 1.0)) * xp.abs(values_gk)
         # Parts that cancel leave rounding errors behind, which a small batch deviation would blow up to full size.
         range_g = xp.max(total_gk, axis=1) - xp.min(total_gk, axis=1)
-        live_g = range_g > 32 * xp.finfo(rewards_gk.dtype).eps * xp.max(size_gk, axis=1)
-        total_gk = xp.where(live_g[:, None], total_gk, xp.zeros_like(total_gk))
+        has_signal_g = range_g > 32 * xp.finfo(rewards_gk.dtype).eps * xp.max(size_gk, axis=1)
+        total_gk = xp.where(has_signal_g[:, None], total_gk, xp.zeros_like(total_gk))
         if self.batch_norm:
             weights_gk = None if batch.lengths_gk is None else check_lengths(batch.lengths_gk, rewards_gk)
             _, std = batch_moments(xp, total_gk, ddof=self.ddof, weights_gk=weights_gk)
             total_gk = divide(xp, total_gk, std, self.eps)
-        return Advantages(total_gk, live_g)
+        return Advantages(total_gk, has_signal_g)
 
 
 def _standardise_where(xp: ModuleType, part_gk: Array, mask_gk: Array, *, ddof: int, eps: float) -> Array:

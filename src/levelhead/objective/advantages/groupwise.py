@@ -64,9 +64,9 @@ class Rloo(Estimator):
     def estimate(self, batch: RewardBatch) -> Advantages:
         """Return each reward less the mean of the others."""
         xp, rewards_gk = check_rewards(batch.rewards_gk)
-        centred_gk, live_g = centre(xp, rewards_gk)
+        centred_gk, has_signal_g = centre(xp, rewards_gk)
         k = rewards_gk.shape[1]
-        return Advantages(centred_gk * (k / (k - 1)), live_g)
+        return Advantages(centred_gk * (k / (k - 1)), has_signal_g)
 
 
 class Opo(Estimator):
@@ -83,9 +83,9 @@ class Opo(Estimator):
         """Return each reward less its group's length-weighted mean; lengths are positive."""
         xp, rewards_gk = check_rewards(batch.rewards_gk)
         lengths_gk = check_lengths(batch.lengths_gk, rewards_gk)
-        above_gk, live_g = contrast(xp, rewards_gk)
+        above_gk, has_signal_g = contrast(xp, rewards_gk)
         share_gk = lengths_gk / xp.sum(lengths_gk, axis=1, keepdims=True)
-        return Advantages(above_gk - xp.sum(share_gk * above_gk, axis=1, keepdims=True), live_g)
+        return Advantages(above_gk - xp.sum(share_gk * above_gk, axis=1, keepdims=True), has_signal_g)
 
 
 class WorkflowAware(Standardised):

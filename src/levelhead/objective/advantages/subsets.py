@@ -61,9 +61,9 @@ class PassAtK(BestOfK):
         expected_gk = own_gk * unit_gk + xp.sum(others_gkj, axis=2)
         # The worst best of a k-subset is the k-th lowest reward; equal to the highest, all subsets score alike.
         kth_g = xp.sum(xp.where(rank_gk == k - 1, unit_gk, xp.zeros_like(unit_gk)), axis=1)
-        live_g = kth_g != xp.max(unit_gk, axis=1)
+        has_signal_g = kth_g != xp.max(unit_gk, axis=1)
         values_gk = divide(xp, expected_gk - mean_g1, std_g1 + self.eps / span_g1, 0.0)
-        return Advantages(xp.where(live_g[:, None], values_gk, xp.zeros_like(values_gk)), live_g)
+        return Advantages(xp.where(has_signal_g[:, None], values_gk, xp.zeros_like(values_gk)), has_signal_g)
 
 
 class Pkpo(BestOfK):
@@ -101,11 +101,11 @@ class Pkpo(BestOfK):
 
 def _ranked(xp: ModuleType, rewards_gk: Array) -> tuple[Array, Array, Array, Array]:
     """Return rewards scaled to [0, 1], each group's span, ranks from 0 (ties by position), and groups with contrast."""
-    above_gk, live_g = contrast(xp, rewards_gk)
-    span_g1 = xp.where(live_g[:, None], xp.max(above_gk, axis=1, keepdims=True), xp.ones_like(above_gk[:, :1]))
+    above_gk, has_signal_g = contrast(xp, rewards_gk)
+    span_g1 = xp.where(has_signal_g[:, None], xp.max(above_gk, axis=1, keepdims=True), xp.ones_like(above_gk[:, :1]))
     unit_gk = above_gk / span_g1
     order_gk = xp.argsort(unit_gk, axis=1, stable=True)
-    return unit_gk, span_g1, xp.argsort(order_gk, axis=1, stable=True), live_g
+    return unit_gk, span_g1, xp.argsort(order_gk, axis=1, stable=True), has_signal_g
 
 
 def _at_rank(xp: ModuleType, by_rank: list[float], rank_gk: Array, like_gk: Array) -> Array:

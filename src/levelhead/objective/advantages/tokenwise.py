@@ -44,7 +44,7 @@ class Gtpo(Standardised):
         xp, rewards_gk = check_rewards(batch.rewards_gk)
         entropies_gkt, mask_gkt = _tokens(xp, rewards_gk, batch.entropies_gkt, batch.mask_gkt)
         solved_gk = _above_mean(xp, rewards_gk) if self.threshold is None else rewards_gk > self.threshold
-        live_g = xp.any(solved_gk, axis=1) & xp.any(~solved_gk, axis=1)
+        has_signal_g = xp.any(solved_gk, axis=1) & xp.any(~solved_gk, axis=1)
         solved_gkt = xp.where(solved_gk[:, :, None], mask_gkt, xp.zeros_like(mask_gkt))
         failed_gkt = mask_gkt - solved_gkt
         entropies_gkt = xp.clip(entropies_gkt, ENTROPY_FLOOR, None)
@@ -56,9 +56,9 @@ class Gtpo(Standardised):
             tokens_gkt = tokens_gkt + _standardise_tokens(xp, score_gkt, failed_gkt, self.ddof, self.eps)
         else:
             tokens_gkt = _standardise_tokens(xp, score_gkt, mask_gkt, self.ddof, self.eps)
-        tokens_gkt = xp.where(live_g[:, None, None], tokens_gkt, xp.zeros_like(tokens_gkt))
+        tokens_gkt = xp.where(has_signal_g[:, None, None], tokens_gkt, xp.zeros_like(tokens_gkt))
         values_gk = xp.sum(tokens_gkt, axis=2) / xp.sum(mask_gkt, axis=2)
-        return Advantages(values_gk, live_g, tokens_gkt)
+        return Advantages(values_gk, has_signal_g, tokens_gkt)
 
 
 def _above_mean(xp: ModuleType, rewards_gk: Array) -> Array:

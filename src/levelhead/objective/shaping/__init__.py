@@ -2,8 +2,8 @@
 
 The order is fixed: length penalty, running z-score, scale, clip.  Everything but a length penalty maps equal rewards to
 equal rewards, so a group without contrast stays without; a clip can take contrast away, and then says so through
-``live_g``.  Group estimators that divide by a standard deviation undo scale and z-score; the others feel them, which is
-what puts several tasks on one footing.  Arrays are numpy arrays or tensors alike.
+``has_signal_g``.  Group estimators that divide by a standard deviation undo scale and z-score; the others feel them,
+which is what puts several tasks on one footing.  Arrays are numpy arrays or tensors alike.
 """
 
 from levelhead.objective.advantages.estimator import RewardBatch

@@ -1,7 +1,7 @@
 """Attention over prefix trees as transformers calls it, and the trial of a model on them.
 
 The function is registered with transformers under the name :data:`~levelhead.policy.backends.base.TREES`, and receives
-what it needs as the keyword ``branches`` of the model's forward; without the keyword it is transformers' own ``sdpa``.
+what it needs as the keyword ``trees`` of the model's forward; without the keyword it is transformers' own ``sdpa``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FOREIGN = ("softcap", "s_aux", "position_bias", "cache")
 """Keywords of attention variants that are not computed here."""
 
 
-class Branches(Protocol):
+class TreeAttention(Protocol):
     """What stands in for an attention mask."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
@@ -49,7 +49,7 @@ class Branches(Protocol):
         ...
 
 
-class ForestLike(Branches, Protocol):
+class ForestLike(TreeAttention, Protocol):
     """Attention over a flat row of trees."""
 
     seen: int
@@ -57,7 +57,7 @@ class ForestLike(Branches, Protocol):
 
 
 def unused_mask(device: torch.device) -> Tensor:
-    """A mask for a model that is called with ``branches``: of a shape that it hands on as it is."""
+    """A mask for a model that is called with ``trees``: of a shape that it hands on as it is."""
     return torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
 
 
@@ -69,15 +69,15 @@ def branching_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    branches: Branches | None = None,
+    trees: TreeAttention | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it.
 
     Raises:
-        ValueError: The model asks for a variant of attention that only exists without ``branches``.
+        ValueError: The model asks for a variant of attention that only exists without ``trees``.
     """
-    if branches is None:
+    if trees is None:
         plain: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
@@ -85,13 +85,13 @@ def branching_attention(
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     odd = [name for name in _FOREIGN if kwargs.get(name) is not None] + (["dropout"] if dropout else [])
     if odd:
-        raise ValueError(f"attention with {odd[0]} cannot run on branches")
-    windows = getattr(branches, "windows", None)
+        raise ValueError(f"attention with {odd[0]} cannot run on trees")
+    windows = getattr(trees, "windows", None)
     if windows is not None and kwargs.get("sliding_window", windows[layer]) != windows[layer]:
         said = kwargs["sliding_window"]
         raise ValueError(f"layer {layer} says that its window is {said}, and its config {windows[layer]}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    out = branches.attend(layer, query, key, value, scale)
+    out = trees.attend(layer, query, key, value, scale)
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -107,7 +107,7 @@ def tree_states(policy: PolicyLike, model: Any, batch: MicroBatch, forest: Fores
         attention_mask=unused_mask(batch.input_ids.device),
         position_ids=batch.position_ids,
         use_cache=False,
-        branches=forest,
+        trees=forest,
     )
     layers = model.config.num_hidden_layers
     if forest.seen != layers:

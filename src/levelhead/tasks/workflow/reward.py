@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from levelhead.recipe.workflow import RewardRecipe, ThreeLevelReward
+from levelhead.recipe.workflow import RewardConfig, ThreeLevelReward
 from levelhead.tasks.workflow.executor import Outcome
 from levelhead.tasks.workflow.language import Chain, Extraction, Node, calls, depth
 from levelhead.tasks.workflow.language.tree import children
@@ -34,23 +34,23 @@ def looks(extraction: Extraction) -> Mapping[str, float]:
     }
 
 
-def parts(recipe: RewardRecipe, looks: Mapping[str, float], level: float, tokens: int) -> Mapping[str, float]:
+def parts(config: RewardConfig, looks: Mapping[str, float], level: float, tokens: int) -> Mapping[str, float]:
     """Return all parts of the reward of a run, each in [0, 1].
 
     Args:
-        recipe: The task's ``reward`` section.
+        config: The task's ``reward`` section.
         looks: What :func:`looks` returned.
         level: How right the workflow's answer is, one of ``LEVELS``.
         tokens: Tokens its operators used.
     """
-    return {"correctness": level, "efficiency": max(0.0, 1.0 - tokens / recipe.token_budget), **looks}
+    return {"correctness": level, "efficiency": max(0.0, 1.0 - tokens / config.token_budget), **looks}
 
 
-def total(recipe: RewardRecipe, parts: Mapping[str, float]) -> float:
+def total(config: RewardConfig, parts: Mapping[str, float]) -> float:
     """Return the reward of a valid workflow from its parts: for ``weighted`` in [0, 1], always above ``invalid``."""
-    if isinstance(recipe, ThreeLevelReward):
-        return recipe.right if parts["correctness"] == LEVELS[-1] else recipe.wrong
-    weights = recipe.weights
+    if isinstance(config, ThreeLevelReward):
+        return config.right if parts["correctness"] == LEVELS[-1] else config.wrong
+    weights = config.weights
     return sum(parts[name] * float(getattr(weights, name)) for name in PARTS)
 
 

@@ -14,21 +14,21 @@ from torch import Tensor
 from levelhead.recipe.training import Optimizer
 
 
-def scheduled(recipe: Optimizer, update: int, updates: int) -> float:
+def scheduled(config: Optimizer, update: int, updates: int) -> float:
     """Return the learning rate of an update, counted from 0, of a stage of so many updates.
 
     ``warmup_steps`` equal steps up to the peak; from there constant, or down to ``final_fraction`` of the peak at the
     last update, along a line or half a cosine.
     """
-    peak = recipe.learning_rate
-    if update < recipe.warmup_steps:
-        return peak * (update + 1) / recipe.warmup_steps
-    if recipe.schedule == "constant":
+    peak = config.learning_rate
+    if update < config.warmup_steps:
+        return peak * (update + 1) / config.warmup_steps
+    if config.schedule == "constant":
         return peak
-    way = max(updates - 1 - recipe.warmup_steps, 1)
-    left = 1.0 - min((update - recipe.warmup_steps) / way, 1.0)
-    above = left if recipe.schedule == "linear" else math.sin(math.pi * left / 2) ** 2
-    return peak * (recipe.final_fraction + (1.0 - recipe.final_fraction) * above)
+    way = max(updates - 1 - config.warmup_steps, 1)
+    left = 1.0 - min((update - config.warmup_steps) / way, 1.0)
+    above = left if config.schedule == "linear" else math.sin(math.pi * left / 2) ** 2
+    return peak * (config.final_fraction + (1.0 - config.final_fraction) * above)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ MISTAKES = (
 
 
 def step(
-    weights: Tensor, gradient: Tensor, moments: Moments, rate: float, recipe: Optimizer, variant: Variant = SOUND
+    weights: Tensor, gradient: Tensor, moments: Moments, rate: float, config: Optimizer, variant: Variant = SOUND
 ) -> tuple[Tensor, Moments]:
     """Return the change of the weights by one update (Loshchilov and Hutter 2019, algorithm 2), and the new moments.
 
@@ -97,20 +97,20 @@ def step(
         gradient: As the optimizer gets it, shape (n, K).
         moments: Before it.
         rate: Learning rate.
-        recipe: For betas, eps and weight decay.
+        config: For betas, eps and weight decay.
         variant: What to compute instead of AdamW.
     """
-    beta1, beta2 = recipe.betas
+    beta1, beta2 = config.betas
     if variant.lost:
         none = Moments.none(*weights.shape)
         moments = none if variant.fresh else Moments(none.first, none.second, moments.steps)
-    decay = recipe.weight_decay if variant.decays else 0.0
+    decay = config.weight_decay if variant.decays else 0.0
     gradient = variant.sign * gradient + (decay * weights if variant.coupled else 0.0)
     first = beta1 * moments.first + (1 - beta1) * gradient
     second = beta2 * moments.second + (1 - beta2) * gradient.square()
     steps = moments.steps + 1
     unbias1 = (1 - beta1**steps if variant.corrected else torch.ones_like(steps))[:, None]
     unbias2 = (1 - beta2**steps if variant.corrected else torch.ones_like(steps))[:, None]
-    along = (first / unbias1) / ((second / unbias2).sqrt() + recipe.eps)
+    along = (first / unbias1) / ((second / unbias2).sqrt() + config.eps)
     decayed = 0.0 if variant.coupled else decay * weights
     return -rate * (along + decayed), Moments(first, second, steps)  # the optimizer descends

@@ -25,7 +25,7 @@ SAME = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class BatchAdvantages:
-    """A batch with its credit.
+    """A batch with its advantages.
 
     Attributes:
         grpo: The ``grpo`` section.
@@ -46,12 +46,12 @@ class BatchAdvantages:
 
 def rewards_kept(step: BatchAdvantages) -> Iterator[Violation]:
     """Rewards that no shaping was asked for reach the estimator as the task gave them."""
-    for group, credit in zip(step.groups, step.credits, strict=True):
-        if step.shaping.get(group.prompt.task) != Shaping() or tuple(credit.shaped) == group.rewards:
+    for group, assigned in zip(step.groups, step.credits, strict=True):
+        if step.shaping.get(group.prompt.task) != Shaping() or tuple(assigned.shaped) == group.rewards:
             continue
         text = (
             f"rewards of prompt {group.prompt.id!r} are {_few(group.rewards)}, and advantages are made from "
-            f"{_few(credit.shaped)}, though the task shapes none"
+            f"{_few(assigned.shaped)}, though the task shapes none"
         )
         yield Violation("rewards-changed", text, {"prompt": group.prompt.id})
         return
@@ -70,15 +70,15 @@ def advantages(step: BatchAdvantages) -> Iterator[Violation]:
     kind = step.grpo.advantage.kind
     if wrong is not None:
         index, seen, right = wrong
-        group, credit = step.groups[index], step.credits[index]
+        group, assigned = step.groups[index], step.credits[index]
         text = (
             f"an advantage of prompt {group.prompt.id!r} is {seen:.6g}, and {kind} makes {right:.6g} of the rewards "
-            f"{_few(credit.shaped)}: {_cause(credit.values, wanted[index])}"
+            f"{_few(assigned.shaped)}: {_cause(assigned.values, wanted[index])}"
         )
-        yield Violation("advantage", text, {"seen": seen, "expected": right, "rewards": list(credit.shaped)[:16]})
+        yield Violation("advantage", text, {"seen": seen, "expected": right, "rewards": list(assigned.shaped)[:16]})
     logged = step.batch.values.get(metric.AGREEMENT)
     centred_rewards = {i: _centred(step.credits[i].shaped) for i in wanted}
-    unknown = any(credit.has_signal for i, credit in enumerate(step.credits) if i not in wanted)
+    unknown = any(assigned.has_signal for i, assigned in enumerate(step.credits) if i not in wanted)
     if logged is None or unknown or wrong is not None:
         return
     weights = [[len(rollout.turns) for rollout in group.rollouts] for group in step.groups]
@@ -204,8 +204,8 @@ def _cause(seen: Sequence[float], wanted: Sequence[float]) -> str:
 def samples_once(step: BatchAdvantages) -> Iterator[Violation]:
     """Samples carry the tokens and advantages of their rollouts, and each is trained on once an epoch."""
     counts: Counter[int] = Counter()
-    for group, credit, samples in zip(step.groups, step.credits, step.batch.groups, strict=True):
-        turns = [(turn, credit.values[k]) for k, r in enumerate(group.rollouts) for turn in r.turns]
+    for group, assigned, samples in zip(step.groups, step.credits, step.batch.groups, strict=True):
+        turns = [(turn, assigned.values[k]) for k, r in enumerate(group.rollouts) for turn in r.turns]
         mine = [(s.sequence.context_ids, s.sequence.completion_ids, s.advantage) for s in samples]
         if mine != [(turn.context_ids, turn.completion_ids, value) for turn, value in turns]:
             text = f"samples of prompt {group.prompt.id!r} are not its rollouts with their advantages, turn by turn"
@@ -248,4 +248,4 @@ BATCH: tuple[Callable[[BatchAdvantages], Iterator[Violation]], ...] = (
     advantages,
     samples_once,
 )
-"""Identities of a batch with its credit."""
+"""Identities of a batch with its advantages."""

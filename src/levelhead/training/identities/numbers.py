@@ -11,7 +11,7 @@ from levelhead.objective.controllers import Controller, Fixed
 from levelhead.policy.rounding import Tolerance
 from levelhead.recipe import Recipe
 from levelhead.recipe.training import Grpo
-from levelhead.records import Knobs
+from levelhead.records import CoefficientOverrides
 from levelhead.training.identities.base import Violation, close
 from levelhead.training.identities.optimizer import EXACT
 from levelhead.training.prepare import name_of
@@ -34,7 +34,7 @@ class Numbers:
         recipe: The whole recipe.
         grpo: Its ``grpo`` section.
         values: Metrics of the update.
-        knobs: Where a guard has put them.
+        overrides: Where a guard has put them.
         first: Whether no update of the stage came before: policy and reference are the same.
         on_policy: Whether the weights at hand are the old policy of the loss.
         present: Tasks that are part of the update.
@@ -49,7 +49,7 @@ class Numbers:
     recipe: Recipe
     grpo: Grpo
     values: Mapping[str, float]
-    knobs: Knobs
+    overrides: CoefficientOverrides
     first: bool
     on_policy: bool
     present: tuple[str, ...]
@@ -79,8 +79,8 @@ def kl_at_start(numbers: Numbers) -> Iterator[Violation]:
 
 def coefficients(numbers: Numbers) -> Iterator[Violation]:
     """Coefficients in force are the recipe's, as far as its controllers leave them, times what the guard has turned."""
-    grpo, knobs, values = numbers.grpo, numbers.knobs, numbers.values
-    seen, wanted = values.get(metric.ENTROPY_COEF), grpo.entropy.coef * knobs.entropy + knobs.entropy_bonus
+    grpo, overrides, values = numbers.grpo, numbers.overrides, numbers.values
+    seen, wanted = values.get(metric.ENTROPY_COEF), grpo.entropy.coef * overrides.entropy + overrides.entropy_bonus
     if isinstance(grpo.entropy.controller, Fixed) and seen is not None and not close(seen, wanted, EXACT):
         yield _coefficient(metric.ENTROPY_COEF, seen, wanted)
     for section in numbers.recipe.tasks:
@@ -91,9 +91,9 @@ def coefficients(numbers: Numbers) -> Iterator[Violation]:
             continue
         low, high = controller.bounds
         if isinstance(controller, Fixed):
-            if not close(seen, coef * knobs.kl, EXACT):
-                yield _coefficient(metric.KL_COEF.of(task), seen, coef * knobs.kl)
-        elif not low * knobs.kl * (1 - EXACT) <= seen <= high * knobs.kl * (1 + EXACT):
+            if not close(seen, coef * overrides.kl, EXACT):
+                yield _coefficient(metric.KL_COEF.of(task), seen, coef * overrides.kl)
+        elif not low * overrides.kl * (1 - EXACT) <= seen <= high * overrides.kl * (1 + EXACT):
             text = f"{metric.KL_COEF.of(task)} is {seen:.6g}, outside of its controller's bounds"
             yield Violation("coefficient", text, {"seen": seen, "coef_min": low, "coef_max": high})
 
@@ -143,7 +143,7 @@ def clip_shares(numbers: Numbers) -> Iterator[Violation]:
     low, high = (values.get(name, 0.0) for name in (metric.CLIP_LOW, metric.CLIP_HIGH))
     region = values.get(metric.CLIP_REGION, low + high)
     clip_low, clip_high = loss.clip_range
-    floor, ceiling = 1 - clip_low * numbers.knobs.clip, 1 + clip_high * numbers.knobs.clip
+    floor, ceiling = 1 - clip_low * numbers.overrides.clip, 1 + clip_high * numbers.overrides.clip
     wrong = None
     if not all(math.isfinite(v) for v in shown.values()):
         return  # the gradient is not finite either, and the update is skipped

@@ -30,7 +30,7 @@ class Step:
     """All that was seen of one update at the watched entries of n trained weights.
 
     Attributes:
-        recipe: The stage's ``optimizer``.
+        config: The stage's ``optimizer``.
         names: Of the weights.
         uncovered: Names of weights that the optimizer does not hold.
         foreign: Tensors of the optimizer that the policy does not train.
@@ -53,7 +53,7 @@ class Step:
         counts: Steps that the optimizer counts for each weight after it; NaN where it counts none, shape (n,).
     """
 
-    recipe: Optimizer
+    config: Optimizer
     names: Sequence[str]
     uncovered: Sequence[str]
     foreign: int
@@ -145,8 +145,8 @@ def settings(step: Step) -> Violation | None:
     for group in step.groups:
         if "betas" not in group:  # Muon's
             continue
-        pairs = [("betas", tuple(group["betas"]), tuple(step.recipe.betas))]
-        pairs += [(name, group[name], getattr(step.recipe, name)) for name in ("eps", "weight_decay")]
+        pairs = [("betas", tuple(group["betas"]), tuple(step.config.betas))]
+        pairs += [(name, group[name], getattr(step.config, name)) for name in ("eps", "weight_decay")]
         for name, seen, wanted in pairs:
             if seen != wanted:
                 text = f"the optimizer runs with {name} {seen}, and the recipe says {wanted}"
@@ -193,7 +193,7 @@ def _cause(step: Step, change: Tensor, judged: Tensor) -> str:
     slack = ULPS * step.unit + 1e-6 * step.rate
     reach = judged & step.reaches[:, None]
     for mistake in adamw.MISTAKES:
-        made, _ = adamw.step(step.before, step.gradient, step.moments, step.rate, step.recipe, mistake)
+        made, _ = adamw.step(step.before, step.gradient, step.moments, step.rate, step.config, mistake)
         if bool(((change - made).abs() <= slack + step.rounded * made.abs())[reach].all()):
             return mistake.what
     wanted, seen = step.wanted[reach], change[reach]

@@ -148,8 +148,8 @@ class Stepping:
         trained = [(name, p) for name, p in self._policy.model.named_parameters() if p.requires_grad and p.numel()]
         self._names, self._trained = [name for name, _ in trained], [parameter for _, parameter in trained]
         self._places = [entries.largest(p if p.grad is None else p.grad) for p in self._trained]
-        recipe = self._updater.recipe
-        matrices = {id(p) for p in self._policy.matrices} if recipe.kind == "muon" else set()
+        config = self._updater.config
+        matrices = {id(p) for p in self._policy.matrices} if config.kind == "muon" else set()
         self._told = torch.tensor([id(p) not in matrices for p in self._trained])
         self._moments = self._stored(adamw.Moments.none(len(trained), entries.K), torch.ones(len(trained)).bool())
 
@@ -178,9 +178,9 @@ class Stepping:
         self._after = entries.read(self._trained, self._places)
 
     def _seen(self, update: int, reported: float, factor: float) -> Step:
-        recipe, parameters = self._updater.recipe, self._trained
-        rate = adamw.scheduled(recipe, update, self._updates) * factor
-        change, _ = adamw.step(self._before, self._gradient, self._moments, rate, recipe)
+        config, parameters = self._updater.config, self._trained
+        rate = adamw.scheduled(config, update, self._updates) * factor
+        change, _ = adamw.step(self._before, self._gradient, self._moments, rate, config)
         wanted = torch.where(self._reaches[:, None], change, torch.zeros_like(change))
         own = {id(p): name for name, p in self._policy.model.named_parameters() if p.requires_grad}
         held = [id(p) for group in self._updater.optimizer.param_groups for p in group["params"]]
@@ -188,7 +188,7 @@ class Stepping:
         rounded = torch.tensor([[ROUNDED.get(p.dtype, COARSE)] for p in parameters], dtype=torch.float64)
         counts = [_count(self._state(p)) for p in parameters]
         return Step(
-            recipe=recipe,
+            config=config,
             names=self._names,
             uncovered=[name for key, name in own.items() if key not in set(held)],
             foreign=len([key for key in held if key not in own]),
@@ -212,7 +212,7 @@ class Stepping:
         )
 
     def _advance(self, step: Step) -> None:
-        _, after = adamw.step(step.before, step.gradient, step.moments, step.rate, step.recipe)
+        _, after = adamw.step(step.before, step.gradient, step.moments, step.rate, step.config)
         reaches = step.reaches[:, None]
         self._moments = adamw.Moments(
             torch.where(reaches, after.first, step.moments.first),

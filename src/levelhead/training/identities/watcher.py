@@ -15,7 +15,7 @@ from levelhead.policy.rounding import tolerance
 from levelhead.recipe import Recipe
 from levelhead.recipe.curriculum import ByWeight
 from levelhead.recipe.training import Grpo, Sft
-from levelhead.records import Event, Group, Knobs, Prompt
+from levelhead.records import CoefficientOverrides, Event, Group, Prompt
 from levelhead.tasks.base import Task
 from levelhead.training.advantages import GroupAdvantages
 from levelhead.training.batch import Batch, Sample
@@ -38,13 +38,13 @@ UNCHECKED = "identity-unchecked"
 """Code of the event that a check itself broke; the run goes on."""
 
 
-class Unwatched:
+class NoIdentities:
     """Looks on at a stage and checks nothing."""
 
     witness: MergeWitness | None = None
 
-    def begin(self, knobs: Knobs) -> None:
-        """Begin a step, with the knobs where the guard has put them."""
+    def begin(self, overrides: CoefficientOverrides) -> None:
+        """Begin a step, with the overrides where the guard has put them."""
 
     def drawn(self, prompts: Sequence[Prompt]) -> None:
         """Look at the prompts of a step, in the order in which they were drawn."""
@@ -58,12 +58,12 @@ class Unwatched:
     def group_advantages(
         self,
         groups: Sequence[Group],
-        credit: Sequence[GroupAdvantages],
+        assigned: Sequence[GroupAdvantages],
         batch: Batch,
         minibatches: Sequence[Sequence[Sample]],
         measured: Mapping[str, float],
     ) -> None:
-        """Look at a batch with its credit."""
+        """Look at a batch with its advantages."""
 
     def gradient(self, merged: MergeReport | None = None) -> None:
         """Look at the gradient of an update, before it is clipped."""
@@ -121,7 +121,7 @@ class Unwatched:
         return {}
 
 
-class Identities(Unwatched):
+class Identities(NoIdentities):
     """Watches a stage of a run.
 
     Args:
@@ -149,7 +149,7 @@ class Identities(Unwatched):
         self._epochs = Epochs(tasks) if self._by_turns() else None
         self._held, self._holds = HeldOut(), False
         self._best: Best | None = Best(folder / "checkpoints")
-        self._knobs = Knobs()
+        self._knobs = CoefficientOverrides()
         self._measured: Mapping[str, float] = {}
         self._merged = MergeReport("sum")
         self._told: list[str] = []
@@ -161,9 +161,9 @@ class Identities(Unwatched):
         """Whether items are drawn epoch after epoch, and by no curriculum."""
         return self._grpo is None or isinstance(self._grpo.curriculum, ByWeight)
 
-    def begin(self, knobs: Knobs) -> None:
-        """See :class:`Unwatched`, here and below."""
-        self._knobs = knobs
+    def begin(self, overrides: CoefficientOverrides) -> None:
+        """See :class:`NoIdentities`, here and below."""
+        self._knobs = overrides
 
     def drawn(self, prompts: Sequence[Prompt]) -> None:  # noqa: D102
         if not self._holds:
@@ -187,15 +187,15 @@ class Identities(Unwatched):
     def group_advantages(  # noqa: D102
         self,
         groups: Sequence[Group],
-        credit: Sequence[GroupAdvantages],
+        assigned: Sequence[GroupAdvantages],
         batch: Batch,
         minibatches: Sequence[Sequence[Sample]],
         measured: Mapping[str, float],
     ) -> None:
-        assert self._grpo is not None  # noqa: S101 - only that stage has credit
+        assert self._grpo is not None  # noqa: S101 - only that stage has assigned
         self._measured = measured
         shaping = {name_of(section): section.shaping for section in self._recipe.tasks}
-        made = BatchAdvantages(self._grpo, shaping, groups, credit, batch, minibatches)
+        made = BatchAdvantages(self._grpo, shaping, groups, assigned, batch, minibatches)
         for identity in BATCH:
             self._take(identity(made))
 
@@ -227,7 +227,7 @@ class Identities(Unwatched):
             recipe=self._recipe,
             grpo=self._grpo,
             values={**self._measured, **values, metric.ENTROPY_COEF: coefficients.entropy},
-            knobs=self._knobs,
+            overrides=self._knobs,
             first=self._stepping.update == 0,
             on_policy=plan.on_policy,
             present=tuple(plan.shares),

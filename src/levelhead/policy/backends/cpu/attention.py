@@ -90,7 +90,7 @@ class Forest:
         self._trimmed = Pieces.of(ordered, [min(a, n.stop) for a, n in zip(firsts, ordered, strict=True)])
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See :class:`~levelhead.policy.backends.trees.Branches`."""
+        """See :class:`~levelhead.policy.backends.trees.TreeAttention`."""
         self.seen += 1
         if torch.is_autocast_enabled(query.device.type):
             dtype = torch.get_autocast_dtype(query.device.type)

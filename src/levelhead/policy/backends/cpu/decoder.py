@@ -12,7 +12,7 @@ from levelhead.policy.backends.cpu.attention import Forest
 from levelhead.policy.backends.cpu.fused import FusedForward
 from levelhead.policy.backends.cpu.memory import PrefixCache
 from levelhead.policy.backends.sdpa import distinct
-from levelhead.policy.backends.trees import Branches, unused_mask
+from levelhead.policy.backends.trees import TreeAttention, unused_mask
 from levelhead.policy.packing import trie
 from levelhead.records import Prompt
 
@@ -65,10 +65,10 @@ class SharedDecoder:
         self._memory.keep(rows)
         self._positions = self._positions[rows]
 
-    def _forward(self, ids: Tensor, positions: Tensor, branches: Branches, needed: Tensor | None = None) -> Tensor:
+    def _forward(self, ids: Tensor, positions: Tensor, trees: TreeAttention, needed: Tensor | None = None) -> Tensor:
         """(n, v) logits of some positions of one row, or of the only one of each row."""
         if self._fused_forward is not None:
-            return self._fused_forward(ids, positions, branches, needed)
+            return self._fused_forward(ids, positions, trees, needed)
         output = self._policy.forward(
             self._policy.base,
             input_ids=ids,
@@ -76,7 +76,7 @@ class SharedDecoder:
             position_ids=positions,
             use_cache=False,
             logits_to_keep=1 if needed is None else needed,
-            branches=branches,
+            trees=trees,
         )
         logits: Tensor = output.logits.float().flatten(0, 1)
         return logits

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from levelhead.policy.backends.base import PolicyLike
 from levelhead.policy.backends.cpu import trim
-from levelhead.policy.backends.trees import Branches
+from levelhead.policy.backends.trees import TreeAttention
 
 _log = logging.getLogger(__name__)
 
@@ -185,13 +185,13 @@ class FusedForward:
         self._norm = _norm(decoder.norm)
         self._head = self._packed(model.get_output_embeddings())
 
-    def __call__(self, ids: Tensor, positions: Tensor, branches: Branches, needed: Tensor | None = None) -> Tensor:
+    def __call__(self, ids: Tensor, positions: Tensor, trees: TreeAttention, needed: Tensor | None = None) -> Tensor:
         """Float32 logits of tokens.
 
         Args:
             ids: (b, t) tokens.
             positions: (b, t) depth of each.
-            branches: Attends, and keeps what is to be kept.
+            trees: Attends, and keeps what is to be kept.
             needed: (n,) flat positions whose logits are asked for; all unless given.
 
         Returns:
@@ -207,7 +207,7 @@ class FusedForward:
                 turned = layer.head_norm(turned)
             turned = torch.addcmul(turned * cos, turned.roll(self._width // 2, -1), turn).transpose(1, 2)
             query, key = turned.split([self._queries, self._keys], 1)
-            mixed = branches.attend(index, query, key, value.transpose(1, 2), 1.0)
+            mixed = trees.attend(index, query, key, value.transpose(1, 2), 1.0)
             mixed = mixed.transpose(1, 2).reshape(len(hidden), -1)
             if needed is not None and index + 1 == len(self._layers):
                 mixed, hidden = mixed[needed], hidden[needed]

@@ -20,7 +20,7 @@ _STATE = "_levelhead_needed"
 def trim_last_layer(decoder: nn.Module) -> list[RemovableHandle]:
     """Install the hooks on a decoder's last layer, where it has modules that can be trimmed; returns them.
 
-    They act where the model is called with ``branches`` that have ``needed`` positions, and are kept by copies.
+    They act where the model is called with ``trees`` that have ``needed`` positions, and are kept by copies.
     """
     layers = getattr(decoder, "layers", None)
     if not isinstance(layers, nn.ModuleList) or not len(layers):
@@ -45,7 +45,7 @@ def _tokenwise(layer: nn.Module) -> Iterator[nn.Module]:
 
 def _announce(layer: nn.Module, _args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     # Set on every call, gradient checkpointing's second one included, so that nothing of an earlier batch is left.
-    needed = getattr(kwargs.get("branches"), "needed", None)
+    needed = getattr(kwargs.get("trees"), "needed", None)
     for module in _tokenwise(layer):
         setattr(module, _STATE, needed)
 

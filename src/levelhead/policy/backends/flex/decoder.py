@@ -13,7 +13,7 @@ from levelhead.policy.backends.flex.cache import SharedCache
 from levelhead.policy.backends.flex.graph import Graphs, Step
 from levelhead.policy.backends.flex.mask import Masks
 from levelhead.policy.backends.sdpa import distinct
-from levelhead.policy.backends.trees import Branches, unused_mask
+from levelhead.policy.backends.trees import TreeAttention, unused_mask
 from levelhead.policy.packing import trie
 from levelhead.records import Prompt
 
@@ -92,7 +92,7 @@ class StaticDecoder:
         assert cache is not None  # noqa: S101 - start() comes first
         return self._logits(self._tokens, cache.begin(), cache)
 
-    def _logits(self, ids: Tensor, positions: Tensor, branches: Branches, needed: Tensor | None = None) -> Tensor:
+    def _logits(self, ids: Tensor, positions: Tensor, trees: TreeAttention, needed: Tensor | None = None) -> Tensor:
         """(n, v) float32 logits of some positions of one row, or of the only one of each row."""
         output = self._policy.forward(
             self._model,
@@ -101,7 +101,7 @@ class StaticDecoder:
             position_ids=positions,
             use_cache=False,
             logits_to_keep=1 if needed is None else needed,
-            branches=branches,
+            trees=trees,
         )
         logits: Tensor = output.logits.float().flatten(0, 1)
         return logits

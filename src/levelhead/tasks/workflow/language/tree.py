@@ -42,7 +42,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Branches that start from the same point and leave one draft each: ``[A, A -> B]``."""
+    """TreeAttention that start from the same point and leave one draft each: ``[A, A -> B]``."""
 
     branches: tuple[Node, ...]
     column: int = field(default=0, compare=False, repr=False)

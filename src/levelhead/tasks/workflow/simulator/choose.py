@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from levelhead.recipe.workflow import RewardRecipe
+from levelhead.recipe.workflow import RewardConfig
 from levelhead.tasks.workflow import reward
 from levelhead.tasks.workflow.language import Extraction, Limits, Node, WorkflowError, check, parse, to_text
 from levelhead.tasks.workflow.problems.base import Difficulty, Domain, Problem
@@ -90,43 +90,43 @@ def catalogue(limits: Limits) -> tuple[tuple[str, Node], ...]:
 
 
 @lru_cache(maxsize=65536)
-def expected(tree: Node, domain: Domain, difficulty: Difficulty, recipe: RewardRecipe) -> Expected:
+def expected(tree: Node, domain: Domain, difficulty: Difficulty, config: RewardConfig) -> Expected:
     """Return what a workflow is worth on a class of problems, exactly."""
     looks = reward.looks(Extraction(tree, to_text(tree), "bare", alone=True))
     value = right = used = 0.0
     for (quality, tokens), chance in outcomes(tree, domain, difficulty).items():
         level = reward.LEVELS[quality]
-        value += chance * reward.total(recipe, reward.parts(recipe, looks, level, tokens))
+        value += chance * reward.total(config, reward.parts(config, looks, level, tokens))
         right += chance * (level == reward.LEVELS[-1])
         used += chance * tokens
     return Expected(value, right, used)
 
 
 @lru_cache(maxsize=64)
-def best_workflow(domain: Domain, difficulty: Difficulty, recipe: RewardRecipe, limits: Limits) -> str:
+def best_workflow(domain: Domain, difficulty: Difficulty, config: RewardConfig, limits: Limits) -> str:
     """Return the candidate of the highest expected reward on a class of problems; of equals the shortest."""
-    return _best(limits, lambda tree: expected(tree, domain, difficulty, recipe).reward)
+    return _best(limits, lambda tree: expected(tree, domain, difficulty, config).reward)
 
 
-def best_fixed_workflow(problems: Iterable[Problem], recipe: RewardRecipe, limits: Limits | None = None) -> str:
+def best_fixed_workflow(problems: Iterable[Problem], config: RewardConfig, limits: Limits | None = None) -> str:
     """Return the single candidate that scores best on average over problems: the bar that a policy must clear.
 
     Raises:
         ValueError: There is no problem.
     """
-    return _best_fixed(_classes(problems), recipe, limits or Limits())
+    return _best_fixed(_classes(problems), config, limits or Limits())
 
 
-def bars(problems: Iterable[Problem], recipe: RewardRecipe, limits: Limits) -> tuple[float, float]:
+def bars(problems: Iterable[Problem], config: RewardConfig, limits: Limits) -> tuple[float, float]:
     """Return the expected reward, averaged over problems, of the best fixed workflow and of the best by class.
 
     Raises:
         ValueError: There is no problem.
     """
     classes = _classes(problems)
-    fixed = _mean(parse(_best_fixed(classes, recipe, limits)), classes, recipe)
+    fixed = _mean(parse(_best_fixed(classes, config, limits)), classes, config)
     best = {
-        place: expected(parse(best_workflow(*place, recipe, limits)), *place, recipe).reward for place, _ in classes
+        place: expected(parse(best_workflow(*place, config, limits)), *place, config).reward for place, _ in classes
     }
     return fixed, sum(n * best[place] for place, n in classes) / sum(n for _, n in classes)
 
@@ -142,12 +142,12 @@ def _classes(problems: Iterable[Problem]) -> _Classes:
 
 
 @lru_cache(maxsize=64)
-def _best_fixed(classes: _Classes, recipe: RewardRecipe, limits: Limits) -> str:
-    return _best(limits, lambda tree: _mean(tree, classes, recipe))
+def _best_fixed(classes: _Classes, config: RewardConfig, limits: Limits) -> str:
+    return _best(limits, lambda tree: _mean(tree, classes, config))
 
 
-def _mean(tree: Node, classes: _Classes, recipe: RewardRecipe) -> float:
-    total = sum(n * expected(tree, *place, recipe).reward for place, n in classes)
+def _mean(tree: Node, classes: _Classes, config: RewardConfig) -> float:
+    total = sum(n * expected(tree, *place, config).reward for place, n in classes)
     return total / sum(n for _, n in classes)
 
 
