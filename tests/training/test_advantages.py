@@ -169,7 +169,7 @@ def recomputed(groups: Sequence[Group], *, logp: float = -1.0, reference: float 
 def test_gtpo_gives_every_token_of_every_turn_its_own_advantage() -> None:
     groups = [group([0.0, 1.0, 1.0, 0.0], turns=[1, 2, 1, 1])]
     made = estimator(advantage={"kind": "gtpo"})
-    assert needs_scores(made.recipe)
+    assert needs_scores(made.config)
     (credit,) = assign(made, groups, recomputed(groups))
     assert credit.tokens is not None
     assert [len(row) for row in credit.tokens] == [r.length for r in groups[0].rollouts]

@@ -89,7 +89,7 @@ MUTANTS: list[tuple[str, dict[str, float], dict[str, Any]]] = [
     ("coefficient", {"entropy_coef": 0.02}, {}),
     ("coefficient", {"entropy_coef": 0.0}, {}),
     ("coefficient", {}, {"kl_coefs": {"one": 0.05, "two": 0.1}}),
-    ("coefficient", {}, {"knobs": CoefficientOverrides(kl=2.0)}),
+    ("coefficient", {}, {"overrides": CoefficientOverrides(kl=2.0)}),
     ("audited-coefficient", {"audit/policy/one/coef": 1.0}, {}),
     ("audited-coefficient", {"audit/kl/two/coef": 0.0}, {}),
     ("audited-coefficient", {"audit/entropy/one/coef": -0.005}, {}),
@@ -97,7 +97,7 @@ MUTANTS: list[tuple[str, dict[str, float], dict[str, Any]]] = [
     (
         "clip-share",
         {"clip_ratio/high_mean": 0.6, "clip_ratio/region_mean": 0.62},
-        {"knobs": CoefficientOverrides(clip=4.0)},
+        {"overrides": CoefficientOverrides(clip=4.0)},
     ),
     ("clip-share", {"ratio/max": 1.1}, {}),
     ("clip-share", {"clip_ratio/region_mean": 0.03}, {}),
