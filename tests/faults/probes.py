@@ -27,7 +27,7 @@ from levelhead.recipe import Recipe
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.load import parse
 from levelhead.records import Decision, Message, Prompt, Rollout, Score, StepRecord
-from levelhead.tasks.base import Split, Step, Task, TaskDefaults
+from levelhead.tasks.base import Split, Step, Task
 from levelhead.tasks.function import FunctionTask
 from levelhead.training.prepare import Setup, prepare, seed_everything
 from levelhead.training.resume import plan_resumption
@@ -70,7 +70,7 @@ REWARDS: Mapping[str, Any] = {
 }
 
 
-class Saying(TaskDefaults):
+class Saying(Task):
     """Say a number, then say it again until it was right or three turns are over."""
 
     name = "echo"

@@ -13,7 +13,7 @@ from levelhead.preflight import Report, preflight
 from levelhead.preflight.context import PreflightContext
 from levelhead.recipe import load
 from levelhead.records import Message, Prompt, Score
-from levelhead.tasks.base import Split, Step, TaskDefaults
+from levelhead.tasks.base import Split, Step, Task
 from levelhead.training.prepare import Setup, prepare
 from preflight_setup import recipe_of
 
@@ -47,7 +47,7 @@ def test_recipe_on_web_pages_passes_every_check() -> None:
     assert not failures(preflight(prepare(load(RECIPES / "browser-tiny.yaml", short))))
 
 
-class Rooms(TaskDefaults):
+class Rooms(Task):
     """Two turns an episode, the first of them remembered; pages repeat, as on the web."""
 
     name = "rooms"

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from levelhead.recipe.environments import Browser
 from levelhead.recipe.tasks import Fairness, Faithfulness, Function, Math, Workflow
 from levelhead.records import Prompt, Score
 from levelhead.tasks import constant
-from levelhead.tasks.base import Answer, Baseline, SingleTurnTask, Split, Task, TaskDefaults
+from levelhead.tasks.base import Answer, Baseline, SingleTurnTask, Split, Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
 from levelhead.tasks.environment import EnvironmentTask
 from levelhead.tasks.function import FunctionTask
@@ -209,10 +210,22 @@ def test_an_environment_plays_its_best_script_once_a_prompt_and_others_on_a_few(
 
 
 def test_a_task_that_knows_no_constant_has_none() -> None:
-    class Silent(TaskDefaults):
+    class Silent(Task):
         name = "silent"
 
-    assert not search(Silent()).possible  # type: ignore[arg-type]
+        def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+            return iter(())
+
+        def oracle(self, prompt: Prompt) -> None:
+            return None
+
+        def episode(self, prompt: Prompt) -> Any:
+            raise NotImplementedError
+
+        def summarize(self, results: Any) -> dict[str, float]:
+            return {}
+
+    assert not search(Silent()).possible
 
 
 def test_estimates_by_hand() -> None:

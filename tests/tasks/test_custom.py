@@ -162,7 +162,7 @@ def test_a_section_for_a_python_task_keeps_its_weight_and_place(tmp_path: Path) 
         (mine("Counting", count=2), r"mine.py:Counting: tasks\[\].settings.count must be at least 4, got 2"),
         (mine("Counting", counts=8), r"no setting 'tasks\[\].settings.counts'; it takes name, count, eval_fraction"),
         (mine("Half"), r"mine.py:Half: a task needs the method 'score' \(tasks\[\].path\)"),
-        (mine("Nothing"), r"mine.py:Nothing: a task needs 'canonical'; derive from .*SingleTurnTask"),
+        (mine("Nothing"), r"mine.py:Nothing: a task derives from .*SingleTurnTask"),
         (mine("OtherName"), r"mine.py:OtherName: it calls itself 'counting', and the recipe 'mine'; take the argument"),
         (mine("Raises"), r"mine.py:Raises: making it raised RuntimeError: no data today \(task 'mine'\)"),
         ({"kind": "custom"}, r"task 'custom' was given in Python"),
@@ -185,7 +185,7 @@ def test_a_file_that_is_not_there_is_told_before_anything_is_loaded(tmp_path: Pa
     ("tasks", "message"),
     [
         ([Echo("a"), Echo("a")], r"tasks=\[...\]: two tasks are called 'a'"),
-        ([object()], r"tasks=\[object\]: a task needs 'canonical'"),
+        ([object()], r"tasks=\[object\]: a task derives from .*Task"),
     ],
 )
 def test_python_tasks_that_do_not_fit_are_told(tmp_path: Path, tasks: Any, message: str) -> None:

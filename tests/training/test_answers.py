@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from levelhead.records import Group, Prompt, Rollout, Score
-from levelhead.tasks.base import Task, TaskDefaults
+from levelhead.tasks.base import SingleTurnTask, Split, Task
 from levelhead.training.answers import answer_metrics
 
 
-class Echo(TaskDefaults):
+class Echo(SingleTurnTask):
     """Knows the perfect answer where there is one; "eh" and "unknown" mean the same to it."""
 
     name = "echo"
+
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        return iter(())
+
+    def score(self, prompt: Prompt, text: str) -> Score:
+        return Score(0.0)
 
     def canonical(self, prompt: Prompt, text: str) -> str:
         return "unknown" if text == "eh" else super().canonical(prompt, text)
@@ -46,7 +52,7 @@ def group(
 
 
 def measured(groups: Sequence[Group]) -> dict[str, float]:
-    tasks: dict[str, Task] = {"echo": Echo(), "blind": Blind(), "kinds": Kinds()}  # type: ignore[dict-item]
+    tasks: dict[str, Task] = {"echo": Echo(), "blind": Blind(), "kinds": Kinds()}
     return answer_metrics(tasks, groups)
 
 
@@ -107,5 +113,5 @@ def test_one_letter_for_everybody_is_one_answer_though_it_means_somebody_else_ea
         def canonical(self, prompt: Prompt, text: str) -> str:
             return f"{prompt.id} {text}"
 
-    values = answer_metrics({"echo": Letters()}, [group(i, ["A"] * 4) for i in range(4)])  # type: ignore[dict-item]
+    values = answer_metrics({"echo": Letters()}, [group(i, ["A"] * 4) for i in range(4)])
     assert values["answers/top_share/echo"] == 1.0

@@ -8,7 +8,7 @@ import pytest
 
 from levelhead.errors import InputError
 from levelhead.records import Message, Prompt, Score
-from levelhead.tasks.base import Demonstrator, EpisodeLostError, SingleTurnTask, Split
+from levelhead.tasks.base import EpisodeLostError, SingleTurnTask, Split
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
 
@@ -71,7 +71,7 @@ def test_answers_and_episodes_come_in_the_order_of_the_prompts(loop: EventLoop) 
 
 def test_episodes_are_played_side_by_side_and_once(loop: EventLoop) -> None:
     task = Played()
-    assert isinstance(task, Demonstrator)
+    assert task.demonstrates
     one = Demonstrations({"played": task}, loop)
     prompts = [prompt(name) for name in "abab"]
     assert one.show(prompts) == one.show(prompts)

@@ -16,7 +16,7 @@ from levelhead.recipe.curriculum import Learnability
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.rollout.draws import derive, generator
-from levelhead.tasks.base import Mixture, Task
+from levelhead.tasks.base import Task
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.rollout_batcher import RolloutBatcher
@@ -149,7 +149,7 @@ def _strata(context: PreflightContext) -> dict[str, list[Prompt]]:
     prompts_by_stratum: dict[str, list[Prompt]] = {}
     for name, task in context.setup.tasks.items():
         for prompt in task.prompts("train", 0):
-            kind = task.kind_of(prompt) if isinstance(task, Mixture) else ""
+            kind = task.kind_of(prompt)
             prompts_by_stratum.setdefault(f"{name}/{kind}" if kind else name, []).append(prompt)
     return prompts_by_stratum
 
@@ -158,7 +158,7 @@ def _meant(context: PreflightContext, stratum: str, strata: Mapping[str, Sequenc
     """Share of a stratum by the recipe's weights alone."""
     task: Task = context.setup.tasks[strata[stratum][0].task]
     weight = context.setup.weights[task.name]
-    if not isinstance(task, Mixture):
+    if not task.shares:
         return weight
     return weight * task.shares.get(stratum.removeprefix(f"{task.name}/"), 1.0)
 

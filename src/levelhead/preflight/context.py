@@ -21,7 +21,7 @@ from levelhead.records import Group, Prompt, Rollout, Turn
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Capabilities, Completion, Generator, Request
 from levelhead.rollout.generators.make import make_local
-from levelhead.tasks.base import Environment, Judged, SingleTurnTask, Task
+from levelhead.tasks.base import Judged, SingleTurnTask, Task
 from levelhead.text.codec import Codec
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.loop import EventLoop
@@ -240,7 +240,7 @@ class PreflightContext:
         for task in self.setup.tasks.values():
             if isinstance(task, Judged):
                 task.asks = True
-            if isinstance(task, Environment):
+            if task.concurrency is not None:
                 self.loop.run(task.close())
                 task.drain_events(0)
         self.loop.run(self.generator.close())

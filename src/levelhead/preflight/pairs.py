@@ -20,7 +20,7 @@ from levelhead.preflight.result import Check, judged
 from levelhead.preflight.tokens import demonstrations
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive, generator
-from levelhead.tasks.base import Answer, Demonstrator, SingleTurnTask
+from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.training.fit import BELONG, Floats, likelihoods, permutation_fit
 
 ROWS = 64
@@ -52,7 +52,7 @@ def check_pairs(context: PreflightContext) -> Iterator[Check]:
     if context.recipe.sft is not None:
         yield _demonstrations(context)
     for name, task in context.setup.tasks.items():
-        if isinstance(task, Demonstrator) or not isinstance(task, SingleTurnTask):
+        if task.demonstrates or not isinstance(task, SingleTurnTask):
             continue
         rows = _neighbours(context, name, task)
         if len(rows.prompts) < 2:
@@ -88,7 +88,7 @@ def _demonstrations(context: PreflightContext) -> Check:
     prompts = [
         prompt
         for name, task in tasks.items()
-        if isinstance(task, SingleTurnTask) and not isinstance(task, Demonstrator)
+        if isinstance(task, SingleTurnTask) and not task.demonstrates
         for prompt in itertools.islice(task.prompts("train", derive(context.seed, "demonstrations", name)), 6)
         if task.oracle(prompt)
     ]

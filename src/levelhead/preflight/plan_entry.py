@@ -16,7 +16,6 @@ from levelhead.preflight.plan_change import Change, first_change
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe
 from levelhead.recipe.model import Model
-from levelhead.tasks.base import Environment
 from levelhead.text.codec import Codec
 from levelhead.training.prepare import make_tasks
 
@@ -95,7 +94,7 @@ def longest_prompt(recipe: Recipe, given: int | None = None) -> Prompts:
         tasks = list(make_tasks(recipe).values())
     except (InputError, ImportError) as error:
         return Prompts(ASSUMED_PROMPT, f"assumed, for {str(error).splitlines()[0]}")
-    if any(isinstance(task, Environment) for task in tasks):
+    if any(task.concurrency is not None for task in tasks):
         return Prompts(ASSUMED_PROMPT, "assumed, for episodes of several turns; --prompt-tokens says it better")
     codec = _codec(recipe.model)
     shown = [prompt for task in tasks for prompt in itertools.islice(task.prompts("train", recipe.seed), LOOKED_AT)]

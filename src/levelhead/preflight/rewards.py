@@ -13,7 +13,7 @@ from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
 from levelhead.records import Group, Prompt
 from levelhead.rollout.draws import derive
-from levelhead.tasks.base import Answer, Demonstrator, EpisodeLostError, SingleTurnTask, Task
+from levelhead.tasks.base import Answer, EpisodeLostError, SingleTurnTask, Task
 
 PROBED = 4
 """Prompts of a task whose answers are scored."""
@@ -112,7 +112,7 @@ async def _episodes(task: Task, prompts: Sequence[Prompt]) -> dict[str, list[flo
     """Play each prompt's perfect episode once more, one of empty answers and one of nonsense."""
     scores: dict[str, list[float | None]] = {"oracle": [], "empty": [], "gibberish": []}
     for prompt in prompts:
-        if isinstance(task, Demonstrator):
+        if task.demonstrates:
             answers = [answer for _, answer in await task.demonstrate(prompt)]
         else:
             answers = task.oracle(prompt) or []

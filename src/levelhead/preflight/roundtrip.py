@@ -19,7 +19,7 @@ from levelhead.preflight.textbook.rewards import Moments, shaped
 from levelhead.recipe.shaping import CustomShaper, Shaping
 from levelhead.records import Group, Score, Turn
 from levelhead.rollout.draws import derive
-from levelhead.tasks.base import Answer, Ranged, SingleTurnTask, Weighted
+from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.training.prepare import make_objective, name_of
 
 PROMPTS = 16
@@ -133,7 +133,7 @@ def shown(score: Score | None) -> str:
 def _total(name: str, probes: Known, scores: Sequence[Score | None]) -> Check:
     """The total is the weighted sum of the parts, with the weights that the task declares."""
     check, compared, wrong = f"rewards/total/{name}", 0, None
-    weights = probes.task.part_weights if isinstance(probes.task, Weighted) else None
+    weights = probes.task.part_weights
     if weights is None:
         return Check(check, "pass", "the task declares no weights of its parts")
     for score in scores:
@@ -152,7 +152,7 @@ def _total(name: str, probes: Known, scores: Sequence[Score | None]) -> Check:
 def _range(name: str, probes: Known, scores: Sequence[Score | None]) -> Check:
     """Perfect answers get the most that the task declares, the worst the least, and nothing lies outside."""
     check = f"rewards/range/{name}"
-    declared = probes.task.reward_range if isinstance(probes.task, Ranged) else None
+    declared = probes.task.reward_range
     totals = [score.total for score in scores if score is not None]
     if declared is None or not totals:
         return Check(check, "pass", "the task declares no least and most reward")

@@ -11,7 +11,6 @@ from levelhead.errors import InputError
 from levelhead.preflight import plain
 from levelhead.preflight.context import PreflightContext
 from levelhead.records import Group, Message, Rollout, Score, Turn
-from levelhead.tasks.base import Demonstrator
 from levelhead.training.demonstrations import Demonstrations
 
 TOKENS = 48
@@ -31,7 +30,7 @@ def shown_groups(context: PreflightContext, k: int) -> list[Group]:
     groups = []
     long = {g.prompt.task for g in context.drawn.groups for r in g.rollouts if len(r.turns) > 1}
     for name, task in context.setup.tasks.items():
-        if k < 2 or name in long or context.is_single(task) or not isinstance(task, Demonstrator):
+        if k < 2 or name in long or context.is_single(task) or not task.demonstrates:
             continue
         prompts = context.prompts[name][:1]
         try:

@@ -26,7 +26,7 @@ from levelhead.preflight.result import Check, judged
 from levelhead.preflight.rewards import play
 from levelhead.preflight.roundtrip import Known, known_answers, same, scores_of
 from levelhead.records import Prompt, Score
-from levelhead.tasks.base import Demonstrator, Task
+from levelhead.tasks.base import Task
 from levelhead.tasks.elsewhere import Elsewhere, elsewhere_of
 from levelhead.training.prepare import name_of
 
@@ -206,7 +206,7 @@ def _own_modules() -> list[Any]:
 
 async def _replay(task: Task, prompt: Prompt, tokens: Callable[[str], str]) -> tuple[float | None, float | None]:
     """Play a prompt's perfect episode, and once more with answers that have been tokens in between."""
-    if isinstance(task, Demonstrator):
+    if task.demonstrates:
         answers = [answer for _, answer in await task.demonstrate(prompt)]
     else:
         answers = list(task.oracle(prompt) or ())

@@ -15,7 +15,6 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check, judged
 from levelhead.records import Prompt, Turn
-from levelhead.tasks.base import Demonstrator
 from levelhead.text.codec import Codec
 from levelhead.text.evidence import boundary, read
 from levelhead.text.fingerprint import PROBES
@@ -57,7 +56,7 @@ def spelled(codec: Codec, ids: Sequence[int]) -> str:
 
 def _shown(context: PreflightContext, prompt: Prompt) -> bool:
     task = context.setup.tasks[prompt.task]
-    return isinstance(task, Demonstrator) or bool(task.oracle(prompt))
+    return task.demonstrates or bool(task.oracle(prompt))
 
 
 def _template(codec: Codec, messages: Sequence[Mapping[str, Any]], *, generation: bool) -> str:
@@ -159,7 +158,7 @@ def _same_prompt(context: PreflightContext) -> Check:
     evidence: dict[str, Any] = {}
     compared, wrong = 0, None
     for name, prompts in context.prompts.items():
-        if isinstance(context.setup.tasks[name], Demonstrator):
+        if context.setup.tasks[name].demonstrates:
             continue
         for prompt in (p for p in prompts if _shown(context, p)):
             (pair,) = demonstrations(context, [prompt])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from levelhead.records import Event, Message, Prompt, Rollout, Score
+from levelhead.tasks.metering import JudgeUse, RewardTally
 
 Split = Literal["train", "eval"]
 
@@ -46,86 +47,8 @@ class EpisodeLostError(Exception):
     """The environment broke under an episode: through no fault of the policy, and without a score.
 
     Raised by ``observe`` and ``act``.  Close the episode and draw it again, a bounded number of times; nothing else is
-    affected.  The task keeps the event that says what happened (:meth:`Environment.drain_events`).
+    affected.  The task keeps the event that says what happened (:meth:`Task.drain_events`).
     """
-
-
-@runtime_checkable
-class Task(Protocol):
-    """Something to learn.
-
-    The oracle scores the maximum, an empty answer scores the minimum, scores are finite, and the same seed
-    gives the same prompts in the same order.
-    """
-
-    @property
-    def name(self) -> str:
-        """Name in metrics and reports."""
-        ...
-
-    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
-        """Yield the split's prompts once, in an order that depends on the seed alone."""
-        ...
-
-    def oracle(self, prompt: Prompt) -> list[str] | None:
-        """Return a perfect answer per turn, or ``None`` where nobody knows one."""
-        ...
-
-    def episode(self, prompt: Prompt) -> Episode:
-        """Start an attempt at a prompt."""
-        ...
-
-    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
-        """Return the task's own metrics over scored rollouts (accuracy by condition, bias scores, ...)."""
-        ...
-
-    def strata(self, prompt: Prompt) -> Mapping[str, str]:
-        """Return what a prompt's scores are told apart by (``{"condition": "ambig"}``); ``{}`` where nothing is."""
-        ...
-
-    def form(self, prompt: Prompt) -> str:
-        """Return which form a prompt has, where a glance tells prompts apart (a verdict or a question); else ``""``.
-
-        An answer to each form needs no reading either: constant answers are compared form by form.
-        """
-        ...
-
-    def constants(self) -> Sequence[str]:
-        """Return answers that need no reading of the prompt: abstaining, "A", "no"."""
-        ...
-
-    def canonical(self, prompt: Prompt, text: str) -> str:
-        """Return what an answer says, so that two answers that mean the same to this task are equal texts."""
-        ...
-
-
-class TaskDefaults:
-    """What a task need not write: no strata, one form, no constants; answers are compared without case and blanks."""
-
-    def strata(self, prompt: Prompt) -> Mapping[str, str]:  # noqa: ARG002
-        """Return no strata."""
-        return {}
-
-    def form(self, prompt: Prompt) -> str:  # noqa: ARG002
-        """Return the one form that all prompts have."""
-        return ""
-
-    def constants(self) -> Sequence[str]:
-        """Return no answers."""
-        return ()
-
-    def canonical(self, prompt: Prompt, text: str) -> str:  # noqa: ARG002
-        """Return the answer in lower case with its white space made single blanks."""
-        return " ".join(text.casefold().split())
-
-
-@runtime_checkable
-class Demonstrator(Protocol):
-    """A task whose perfect answers depend on what the environment shows: it makes demonstrations by acting in it."""
-
-    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:
-        """Return the (messages, answer) pair of every turn of a perfect episode; empty where it did not succeed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,108 +67,139 @@ class Baseline:
     play: Callable[[Sequence[Prompt]], Awaitable[Sequence[float]]]
 
 
-@runtime_checkable
-class Baselined(Protocol):
-    """A task whose constant policies are not one answer each: an environment that plays fixed scripts itself."""
+class Task(ABC):
+    """Something to learn: its prompts, perfect answers, and episodes that are scored.
 
-    async def baselines(self, prompts: int) -> Sequence[Baseline]:
+    The oracle scores the maximum, an empty answer scores the minimum, scores are finite, and the same seed
+    gives the same prompts in the same order.  Subclasses write the four abstract methods; all others have a default,
+    and whoever uses a task asks them and never what class it is of.
+    """
+
+    name: str = ""
+    """Name in metrics and reports."""
+
+    @abstractmethod
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        """Yield the split's prompts once, in an order that depends on the seed alone."""
+
+    @abstractmethod
+    def oracle(self, prompt: Prompt) -> list[str] | None:
+        """Return a perfect answer per turn, or ``None`` where nobody knows one."""
+
+    @abstractmethod
+    def episode(self, prompt: Prompt) -> Episode:
+        """Start an attempt at a prompt."""
+
+    @abstractmethod
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return the task's own metrics over scored rollouts (accuracy by condition, bias scores, ...)."""
+
+    # What scores are told apart by, and what a constant answer is.
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:  # noqa: ARG002
+        """Return what a prompt's scores are told apart by (``{"condition": "ambig"}``); ``{}`` where nothing is."""
+        return {}
+
+    def form(self, prompt: Prompt) -> str:  # noqa: ARG002
+        """Return which form a prompt has, where a glance tells prompts apart (a verdict or a question); else ``""``.
+
+        An answer to each form needs no reading either: constant answers are compared form by form.
+        """
+        return ""
+
+    def constants(self) -> Sequence[str]:
+        """Return answers that need no reading of the prompt: abstaining, "A", "no"."""
+        return ()
+
+    def canonical(self, prompt: Prompt, text: str) -> str:  # noqa: ARG002
+        """Return what an answer says, so that two answers that mean the same to this task are equal texts.
+
+        By default the answer in lower case with its white space made single blanks.
+        """
+        return " ".join(text.casefold().split())
+
+    @property
+    def has_baselines(self) -> bool:
+        """Whether constant policies are scripts that the task plays itself, and not one answer each."""
+        return type(self).baselines is not Task.baselines
+
+    async def baselines(self, prompts: int) -> Sequence[Baseline]:  # noqa: ARG002
         """Return the fixed scripts, and a random policy, to be played on so many prompts; none where that is too much.
 
         The caller chooses the best one, on other prompts than it is scored on.
         """
-        ...
+        return ()
 
-
-@runtime_checkable
-class Bounded(Protocol):
-    """A task that can say how long its perfect answers are at most without writing them."""
-
-    def oracle_bytes(self, prompt: Prompt) -> int:
-        """Return how many bytes of UTF-8 the perfect answer to a prompt has at most."""
-        ...
-
-
-@runtime_checkable
-class Wordy(Protocol):
-    """A task that knows text beyond its prompts for a tokenizer to learn words from."""
-
-    def lexicon(self) -> Iterator[str]:
-        """Yield that text."""
-        ...
-
-
-@runtime_checkable
-class Eventful(Protocol):
-    """A task that has something to tell besides scores."""
-
-    def drain_events(self, step: int) -> list[Event]:
-        """Return what happened since the last call (a lost page, a silent endpoint), dated ``step``."""
-        ...
-
-
-@runtime_checkable
-class StepAware(Protocol):
-    """A task whose scores may depend on how far training has come."""
-
-    def at_step(self, step: int, max_steps: int) -> None:
-        """Take note that ``step`` of the stage's ``max_steps`` steps are done."""
-        ...
-
-
-@runtime_checkable
-class Mixture(Protocol):
-    """A task that is made of several kinds of problem, which a curriculum may draw at different rates."""
+    # Demonstrations.
 
     @property
-    def shares(self) -> Mapping[str, float]:
-        """Share of each kind of problem (a web page, a domain) in the prompts; shares sum to one."""
-        ...
+    def demonstrates(self) -> bool:
+        """Whether perfect answers depend on what the environment shows, so that the task acts to demonstrate them."""
+        return type(self).demonstrate is not Task.demonstrate
 
-    def kind_of(self, prompt: Prompt) -> str:
-        """Return the kind of problem that a prompt is."""
-        ...
+    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:  # noqa: ARG002
+        """Return the (messages, answer) pair of every turn of a perfect episode; empty where it did not succeed."""
+        return []
 
+    def oracle_bytes(self, prompt: Prompt) -> int | None:  # noqa: ARG002
+        """Return how many bytes of UTF-8 the perfect answer has at most, where that is known without writing it."""
+        return None
 
-@runtime_checkable
-class Ranged(Protocol):
-    """A task that declares what its answers can get."""
+    def lexicon(self) -> Iterator[str]:
+        """Yield text beyond the prompts for a tokenizer to learn words from."""
+        return iter(())
+
+    # Rewards and prompts that are made of several things.
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        """Least and most total reward of an answer: perfect answers get the most, the worst ones the least."""
-        ...
-
-
-@runtime_checkable
-class Weighted(Protocol):
-    """A task whose total reward is the weighted sum of its named parts."""
+        """Least and most total reward of an answer, where declared: the worst answers and perfect ones get them."""
+        return None
 
     @property
     def part_weights(self) -> Mapping[str, float] | None:
         """Weight of each part in the total of a valid answer; ``None`` where the total is no such sum."""
-        ...
-
-
-@runtime_checkable
-class Environment(Protocol):
-    """A task whose episodes live in something outside: a browser, a server.
-
-    All coroutines of the task and its episodes are awaited on one event loop, on which whatever they need is started
-    at first use.
-    """
+        return None
 
     @property
-    def concurrency(self) -> int:
-        """Most episodes that can be live at once; ``observe`` of one more waits until another is closed or done."""
-        ...
+    def shares(self) -> Mapping[str, float]:
+        """Share of each kind of problem (a web page, a domain) in the prompts, in sum one; empty with one kind."""
+        return {}
 
-    def drain_events(self, step: int) -> list[Event]:
-        """Return what happened since the last call (a lost page, a restarted browser), dated ``step``."""
-        ...
+    def kind_of(self, prompt: Prompt) -> str:  # noqa: ARG002
+        """Return the kind of problem that a prompt is, of those in :attr:`shares`."""
+        return ""
 
-    async def close(self) -> None:
-        """Let go of everything, from the same event loop; the task starts afresh if it is used again."""
-        ...
+    # What goes on while training.
+
+    def at_step(self, step: int, max_steps: int) -> None:  # noqa: B027 - a default, and no oversight
+        """Take note that ``step`` of the stage's ``max_steps`` steps are done, where scores depend on it."""
+
+    def drain_events(self, step: int) -> list[Event]:  # noqa: ARG002
+        """Return what happened since the last call (a lost page, a silent endpoint), dated ``step``."""
+        return []
+
+    def drain_use(self) -> JudgeUse | None:
+        """Return what judges did and cost since the last call; ``None`` where none are asked."""
+        return None
+
+    def drain_tally(self) -> RewardTally | None:
+        """Return what the user's reward functions did since the last call; ``None`` where there are none."""
+        return None
+
+    # Something outside that episodes live in: a browser, a server.
+
+    @property
+    def concurrency(self) -> int | None:
+        """Most episodes that can be live at once; ``None`` where episodes need nothing outside.
+
+        ``observe`` of one more waits until another is closed or done.  All coroutines of the task and its episodes are
+        awaited on one event loop, on which whatever they need is started at first use.
+        """
+        return None
+
+    async def close(self) -> None:  # noqa: B027 - a default, and no oversight
+        """Let go of everything outside, from the same event loop; the task starts afresh if it is used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,14 +217,8 @@ class Answer:
     token_ids: tuple[int, ...] = ()
 
 
-class SingleTurnTask(TaskDefaults, ABC):
+class SingleTurnTask(Task):
     """A task whose rollouts are one answer each: subclasses write :meth:`prompts` and :meth:`score`."""
-
-    name: str
-
-    @abstractmethod
-    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
-        """Yield the split's prompts once, in an order that depends on the seed alone."""
 
     @abstractmethod
     def score(self, prompt: Prompt, text: str) -> Score:

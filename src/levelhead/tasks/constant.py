@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from levelhead.errors import RewardError
 from levelhead.records import Prompt
-from levelhead.tasks.base import Answer, Baseline, Baselined, EpisodeLostError, SingleTurnTask, Task
+from levelhead.tasks.base import Answer, Baseline, EpisodeLostError, SingleTurnTask, Task
 from levelhead.tasks.splits import stable_hash
 
 CANDIDATES = 64
@@ -93,7 +93,7 @@ class ConstantSearch:
     """
 
     def __init__(self, task: Task, encode: Encode, seed: int) -> None:
-        self._task = task.rules if isinstance(task, SingleTurnTask) else task
+        self._task: Task | None = task.rules if isinstance(task, SingleTurnTask) else task
         self._encode, self._seed = encode, seed
         self._scores: dict[tuple[str, str], float] = {}
         self._tokens: dict[str, tuple[int, ...]] = {}
@@ -107,7 +107,8 @@ class ConstantSearch:
     @property
     def possible(self) -> bool:
         """Whether anything is known that costs no calls elsewhere: a rule to score by, or an environment's scripts."""
-        return not self.slow and isinstance(self._task, SingleTurnTask | Baselined)
+        task = self._task
+        return not self.slow and task is not None and (isinstance(task, SingleTurnTask) or task.has_baselines)
 
     def cost(self, items: int) -> int:
         """Return about how many answers a search among so many items scores, none being remembered."""
@@ -269,8 +270,7 @@ class ConstantSearch:
             self.slow = rate * self.cost(len(prompts)) > BUDGET
 
     async def _baselines(self, prompts: int) -> Sequence[Baseline]:
-        task: object = self._task
-        return await task.baselines(prompts) if isinstance(task, Baselined) else ()
+        return await self._task.baselines(prompts) if self._task is not None else ()
 
     async def _play(self, script: Baseline, prompts: Sequence[Prompt]) -> None:
         try:

@@ -66,12 +66,11 @@ def check_task(task: Any, label: str) -> None:
     """Refuse what is no whole task; ``label`` names it in the error.
 
     Raises:
-        InputError: It lacks a method or its name.
+        InputError: Its class derives from no task.
     """
-    lacking = [part for part in dir(Task) if not part.startswith("_") and not hasattr(task, part)]
-    if lacking:
+    if not isinstance(task, Task):
         raise InputError(
-            f"{label}: a task needs {lacking[0]!r}; derive from levelhead.tasks.base.SingleTurnTask, which has the rest"
+            f"{label}: a task derives from levelhead.tasks.base.Task, or from its SingleTurnTask, which asks for less"
         )
 
 

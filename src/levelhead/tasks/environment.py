@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
@@ -12,12 +12,12 @@ from typing import ClassVar
 from levelhead.metrics import held_out
 from levelhead.recipe.environments import EnvironmentSection
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
-from levelhead.tasks.base import Episode, Split, TaskDefaults
+from levelhead.tasks.base import Episode, Split, Task
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 from levelhead.tasks.strata import stratum_value
 
 
-class EnvironmentTask(TaskDefaults, ABC):
+class EnvironmentTask(Task):
     """Prompts over (task, seed) pairs, their split, a summary by task, and a log of what happened.
 
     A score's ``parts`` hold ``success`` (0 or 1) and its ``info`` the number of ``steps``.
@@ -34,17 +34,13 @@ class EnvironmentTask(TaskDefaults, ABC):
 
     def __init__(self, section: EnvironmentSection, system: str) -> None:
         self._common = section
+        self.name = section.name or str(getattr(section, "kind", "environment"))
         self._system = system
         self._weights = section.weights
         self._happened: list[tuple[str, str]] = []
         keys = [(name, seed) for name in self._weights for seed in range(section.items)]
         sides = split_by_group(keys, _key, section.eval_fraction, stratum=lambda key: key[0])
         self._sides = limit_sides(sides, section.limit, section.eval_fraction, _key)
-
-    @property
-    def name(self) -> str:
-        """Name in metrics and reports."""
-        return self._common.name or str(getattr(self._common, "kind", "environment"))
 
     @abstractmethod
     def episode(self, prompt: Prompt) -> Episode:

@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.metrics import judging
@@ -139,15 +139,6 @@ class JudgeUse(Calls):
         )
 
 
-@runtime_checkable
-class Metered(Protocol):
-    """A task that pays for its scores."""
-
-    def drain_use(self) -> JudgeUse:
-        """Return what was done since the last call."""
-        ...
-
-
 @dataclass(slots=True)
 class RewardTally:
     """What the reward functions of a task have done since they were last asked about.
@@ -190,15 +181,6 @@ class RewardTally:
     def means(self) -> dict[str, float]:
         """Return the mean of what was logged under each name; a name without a number is absent."""
         return {name: value / count for name, (value, count) in self.logged.items() if count}
-
-
-@runtime_checkable
-class Tallied(Protocol):
-    """A task whose rewards are functions of the user's, which log and fail."""
-
-    def drain_tally(self) -> RewardTally:
-        """Return what was done since the last call."""
-        ...
 
 
 def merge_tallies(one: Mapping[str, RewardTally], other: Mapping[str, RewardTally]) -> dict[str, RewardTally]:

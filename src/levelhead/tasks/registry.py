@@ -19,7 +19,7 @@ _TASKS = {
     "faithfulness": ("levelhead.tasks.faithfulness", "FaithfulnessTask"),
     "math": ("levelhead.tasks.math", "MathTask"),
     "function": ("levelhead.tasks.function", "FunctionTask"),
-    "judge": ("levelhead.tasks.judges.kinds", "PromptsTask"),
+    "judge": ("levelhead.tasks.judges.prompts", "PromptsTask"),
     "primer": ("levelhead.tasks.primer", "PrimerTask"),
     "workflow": ("levelhead.tasks.workflow.task", "WorkflowTask"),
     "browser": ("levelhead.tasks.browser", "BrowserTask"),
@@ -51,7 +51,7 @@ def with_judges(task: Task, section: TaskSection) -> Task:
     if judge is None:
         return task
     kind = str(getattr(section, "kind", ""))
-    judged: Task = _imported(kind, "levelhead.tasks.judges.kinds", "judged")(task, kind, judge)
+    judged: Task = _imported(kind, "levelhead.tasks.judges", "JudgedTask")(task, kind, judge)
     return judged
 
 

@@ -15,8 +15,8 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt, Rollout, Score
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Completion, Generator, Remote, Request
-from levelhead.tasks.base import Answer, Episode, EpisodeLostError, Eventful, SingleTurnTask, StepAware, Task
-from levelhead.tasks.metering import JudgeUse, Metered, RewardTally, Tallied, merge, merge_tallies
+from levelhead.tasks.base import Answer, Episode, EpisodeLostError, SingleTurnTask, Task
+from levelhead.tasks.metering import JudgeUse, RewardTally, merge, merge_tallies
 from levelhead.text.codec import Codec
 from levelhead.training.answers import answer_metrics
 from levelhead.training.loop import EventLoop
@@ -113,15 +113,13 @@ class Collector:
 
     def events(self, step: int) -> list[Event]:
         """What has happened to the tasks since the last call, dated ``step``."""
-        eventful = [task for task in self._tasks.values() if isinstance(task, Eventful)]
-        told = [event for task in eventful for event in task.drain_events(step)]
+        told = [event for task in self._tasks.values() for event in task.drain_events(step)]
         return told + (self._generator.drain_events(step) if isinstance(self._generator, Remote) else [])
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Tell the tasks that ``step`` of the stage's ``max_steps`` steps are done."""
         for task in self._tasks.values():
-            if isinstance(task, StepAware):
-                task.at_step(step, max_steps)
+            task.at_step(step, max_steps)
 
     def answers(self, groups: Sequence[Group]) -> dict[str, float]:
         """Whether answers depend on prompts, as metrics; see :func:`levelhead.training.answers.answer_metrics`."""
@@ -165,11 +163,11 @@ class Collector:
 
     def _use(self) -> dict[str, JudgeUse]:
         """What judges have done since the last call, by task."""
-        return {name: task.drain_use() for name, task in self._tasks.items() if isinstance(task, Metered)}
+        return {name: use for name, task in self._tasks.items() if (use := task.drain_use()) is not None}
 
     def _tallies(self) -> dict[str, RewardTally]:
         """What reward functions have logged and could not rate since the last call, by task."""
-        return {name: task.drain_tally() for name, task in self._tasks.items() if isinstance(task, Tallied)}
+        return {name: tally for name, task in self._tasks.items() if (tally := task.drain_tally()) is not None}
 
     async def _answers(
         self, prompts: list[Prompt], k: int, controls: Sampling, seed: int, result: Collected
@@ -226,7 +224,7 @@ class Collector:
         waiting = deque(members[index] for index in range(k) for members in episodes)
         for place, rolling in enumerate(waiting):
             rolling.place = place
-        room = min((getattr(self._tasks[p.task], "concurrency", len(waiting)) for p in prompts), default=0)
+        room = min((self._tasks[p.task].concurrency or len(waiting) for p in prompts), default=0)
         room = min(room, len(waiting))
         clock = _Clock(room)
 

@@ -19,7 +19,7 @@ from levelhead.errors import InputError
 from levelhead.recipe.curriculum import Learnability
 from levelhead.records import Group, Prompt, Rollout
 from levelhead.rollout.draws import derive, generator
-from levelhead.tasks.base import Mixture, Task
+from levelhead.tasks.base import Task
 from levelhead.training.batch import SOLVED_AT
 from levelhead.training.stream import OTHER_STREAM, PromptStream, Stream
 
@@ -85,7 +85,7 @@ class LearnabilityStream:
     their weight every ``half_life`` steps, so that what is not drawn becomes untried again.
 
     Args:
-        tasks: What to draw from; a :class:`levelhead.tasks.base.Mixture` one is taken apart.
+        tasks: What to draw from; one of several kinds of problem is taken apart.
         weights: One positive weight a task.
         seed: Of the draws.
         config: Floor and half-life.
@@ -93,17 +93,16 @@ class LearnabilityStream:
 
     def __init__(self, tasks: Sequence[Task], weights: Sequence[float], seed: int, config: Learnability) -> None:
         self._recipe, self._seed = config, seed
-        self._stratum_of = {task.name: task.kind_of if isinstance(task, Mixture) else None for task in tasks}
+        self._stratum_of = {task.name: task.kind_of if task.shares else None for task in tasks}
         self._items: dict[str, list[Prompt]] = {}
         shares: dict[str, float] = {}
         for task, weight in zip(tasks, weights, strict=True):
             items = self._sorted(task, derive(seed, "order", task.name))
             if not items:
                 raise InputError(f"task {task.name!r} has no training prompts; check its path and limit")
-            share = task.shares if isinstance(task, Mixture) else {}
             for name, members in items.items():
                 self._items[name] = members
-                shares[name] = weight * share.get(name.partition("/")[2], 1.0)
+                shares[name] = weight * task.shares.get(name.partition("/")[2], 1.0)
         self._names = list(self._items)
         self._base = np.array([shares[name] for name in self._names])
         self._where = {

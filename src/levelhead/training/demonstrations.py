@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from levelhead.errors import InputError
 from levelhead.records import Message, Prompt
-from levelhead.tasks.base import Demonstrator, EpisodeLostError, Task
+from levelhead.tasks.base import EpisodeLostError, Task
 from levelhead.training.loop import EventLoop
 
 KEPT = 4096
@@ -36,7 +36,7 @@ class Demonstrations:
         Raises:
             InputError: A task has no oracle for one of the prompts.
         """
-        acted = [p for p in prompts if isinstance(self._tasks[p.task], Demonstrator)]
+        acted = [p for p in prompts if self._tasks[p.task].demonstrates]
         fresh = {(p.task, p.id): p for p in acted if (p.task, p.id) not in self._played}
         played = dict(self._played)
         if fresh:
@@ -52,7 +52,6 @@ class Demonstrations:
 
     async def _demonstrate(self, prompt: Prompt) -> Shown:
         task = self._tasks[prompt.task]
-        assert isinstance(task, Demonstrator)  # noqa: S101 - show() has told the kinds apart
         try:
             return await task.demonstrate(prompt)
         except EpisodeLostError:

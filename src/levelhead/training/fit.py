@@ -14,7 +14,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.records import Event, Prompt
 from levelhead.rollout.draws import derive, generator
-from levelhead.tasks.base import Demonstrator, SingleTurnTask, Split
+from levelhead.tasks.base import SingleTurnTask, Split
 from levelhead.training.prepare import Setup
 
 Floats = NDArray[np.float64]
@@ -105,7 +105,7 @@ def pair_events(setup: Setup, step: int) -> list[Event]:
     """
     events = []
     for name, task in setup.tasks.items():
-        if isinstance(task, SingleTurnTask) and not isinstance(task, Demonstrator):
+        if isinstance(task, SingleTurnTask) and not task.demonstrates:
             train, held_out = _fit_of(setup, task, "train"), _fit_of(setup, task, "eval")
             if train is not None and held_out is not None and (event := heart_event(name, train, held_out, step)):
                 events.append(event)

@@ -11,7 +11,7 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.training import Best
 from levelhead.rollout.draws import generator
-from levelhead.tasks.base import Ranged, Task
+from levelhead.tasks.base import Task
 from levelhead.tasks.constant import Estimate
 from levelhead.training.checkpoint import FRONT, Checkpoints, State, read_state
 from levelhead.training.evaluate import TaskResult
@@ -129,8 +129,8 @@ class RunFront:
         return [stated[name] if name in stated else self._least(name, one.score) for name, one in estimates.items()]
 
     def _least(self, name: str, first: float) -> float:
-        task: object = self._tasks.get(name)
-        declared = task.reward_range if isinstance(task, Ranged) else None
+        task = self._tasks.get(name)
+        declared = None if task is None else task.reward_range
         return first if declared is None else float(declared[0])
 
 

@@ -25,7 +25,7 @@ from levelhead.recipe.model import Model
 from levelhead.recipe.task import TaskSection
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Prompt
-from levelhead.tasks.base import Bounded, Demonstrator, Environment, Split, Task, Wordy
+from levelhead.tasks.base import Split, Task
 from levelhead.tasks.registry import make_task
 from levelhead.training.advantages import AdvantageEstimator, declared_rewards, make_shapers
 from levelhead.training.balance import balanced_tasks
@@ -226,7 +226,7 @@ def _texts(tasks: Mapping[str, Task]) -> Iterator[str]:
     try:
         for task in tasks.values():
             prompts = task.prompts("train", 0)
-            if isinstance(task, Demonstrator) and isinstance(task, Environment):
+            if task.demonstrates and task.concurrency is not None:
                 for turns in Demonstrations(tasks, loop).show(list(itertools.islice(prompts, TOKENIZER_EPISODES))):
                     for messages, answer in turns:
                         yield from (str(message.get("content", "")) for message in messages)
@@ -235,12 +235,10 @@ def _texts(tasks: Mapping[str, Task]) -> Iterator[str]:
             for prompt in itertools.islice(prompts, TOKENIZER_ITEMS):
                 yield from (str(message.get("content", "")) for message in prompt.messages)
                 yield from task.oracle(prompt) or ()
-            if isinstance(task, Wordy):
-                yield from task.lexicon()
+            yield from task.lexicon()
     finally:
         for task in tasks.values():
-            if isinstance(task, Environment):
-                loop.run(task.close())
+            loop.run(task.close())
         loop.close()
 
 
@@ -252,8 +250,7 @@ def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) ->
     room = policy.context - max(budgets)
     bound = _LengthBound(policy)
     for name, task in tasks.items():
-        demonstrates = recipe.sft is not None and not isinstance(task, Demonstrator)
-        bounded = task if isinstance(task, Bounded) else None
+        demonstrates = recipe.sft is not None and not task.demonstrates
         for split in SPLITS:
             for prompt in task.prompts(split, 0):
                 length = bound.of(prompt)
@@ -266,7 +263,8 @@ def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) ->
                     )
                 if not demonstrates or split != "train":
                     continue
-                if bounded is None or length + bounded.oracle_bytes(prompt) >= policy.context:
+                most = task.oracle_bytes(prompt)
+                if most is None or length + most >= policy.context:
                     _check_demonstration(task, prompt, length, policy)
 
 

@@ -16,7 +16,6 @@ from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Remote
 from levelhead.rollout.generators.make import make_generator
-from levelhead.tasks.base import Environment
 from levelhead.training.batches import Batches
 from levelhead.training.checkpoint import State, read_training
 from levelhead.training.collect import Collector
@@ -395,6 +394,5 @@ class Run:
         self.loop.run(self.generator.close())
         self._trackers.close()
         for task in self.setup.tasks.values():
-            if isinstance(task, Environment):
-                self.loop.run(task.close())
+            self.loop.run(task.close())
         self.loop.close()

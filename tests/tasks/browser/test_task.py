@@ -8,7 +8,7 @@ import pytest
 from levelhead.errors import InputError
 from levelhead.recipe.environments import Browser
 from levelhead.records import Rollout, Score
-from levelhead.tasks.base import Baselined, Demonstrator, Environment, Task
+from levelhead.tasks.base import Task
 from levelhead.tasks.browser import BrowserTask
 from levelhead.tasks.browser.view import SYSTEM_PROMPT
 from levelhead.tasks.registry import make_task
@@ -22,9 +22,9 @@ def test_the_registry_makes_it_and_it_keeps_its_protocols() -> None:
     task = make_task(Browser(kind="browser"))
     assert isinstance(task, BrowserTask)
     assert isinstance(task, Task)
-    assert isinstance(task, Demonstrator)
-    assert isinstance(task, Baselined)
-    assert isinstance(task, Environment)
+    assert task.demonstrates
+    assert task.has_baselines
+    assert task.concurrency
     assert task.name == "browser"
 
 

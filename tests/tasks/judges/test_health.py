@@ -13,7 +13,7 @@ from judge_hosts import Hosts, even_answers, grades
 from levelhead.metrics.catalogue import find
 from levelhead.recipe.judge import Judges
 from levelhead.recipe.tasks import Fairness
-from levelhead.tasks.base import Answer, StepAware
+from levelhead.tasks.base import Answer
 from levelhead.tasks.fairness import FairnessTask
 from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.metering import use_metrics
@@ -50,7 +50,6 @@ def anchored(says: Hosts, cache: str | None = None, **keys: object) -> JudgedTas
 
 def step(task: JudgedTask, number: int) -> list[str]:
     """Score a right answer at a step; returns the events' codes."""
-    assert isinstance(task, StepAware)
     task.at_step(number, 10)
     prompt = next(task.prompts("train", 0))
     asyncio.run(task.score_batch([Answer(prompt, (task.oracle(prompt) or [""])[0])]))

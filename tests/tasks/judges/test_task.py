@@ -19,12 +19,12 @@ from levelhead.errors import InputError
 from levelhead.recipe.judge import Judge
 from levelhead.recipe.tasks import Fairness, Faithfulness
 from levelhead.records import Prompt, Rollout, Score
-from levelhead.tasks.base import Answer, Environment, SingleTurnTask
+from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.endpoint import BudgetError, EndpointError
 from levelhead.tasks.fairness import FairnessTask
 from levelhead.tasks.faithfulness import FaithfulnessTask
 from levelhead.tasks.judges import JudgedTask, draw_lots
-from levelhead.tasks.metering import JudgeUse, Metered, quantile, use_metrics
+from levelhead.tasks.metering import JudgeUse, quantile, use_metrics
 from levelhead.tasks.registry import make_task
 
 
@@ -179,7 +179,7 @@ def test_a_recipe_puts_the_judge_behind_its_task() -> None:
     judge = Judge(base_url="http://judge.test/v1", model="m")
     task = make_task(Fairness(kind="fairness", items=40, judge=judge))
     assert isinstance(task, JudgedTask)
-    assert isinstance(task, Environment)
+    assert task.concurrency
     assert task.name == "fairness"
     assert isinstance(make_task(Fairness(kind="fairness", items=40)), FairnessTask)
 
@@ -286,7 +286,6 @@ def test_use_is_counted_step_by_step_and_priced(tmp_path: Path) -> None:
     replies = iter(["hmm", "Grade: 7", "hmm", "hmm"])
     cache = str(tmp_path / "judge.sqlite")
     task = judged(Endpoint(lambda _: next(replies)), cache=cache, prompt_price=2.0, completion_price=4.0)
-    assert isinstance(task, Metered)
     prompts = list(itertools.islice(task.prompts("train", 0), 2))
     answers = [Answer(prompt, (task.oracle(prompt) or [""])[0]) for prompt in prompts]
     score(task, answers[0])

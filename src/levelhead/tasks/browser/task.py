@@ -30,8 +30,8 @@ Turns = list[tuple[list[Message], str]]
 class BrowserTask(EnvironmentTask):
     """MiniWoB++ pages in a real browser.
 
-    An instance of :class:`levelhead.tasks.base.Task`, ``Demonstrator``, ``Baselined`` and ``Environment``.  The browser
-    starts with the first episode, on the event loop that runs it.
+    It demonstrates by acting and plays its own baselines.  The browser starts with the first episode, on the event
+    loop that runs it.
 
     Args:
         section: The recipe's section.

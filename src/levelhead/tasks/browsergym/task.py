@@ -40,7 +40,7 @@ class GymEnvironment(Protocol):
 class BrowserGymTask(EnvironmentTask):
     """Environments of BrowserGym by their Gymnasium names.
 
-    An instance of :class:`levelhead.tasks.base.Task` and ``Environment``.  BrowserGym starts two browsers an episode
+    BrowserGym starts two browsers an episode
     and all episodes share a thread, so this is the slow door: for WebArena, WorkArena and the like.
 
     Args:

@@ -10,15 +10,15 @@ import httpx2
 
 from levelhead.metrics import held_out
 from levelhead.recipe.judge import Judge, Judges
-from levelhead.records import Event, Prompt, Rollout, Score, Severity
-from levelhead.tasks.base import GRADE, Answer, Eventful, Judged, SingleTurnTask, Split, StepAware
+from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
+from levelhead.tasks.base import GRADE, Answer, Judged, SingleTurnTask, Split
 from levelhead.tasks.judges.anchors import AnchorSet
 from levelhead.tasks.judges.lineup import raised
 from levelhead.tasks.judges.lots import draw_lots
 from levelhead.tasks.judges.questions import ANY_RUBRIC, RUBRICS, Question
 from levelhead.tasks.judges.seat import Seat
 from levelhead.tasks.judges.seats import make_lineup
-from levelhead.tasks.metering import JudgeUse, Usage
+from levelhead.tasks.metering import JudgeUse, RewardTally, Usage
 
 
 class JudgedTask(Judged):
@@ -168,8 +168,7 @@ class JudgedTask(Judged):
         """Take note of how far training has come: the anchors may be due."""
         if self.anchors is not None:
             self.anchors.at_step(step, max_steps)
-        if isinstance(self.task, StepAware):
-            self.task.at_step(step, max_steps)
+        self.task.at_step(step, max_steps)
 
     async def _ask_anchors(self) -> None:
         if self.anchors is not None and self.asks:
@@ -206,7 +205,7 @@ class JudgedTask(Judged):
 
         These are critical where they are more than half.
         """
-        events = self.task.drain_events(step) if isinstance(self.task, Eventful) else []
+        events = self.task.drain_events(step)
         events += [event for seat in self.lineup.seats for event in self._of_endpoint(step, seat)]
         news = self.lineup.take_news()
         events += [
@@ -222,6 +221,19 @@ class JudgedTask(Judged):
         severity: Severity = "critical" if failed * 2 > asked else "warning"
         evidence = {"asked": asked, "failed": failed, "cause": "no-grade"}
         return [*events, Event(step, "judge-failure", severity, message, evidence=evidence)]
+
+    @property
+    def demonstrates(self) -> bool:
+        """Whether the judged task acts to demonstrate."""
+        return self.task.demonstrates
+
+    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:
+        """Return the judged task's demonstration."""
+        return await self.task.demonstrate(prompt)
+
+    def drain_tally(self) -> RewardTally | None:
+        """Return what the judged task's reward functions have logged and could not rate since the last call."""
+        return self.task.drain_tally()
 
     def drain_use(self) -> JudgeUse:
         """Return what the judges have done and cost since the last call."""

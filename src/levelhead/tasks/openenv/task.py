@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class OpenEnvTask(EnvironmentTask):
     """The tasks of an OpenEnv server, by default one that speaks as its BrowserGym environment does.
 
-    An instance of :class:`levelhead.tasks.base.Task` and ``Environment``.  Connections are kept between episodes.
+    Connections are kept between episodes.
 
     Args:
         section: The recipe's section.
