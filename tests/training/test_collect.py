@@ -11,7 +11,7 @@ import pytest
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.records import Message, Prompt, Score, Turn
 from levelhead.rollout.generators.base import Completion, Request
-from levelhead.tasks.base import EpisodeLostError, Step
+from levelhead.tasks.base import EpisodeLostError, Step, Task
 from levelhead.training.collect import REDRAWS, Collected, Collector
 from levelhead.training.loop import EventLoop
 
@@ -69,18 +69,28 @@ class Recorder:
         return None
 
 
-class Counting:
+class Counting(Task):
     """Two turns an episode; breaks as often as it is told to."""
 
     name = "count"
 
     def __init__(self, concurrency: int = 4, breaks: dict[str, int] | None = None) -> None:
-        self.concurrency, self.breaks = concurrency, breaks or {}
+        self.rooms, self.breaks = concurrency, breaks or {}
         self.open: Counter[str] = Counter()
         self.most = 0
 
+    @property
+    def concurrency(self) -> int:
+        return self.rooms
+
     def prompts(self, split: str, seed: int) -> Iterator[Prompt]:
         return iter(PROMPTS)
+
+    def oracle(self, prompt: Prompt) -> None:
+        return None
+
+    def summarize(self, results: object) -> dict[str, float]:
+        return {}
 
     def episode(self, prompt: Prompt) -> Episode:
         self.open[prompt.id] += 1
