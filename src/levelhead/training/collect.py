@@ -108,6 +108,10 @@ class Collector:
         """The collector of this process alone."""
         return self
 
+    def task(self, name: str) -> Task:
+        """The task of that name."""
+        return self._tasks[name]
+
     def use(self) -> Mapping[str, float]:
         """Metrics of the servers that draw, if any do, since the last call."""
         return self._generator.drain_use() if isinstance(self._generator, Remote) else {}
