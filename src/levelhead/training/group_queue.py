@@ -101,12 +101,15 @@ class GroupQueue:
         values = self._stream.metrics()
         self._renew({g.number for g in self._line if g.weights and self._age(g.weights.version, step) > self._most})
         self._fill(wanted, step, controls)
+        if not self._copies.reproducible:
+            self._fill((1 + self._most) * wanted, step)
         groups = self._line[:wanted] if self._copies.reproducible else self._first_finished(step, wanted)
         result, drawn, more = self._contrasted(step, groups, wanted, redraws, values)
         describe(result, drawn, values, self._collector, groups[0].controls)
         self._describe_age(result, [*groups, *more], drawn, step)
         self._release([*groups, *more])
-        self._fill(self._most * wanted, step)
+        if self._copies.reproducible:
+            self._fill(self._most * wanted, step)
         self._events += self._loop.run(self._happened(step))
         result.prompts, self._taken = self._taken, []
         return result
@@ -180,8 +183,9 @@ class GroupQueue:
         """Draw all groups on their way again when the next step asks: the weights that drew them are gone."""
         self._renew({group.number for group in self._line})
         self._dropped = 0
+        controls = {batch: self._controls(batch) for batch in {group.batch for group in self._line}}
         for group in self._line:
-            group.controls = self._controls(group.batch)
+            group.controls = controls[group.batch]
 
     def close(self) -> None:
         """Call off the groups on their way; where they stand can still be saved."""

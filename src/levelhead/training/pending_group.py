@@ -138,10 +138,12 @@ def read_line(
         copies.append(restore(row["weights"], int(row["version"])))
         copies[-1].pending = sum(other["copy"] == len(copies) - 1 for other in state["groups"])
     groups: list[PendingGroup] = []
+    shared: dict[tuple[int, float], Sampling] = {}  # groups of the same controls are drawn together
     for row in state["groups"]:
         take, prompts = takes[row["take"]]
         place, batch = int(row["place"]), int(row["batch"])
-        given = controls(batch).model_copy(update={"temperature": row["temperature"]})
+        key = batch, float(row["temperature"])
+        given = shared.setdefault(key, controls(batch).model_copy(update={"temperature": key[1]}))
         copy = copies[row["copy"]] if copies and row["copy"] is not None else None
         groups.append(
             PendingGroup(
