@@ -194,7 +194,8 @@ class Planner:
             parts.append(Part("guard", count * trained, both, note))
         if section.ahead:
             copies = 1 if isinstance(recipe.generator, Vllm) else section.ahead
-            note = f"{'the copy that draws' if copies == 1 else f'the {copies} copies that draw'} ahead (async: {section.ahead})"
+            who = "the copy that draws" if copies == 1 else f"the {copies} copies that draw"
+            note = f"{who} ahead (async: {section.ahead})"
             parts.append(Part("drawing ahead", (copies + (protects and here)) * trained, both, note))
         return parts
 

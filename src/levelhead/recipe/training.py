@@ -175,8 +175,8 @@ class Grpo(Stage):
             )
         if self.ahead and not loss.has_ratio and self.loss.importance is None:
             raise ValueError(
-                f"async: {self.ahead} trains on rollouts of older weights, and loss.kind: {self.loss.kind} has no ratio to "
-                "correct for it; set loss.importance (token_truncate), or another loss.kind"
+                f"async: {self.ahead} trains on rollouts of older weights, and loss.kind: {self.loss.kind} has no "
+                "ratio to correct for it; set loss.importance (token_truncate), or another loss.kind"
             )
 
 

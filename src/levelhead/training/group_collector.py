@@ -75,7 +75,7 @@ class GroupCollector(Collector):
     """Collects one group.
 
     Its episodes take half of the places of their task, so that a group that is held up leaves room for the next one.
-    How many rollouts are drawn together follows from that, and not from who else is under way: timing changes no number.
+    How many rollouts are drawn together follows from that, and not from who else is under way: timing changes nothing.
 
     Args:
         inner: Collects batches of the same tasks.

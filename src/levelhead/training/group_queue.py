@@ -29,7 +29,7 @@ from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Capabilities
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.metering import JudgeUse, merge, use_metrics
-from levelhead.training.batches import Batches, PromptPosition
+from levelhead.training.batches import PromptPosition
 from levelhead.training.collect import Collected, Collector, rollout_seed
 from levelhead.training.curriculum import has_contrast
 from levelhead.training.group_collector import GroupCollector, GroupRequest, Room, drained, together
@@ -44,7 +44,7 @@ LOOK_S = 0.1
 
 
 class GroupQueue:
-    """The groups of the reinforcement stage, as its steps ask for them; see :class:`levelhead.training.batches.Batches`.
+    """The groups of the reinforcement stage, as its steps ask for them; see also :class:`Batches`.
 
     Args:
         stream: Chooses prompts.
@@ -140,9 +140,12 @@ class GroupQueue:
         weights = self._copies.weights if self._copies.reproducible else None
         return {
             # What a run of another grpo.async finds: no batch on its way; it draws from the same prompts.
-            **{"pending": {}, "weights": []},
+            "pending": {},
+            "weights": [],
             **write_line(self._line, weights),
-            **{"begun": self._begun, "planned": self._planned, "starts": [[*pair] for pair in self._starts.items()]},
+            "begun": self._begun,
+            "planned": self._planned,
+            "starts": [[*pair] for pair in self._starts.items()],
             "stream": self._stream.state_dict(),
         }
 
@@ -389,28 +392,6 @@ class GroupQueue:
 
     async def _used(self) -> Mapping[str, JudgeUse]:
         return drained(self._collector)
-
-
-def make_batches(
-    stream: Stream,
-    collector: Collector,
-    recipe: Grpo,
-    seed: int,
-    *,
-    policy: Policy,
-    controls: Callable[[int], Sampling],
-    synced: Callable[[Policy, Policy], None],
-    ranks: Ranks,
-    keeps: bool = False,
-) -> Batches | GroupQueue:
-    """Return what hands out the rollouts of each step; arguments as of :class:`GroupQueue`.
-
-    Batch by batch where none is drawn ahead, or one by a single process; else from a queue of groups.
-    """
-    whole: dict[str, Any] = {"policy": policy, "controls": controls, "synced": synced, "keeps": keeps}
-    if recipe.ahead > 1 or (recipe.ahead and not ranks.alone):
-        return GroupQueue(stream, collector, recipe, seed, ranks=ranks, **whole)
-    return Batches(stream, collector, recipe, seed, **whole)
 
 
 def _oldest(pending: PendingGroup, group: Group) -> int:

@@ -32,7 +32,7 @@ from levelhead.tasks.metering import logged_metrics
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample, deal_minibatches, make_batch
 from levelhead.training.collect import Collected, Collector, rollout_seed
-from levelhead.training.group_queue import make_batches
+from levelhead.training.drawing import make_batches
 from levelhead.training.identities import Unwatched
 from levelhead.training.merging import accumulate, make_merger, switch_events
 from levelhead.training.objective import Objective

@@ -85,9 +85,7 @@ async def called_off(groups: Sequence[PendingGroup]) -> None:
         group.drawing = group.task = None
 
 
-def write_line(
-    groups: Iterable[PendingGroup], weights: Callable[[WeightCopy], list[Tensor]] | None
-) -> dict[str, Any]:
+def write_line(groups: Iterable[PendingGroup], weights: Callable[[WeightCopy], list[Tensor]] | None) -> dict[str, Any]:
     """Write groups down.
 
     Args:
