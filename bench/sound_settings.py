@@ -58,7 +58,7 @@ def _all() -> dict[str, tuple[str, tuple[str, ...], str, bool]]:
     add("loss top entropy", "grpo.loss.top_entropy=0.5")
     for kind in ("sequence_mean", "fixed_length"):
         add(f"aggregation {kind}", f"grpo.loss.aggregation={kind}", "grpo.tokens_per_microbatch=128")
-    for kind in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"):
+    for kind in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "geometric_mask"):
         add(f"importance {kind}", f"grpo.loss.importance={kind}", "grpo.sampling.top_p=0.95", *AGAIN)
     for kind in ("sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl"):
         add(f"merge {kind}", f"grpo.merge.kind={kind}", "grpo.kl.coef=0.01", probe="dual")

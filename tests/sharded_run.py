@@ -233,7 +233,67 @@ def reshard(folder: Path) -> None:
         os._exit(3)
 
 
-DEEDS: Mapping[str, Callable[[Path], None]] = {"cases": cases, "reshard": reshard}
+def ahead_recipes(folder: Path) -> dict[str, dict[str, Any]]:
+    """The recipes of runs that draw two steps ahead, by name."""
+    shared = {
+        "model__tiny__layers": 1,
+        "sft": None,
+        "eval": {"items": 1, "final_items": 1, "sampling": {"max_new_tokens": 2}, "constant": False},
+        "grpo__async": 2,
+        "grpo__steps": 5,
+        "grpo__batch_size": 9,  # three groups for two processes
+        "grpo__updates_per_batch": 1,
+        "grpo__dynamic_sampling": 1,
+        "grpo__optimizer__eps": 1e-3,
+        "grpo__loss": {"importance": "token_truncate", "importance_high": 1.1},
+        "checkpoint__every": 0,
+    }
+    plain = small_run.recipe(folder, **shared)
+    return {"ahead": plain, "ahead-full": {**plain, "distributed": {"shard": "full", "timeout_s": 60}}}
+
+
+def ahead(folder: Path) -> None:
+    """Make runs that draw two steps ahead: undisturbed, then interrupted on one process after a step, and resumed."""
+    from importance_by_hand import computed
+    from levelhead import train
+    from levelhead.records import StepRecord
+    from levelhead.training.group_queue import GroupQueue
+
+    rank, handed = os.environ["RANK"], list[list[str]]()
+    draw = GroupQueue.draw
+
+    def watched(self: GroupQueue, *args: Any) -> Any:
+        result = draw(self, *args)
+        handed.append([f"{group.prompt.task}/{group.prompt.id}" for group in result.groups])
+        return result
+
+    GroupQueue.draw = watched  # type: ignore[method-assign]
+
+    class Interrupts:
+        def before_update(self, record: StepRecord) -> Any:
+            return []
+
+        def after_update(self, record: StepRecord) -> Any:
+            if record.step == 2 and rank == "1":
+                signal.raise_signal(signal.SIGINT)
+            return []
+
+    told: dict[str, Any] = {}
+    for name, config in ahead_recipes(folder).items():
+        handed.clear()
+        with computed("token_truncate", 0.0, 1.1) if name == "ahead" else contextlib.nullcontext([]) as pairs:
+            outcomes = [train(config, out=folder / name).outcome]
+        told.setdefault("weights", pairs)
+        undisturbed = [*handed]
+        handed.clear()
+        again = folder / f"{name}-again"
+        outcomes.append(train(config, out=again, observers=[Interrupts()]).outcome)
+        outcomes.append(train(config, out=again, resume=True).outcome)
+        told[name] = {"outcomes": outcomes, "undisturbed": undisturbed, "resumed": [*handed]}
+    (folder / f"told-{rank}.json").write_text(json.dumps(told), encoding="utf-8")
+
+
+DEEDS: Mapping[str, Callable[[Path], None]] = {"cases": cases, "reshard": reshard, "ahead": ahead}
 
 if __name__ == "__main__":
     serve()

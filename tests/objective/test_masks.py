@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 import torch
 
 from levelhead.objective import losses, masks
+from levelhead.objective.losses import Correction
 from levelhead.objective.numerics import masked_mean, unmasked
 
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0]])
@@ -66,6 +68,9 @@ IMPORTANCE_MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])
         ("token_mask", 0.5, [[0.0, 1.0, 0.0], [1.0, 1.5, 0.0]]),
         ("sequence_truncate", 0.7, [[0.7, 0.7, 0.7], [1.5, 1.5, 0.0]]),
         ("sequence_mask", 0.7, [[0.0, 0.0, 0.0], [1.5, 1.5, 0.0]]),
+        # (3 * 1 * 0.2)^(1/3) = 0.843 and (1 * 1.5)^(1/2) = 1.225
+        ("geometric_mask", 0.84, [[3.0, 1.0, 0.2], [1.0, 1.5, 0.0]]),
+        ("geometric_mask", 0.85, [[0.0, 0.0, 0.0], [1.0, 1.5, 0.0]]),
     ],
 )
 def test_hand_numbers_of_importance_weights(mode, low, expected):
@@ -82,14 +87,14 @@ def test_importance_statistics_report_what_was_cut():
 
 
 def test_importance_weights_are_one_where_sampler_and_trainer_agree():
-    for mode in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"):
+    for mode in get_args(Correction):
         found = losses.importance_weights(mode, OLD, OLD, IMPORTANCE_MASK)
         assert torch.equal(found.weight_nt, IMPORTANCE_MASK.float())
 
 
 def test_importance_weights_stay_finite_for_long_sequences():
     gap = torch.full((1, 5000), 0.1)
-    for mode in ("sequence_truncate", "sequence_mask"):
+    for mode in ("sequence_truncate", "sequence_mask", "geometric_mask"):
         found = losses.importance_weights(mode, gap, torch.zeros(1, 5000), torch.ones(1, 5000))
         assert torch.isfinite(found.weight_nt).all()
 

@@ -466,6 +466,7 @@ SOUND = [
     ("grpo.loss.aggregation=fixed_length", "grpo.loss.dual_clip=2", "grpo.advantage.clip=0.5", "grpo.advantage.ddof=0"),
     ("grpo.loss.importance=token_truncate", "grpo.loss.importance_low=0.5", "grpo.async=1"),
     ("grpo.loss.importance=sequence_mask", "grpo.loss.importance_low=0.5", "grpo.loss.kind=reinforce"),
+    ("grpo.loss.importance=geometric_mask", "grpo.loss.importance_low=0.9", "grpo.loss.importance_high=1.1"),
     ("grpo.loss.top_entropy=0.3", "grpo.mask_truncated=true", "grpo.loss.clip_high=0.28", "grpo.loss.clip_low=0"),
     *[
         (KL, f"grpo.kl.estimator={e}", f"grpo.kl.gradient={g}")

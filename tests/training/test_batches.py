@@ -22,7 +22,6 @@ from levelhead.records import Change, CoefficientOverrides, Decision, Event, Ste
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.optim import Updater
-from levelhead.training.ranks import Ranks
 from levelhead.training.rollout_batcher import RolloutBatcher
 from small_run import events, metrics, recipe, same_weights, steps
 
@@ -365,14 +364,6 @@ def test_what_happens_while_a_batch_is_drawn_is_dated_by_its_step(
     monkeypatch.setattr(Collector, "events", drained)
     result = run(tmp_path, "run", eval__every=2, guard={"policy": "off"})
     assert [event["step"] for event in events(result.folder)] == [1, 2, 3, 4]
-
-
-def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ranks, "joined", classmethod(lambda cls, timeout_s=None: cls(0, 2)))
-    monkeypatch.setattr(Ranks, "folder", lambda self, path, resume=False: path)
-    monkeypatch.setattr(Ranks, "gathered", lambda self, own: [own])
-    with pytest.raises(InputError, match=r"^grpo\.async: 1 draws in one process, and this run has 2; set"):
-        run(tmp_path, "run")
 
 
 EVEN = """

@@ -69,6 +69,18 @@ def test_a_run_on_a_server_is_the_run_of_the_local_generator(
             assert one[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5), name
 
 
+def test_groups_are_drawn_on_a_server_while_the_policy_trains_and_none_is_too_old(
+    engine: FakeEngine, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {"grpo__steps": 5, "grpo__async": 2, "sft": None, "eval__final_items": 1}
+    result = train(on(engine, tmp_path, **changes), out=tmp_path / "run")
+    rows = steps(result.folder, "grpo")
+    assert max(row["staleness/max"] for row in rows) <= 2
+    assert max(row["staleness/mean"] for row in rows) > 0
+    assert sum(row["num_rollouts"] for row in rows) == 5 * 12
+    assert max(row["engine/mismatch/mean"] for row in rows if "engine/mismatch/mean" in row) <= 1e-5
+
+
 @pytest.mark.slow
 def test_a_run_whose_server_is_killed_is_saved_and_resumed(engine: FakeEngine, tmp_path: Path) -> None:
     changed = on(engine, tmp_path, grpo__steps=3)

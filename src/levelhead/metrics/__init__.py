@@ -213,7 +213,19 @@ CURRICULUM_SHARE = _sampling.family(
 )
 OFF_POLICY = _sampling.metric(
     "off_policy/mean", "Updates between the weights that sampled the batch and those that the step starts from.",
-    "updates", only="with `grpo.async: 1`",
+    "updates", only="with `grpo.async`",
+)
+_AHEAD = "with `grpo.async` above 1, or with several processes"
+STALENESS_MEAN = _sampling.metric(
+    "staleness/mean", "Steps that the weights of the step are ahead of those that wrote a group, mean over groups.",
+    "steps", only=_AHEAD, bounds=FROM_0,
+)
+STALENESS_MAX = _sampling.metric(
+    "staleness/max", "The same of the oldest group; at most `grpo.async`.", "steps", only=_AHEAD, bounds=FROM_0,
+)
+STALENESS_DROPPED = _sampling.metric(
+    "staleness/dropped", "Groups that came too late for `grpo.async`, dropped and drawn again from their prompts.",
+    "count", only=_AHEAD, bounds=FROM_0,
 )
 
 _policy = Section("Policy and loss", ("grpo",))

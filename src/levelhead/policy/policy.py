@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,13 +187,17 @@ class Policy:
         """Whether a reference is kept."""
         return self._reference is not None
 
-    def inference_copy(self) -> Policy:
+    def inference_copy(self, trained: Iterable[nn.Parameter] | None = None) -> Policy:
         """A policy of the same weights that nobody trains: frozen weights are shared, those trained here are copied.
 
         It keeps its own modes and hooks, so that another thread may draw from it; :meth:`follow` brings it up to date.
+
+        Args:
+            trained: The weights to copy; those that require a gradient unless given.
         """
+        copied = {id(weight) for weight in (self.parameters if trained is None else trained)}
         _ = self.backend  # chosen before the copy is made, which then computes its attention in the same way
-        shared = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
+        shared = {id(weight): weight for weight in self.model.parameters() if id(weight) not in copied}
         model = copy.deepcopy(self.model, {**shared})
         inference_copy = Policy(model.requires_grad_(False).eval(), self.codec, self.compute_dtype)
         inference_copy.run_like(self)

@@ -193,8 +193,10 @@ class Planner:
             note = "weights that a step starts from" + (", and those to go back to" if here else "")
             parts.append(Part("guard", count * trained, both, note))
         if section.ahead:
-            note = "the copy that draws ahead (async: 1)"
-            parts.append(Part("drawing ahead", (1 + (protects and here)) * trained, both, note))
+            copies = 1 if isinstance(recipe.generator, Vllm) else section.ahead
+            who = "the copy that draws" if copies == 1 else f"the {copies} copies that draw"
+            note = f"{who} ahead (async: {section.ahead})"
+            parts.append(Part("drawing ahead", (copies + (protects and here)) * trained, both, note))
         return parts
 
     def _engine(self, engine: Vllm, phases: tuple[str, ...]) -> list[Part]:

@@ -77,7 +77,7 @@ def _of_importance(settings: Settings) -> Iterator[Variant]:
         yield Variant(says, changed(settings, "loss", importance="token_truncate"))
         return
     yield Variant("the importance correction is missing", changed(settings, "loss", importance=None), old="scored")
-    for kind in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"):
+    for kind in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "geometric_mask"):
         says = f"the importance correction is {kind}, not {loss.importance}"
         yield Variant(says, changed(settings, "loss", importance=kind))
     says = "the importance weight is behaviour / old, the wrong way up"

@@ -33,7 +33,9 @@ class LossSection(VariantSection):
     """Length of ``aggregation: fixed_length``; ``sampling.max_new_tokens`` unless given."""
     top_entropy: float | None = Field(None, gt=0, le=1)
     """Learn only from this share of the tokens, those of highest entropy (Wang et al. 2025, "80/20": 0.2)."""
-    importance: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] | None = None
+    importance: (
+        Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "geometric_mask"] | None
+    ) = None
     """Correct for a sampler that is not quite the policy: truncate or mask their ratio, of a token or a sequence."""
     importance_low: float = Field(0.0, ge=0)
     """Lower bound of the importance weight."""

@@ -16,6 +16,10 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 """How much of a moment is kept at every step."""
 
 
+MAX_AHEAD = 16
+"""Most steps that groups may be drawn ahead."""
+
+
 class Optimizer(Section):
     """AdamW or Muon, and the schedule."""
 
@@ -98,8 +102,8 @@ class Grpo(Stage):
     """Which problems are drawn: ``weights`` (tasks by ``tasks[].weight``) or ``learnability``."""
     dynamic_sampling: int = Field(0, ge=0, le=1000)
     """Most times in a step that groups without contrast are drawn again, from further prompts (DAPO); 0 never."""
-    ahead: int = Field(0, ge=0, le=1, alias="async")
-    """Batches drawn ahead: with 1, the next batch is drawn by the weights before a step while that step trains."""
+    ahead: int = Field(0, ge=0, le=MAX_AHEAD, alias="async")
+    """Steps that groups are drawn ahead: they are written by weights of at most so many steps before."""
     sampling: TrainSampling = TrainSampling()
     """How rollouts are drawn."""
     advantage: AnyAdvantage = Advantage()
@@ -171,8 +175,8 @@ class Grpo(Stage):
             )
         if self.ahead and not loss.has_ratio and self.loss.importance is None:
             raise ValueError(
-                f"async: 1 trains on rollouts of older weights, and loss.kind: {self.loss.kind} has no ratio to "
-                "correct for it; set loss.importance (token_truncate), or another loss.kind"
+                f"async: {self.ahead} trains on rollouts of older weights, and loss.kind: {self.loss.kind} has no "
+                "ratio to correct for it; set loss.importance (token_truncate), or another loss.kind"
             )
 
 

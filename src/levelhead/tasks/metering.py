@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -181,6 +183,27 @@ class RewardTally:
     def means(self) -> dict[str, float]:
         """Return the mean of what was logged under each name; a name without a number is absent."""
         return {name: value / count for name, (value, count) in self.logged.items() if count}
+
+
+_ACCOUNT: ContextVar[dict[int, RewardTally] | None] = ContextVar("levelhead_account", default=None)
+
+
+@contextmanager
+def own_account() -> Iterator[None]:
+    """Keep what reward functions do inside apart from what they do elsewhere at the same time.
+
+    Inside, :meth:`Task.drain_tally` returns what was done inside; what is left there at the end is forgotten.
+    """
+    token = _ACCOUNT.set({})
+    try:
+        yield
+    finally:
+        _ACCOUNT.reset(token)
+
+
+def open_account() -> dict[int, RewardTally] | None:
+    """Tallies of the account that is open, by the ``id`` of their task; ``None`` outside :func:`own_account`."""
+    return _ACCOUNT.get()
 
 
 def merge_tallies(one: Mapping[str, RewardTally], other: Mapping[str, RewardTally]) -> dict[str, RewardTally]:

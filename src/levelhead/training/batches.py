@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -66,7 +66,7 @@ class Batches:
         config: The ``grpo`` section; it says whether to draw ahead.
         seed: Seed of all sampling.
         policy: What is trained.
-        controls: Returns the sampling controls of a step, as the overrides stand.
+        controls: Returns the sampling controls of a step, as the guard's overrides stand.
         synced: Shown the copy that draws ahead, and the policy, whenever the copy has taken over its weights.
         keeps: Whether to hand out, with a batch drawn ahead, the weights that drew it.
     """
@@ -251,6 +251,18 @@ class Batches:
             self._loop.run(_ended(batch.task))
 
 
+class Positioned(Protocol):
+    """Hands out what was drawn from prompts."""
+
+    def unread_position(self) -> dict[str, Any]:
+        """Position in the prompts before the first one whose rollouts have not been handed out, as JSON."""
+        ...
+
+    def go_to(self, position: Mapping[str, Any]) -> None:
+        """Go to a position that :meth:`unread_position` gave."""
+        ...
+
+
 class PromptPosition:
     """The position in the prompts before the first batch that has not been handed out.
 
@@ -258,7 +270,7 @@ class PromptPosition:
         batches: Whose position it is.
     """
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: Positioned) -> None:
         self._batches = batches
 
     def state_dict(self) -> dict[str, Any]:

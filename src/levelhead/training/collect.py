@@ -103,6 +103,15 @@ class Collector:
         """Draws completions."""
         return self._generator
 
+    @property
+    def own(self) -> Collector:
+        """The collector of this process alone."""
+        return self
+
+    def task(self, name: str) -> Task:
+        """The task of that name."""
+        return self._tasks[name]
+
     def use(self) -> Mapping[str, float]:
         """Metrics of the servers that draw, if any do, since the last call."""
         return self._generator.drain_use() if isinstance(self._generator, Remote) else {}
@@ -190,7 +199,7 @@ class Collector:
                 Answer(prompts[i], rollouts[i][j].text[0], rollouts[i][j].turns[0].completion_ids) for i, j in where
             ]
             with self._loop.giving_up():
-                scores.update(zip(where, await task.score_batch(answers), strict=True))
+                scores.update(zip(where, await self._score(task, answers), strict=True))
         result.score_s += time.perf_counter() - drawn
         result.unscored += sum(score is None for score in scores.values())
         return [
@@ -200,6 +209,10 @@ class Collector:
             )
             for i, prompt in enumerate(prompts)
         ]
+
+    async def _score(self, task: SingleTurnTask, answers: Sequence[Answer]) -> Sequence[Score | None]:
+        """Have a task score answers."""
+        return await task.score_batch(answers)
 
     async def _draw(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> list[list[Completion]]:
         """Return k completions of each rendered prompt."""
@@ -224,8 +237,7 @@ class Collector:
         waiting = deque(members[index] for index in range(k) for members in episodes)
         for place, rolling in enumerate(waiting):
             rolling.place = place
-        room = min((self._tasks[p.task].concurrency or len(waiting) for p in prompts), default=0)
-        room = min(room, len(waiting))
+        room = min(self._room(prompts, len(waiting)), len(waiting))
         clock = _Clock(room)
 
         async def play() -> None:
@@ -233,6 +245,7 @@ class Collector:
                 await self._play(waiting.popleft(), controls, seed, clock)
             clock.leave()
             self._generator.leave()
+            self._ended()
 
         start = time.perf_counter()
         self._generator.expect(room)
@@ -254,6 +267,13 @@ class Collector:
             )
             for prompt, members in zip(prompts, episodes, strict=True)
         ]
+
+    def _room(self, prompts: Sequence[Prompt], most: int) -> int:
+        """How many episodes of these prompts are played side by side."""
+        return min((self._tasks[p.task].concurrency or most for p in prompts), default=0)
+
+    def _ended(self) -> None:
+        """One of the places for episodes will not be used again."""
 
     async def _play(self, rolling: _Rolling, controls: Sampling, seed: int, clock: _Clock) -> None:
         """Play one episode to its end, from the start again where its environment breaks."""

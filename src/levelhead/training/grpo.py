@@ -31,8 +31,8 @@ from levelhead.rollout.draws import derive
 from levelhead.tasks.metering import logged_metrics
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample, deal_minibatches, make_batch
-from levelhead.training.batches import Batches
 from levelhead.training.collect import Collected, Collector, rollout_seed
+from levelhead.training.drawing import make_batches
 from levelhead.training.identities import NoIdentities
 from levelhead.training.merging import accumulate, make_merger, switch_events
 from levelhead.training.objective import Objective
@@ -95,7 +95,7 @@ class GrpoTrainer:
         self.trust_region = (
             TrustRegion(policy, updater, objective.coefficients, guard, tokens, self.ranks) if guard else None
         )
-        self.batches = Batches(
+        self.batches = make_batches(
             stream,
             collector,
             config,
@@ -103,6 +103,7 @@ class GrpoTrainer:
             policy=policy,
             controls=self._controls,
             synced=self.identities.synced,
+            ranks=self.ranks,
             keeps=self.trust_region is not None and self.trust_region.guard.corrects,
         )
         self.unrated = UnratedWatch()

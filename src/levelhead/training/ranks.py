@@ -213,6 +213,11 @@ class SharedCollector(Collector):
         """See :meth:`Collector.generator`."""
         return self._inner.generator
 
+    @property
+    def own(self) -> Collector:
+        """See :meth:`Collector.own`."""
+        return self._inner
+
     def use(self) -> Mapping[str, float]:
         """See :meth:`Collector.use`."""
         return self._inner.use()

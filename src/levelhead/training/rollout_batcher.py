@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from levelhead import metrics as metric
 from levelhead.recipe.sampling import Sampling
@@ -46,13 +46,7 @@ class RolloutBatcher:
         drawn = list(result.groups)
         if rounds := max(self._config.dynamic_sampling, redraws):
             values |= await self._fill(result, drawn, step, wanted, controls, rounds)
-        # Of all that was drawn: groups without contrast, which give way to others, are those whose answers are alike.
-        values |= self._collector.answers(drawn) | repeat_metrics(drawn)
-        counts = {metric.NUM_ROLLOUTS: float(result.episodes), metric.DROPPED_ROLLOUTS: float(result.dropped)}
-        judged, result.timings = use_metrics(result.judges)
-        result.timings |= self._collector.use()
-        result.values = values | counts | judged | error_metrics(result.tallies)
-        result.values[metric.TEMPERATURE] = result.temperature = controls.temperature
+        describe(result, drawn, values, self._collector, controls)
         result.prompts = [group.prompt for group in drawn]
         return result
 
@@ -79,14 +73,7 @@ class RolloutBatcher:
             drawn += more.groups
             live += [group for group in more.groups if has_contrast(group)]
             result.add_cost(more)
-        flat = [group for group in drawn if not has_contrast(group)]
-        result.groups = [*live, *flat][:wanted]
-        return {
-            metric.REDRAW_ROUNDS: float(rounds),
-            metric.REDRAWN_GROUPS: float(len(drawn) - wanted),
-            metric.REDRAW_CONTRAST: len(live) / len(drawn),
-            metric.REDRAW_REWARD: _reward(drawn),
-        }
+        return fill(result, drawn, wanted, rounds)
 
     async def _collect(self, step: int, turn: int, n: int, controls: Sampling) -> Collected:
         seed = rollout_seed(self._seed, step)
@@ -119,7 +106,47 @@ class RolloutBatcher:
         return collected
 
 
-def _reward(groups: list[Group]) -> float:
+def fill(result: Collected, drawn: Sequence[Group], wanted: int, rounds: int) -> dict[str, float]:
+    """Leave in a result the groups to train on, those with contrast first; returns the metrics of redrawing.
+
+    Args:
+        result: What was drawn.
+        drawn: All groups, redraws included.
+        wanted: Groups of a batch.
+        rounds: How often it was drawn again.
+    """
+    live = [group for group in drawn if has_contrast(group)]
+    flat = [group for group in drawn if not has_contrast(group)]
+    result.groups = [*live, *flat][:wanted]
+    return {
+        metric.REDRAW_ROUNDS: float(rounds),
+        metric.REDRAWN_GROUPS: float(len(drawn) - wanted),
+        metric.REDRAW_CONTRAST: len(live) / len(drawn),
+        metric.REDRAW_REWARD: _reward(drawn),
+    }
+
+
+def describe(
+    result: Collected, drawn: Sequence[Group], values: Mapping[str, float], collector: Collector, controls: Sampling
+) -> None:
+    """Leave in a result the metrics of its drawing.
+
+    Args:
+        result: What was drawn, and what it cost.
+        drawn: All groups, redraws included: those without contrast, which give way to others, have like answers.
+        values: Metrics that are there already.
+        collector: Who drew.
+        controls: With which it was drawn.
+    """
+    answers = collector.answers(drawn) | repeat_metrics(drawn)
+    counts = {metric.NUM_ROLLOUTS: float(result.episodes), metric.DROPPED_ROLLOUTS: float(result.dropped)}
+    judged, result.timings = use_metrics(result.judges)
+    result.timings |= collector.use()
+    result.values = {**values, **answers, **counts, **judged, **error_metrics(result.tallies)}
+    result.values[metric.TEMPERATURE] = result.temperature = controls.temperature
+
+
+def _reward(groups: Sequence[Group]) -> float:
     """Mean reward of all that was drawn; the batch's own is that of the groups that were kept."""
     rewards = [rollout.reward for group in groups for rollout in group.rollouts]
     return statistics.fmean(rewards) if rewards else math.nan

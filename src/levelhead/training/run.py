@@ -26,6 +26,7 @@ from levelhead.training.evaluator import Evaluator, summary
 from levelhead.training.eventlog import EventLog
 from levelhead.training.fit import pair_events
 from levelhead.training.front import RunFront
+from levelhead.training.group_queue import GroupQueue
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.identities import Identities, NoIdentities
 from levelhead.training.identities.digest import compare, next_digest
@@ -88,7 +89,7 @@ class Run:
         collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
-        self.batches: Batches | None = None
+        self.batches: Batches | GroupQueue | None = None
         self.trainer: SftTrainer | GrpoTrainer | None = None
         self._trainer_state: dict[str, Any] = {}
         self.identities = NoIdentities()

@@ -1,8 +1,21 @@
 """Importance correction for a sampler that is not quite the trainer's policy.
 
 The sampler draws from ``behaviour``, the trainer computes ``old``: other kernels, another precision, another version.
-``w = old / behaviour`` corrects for it; truncated (Yao et al. 2025) it trades variance for bias, masked (IcePop,
-2025) it drops what has drifted too far.
+With ``r_t = old(y_t) / behaviour(y_t)`` of each token of a sequence y of n tokens, the surrogate of a token is weighted
+by one of
+
+- ``token_truncate``: ``min(max(r_t, low), high)``, truncated importance sampling (Ionides 2008, JCGS 17; Yao et al.
+  2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"): variance for bias;
+- ``token_mask``: ``r_t`` where ``low <= r_t <= high``, else 0 (IcePop: Ling Team 2025, arXiv:2510.18855): what has
+  drifted too far is dropped;
+- ``sequence_truncate``: ``min(max(R, low), high)`` with ``R = prod_t r_t``, the ratio of the whole sequence, without
+  bias before it is truncated (Precup et al. 2000; Liu et al. 2025, "When Speed Kills Stability");
+- ``sequence_mask``: ``R`` where ``low <= R <= high``, else 0 (Liu et al. 2025);
+- ``geometric_mask``: ``r_t`` where ``low <= G <= high``, else 0, with ``G = (prod_t r_t)^(1/n)``, the ratio of GSPO
+  (Zheng et al. 2025, arXiv:2507.18071) as a test of whole sequences (Liu et al. 2025; the geometric mask of prime-rl):
+  R of a long sequence leaves every bound, G does not depend on its length.  Bounds lie close to 1.
+
+Weights are constants: no gradient goes through them.
 """
 
 from __future__ import annotations
@@ -17,7 +30,7 @@ from torch import Tensor
 from levelhead import metrics as metric
 from levelhead.objective.numerics import bounded_exp, masked_mean, unmasked
 
-Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "geometric_mask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,8 @@ def importance_weights(
 
     Args:
         mode: ``token_*`` takes the ratio of each token, ``sequence_*`` the product over the sequence's tokens;
-            ``*_truncate`` clips it to ``[low, high]``, ``*_mask`` sets it to 0 outside.
+            ``*_truncate`` clips it to ``[low, high]``, ``*_mask`` sets it to 0 outside; ``geometric_mask`` sets the
+            ratios of all tokens to 0 where their geometric mean is outside.
         old_logp_nt: Log-probabilities of the drawn tokens as the trainer computes them.
         behaviour_logp_nt: As the sampler reported them.
         mask_nt: 1 for tokens that count.
@@ -76,10 +90,13 @@ def importance_weights(
     gap_nt = torch.where(mask, old_logp_nt.detach() - behaviour_logp_nt.detach(), torch.zeros_like(old_logp_nt))
     if validate and not bool(torch.isfinite(gap_nt).all()):
         raise ValueError("importance correction: a log-probability of an unmasked token is not finite")
+    ratio_nt = tested_nt = bounded_exp(gap_nt)
     if mode.startswith("sequence"):
-        gap_nt = gap_nt.sum(dim=-1, keepdim=True).expand_as(mask)
-    ratio_nt = bounded_exp(gap_nt)
-    outside_nt = (ratio_nt < low) | (ratio_nt > high)
+        ratio_nt = tested_nt = bounded_exp(gap_nt.sum(dim=-1, keepdim=True)).expand_as(mask)
+    elif mode == "geometric_mask":
+        lengths_n1 = mask.sum(dim=-1, keepdim=True).clamp(min=1)
+        tested_nt = bounded_exp(gap_nt.sum(dim=-1, keepdim=True) / lengths_n1).expand_as(mask)
+    outside_nt = (tested_nt < low) | (tested_nt > high)
     cut_nt = ratio_nt.clamp(low, high) if mode.endswith("truncate") else ratio_nt.masked_fill(outside_nt, 0.0)
     weights = unmasked(cut_nt, mask, places_m).to(torch.float32)
     stats = {

@@ -53,21 +53,28 @@ def clip_range(loss: LossSection) -> tuple[float, float]:
     return low if loss.clip_low is None else loss.clip_low, high if loss.clip_high is None else loss.clip_high
 
 
+CORRECTIONS = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "geometric_mask")
+"""Importance corrections whose formulas are written down here."""
+
+
 def importance(loss: LossSection, answer: Answer) -> Floats:
     """Return ``old / behaviour`` of each token, or of the whole answer, cut as the recipe says, shape (t,).
 
-    Truncated (Yao et al. 2025) it stays at the bound, masked (IcePop 2025) it is 0 outside.
+    Truncated (Yao et al. 2025) it stays at the bound, masked (IcePop 2025) it is 0 outside.  The geometric mask leaves
+    each token its own ratio, or 0 to all of an answer whose ratios have a geometric mean outside (GSPO's ratio, 2025).
 
     Raises:
         UnprovedError: No formula is written down here for this correction.
     """
     if loss.importance is None:
         return np.ones(answer.length)
-    if loss.importance not in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"):
+    if loss.importance not in CORRECTIONS:
         raise UnprovedError(f"grpo.loss.importance: {loss.importance}")
     gap = answer.old - answer.behaviour
-    weight = np.exp(gap) if loss.importance.startswith("token") else np.full(answer.length, np.exp(gap.sum()))
     low, high = loss.importance_low, loss.importance_high
+    if loss.importance == "geometric_mask":
+        return np.exp(gap) if low <= np.exp(gap.mean()) <= high else np.zeros(answer.length)
+    weight = np.exp(gap) if loss.importance.startswith("token") else np.full(answer.length, np.exp(gap.sum()))
     if loss.importance.endswith("truncate"):
         return np.minimum(np.maximum(weight, low), high)
     return np.where((weight < low) | (weight > high), 0.0, weight)

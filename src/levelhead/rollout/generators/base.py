@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -106,7 +106,13 @@ class Generator(Protocol):
 
 @runtime_checkable
 class Remote(Protocol):
-    """A generator that draws elsewhere, and has something to tell of it."""
+    """A generator that draws elsewhere, and has something to tell of it.
+
+    Attributes:
+        before_sync: Brings the policy up to date at the beginning of a sync, where it is itself a copy.
+    """
+
+    before_sync: Callable[[], None] | None
 
     async def rest(self) -> None:
         """Take note that nothing will be asked for before the next sync."""

@@ -18,7 +18,7 @@ from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.loading import RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
 from levelhead.tasks.function.sources import load_table
-from levelhead.tasks.metering import RewardTally
+from levelhead.tasks.metering import RewardTally, open_account
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 
 
@@ -148,8 +148,16 @@ class FunctionTask(SingleTurnTask):
 
     def drain_tally(self) -> RewardTally:
         """Return, and forget, what the reward functions logged and could not rate since the last call."""
-        tally, self._tally = self._tally, RewardTally(drops=self._drop)
+        account, fresh = open_account(), RewardTally(drops=self._drop)
+        if account is not None:
+            return account.pop(id(self), fresh)
+        tally, self._tally = self._tally, fresh
         return tally
+
+    @property
+    def _open_tally(self) -> RewardTally:
+        account = open_account()
+        return self._tally if account is None else account.setdefault(id(self), RewardTally(drops=self._drop))
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return the mean of every reward, as ``rewards/<name>``."""
@@ -161,11 +169,12 @@ class FunctionTask(SingleTurnTask):
 
     def _combined(self, answers: Sequence[Answer], rated: Sequence[Rated]) -> list[Score | None]:
         """The score of every answer, the tally kept."""
-        self._tally.answers += len(answers)
+        tally = self._open_tally
+        tally.answers += len(answers)
         for result in rated:
             for name, values in result.notes.metrics.items():
                 for value in values:
-                    self._tally.log(name, value)
+                    tally.log(name, value)
         return [self._combine(answer, index, rated) for index, answer in enumerate(answers)]
 
     def _combine(self, answer: Answer, index: int, rated: Sequence[Rated]) -> Score | None:
@@ -196,9 +205,10 @@ class FunctionTask(SingleTurnTask):
 
     def _count(self, name: str, error: str) -> None:
         """Count an answer that is left out."""
-        self._tally.dropped += 1
-        self._tally.by[name] += 1
-        self._tally.error = error
+        tally = self._open_tally
+        tally.dropped += 1
+        tally.by[name] += 1
+        tally.error = error
 
 
 class _Progress:

@@ -17,8 +17,6 @@ def shared_setup(setup: Setup, ranks: Ranks) -> Setup:
     Raises:
         InputError: The recipe asks for what several processes cannot do.
     """
-    if setup.recipe.grpo is not None and setup.recipe.grpo.ahead and not ranks.alone:
-        raise InputError(f"grpo.async: 1 draws in one process, and this run has {ranks.count}; set grpo.async to 0")
     if not divides(setup.recipe, ranks):
         return setup
     check_divisible(setup.recipe)

@@ -81,13 +81,20 @@ class Engine:
         if len(context) <= 2 * probe.LENGTH and context not in self._recent:
             self._recent.append(context)
 
-    async def ensure(self, policy: Policy, compute: Compute) -> None:
+    async def ensure(self, policy: Policy, compute: Compute, before: Callable[[], None] | None = None) -> None:
         """Bring the policy's weights to every server that does not hold them; all processes of a run call it together.
+
+        Args:
+            policy: Whose weights.
+            compute: Where it is computed with.
+            before: Done first, while nothing else is done with the policy.
 
         Raises:
             EngineError: A server cannot take them, or does not compute with them.
         """
         async with self._lock:
+            if before is not None:
+                await compute(before)
             stale = await self._by_first(compute, self._stale)
             print_now = await compute(lambda: fingerprint(policy))
             changed = await compute(lambda: peers.share(self._payload is None or print_now != self._fingerprint))

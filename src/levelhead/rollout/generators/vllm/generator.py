@@ -44,6 +44,8 @@ class VllmGenerator:
         self._thread: ThreadPoolExecutor | None = None
         self._threads = torch.get_num_threads()
         self._version = policy.version
+        self.before_sync: Callable[[], None] | None = None
+        """Brings the policy up to date at the beginning of a sync, where it is itself a copy."""
 
     @property
     def version(self) -> int:
@@ -67,7 +69,7 @@ class VllmGenerator:
         Raises:
             EngineError: A server cannot take them, or does not compute with them.
         """
-        await self.engine.ensure(self._policy, self._compute)
+        await self.engine.ensure(self._policy, self._compute, self.before_sync)
         self._version = self._policy.version
 
     async def generate(self, request: Request) -> Completion:

@@ -1,0 +1,169 @@
+"""Copies of the trained weights that draw groups while the policy trains on: one for each step whose groups pend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from levelhead.policy.policy import Policy
+from levelhead.policy.sharding import piece
+from levelhead.rollout.generators.base import Completion, Generator, Remote, Request
+from levelhead.rollout.generators.make import make_generator, make_local
+from levelhead.training.loop import EventLoop
+
+
+@dataclass(slots=True, eq=False)
+class WeightCopy:
+    """Weights of one moment.
+
+    Attributes:
+        policy: Holds them.
+        version: Updates that they have seen.
+        pending: Groups that they draw, or may have to draw again.
+        lanes: What draws from them.
+    """
+
+    policy: Policy
+    version: int = 0
+    pending: int = 0
+    lanes: list[Generator] = field(default_factory=list)
+
+
+class WeightCopies:
+    """Takes copies of the trained weights, and makes what draws from them.
+
+    The policy itself draws where ``beside`` is a local generator: then every copy stays as it is for as long as groups
+    need it.  Servers hold one version: there is one copy, and it is what they hold.
+
+    Args:
+        policy: What is trained.
+        beside: The generator of the run.
+        loop: Where coroutines are awaited.
+        synced: Shown a copy, and the policy, whenever the copy has taken over its weights.
+    """
+
+    def __init__(
+        self, policy: Policy, beside: Generator, loop: EventLoop, synced: Callable[[Policy, Policy], None]
+    ) -> None:
+        self._policy, self._loop, self._synced = policy, loop, synced
+        self._copies: list[WeightCopy] = []
+        setting = torch.get_num_threads(), policy.device
+        self._executor = ThreadPoolExecutor(1, "levelhead-generator", _set_up_thread, setting)
+        self._engine: Generator | None = None
+        if isinstance(beside, Remote):
+            copy = self._make()
+            self._engine = make_generator(copy.policy, beside=beside)
+            assert isinstance(self._engine, Remote)  # noqa: S101 - as the one beside
+            self._engine.before_sync = lambda: self._follow(copy)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the same request has the same tokens to the bit, whatever else is drawn."""
+        return self._engine is None
+
+    def newest(self) -> WeightCopy:
+        """Return a copy of the weights as they are now; all processes of a run call it together."""
+        if self._engine is not None:
+            self._loop.run(self._engine.sync_weights())
+            return self._copies[0]
+        copy = self._free()
+        self._follow(copy)
+        return copy
+
+    @torch.no_grad()
+    def restored(self, weights: Iterable[Tensor], version: int) -> WeightCopy:
+        """Return a copy that holds the weights that :meth:`weights` gave."""
+        copy = self._free() if self._engine is None else self._copies[0]
+        for mine, saved in zip(self.weights(copy), weights, strict=True):
+            mine.copy_(saved)
+        copy.version = copy.policy.version = version
+        copy.lanes.clear()
+        return copy
+
+    def weights(self, copy: WeightCopy) -> list[Tensor]:
+        """The weights of a copy that are its own, and not shared with the policy."""
+        return copy.policy.copied(self._policy.samples_from)
+
+    def pieces(self, copy: WeightCopy) -> list[Tensor] | None:
+        """What this process would hold of the trained weights, in host memory, were they those of a copy.
+
+        Servers' copies do not last: ``None``.
+        """
+        if self._engine is not None:
+            return None
+        pairs = zip(self.weights(copy), self._policy.parameters, strict=True)
+        return [piece(whole, like).to("cpu", copy=True) for whole, like in pairs]
+
+    def lane(self, copy: WeightCopy) -> Generator:
+        """Return a generator of a copy's completions for groups that are drawn together."""
+        if self._engine is not None:
+            return self._engine
+        copy.lanes.append(make_local(copy.policy, self._executor))
+        return copy.lanes[-1]
+
+    def close(self) -> None:
+        """Give up what is being drawn, and release threads and connections."""
+        for lane in [lane for copy in self._copies for lane in copy.lanes]:
+            self._loop.run(lane.close())
+        if self._engine is not None:
+            self._loop.run(self._engine.close())
+        self._executor.shutdown()
+
+    def _free(self) -> WeightCopy:
+        return next((copy for copy in self._copies if not copy.pending), None) or self._make()
+
+    def _make(self) -> WeightCopy:
+        source = self._policy.samples_from
+        pairs = zip(source.model.parameters(), self._policy.model.parameters(), strict=True)
+        copy = WeightCopy(source.inference_copy([mine for mine, trained in pairs if trained.requires_grad]))
+        self._copies.append(copy)
+        return copy
+
+    def _follow(self, copy: WeightCopy) -> None:
+        source = self._policy.samples_from
+        copy.policy.follow(source)
+        copy.version = copy.policy.version = self._policy.version
+        copy.lanes.clear()
+        self._synced(copy.policy, source)
+
+
+class SharedLane:
+    """A place in a lane that several groups draw from at once: whoever made the lane says how many will ask.
+
+    Args:
+        lane: Draws.
+        first: Place of the group's first request among all.
+    """
+
+    def __init__(self, lane: Generator, first: int) -> None:
+        self._lane, self._first = lane, first
+        self.capabilities, self.version = lane.capabilities, lane.version
+
+    async def generate(self, request: Request) -> Completion:
+        """See :class:`Generator`."""
+        return await self._lane.generate(replace(request, place=self._first + request.place))
+
+    def expect(self, count: int) -> None:
+        """The lane knows already."""
+
+    def leave(self) -> None:
+        """Nobody waits for the rest of a group here."""
+
+    async def sync_weights(self) -> None:
+        """The weights are those of the copy."""
+
+    async def rest(self) -> None:
+        """Others go on drawing."""
+
+    async def close(self) -> None:
+        """Whoever made the lane closes it."""
+
+
+def _set_up_thread(threads: int, device: torch.device) -> None:
+    torch.set_num_threads(threads)  # a new thread would take as many as there are cores
+    if device.type == "cuda":
+        torch.cuda.set_device(device)

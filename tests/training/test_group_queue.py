@@ -1,0 +1,350 @@
+"""Groups drawn several steps ahead: the same numbers whatever the timing, none lost, none twice, none too old."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from importance_by_hand import computed
+from levelhead.api import Result, train
+from levelhead.errors import InputError
+from levelhead.guard import LiveGuard
+from levelhead.objective.losses import Correction
+from levelhead.recipe.guard import Guard as Bounds
+from levelhead.records import Change, CoefficientOverrides, Decision, Event, StepRecord
+from levelhead.training.batches import Batches
+from levelhead.training.collect import Collected
+from levelhead.training.group_collector import GroupCollector, Room
+from levelhead.training.group_queue import GroupQueue
+from levelhead.training.optim import Updater
+from levelhead.training.weight_copies import WeightCopies
+from small_run import metrics, recipe, same_weights, steps
+
+SMALL = {"sft": None, "eval__final_items": 1, "checkpoint__every": 0, "grpo__audit__first": 0, "grpo__steps": 6}
+AGES = [0, 1, 2, 2, 2, 2]
+GROUPS = 4
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelhead.report.write", lambda _folder: None)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    left = set(threading.enumerate()) - before
+    assert [thread.name for thread in left if thread.name.startswith("levelhead")] == []
+
+
+def run(folder: Path, name: str, observers: Sequence[Any] = (), **changes: Any) -> Result:
+    data = folder / name
+    data.mkdir()
+    return train(recipe(data, **{**SMALL, "grpo__async": 2, **changes}), out=data / "run", observers=observers)
+
+
+def delay(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Make drawing and training take turns of random length."""
+    rng, draw, step = random.Random(seed), GroupCollector.draw, Updater.step
+
+    async def slow_draw(self: GroupCollector, k: int) -> Collected:
+        await asyncio.sleep(rng.random() * 0.1)
+        result = await draw(self, k)
+        await asyncio.sleep(rng.random() * 0.1)
+        return result
+
+    def slow_step(self: Updater) -> None:
+        time.sleep(rng.random() * 0.1)
+        step(self)
+
+    monkeypatch.setattr(GroupCollector, "draw", slow_draw)
+    monkeypatch.setattr(Updater, "step", slow_step)
+
+
+def watch_steps(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[str]]:
+    """Prompts of the groups that each step trains on, as it was handed them last."""
+    handed: dict[int, list[str]] = {}
+    draw = GroupQueue.draw
+
+    def watched(self: GroupQueue, step: int, *rest: Any) -> Collected:
+        result = draw(self, step, *rest)
+        handed[step] = [f"{group.prompt.task}/{group.prompt.id}" for group in result.groups]
+        return result
+
+    monkeypatch.setattr(GroupQueue, "draw", watched)
+    return handed
+
+
+def trained_in_step(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> list[str]:
+    """The prompts of a run that draws nothing ahead, in the order in which they are trained on."""
+    order: list[str] = []
+    draw = Batches.draw
+
+    def watched(self: Batches, *rest: Any) -> Collected:
+        result = draw(self, *rest)
+        order.extend(f"{group.prompt.task}/{group.prompt.id}" for group in result.groups)
+        return result
+
+    monkeypatch.setattr(Batches, "draw", watched)
+    run(folder, "in-step", grpo__async=0, **changes)
+    return order
+
+
+def ages(result: Result, end: str = "max") -> list[float]:
+    return [row[f"staleness/{end}"] for row in steps(result.folder, "grpo")]
+
+
+def test_timing_changes_no_number(tmp_path: Path) -> None:
+    changes = {"grpo__dynamic_sampling": 1, "eval__every": 2, "grpo__curriculum": {"kind": "learnability"}}
+    results = []
+    for seed in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            if seed:
+                delay(patch, seed)
+            results.append(run(tmp_path, str(seed), **changes))
+    first, other = results
+    assert metrics(other.folder) == metrics(first.folder)
+    assert same_weights(other.model, first.model)
+
+
+def test_groups_are_as_old_as_the_step_says_and_their_prompts_those_of_a_run_in_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed = watch_steps(monkeypatch)
+    ahead = run(tmp_path, "ahead")
+    plain = run(tmp_path, "plain", grpo__async=0)
+    rows, others = steps(ahead.folder, "grpo"), steps(plain.folder, "grpo")
+    assert ages(ahead) == ages(ahead, "mean") == AGES
+    assert [row["off_policy/mean"] for row in rows] == [2 * age for age in AGES]  # two updates a step
+    own = {name for name in rows[0] if name.startswith(("staleness/", "off_policy/"))}
+    assert {k: v for k, v in rows[0].items() if k not in own} == others[0]
+    assert not own & others[0].keys()
+    assert len({prompt for step in (1, 2, 3) for prompt in handed[step]}) == 3 * GROUPS
+
+
+@pytest.mark.parametrize("mode", get_args(Correction))
+def test_importance_weights_lead_from_each_groups_weights_to_the_steps(tmp_path: Path, mode: str) -> None:
+    loss = {"importance": mode, "importance_low": 0.8, "importance_high": 1.25}
+    given = {"grpo__updates_per_batch": 1, "grpo__loss": loss, "grpo__steps": 4}
+    with computed(mode, 0.8, 1.25) as pairs:
+        rows = steps(run(tmp_path, "run", **given).folder, "grpo")
+    assert rows[0]["sampling/importance_sampling_ratio/cut_mean"] == 0
+    assert all(row["sampling/importance_sampling_ratio/cut_mean"] > 0 for row in rows[1:])
+    assert [logged for _, logged in pairs] == pytest.approx([by_hand for by_hand, _ in pairs], abs=1e-5)
+    assert all(abs(by_hand - 1) > 1e-4 for by_hand, _ in pairs[1:])
+
+
+class Served(WeightCopies):
+    """Copies of weights that claim to lie on servers: a step takes the groups that are finished first."""
+
+    @property
+    def reproducible(self) -> bool:
+        return False
+
+
+def test_a_group_that_hangs_is_dropped_and_drawn_again_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("levelhead.training.group_queue.WeightCopies", Served)
+    handed = watch_steps(monkeypatch)
+    draw, hung = GroupCollector.draw, []
+
+    async def hangs(self: GroupCollector, k: int) -> Collected:
+        result = await draw(self, k)
+        if self._request.done == 0 and not hung:  # the first group of the run, once
+            hung.append(self._request.prompt.id)
+            await asyncio.sleep(600)
+        return result
+
+    monkeypatch.setattr(GroupCollector, "draw", hangs)
+    result = run(tmp_path, "run", grpo__steps=8, tasks__1=None)
+    rows = steps(result.folder, "grpo")
+    assert len(hung) == 1
+    assert max(row["staleness/max"] for row in rows) == 2
+    assert [row["staleness/dropped"] for row in rows] == [0, 0, 0, 1, 0, 0, 0, 0]
+    # No prompt is lost, and none is trained on in its place: those of a run in step, in another order.
+    trained = [prompt for step in sorted(handed) for prompt in handed[step]]
+    in_step = trained_in_step(tmp_path, monkeypatch, grpo__steps=8, tasks__1=None)
+    assert sorted(trained) == sorted(in_step)
+    assert trained != in_step
+
+
+def test_a_slow_group_holds_up_its_own_step_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of step 2 waits until one of step 3 has been scored, which a batch after the other never would be."""
+    draw, scored = GroupCollector.draw, asyncio.Event()
+    waited: list[bool] = []
+
+    async def waits(self: GroupCollector, k: int) -> Collected:
+        result = await draw(self, k)
+        if self._request.done == 2:
+            scored.set()
+        if self._request.done == 1 and not waited:
+            waited.append(True)
+            await scored.wait()
+        return result
+
+    monkeypatch.setattr(GroupCollector, "draw", waits)
+    assert ages(run(tmp_path, "run")) == AGES
+    assert waited
+
+
+class Interrupts:
+    """An observer that presses Ctrl-C after a step."""
+
+    def before_update(self, record: StepRecord) -> list[Decision]:
+        return []
+
+    def after_update(self, record: StepRecord) -> list[Decision]:
+        if record.step == 3:
+            signal.raise_signal(signal.SIGINT)
+        return []
+
+
+@pytest.mark.parametrize("curriculum", ["weights", "learnability"])
+def test_an_interrupted_run_loses_no_prompt_and_trains_on_none_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, curriculum: str
+) -> None:
+    changes = {**SMALL, "grpo__async": 2, "grpo__curriculum": {"kind": curriculum}, "grpo__dynamic_sampling": 1}
+    handed = watch_steps(monkeypatch)
+    undisturbed = train(recipe(tmp_path, **changes), out=tmp_path / "undisturbed")
+    whole = dict(handed)
+    handed.clear()
+    delay(monkeypatch, 1)
+    result = train(recipe(tmp_path, **changes), out=tmp_path / "run", observers=[Interrupts()])
+    assert result.outcome == "interrupted"
+    assert sorted(handed) == [1, 2, 3]
+    resumed = train(recipe(tmp_path, **changes), out=tmp_path / "run", resume=True)
+    assert handed == whole
+    assert metrics(resumed.folder) == metrics(undisturbed.folder)
+    assert same_weights(resumed.model, undisturbed.model)
+
+
+def test_an_error_while_drawing_is_that_of_the_step_that_needs_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = GroupCollector.draw
+
+    async def fails(self: GroupCollector, k: int) -> Collected:
+        if self._request.done == 3:
+            raise InputError("the pages are gone")
+        return await draw(self, k)
+
+    monkeypatch.setattr(GroupCollector, "draw", fails)
+    with pytest.raises(InputError, match=r"^the pages are gone$"):
+        run(tmp_path, "run")
+    assert [row["step"] for row in steps(tmp_path / "run" / "run", "grpo")] == [1, 2, 3]
+
+
+class Scripted(LiveGuard):
+    """A guard that decides what it is told, by step, and keeps every weight that has drawn."""
+
+    def __init__(self, script: dict[int, str]) -> None:
+        super().__init__(Bounds())
+        self.script = script
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    def judge(self, step: int, trials: Sequence[Change]) -> Decision | None:
+        return None
+
+    def before_update(self, record: StepRecord) -> list[Decision]:
+        return []
+
+    def after_update(self, record: StepRecord) -> list[Decision]:
+        if record.step not in self.script:
+            return []
+        self._overrides = CoefficientOverrides(learning_rate=1e-12)
+        kind: Any = self.script[record.step]
+        return [Decision(kind, Event(record.step, "scripted", "critical", "as told", kind, {}))]
+
+
+def test_a_rollback_returns_to_weights_that_drew_and_draws_the_same_prompts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constant = {"grpo__optimizer__schedule": "constant"}
+    handed = watch_steps(monkeypatch)
+    # Steps 1 to 3 are drawn by the first weights, step 4 by those that step 1 made: kept after it, restored after 5.
+    back = run(tmp_path, "back", [Scripted({5: "rollback"})], **constant)
+    again = dict(handed)
+    run(tmp_path, "plain", [Scripted({})], **constant)
+    one = run(tmp_path, "one", [Scripted({})], **constant, grpo__steps=1)
+    assert handed | {1: again[1]} == again
+    for result in (back, one):
+        result.model.double()
+    pairs = zip(back.model.parameters(), one.model.parameters(), strict=True)
+    assert max(float((a - b).detach().abs().max()) for a, b in pairs) < 1e-7
+    assert ages(back) == [0, 1, 2, 2, 2, 0]
+
+
+LOGS = """
+def logs(prompts, completions, completion_ids, log_metric, **columns):
+    log_metric("tokens", float(sum(map(len, completion_ids))))
+    return [float(sum(ids) % 5) / 4 for ids in completion_ids]
+"""
+
+
+def test_what_rewards_log_counts_for_the_step_that_trains_on_it(tmp_path: Path) -> None:
+    results = []
+    for seed in range(2):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        (folder / "logs.py").write_text(LOGS, encoding="utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            delay(patch, seed)
+            given = {**SMALL, "grpo__async": 2, "tasks__0__rewards": [f"{folder / 'logs.py'}:logs"]}
+            results.append(train(recipe(folder, **given), out=folder / "run"))
+    first, other = (steps(result.folder, "grpo") for result in results)
+    assert all("tokens" in row for row in first)
+    assert [row["tokens"] for row in first] == [row["tokens"] for row in other]
+
+
+EVEN = """
+def even(prompts, completions, completion_ids, **columns):
+    return [sum(i % 2 == 0 for i in ids) / len(ids) for ids in completion_ids]
+"""
+
+
+def test_a_policy_learns_from_groups_of_two_steps_ago(tmp_path: Path) -> None:
+    (tmp_path / "even.py").write_text(EVEN, encoding="utf-8")
+    tasks = {f"tasks__{i}__rewards": [f"{tmp_path / 'even.py'}:even"] for i in range(2)}
+    given = {"grpo__steps": 30, "grpo__batch_size": 32, "grpo__group_size": 8, "grpo__updates_per_batch": 1}
+    rows = steps(run(tmp_path, "run", **given, **tasks, guard={"max_kl": 0.2}).folder, "grpo")
+    rewards = [row["reward"] for row in rows]
+    assert statistics.fmean(rewards[-5:]) > statistics.fmean(rewards[:5]) + 0.05
+    assert all(row["staleness/max"] == 2 for row in rows[2:])
+
+
+def test_places_are_taken_together_and_in_turn() -> None:
+    async def main() -> list[str]:
+        room, order = Room(3), list[str]()
+
+        async def stay(name: str, places: int, until: asyncio.Event) -> None:
+            await room.take(places)
+            order.append(name)
+            await until.wait()
+            room.leave(places)
+
+        first, rest = asyncio.Event(), asyncio.Event()
+        rest.set()
+        tasks = [asyncio.create_task(stay("two", 2, first)), asyncio.create_task(stay("gives up", 2, rest))]
+        tasks += [asyncio.create_task(stay("three", 3, rest)), asyncio.create_task(stay("one", 1, rest))]
+        await asyncio.sleep(0.01)
+        assert order == ["two"]  # one place is free, and whoever waits first has it first
+        tasks[1].cancel()
+        first.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return order
+
+    assert asyncio.run(main()) == ["two", "three", "one"]
