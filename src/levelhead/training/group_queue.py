@@ -294,7 +294,7 @@ class GroupQueue:
                     self._loop.wait(group.drawing)
             return {group.number: group.result() for group in own}
 
-        parts = {number: part for part in self._ranks.agreed(mine) for number, part in part.items()}
+        parts = {number: part for own in self._ranks.agreed(mine) for number, part in own.items()}
         return [parts[group.number] for group in groups]
 
     def _contrasted(
