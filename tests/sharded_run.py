@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import small_run
 from levelhead.recipe.model import Model
+from small_run import metrics
 
 STEPS = 10
 BROKEN_AT, BACK_AT, KILLED_AT = 2, 3, 3
@@ -42,6 +44,19 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def assert_same_numbers(one: Path, two: Path) -> None:
+    """Every number that one process logs is the same to 2e-3 where two made the run, and on both of them."""
+    rows, together, other = metrics(one), metrics(two), metrics(two.with_name(f"{two.name}.rank-1"))
+    assert len(rows) == len(together) == len(other)
+    for row, both, second in zip(rows, together, other, strict=True):
+        assert row.keys() == both.keys() == second.keys()
+        numbers = {name for name, value in row.items() if isinstance(value, float)}
+        assert {n: both[n] for n in numbers} == pytest.approx(
+            {n: row[n] for n in numbers}, rel=2e-3, abs=2e-5, nan_ok=True
+        )
+        assert repr(both) == repr(second)
 
 
 class Launcher:
@@ -233,7 +248,28 @@ def reshard(folder: Path) -> None:
         os._exit(3)
 
 
-DEEDS: Mapping[str, Callable[[Path], None]] = {"cases": cases, "reshard": reshard}
+def trains(folder: Path) -> None:
+    """Make the runs that ``runs.json`` lists; notes what each process loaded, and engines that fail."""
+    from levelhead import train
+    from levelhead.errors import EngineError
+    from levelhead.training.sharding import setup
+
+    rank, loading = os.environ["RANK"], setup.loading
+
+    def noted(*args: Any, **options: Any) -> Any:
+        load = loading(*args, **options)
+        (folder / f"held-{rank}.json").write_text(json.dumps(load), encoding="utf-8")
+        return load
+
+    setup.loading = noted
+    for name, content, resume in json.loads((folder / "runs.json").read_text(encoding="utf-8")):
+        try:
+            train(content, out=folder / name, resume=resume)
+        except EngineError as error:
+            (folder / f"{name}-{rank}.txt").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+
+
+DEEDS: Mapping[str, Callable[[Path], None]] = {"cases": cases, "reshard": reshard, "trains": trains}
 
 if __name__ == "__main__":
     serve()

@@ -21,6 +21,7 @@ from levelhead import train
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.training.sharding.checkpoint import SHARDS, snapshot, with_shards, write_shards
+from sharded_run import assert_same_numbers
 from small_run import events, metrics, tiny_policy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -51,19 +52,6 @@ def alone(folder: Path, name: str, **options: Any) -> Path:
     path = folder / f"{name}-alone"
     train(sharded_run.recipes(folder)[name], out=path, **options)
     return path
-
-
-def assert_same_numbers(one: Path, two: Path) -> None:
-    """Every number that one process logs is the same to 2e-3 where two made the run, and on both of them."""
-    rows, together, other = metrics(one), metrics(two), metrics(two.with_name(f"{two.name}.rank-1"))
-    assert len(rows) == len(together) == len(other)
-    for row, both, second in zip(rows, together, other, strict=True):
-        assert row.keys() == both.keys() == second.keys()
-        numbers = {name for name, value in row.items() if isinstance(value, float)}
-        assert {n: both[n] for n in numbers} == pytest.approx(
-            {n: row[n] for n in numbers}, rel=2e-3, abs=2e-5, nan_ok=True
-        )
-        assert repr(both) == repr(second)
 
 
 def codes(folder: Path) -> list[tuple[int, str, str | None]]:
