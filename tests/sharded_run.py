@@ -46,6 +46,13 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def assert_clipped(run: Path, most: float) -> None:
+    """Every gradient of the run was longer than it may be, and had groups to come from."""
+    rows = [row for row in metrics(run) if row["stage"] == "grpo"]
+    assert min(row["grad_norm"] for row in rows) > most
+    assert max(row["dead_groups/all_solved"] + row["dead_groups/all_failed"] for row in rows) < 1
+
+
 def assert_same_numbers(one: Path, two: Path) -> None:
     """Every number that one process logs is the same to 2e-3 where two made the run, and on both of them."""
     rows, together, other = metrics(one), metrics(two), metrics(two.with_name(f"{two.name}.rank-1"))
@@ -139,7 +146,7 @@ def recipes(folder: Path) -> dict[str, dict[str, Any]]:
             grpo__epochs=2,
             grpo__loss__importance="token_truncate",
         ),
-        "lora": config(**GRPO, **lora, grpo__merge__kind="upgrad"),
+        "lora": config(**GRPO, **lora, grpo__merge__kind="upgrad", grpo__optimizer__max_grad_norm=0.3),
         # One group of one of the tasks, so that a process has none of it; see :func:`disturbed`.
         "disturbed": config(
             sft=None, grpo__batch_size=9, grpo__updates_per_batch=1, grpo__steps=4, grpo__merge__kind="cagrad"
@@ -262,9 +269,10 @@ def trains(folder: Path) -> None:
         return load
 
     setup.loading = noted
-    for name, content, resume in json.loads((folder / "runs.json").read_text(encoding="utf-8")):
+    for name, content, start in json.loads((folder / "runs.json").read_text(encoding="utf-8")):
+        resumed = {} if start is None else {"resume": True, "resume_from": start or None}
         try:
-            train(content, out=folder / name, resume=resume)
+            train(content, out=folder / name, **resumed)
         except EngineError as error:
             (folder / f"{name}-{rank}.txt").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
 

@@ -56,9 +56,14 @@ def _trained_adapter(model: PreTrainedModel, folder: Path) -> Any:
     from peft import PeftModel
 
     try:
-        wrapped = PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+        wrapped: Any = without_renaming_notices(
+            lambda: PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+        )
         if _has_reference(folder):
-            wrapped.load_adapter(str(folder / REFERENCE_ADAPTER), adapter_name=REFERENCE_ADAPTER, is_trainable=False)
+            reference = str(folder / REFERENCE_ADAPTER)
+            without_renaming_notices(
+                lambda: wrapped.load_adapter(reference, adapter_name=REFERENCE_ADAPTER, is_trainable=False)
+            )
     except (RuntimeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
         raise InputError(f"{folder}: the adapter of another model: {reason}") from None
@@ -73,7 +78,8 @@ def _trained_shape(model: PreTrainedModel, folder: Path) -> Any:
     config.inference_mode = False
     wrapped: Any = without_renaming_notices(lambda: get_peft_model(model, config))
     if _has_reference(folder):
-        wrapped.add_adapter(REFERENCE_ADAPTER, PeftConfig.from_pretrained(str(folder / REFERENCE_ADAPTER)))
+        reference = PeftConfig.from_pretrained(str(folder / REFERENCE_ADAPTER))
+        without_renaming_notices(lambda: wrapped.add_adapter(REFERENCE_ADAPTER, reference))
         for name, weight in wrapped.named_parameters():
             if f".{REFERENCE_ADAPTER}." in name:
                 weight.requires_grad_(False)

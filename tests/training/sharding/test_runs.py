@@ -21,7 +21,7 @@ from levelhead import train
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.training.sharding.checkpoint import SHARDS, snapshot, with_shards, write_shards
-from sharded_run import assert_same_numbers
+from sharded_run import assert_clipped, assert_same_numbers
 from small_run import events, metrics, tiny_policy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -63,6 +63,7 @@ def test_a_run_of_all_weights_has_the_numbers_of_one_process(folder: Path) -> No
     last = metrics(one)[-2]
     assert {"loss", "grad_norm", "merge/weight/one", "guard/scale", "kl"} <= last.keys()
     assert any(name.startswith("audit/") for row in metrics(one)[2:] for name in row)
+    assert_clipped(folder / "full", 1.0)
     assert_same_numbers(one, folder / "full")
     assert "shrink" in {action for _, _, action in codes(one)}
     assert codes(folder / "full") == codes(one)
@@ -70,6 +71,7 @@ def test_a_run_of_all_weights_has_the_numbers_of_one_process(folder: Path) -> No
 
 def test_a_run_of_an_adapter_has_the_numbers_of_one_process(folder: Path) -> None:
     one = alone(folder, "lora")
+    assert_clipped(folder / "lora", 0.3)
     assert_same_numbers(one, folder / "lora")
     assert codes(folder / "lora") == codes(one)
     saved = folder / "lora" / "checkpoints" / "step-000013"
@@ -95,6 +97,7 @@ def test_a_killed_process_ends_the_others_and_two_launchers_resume(folder: Path)
     content = sharded_run.recipes(folder)["killed"]
     (folder / "killed.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     _two_agents(folder, sharded_run.free_port())
+    assert_clipped(folder / "killed", 1.0)
     one = alone(folder, "killed")
     assert_same_numbers(one, folder / "killed")
     assert not {"resume-differs", "identity-unchecked"} & {code for _, code, _ in codes(folder / "killed")}
