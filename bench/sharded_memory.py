@@ -93,6 +93,7 @@ def run(folder: Path, case: str, count: int) -> list[dict[str, Any]]:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    shared["MALLOC_MMAP_THRESHOLD_"] = str(MIB)  # what is let go of is given back, and not kept for later
     command = [sys.executable, __file__, "--folder", str(folder), "--case", case, "--out", os.devnull]
     processes = [
         subprocess.Popen(command, env={**os.environ, **shared, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)

@@ -150,8 +150,8 @@ def test_dual_tiny_as_it_ships_runs_on_a_server(serve: Serve, tmp_path: Path, sy
 def test_two_processes_train_on_one_server(serve: Serve, tmp_path: Path) -> None:
     """Divided weights, three groups for two processes: their run is that of one, up to what rounding turns."""
     content = settings(tmp_path, serve("files"), "files")
-    content |= {"sft": None, "distributed": {"shard": "full", "timeout_s": 240}}
-    content["grpo"] |= {"batch_size": 12, "group_size": 4, "sampling": {"max_new_tokens": 16}}
+    content["distributed"] = {"shard": "full", "timeout_s": 240}
+    content["grpo"] |= {"batch_size": 48, "group_size": 16}
     content["eval"] |= {"items": 2, "final_items": 4}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     in_processes(tmp_path / "recipe.yaml", tmp_path / "two", 2)
@@ -160,7 +160,8 @@ def test_two_processes_train_on_one_server(serve: Serve, tmp_path: Path) -> None
     assert [repr(row) for row in rows] == [repr(row) for row in others]
     assert max(row["engine/mismatch/mean"] for row in rows if "engine/mismatch/mean" in row) <= 1e-5
     first, second = steps(tmp_path / "one", "grpo")[0], steps(tmp_path / "two", "grpo")[0]
-    for name in ("reward", "loss", "grad_norm", "merge/weight/fairness"):
+    assert first["grad_norm"] > 0, "some group has a signal"
+    for name in ("reward", "loss", "grad_norm", "entropy"):
         assert second[name] == pytest.approx(first[name], rel=2e-3, abs=1e-5), name
 
 
