@@ -1,5 +1,8 @@
 """Sampling on vLLM: how far a server is from the trainer, what a weight sync takes, and tokens a second.
 
+Also what the trainer would take for the ratio of two policies if a control's distribution were not told from the
+policy's (``uncorrected_ratio``), and whether a request's tokens depend on what it is computed beside.
+
 Servers are started by the product's own command in the environment that LEVELHEAD_VLLM names, one after the other:
 
     LEVELHEAD_VLLM=V python bench/engine.py --out bench/results/engine.json
@@ -25,6 +28,7 @@ import torch
 
 from levelhead.policy.load import load_policy
 from levelhead.policy.policy import Policy
+from levelhead.policy.rounding import exact_policy
 from levelhead.recipe import Recipe, validate
 from levelhead.recipe.generator import Vllm
 from levelhead.recipe.model import Model
@@ -38,6 +42,7 @@ from levelhead.rollout.generators.vllm.generator import VllmGenerator
 
 SYNCS = 5
 PROMPTS, GROUP, TOKENS = 8, 8, 64
+CONTROLS = {"top_p": 0.8, "top_k": 20, "min_p": 0.05}
 CASES = [("files", "float32"), ("adapter", "float32"), ("files", "bfloat16")]
 
 
@@ -83,8 +88,8 @@ def moved(policy: Policy, seed: int) -> None:
             weight.add_(0.005 * torch.randn(weight.shape, generator=draws).to(weight))
 
 
-def requests(temperature: float = 1.0) -> list[Request]:
-    controls = Sampling(max_new_tokens=TOKENS, temperature=temperature)
+def requests(**changes: float) -> list[Request]:
+    controls = Sampling(**{"max_new_tokens": TOKENS, "temperature": 1.0, **changes})
     prompts = [Prompt(f"p{i}", "t", (), tuple(100 + (7 * j + i) % 900 for j in range(120))) for i in range(PROMPTS)]
     return [Request(p, k, controls, 1, i * GROUP + k) for i, p in enumerate(prompts) for k in range(GROUP)]
 
@@ -99,17 +104,50 @@ async def rate(one: Any, wanted: list[Request]) -> tuple[float, list[Completion]
 
 
 @torch.no_grad()
-def gap(policy: Policy, completions: list[Completion], temperature: float) -> dict[str, float]:
-    """Mean and largest difference between a plain forward pass and what the server said."""
-    gaps = []
+def differences(policy: Policy, completions: list[Completion], temperature: float = 1.0) -> torch.Tensor:
+    """Of every token, what a plain forward pass says less what the server said."""
+    parts = []
     for completion in completions[:: GROUP // 2]:
         turn = completion.turn
         ids = torch.tensor([[*turn.context_ids, *turn.completion_ids]])
         logits = policy.forward(policy.model, input_ids=ids).logits[0, len(turn.context_ids) - 1 : -1].float()
         logp = (logits / temperature).log_softmax(-1).gather(-1, torch.tensor(turn.completion_ids)[:, None])[:, 0]
-        gaps.append((logp - torch.tensor(turn.behaviour_logprobs)).abs())
-    whole = torch.cat(gaps)
+        parts.append(logp - torch.tensor(turn.behaviour_logprobs))
+    return torch.cat(parts)
+
+
+def gap(policy: Policy, completions: list[Completion], temperature: float = 1.0) -> dict[str, float]:
+    """Mean and largest difference between a plain forward pass and what the server said."""
+    whole = differences(policy, completions, temperature).abs()
     return {"mean": float(whole.mean()), "max": float(whole.max())}
+
+
+def against_exact(policy: Policy, completions: list[Completion]) -> dict[str, dict[str, float]]:
+    """The gap to the same weights in float32, where the policy computes in a coarser type."""
+    if policy.compute_dtype == torch.float32:
+        return {}
+    return {"mismatch_to_float32": gap(exact_policy(policy), completions)}
+
+
+async def ratios(one: VllmGenerator, policy: Policy) -> dict[str, float]:
+    """Mean ratio of the policy to the draws under each control, were it not corrected."""
+    means = {}
+    for name, value in CONTROLS.items():
+        _, completions = await rate(one, requests(**{name: value}))
+        means[f"{name} {value:g}"] = float(differences(policy, completions).exp().mean())
+    return means
+
+
+async def transfers(one: VllmGenerator, policy: Policy) -> list[float]:
+    """Seconds from a version of the weights to servers that hold it, without the probe."""
+    engine, times = one.engine, []
+    for number in range(SYNCS):
+        began = time.perf_counter()
+        payload = engine.transport.prepare(policy, f"transfer-{number}")
+        await engine._sync.push(engine.servers.there, payload)
+        times.append(time.perf_counter() - began)
+        await engine.transport.drop(engine.servers.there, payload)
+    return sorted(times)
 
 
 async def measure(made: Recipe, policy: Policy) -> dict[str, Any]:
@@ -125,7 +163,11 @@ async def measure(made: Recipe, policy: Policy) -> dict[str, Any]:
         await one.sync_weights()
         rows.append(dict(one.drain_use()))
     speed, completions = await rate(one, requests())
-    _, cooler = await rate(one, requests(0.7))
+    _, cooler = await rate(one, requests(temperature=0.7))
+    apart = [(await rate(one, [request]))[1][0] for request in requests()[:GROUP]]
+    same = sum(a.turn.completion_ids == b.turn.completion_ids for a, b in zip(apart, completions, strict=False))
+    uncorrected = await ratios(one, policy)
+    sends = await transfers(one, policy)
     await one.close()
     local = LocalGenerator(policy)
     await rate(local, requests())
@@ -134,10 +176,14 @@ async def measure(made: Recipe, policy: Policy) -> dict[str, Any]:
     return {
         "first_sync_s": first["time/sync"],
         "sync_s": sorted(row["time/sync"] for row in rows),
+        "transfer_s": sends,
+        "same_tokens_alone": f"{same} of {GROUP}",
+        "uncorrected_ratio": uncorrected,
         "probe_mean": max(row["engine/mismatch/mean"] for row in rows),
         "probe_max": max(row["engine/mismatch/max"] for row in rows),
-        "mismatch": gap(policy, completions, 1.0),
+        "mismatch": gap(policy, completions),
         "mismatch_at_0.7": gap(policy, cooler, 0.7),
+        **against_exact(policy, completions),
         "tokens_per_s": speed,
         "local_tokens_per_s": own,
     }

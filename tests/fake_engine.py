@@ -52,6 +52,9 @@ class FakeEngine:
         self.calls: list[str] = []
         self.served = 0
         self.dies_after: int | None = None
+        self.faults_at: dict[int, str] = {}
+        """Faults that begin at an update of the weights, counted from 1."""
+        self.updates = 0
         self.held = threading.Event()
         self.group: dict[str, Any] = {}
         self.wire: list[tuple[str, Tensor]] = []
@@ -186,6 +189,8 @@ class FakeEngine:
         return {}
 
     def _update_weights(self, body: dict[str, Any], _: Any) -> Any:
+        self.updates += 1
+        self.faults |= {self.faults_at[self.updates]} if self.updates in self.faults_at else set()
         if "hangs" in self.faults:
             self.held.wait(60)
             raise HttpError(500, {})

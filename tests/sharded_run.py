@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import small_run
 from levelhead.recipe.model import Model
+from small_run import metrics
 
 STEPS = 10
 BROKEN_AT, BACK_AT, KILLED_AT = 2, 3, 3
@@ -42,6 +44,26 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def assert_clipped(run: Path, most: float) -> None:
+    """Every gradient of the run was longer than it may be, and had groups to come from."""
+    rows = [row for row in metrics(run) if row["stage"] == "grpo"]
+    assert min(row["grad_norm"] for row in rows) > most
+    assert max(row["dead_groups/all_solved"] + row["dead_groups/all_failed"] for row in rows) < 1
+
+
+def assert_same_numbers(one: Path, two: Path) -> None:
+    """Every number that one process logs is the same to 2e-3 where two made the run, and on both of them."""
+    rows, together, other = metrics(one), metrics(two), metrics(two.with_name(f"{two.name}.rank-1"))
+    assert len(rows) == len(together) == len(other)
+    for row, both, second in zip(rows, together, other, strict=True):
+        assert row.keys() == both.keys() == second.keys()
+        numbers = {name for name, value in row.items() if isinstance(value, float)}
+        assert {n: both[n] for n in numbers} == pytest.approx(
+            {n: row[n] for n in numbers}, rel=2e-3, abs=2e-5, nan_ok=True
+        )
+        assert repr(both) == repr(second)
 
 
 class Launcher:
@@ -124,7 +146,7 @@ def recipes(folder: Path) -> dict[str, dict[str, Any]]:
             grpo__epochs=2,
             grpo__loss__importance="token_truncate",
         ),
-        "lora": config(**GRPO, **lora, grpo__merge__kind="upgrad"),
+        "lora": config(**GRPO, **lora, grpo__merge__kind="upgrad", grpo__optimizer__max_grad_norm=0.3),
         # One group of one of the tasks, so that a process has none of it; see :func:`disturbed`.
         "disturbed": config(
             sft=None, grpo__batch_size=9, grpo__updates_per_batch=1, grpo__steps=4, grpo__merge__kind="cagrad"
@@ -293,7 +315,34 @@ def ahead(folder: Path) -> None:
     (folder / f"told-{rank}.json").write_text(json.dumps(told), encoding="utf-8")
 
 
-DEEDS: Mapping[str, Callable[[Path], None]] = {"cases": cases, "reshard": reshard, "ahead": ahead}
+def trains(folder: Path) -> None:
+    """Make the runs that ``runs.json`` lists; notes what each process loaded, and engines that fail."""
+    from levelhead import train
+    from levelhead.errors import EngineError
+    from levelhead.training.sharding import setup
+
+    rank, loading = os.environ["RANK"], setup.loading
+
+    def noted(*args: Any, **options: Any) -> Any:
+        load = loading(*args, **options)
+        (folder / f"held-{rank}.json").write_text(json.dumps(load), encoding="utf-8")
+        return load
+
+    setup.loading = noted
+    for name, content, start in json.loads((folder / "runs.json").read_text(encoding="utf-8")):
+        resumed = {} if start is None else {"resume": True, "resume_from": start or None}
+        try:
+            train(content, out=folder / name, **resumed)
+        except EngineError as error:
+            (folder / f"{name}-{rank}.txt").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+
+
+DEEDS: Mapping[str, Callable[[Path], None]] = {
+    "cases": cases,
+    "reshard": reshard,
+    "ahead": ahead,
+    "trains": trains,
+}
 
 if __name__ == "__main__":
     serve()

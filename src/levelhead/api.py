@@ -144,6 +144,7 @@ def _train(
         from levelhead.training.run import Run
         from levelhead.training.rundir import RunDir
         from levelhead.training.sharding.division import cache_events, check_same, divided
+        from levelhead.training.sharding.setup import loading
 
     locked = lock_run(ranks, path, held) if resume and path.is_dir() else None
     folder = RunDir(ranks.folder(path, resume=resume))
@@ -154,11 +155,15 @@ def _train(
     check_same(ranks, checkpoint)
     policy = None if given.model is None or checkpoint is not None else wrap(given.model, given.tokenizer)
     share = divided(recipe, ranks)
+    checks = checkpoint is None and (recipe.check if check is None else check)
+    load = loading(recipe, ranks, checks=checks) if policy is None else "whole"
     ready = function_tasks(share, given.data, given.rewards) | {task.name: task for task in given.tasks}
     seed_everything(recipe.seed)
     with uncollected():
-        setup = ranks.in_all(lambda: prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, share=share))
-    if checkpoint is None and (recipe.check if check is None else check):
+        setup = ranks.in_all(
+            lambda: prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, load=load, share=share)
+        )
+    if checks:
         _preflight(setup, folder, ranks)
     locked = lock_run(ranks, path, held) if locked is None else locked
     trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
@@ -167,12 +172,14 @@ def _train(
     told = [*locked, *cache_events(recipe)]
     observers = guarded(recipe, given.observers)
     run = Run(setup, folder, resumption=plan, observers=observers, told=told, trackers=trackers)
+    del setup  # whole weights that the run no longer needs
     try:
         outcome = run.execute()
     finally:
         _write_report(run)
     summary = folder.read_json("summary.json") or {}
-    return Result(outcome, folder.path, summary, setup.policy.model, setup.policy.codec.tokenizer)
+    trained = run.policy.samples_from  # whole, where weights are divided and the run has drawn by itself
+    return Result(outcome, folder.path, summary, trained.model, trained.codec.tokenizer)
 
 
 def default_folder(recipe: Recipe) -> Path:
@@ -325,7 +332,7 @@ def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
     from levelhead.training.stream import PromptStream
 
     start = time.perf_counter()
-    setup = prepare(recipe, weights=False)
+    setup = prepare(recipe, load="shape")
     facts = describe(setup)
     stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
     n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1

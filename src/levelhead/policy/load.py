@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -24,9 +25,10 @@ from transformers.utils import logging as transformers_logging
 
 from levelhead.errors import InputError
 from levelhead.policy import hub, manifest
-from levelhead.policy.checkpointing import has_checkpointing, set_checkpointing, without_renaming_notices
+from levelhead.policy.checkpointing import set_checkpointing
+from levelhead.policy.lora import with_adapter
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
-from levelhead.recipe.model import Lora, Model
+from levelhead.recipe.model import Model
 from levelhead.text.codec import Codec
 from levelhead.text.fingerprint import difference, verify
 from levelhead.text.fingerprint import read as read_fingerprint
@@ -34,17 +36,19 @@ from levelhead.text.template import read_chat_template
 from levelhead.text.tiny import train_tokenizer
 
 _GENERAL_TOKENIZERS = {"TokenizersBackend", "PreTrainedTokenizerFast"}
+Load = Literal["whole", "host", "shape"]
+"""Where a policy's weights go: to the run's device, to the CPU, or nowhere (the model is on the meta device)."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, weights: bool = True) -> Policy:
+def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, load: Load = "whole") -> Policy:
     """Build the policy that a recipe asks for.
 
     Args:
         section: The recipe's ``model``.
         texts: The tasks' own text, from which the tiny preset trains its tokenizer.
         seed: Initial weights of the tiny preset and of adapters.
-        weights: Without, the model is built from its config on the meta device: a dry run.
+        load: Where the weights go.
 
     Raises:
         InputError: The model is not there, cannot be loaded, or has no chat template.
@@ -54,11 +58,11 @@ def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, wei
     torch.manual_seed(seed)
     if section.preset == "tiny":
         codec = Codec(train_tokenizer(texts, section.tiny.vocab_size), template_kwargs=section.chat_template_kwargs)
-        model = _tiny(section, codec)
+        model = _tiny(section, codec, load != "shape")
     else:
         codec = load_codec(section)
-        model = _pretrained(section, compute if section.lora else torch.float32, weights)
-    if weights:
+        model = _pretrained(section, compute if section.lora else torch.float32, load != "shape")
+    if load == "whole":
         model = model.to(device)  # type: ignore[arg-type]
     return _finish(section, model, codec, compute, seed)
 
@@ -88,11 +92,17 @@ def load_shape(section: Model, device: str, compute: torch.dtype) -> Any:
             model = _pretrained(section, compute if section.lora else torch.float32, weights=False)
         if section.gradient_checkpointing:
             set_checkpointing(model, on=True)
-        return model if section.lora is None else _adapter(model, section.lora, 0, None)
+        return model if section.lora is None else with_adapter(model, section.lora, 0, None)
 
 
-def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
+def load_checkpoint(section: Model, folder: Path, *, seed: int = 0, load: Load = "whole") -> Policy:
     """Build the policy whose weights (or adapter) a checkpoint holds.
+
+    Args:
+        section: The recipe's ``model``.
+        folder: The checkpoint.
+        seed: See :func:`load_policy`.
+        load: Where the weights go.
 
     Raises:
         InputError: The folder is no checkpoint, a damaged one, or one of another model.
@@ -110,19 +120,26 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0) -> Policy:
     codec = load_saved_codec(section, folder)
     if adapter:
         torch.manual_seed(seed)
-        base = _tiny(section, codec) if section.preset == "tiny" else _pretrained(section, compute, True)
-        return _finish(section, base.to(device), codec, compute, seed, folder)  # type: ignore[arg-type]
+        whole = load != "shape"
+        base = _tiny(section, codec, whole) if section.preset == "tiny" else _pretrained(section, compute, whole)
+        base = base.to(device) if load == "whole" else base  # type: ignore[arg-type]
+        return _finish(section, base, codec, compute, seed, folder)
     try:
-        model = _quiet(
-            lambda: AutoModelForCausalLM.from_pretrained(
-                str(folder), dtype=torch.float32, attn_implementation=section.attention
-            )
-        )
+        model = _quiet(lambda: _of_checkpoint(section, folder, load != "shape"))
     except (OSError, ValueError, LookupError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"{folder}: its weights cannot be loaded: {reason}") from None
     _same_shape(section, model, folder)
-    return _finish(section, model.to(device), codec, compute, seed)
+    return _finish(section, model.to(device) if load == "whole" else model, codec, compute, seed)
+
+
+def _of_checkpoint(section: Model, folder: Path, weights: bool) -> Any:
+    """The model of a checkpoint's weights, in float32; without weights on the meta device."""
+    options: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": section.attention}
+    if weights:
+        return AutoModelForCausalLM.from_pretrained(str(folder), **options)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(str(folder)), **options)
 
 
 def load_saved_codec(section: Model, folder: Path) -> Codec:
@@ -240,7 +257,7 @@ def _finish(
     if section.gradient_checkpointing:
         set_checkpointing(model, on=True)
         model.config.use_cache = False
-    wrapped: Any = model if section.lora is None else _adapter(model, section.lora, seed, adapter)
+    wrapped: Any = model if section.lora is None else with_adapter(model, section.lora, seed, adapter)
     policy = Policy(wrapped, codec, compute)
     policy.runs_on = section.backend
     if section.lora is not None:
@@ -249,8 +266,9 @@ def _finish(
     return policy
 
 
-def _tiny(section: Model, codec: Codec) -> PreTrainedModel:
-    return TinyForCausalLM(_tiny_config(section, codec.vocab_size, stop=codec.stop_id, pad=codec.pad_id))
+def _tiny(section: Model, codec: Codec, weights: bool) -> PreTrainedModel:
+    with contextlib.nullcontext() if weights else torch.device("meta"):
+        return TinyForCausalLM(_tiny_config(section, codec.vocab_size, stop=codec.stop_id, pad=codec.pad_id))
 
 
 def _tiny_config(section: Model, vocab_size: int, *, stop: int | None = None, pad: int | None = None) -> Qwen2Config:
@@ -293,46 +311,6 @@ def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrained
 
     model: PreTrainedModel = hub.load("model.name", name, lambda: _quiet(build))
     return model
-
-
-def _adapter(model: PreTrainedModel, lora: Lora, seed: int, folder: Path | None) -> Any:
-    from peft import LoraConfig, get_peft_model
-
-    torch.manual_seed(seed)
-    if folder is not None:
-        wrapped = _trained_adapter(model, folder)
-    else:
-        config = LoraConfig(
-            r=lora.r,
-            lora_alpha=lora.alpha,
-            lora_dropout=lora.dropout,
-            target_modules=lora.target_modules,
-            modules_to_save=lora.modules_to_save or None,
-            task_type="CAUSAL_LM",
-        )
-        wrapped = without_renaming_notices(lambda: get_peft_model(model, config))
-    if has_checkpointing(model):
-        model.enable_input_require_grads()
-    wrapped.eval()
-    return wrapped
-
-
-def _trained_adapter(model: PreTrainedModel, folder: Path) -> Any:
-    """Put a checkpoint's adapter on a model, and the reference's where there is one.
-
-    Raises:
-        InputError: The adapter was trained on another model.
-    """
-    from peft import PeftModel
-
-    try:
-        wrapped = PeftModel.from_pretrained(model, str(folder), is_trainable=True)
-        if (folder / REFERENCE_ADAPTER / "adapter_config.json").is_file():
-            wrapped.load_adapter(str(folder / REFERENCE_ADAPTER), adapter_name=REFERENCE_ADAPTER, is_trainable=False)
-    except (RuntimeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
-        raise InputError(f"{folder}: the adapter of another model: {reason}") from None
-    return wrapped
 
 
 def _generation_eos(source: str | None, revision: str | None = None) -> list[int]:

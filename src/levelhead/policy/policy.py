@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,19 @@ class Policy:
             hidden = self.backend.hidden(self, self.base, batch)
             return self._statistics(self._head, hidden, batch, temperature).logp
 
+    @contextlib.contextmanager
+    def under_head(self, weight: Tensor) -> Iterator[None]:
+        """Score with another output embedding inside; the input embedding keeps its own."""
+        own = self._head
+        module = copy.copy(own.module)
+        module._parameters = {**own.module._parameters}
+        module.weight = nn.Parameter(weight.to(self.device, own.module.weight.dtype), requires_grad=False)
+        self._head = replace(own, module=module)
+        try:
+            yield
+        finally:
+            self._head = own
+
     def keep_reference(self, *, trained: bool) -> None:
         """Freeze today's policy as the reference.
 
@@ -229,6 +242,10 @@ class Policy:
         if bars:
             transformers_logging.enable_progress_bar()
         self.codec.save(folder)
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the adapter that is trained, and nothing else."""
+        self.model.save_pretrained(str(folder), selected_adapters=[self.model.active_adapter])
 
     def reference_weights(self) -> dict[str, Tensor] | None:
         """Weights of a reference that is a copy, for a checkpoint; ``None`` where there is nothing to save."""

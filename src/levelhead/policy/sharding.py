@@ -5,8 +5,8 @@ computes and let go after it.  Gathering is a collective, so every process makes
 a pass gives (:meth:`ShardedPolicy.score`) is only used on all processes or on none.
 
 Gradients are added up over the processes, not averaged: each has its own sequences, and denominators are those of the
-whole update.  Each process keeps a whole copy of the weights that it samples from (:attr:`ShardedPolicy.sampler`): the
-processes decode different numbers of tokens, which no collective survives.
+whole update.  A process that samples keeps the weights whole as well (:attr:`ShardedPolicy.sampler`): the processes
+decode different numbers of tokens, which no collective survives.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor
 from transformers.utils import logging as transformers_logging
 
 from levelhead.objective.numerics import local
+from levelhead.policy.handing import Handing, anywhere, hand_out_rest, skeleton
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy, TokenStats
 
@@ -64,30 +65,60 @@ def _add_up(tensor: Tensor) -> None:
     dist.all_reduce(tensor)
 
 
-def shard_policy(policy: Policy, *, reference: Reference = "none", samples: bool = True) -> ShardedPolicy:
-    """Divide a policy's weights over the processes of the default group; its model is sharded in place.
+def shard_policy(
+    policy: Policy, *, reference: Reference = "none", samples: bool = True, device: torch.device | None = None
+) -> ShardedPolicy:
+    """Divide a policy's weights over the processes of the default group.
 
     Args:
-        policy: Whole, the same on every process.
+        policy: Whole and the same on every process, or on the first one alone, and bare (on the meta device) on the
+            others.  Not to be used any more, but as the copy that is sampled from.
         reference: What :meth:`ShardedPolicy.keep_reference` will be asked for: room for it is made now.
-        samples: Whether to keep a whole copy for sampling.
+        samples: Whether to keep the whole policy for sampling.
+        device: Of the pieces; where the policy is unless given.
+
+    Raises:
+        InputError: The processes have built different models.
     """
-    _ = policy.backend  # chosen on the whole model, which it tries a few passes on
+    device = device or policy.device
+    handed_out = anywhere(policy.device.type == "meta")
+    if not handed_out:
+        _ = policy.backend  # chosen on the whole model, which it tries a few passes on
     if reference == "adapter" and REFERENCE_ADAPTER not in policy.model.peft_config:
         policy.keep_reference(trained=True)
         policy.drop_reference()
-    sampler = policy.inference_copy() if samples else None
-    second = policy._frozen_copy() if reference == "copy" else None
-    mesh = init_device_mesh(policy.device.type, (dist.get_world_size(),))
-    for model in (policy.base, *((second,) if second is not None else ())):
-        _shard_model(model, mesh)
-    return ShardedPolicy(policy, sampler, second)
+    trained = _bare(policy) if samples else policy
+    second = skeleton(trained.base).requires_grad_(False).eval() if reference == "copy" else None
+    if samples:
+        policy.model.requires_grad_(False).eval()
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    given: dict[str, Tensor] = dict(policy.base.named_parameters())
+    _shard_model(trained.base, mesh, Handing(trained.base, given, device, handed_out=handed_out))
+    if second is not None:
+        _shard_model(second, mesh, Handing(second, {}, device, handed_out=False))
+    trained.device = device
+    sharded = ShardedPolicy(trained, policy if samples else None, second)
+    if handed_out:
+        for model in (trained.base, *((second,) if second is not None else ())):
+            hand_out_rest(model, device)
+        sharded.choose_backend()
+    return sharded
 
 
-def _shard_model(model: Any, mesh: DeviceMesh) -> None:
+def _bare(policy: Policy) -> Policy:
+    """A policy like another, without memory for its weights."""
+    bare = Policy(skeleton(policy.model), policy.codec, policy.compute_dtype)
+    bare.run_like(policy)
+    bare.runs_on, bare.merge_bytes, bare.version = policy.runs_on, policy.merge_bytes, policy.version
+    return bare
+
+
+def _shard_model(model: Any, mesh: DeviceMesh, handing: Handing) -> None:
     decoder = model.get_decoder()
     for layer in getattr(decoder, "layers", getattr(decoder, "h", ())):
+        handing.fill(layer)
         fully_shard(layer, mesh=mesh)
+    handing.fill(model)
     # The root too is resharded after its forward: left whole, it would keep weights of before the next update.
     fully_shard(model, mesh=mesh, reshard_after_forward=True)
     for module in model.modules():
@@ -103,11 +134,11 @@ class ShardedPolicy(Policy):
 
     Args:
         policy: Whose model has been sharded; not to be used any more.
-        sampler: A whole copy to sample from, if any.
+        sampler: A whole policy to sample from, if any.
         second: A frozen, sharded model for the reference, if any.
     """
 
-    def __init__(self, policy: Policy, sampler: Policy | None, second: nn.Module | None) -> None:
+    def __init__(self, policy: Policy, sampler: Policy | None, second: Any | None) -> None:
         self.__dict__.update(policy.__dict__)
         self.sampler: Policy | None = sampler
         self._second = second
@@ -119,6 +150,13 @@ class ShardedPolicy(Policy):
     def samples_from(self) -> Policy:
         """See :attr:`Policy.samples_from`."""
         return self.sampler or self
+
+    @torch.no_grad()
+    def choose_backend(self) -> None:
+        """Choose how the model is run by a few passes of the divided weights; a collective."""
+        getattr(self.base, _INSIDE)(lambda: self.backend.name)
+        if self._second is not None:
+            self._second.config._attn_implementation = self.base.config._attn_implementation
 
     def score(self, batch: MicroBatch, temperature: float = 1.0) -> TokenStats:
         """See :meth:`Policy.score`; a collective.
@@ -231,6 +269,18 @@ class ShardedPolicy(Policy):
         if bars:
             transformers_logging.enable_progress_bar()
         self.codec.save(folder)
+
+    @torch.no_grad()
+    def save_adapter(self, folder: Path) -> None:
+        """See :meth:`Policy.save_adapter`; a collective, and the first process writes."""
+        active = self.model.active_adapter
+        own = {name for name, p in self.model.named_parameters() if p.requires_grad}
+        named = [(n, t) for n, t in self.model.state_dict().items() if n in own or f".{active}." in n]
+        state = dict(self._gathered(named, {}))
+        if not self._rank:
+            self.model.save_pretrained(
+                str(folder), state_dict=state, selected_adapters=[active], save_embedding_layers=False
+            )
 
     def _gathered(self, named: Any, holders: Mapping[str, int]) -> Iterator[tuple[str, Tensor]]:
         """Yield whole tensors on the CPU, one gathered after the other; on the first process alone.

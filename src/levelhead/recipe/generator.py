@@ -37,7 +37,7 @@ class Vllm(Section):
     """What becomes of requests that are under way at a weight sync: ``wait`` lets them end first, ``keep`` goes on with
     the new weights in the middle of them and records which token came from which."""
     concurrency: int = Field(256, ge=1, le=65_536)
-    """Requests under way at once, over all servers."""
+    """Requests under way at once, over all servers and all training processes."""
     timeout_s: float = Field(600.0, gt=0)
     """Longest time for one completion."""
     sync_timeout_s: float = Field(300.0, gt=0)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from levelhead.errors import InputError
-from levelhead.policy.load import load_checkpoint, load_policy
+from levelhead.policy.load import Load, load_checkpoint, load_policy
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.model import Model
@@ -111,7 +111,7 @@ def prepare(
     checkpoint: Path | None = None,
     tasks: Mapping[str, Task] | None = None,
     policy: Policy | None = None,
-    weights: bool = True,
+    load: Load = "whole",
     share: Recipe | None = None,
 ) -> Setup:
     """Build tasks and policy and check that they fit each other; writes nothing.
@@ -121,7 +121,7 @@ def prepare(
         checkpoint: Take the weights from here.
         tasks: Ready tasks by name, instead of building them from their sections.
         policy: A ready policy, instead of the recipe's model.
-        weights: Without, the model is built without weights: a dry run.
+        load: Where the policy's weights go; ``shape`` is a dry run, or the part of a process that is handed its pieces.
         share: The recipe as this process of several carries it out; its tasks are built.
 
     Raises:
@@ -137,10 +137,10 @@ def prepare(
     recipe = with_steps(recipe, made)
     if policy is None:
         if checkpoint is not None:
-            policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed)
+            policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed, load=load)
         else:
             texts = _texts(made) if recipe.model.preset == "tiny" else ()
-            policy = load_policy(recipe.model, texts=texts, seed=recipe.seed, weights=weights)
+            policy = load_policy(recipe.model, texts=texts, seed=recipe.seed, load=load)
     if recipe.grpo is not None:
         policy.disable_dropout()
     _check_lengths(recipe, made, policy)

@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from levelhead.errors import InputError, PeerError, PolicyError, RewardError
+from levelhead.errors import EngineError, InputError, PeerError, PolicyError, RewardError
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt
@@ -267,6 +267,8 @@ class SharedCollector(Collector):
 
 def _portable(error: Exception) -> Exception:
     """An error that can be sent to another process: of the same kind where that is an error of ours."""
+    if isinstance(error, EngineError):
+        return EngineError(str(error), error.cause)
     for kind in (InputError, RewardError, PolicyError):
         if isinstance(error, kind):
             return kind(str(error))
@@ -305,7 +307,7 @@ def waiting_for_peers(timeout_s: float, count: int = 2) -> Iterator[None]:
         ) from error
 
 
-_LOST = re.compile(r"\bgloo\b|nccl|processgroup|tcpstore", re.IGNORECASE)
+_LOST = re.compile(r"\bgloo\b|pair closure|nccl|processgroup|tcpstore", re.IGNORECASE)
 """How the communication libraries put it, in errors that have no class of their own."""
 
 

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from levelhead.errors import InputError, PeerError, RewardError
+from levelhead.errors import EngineError, InputError, PeerError, RewardError
+from levelhead.preflight import run as preflight_run
+from levelhead.preflight.result import Check
 from levelhead.recipe import validate
+from levelhead.recipe.generator import Local, Vllm
 from levelhead.tasks.endpoint.place import network_file_system
-from levelhead.training.ranks import Ranks, waiting_for_peers
-from levelhead.training.sharding.division import cache_events, check_same, divided
-from levelhead.training.sharding.setup import check_divisible
+from levelhead.training.ranks import Ranks, _portable, waiting_for_peers
+from levelhead.training.sharding.division import cache_events, check_same, divided, servers_share
+from levelhead.training.sharding.setup import check_divisible, loading
 from small_run import recipe
 
 JUDGE = {"base_url": "http://localhost:1/v1", "model": "m", "concurrency": 9, "max_calls": 101, "cache": "/data/c.db"}
@@ -44,6 +47,53 @@ def test_calls_under_way_and_budgets_are_divided_by_the_number_of_processes(tmp_
     assert divided(whole, Ranks(0, 32)).tasks[0].judge.concurrency == 1
     assert divided(whole, Ranks()) is whole
     assert whole.tasks[0].judge.max_calls == 101
+
+
+def test_requests_under_way_at_servers_are_divided_too() -> None:
+    section = Vllm(kind="vllm", urls=["http://h:1"], shared="s", concurrency=64)
+    assert servers_share(section, Ranks(1, 4)) == section.model_copy(update={"concurrency": 16})
+    assert servers_share(section, Ranks()) is section
+    assert servers_share(Local(), Ranks(1, 4)) == Local()
+
+
+def test_where_servers_draw_the_first_process_alone_loads_the_weights(tmp_path: Path) -> None:
+    keys = {"kind": "vllm", "urls": ["http://h:1"], "shared": str(tmp_path)}
+    changes = {"generator": keys, "grpo__loss": {"importance": "token_truncate"}, "distributed": {"shard": "full"}}
+    served = validate(recipe(tmp_path, **changes))
+    assert [loading(served, Ranks(rank, 3), checks=False) for rank in range(3)] == ["host", "shape", "shape"]
+    drawn_here = validate(recipe(tmp_path, distributed={"shard": "full"}))
+    whole = validate(recipe(tmp_path, **{**changes, "distributed": {"shard": "none"}}))
+    for needs in (drawn_here, whole):
+        assert loading(needs, Ranks(1, 3), checks=False) == "whole"
+    assert loading(served, Ranks(1, 3), checks=True) == "whole", "each process makes its part of the preflight"
+    assert loading(served, Ranks(), checks=False) == "whole"
+
+
+def test_an_engine_that_fails_in_one_process_fails_in_all_with_its_cause() -> None:
+    with pytest.raises(EngineError, match="gone") as error:
+        fake((None, EngineError("gone", "lost"))).agreed(lambda: None)
+    assert error.value.cause == "lost"
+    assert _portable(EngineError("gone", "lost")).cause == "lost"  # type: ignore[attr-defined]
+
+
+def test_the_preflight_is_divided_by_families_and_its_report_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[list[str]] = []
+
+    def checks(_setup: Any, names: list[str], _tell: Any) -> dict[str, list[Check]]:
+        made.append(list(names))
+        return {name: [Check(name, "pass", "", {}, "")] for name in names}
+
+    monkeypatch.setattr(preflight_run, "_checks", checks)
+    names = list(preflight_run.FAMILIES)
+    for rank in range(2):
+        ranks = fake(None)
+        object.__setattr__(ranks, "rank", rank)
+        other = {name: [Check(name, "pass", "", {}, "")] for name in names[1 - rank :: 2]}
+        object.__setattr__(ranks, "other", (other, None))
+        report = preflight_run.preflight(None, ranks=ranks)  # type: ignore[arg-type]
+        assert [check.name for check in report.checks] == names
+    assert sorted(made[0] + made[1]) == sorted(names)
+    assert not set(made[0]) & set(made[1])
 
 
 def test_episodes_are_divided_too(tmp_path: Path) -> None:

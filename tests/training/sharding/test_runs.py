@@ -21,6 +21,7 @@ from levelhead import train
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.training.sharding.checkpoint import SHARDS, snapshot, with_shards, write_shards
+from sharded_run import assert_clipped, assert_same_numbers
 from small_run import events, metrics, tiny_policy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -53,19 +54,6 @@ def alone(folder: Path, name: str, **options: Any) -> Path:
     return path
 
 
-def assert_same_numbers(one: Path, two: Path) -> None:
-    """Every number that one process logs is the same to 2e-3 where two made the run, and on both of them."""
-    rows, together, other = metrics(one), metrics(two), metrics(two.with_name(f"{two.name}.rank-1"))
-    assert len(rows) == len(together) == len(other)
-    for row, both, second in zip(rows, together, other, strict=True):
-        assert row.keys() == both.keys() == second.keys()
-        numbers = {name for name, value in row.items() if isinstance(value, float)}
-        assert {n: both[n] for n in numbers} == pytest.approx(
-            {n: row[n] for n in numbers}, rel=2e-3, abs=2e-5, nan_ok=True
-        )
-        assert repr(both) == repr(second)
-
-
 def codes(folder: Path) -> list[tuple[int, str, str | None]]:
     return [(event["step"], event["code"], event.get("action")) for event in events(folder)]
 
@@ -75,6 +63,7 @@ def test_a_run_of_all_weights_has_the_numbers_of_one_process(folder: Path) -> No
     last = metrics(one)[-2]
     assert {"loss", "grad_norm", "merge/weight/one", "guard/scale", "kl"} <= last.keys()
     assert any(name.startswith("audit/") for row in metrics(one)[2:] for name in row)
+    assert_clipped(folder / "full", 1.0)
     assert_same_numbers(one, folder / "full")
     assert "shrink" in {action for _, _, action in codes(one)}
     assert codes(folder / "full") == codes(one)
@@ -82,6 +71,7 @@ def test_a_run_of_all_weights_has_the_numbers_of_one_process(folder: Path) -> No
 
 def test_a_run_of_an_adapter_has_the_numbers_of_one_process(folder: Path) -> None:
     one = alone(folder, "lora")
+    assert_clipped(folder / "lora", 0.3)
     assert_same_numbers(one, folder / "lora")
     assert codes(folder / "lora") == codes(one)
     saved = folder / "lora" / "checkpoints" / "step-000013"
@@ -107,6 +97,7 @@ def test_a_killed_process_ends_the_others_and_two_launchers_resume(folder: Path)
     content = sharded_run.recipes(folder)["killed"]
     (folder / "killed.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     _two_agents(folder, sharded_run.free_port())
+    assert_clipped(folder / "killed", 1.0)
     one = alone(folder, "killed")
     assert_same_numbers(one, folder / "killed")
     assert not {"resume-differs", "identity-unchecked"} & {code for _, code, _ in codes(folder / "killed")}

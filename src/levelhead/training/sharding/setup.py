@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from levelhead.errors import InputError
+from levelhead.policy.load import Load, resolve_device
 from levelhead.policy.sharding import Reference, shard_policy
 from levelhead.recipe import Recipe
 from levelhead.training.prepare import Setup, make_objective
@@ -20,7 +21,28 @@ def shared_setup(setup: Setup, ranks: Ranks) -> Setup:
     if not divides(setup.recipe, ranks):
         return setup
     check_divisible(setup.recipe)
-    return replace(setup, policy=shard_policy(setup.policy, reference=_reference(setup)))
+    samples = samples_here(setup.recipe)
+    device = resolve_device(setup.recipe.model.device)
+    policy = shard_policy(setup.policy, reference=_reference(setup), samples=samples, device=device)
+    return replace(setup, policy=policy)
+
+
+def loading(recipe: Recipe, ranks: Ranks, *, checks: bool) -> Load:
+    """How this process loads the policy: where nobody needs it whole, the first process alone, and hands it out.
+
+    Args:
+        recipe: Of the run.
+        ranks: The processes.
+        checks: Whether the preflight comes first, for which every process needs the policy whole.
+    """
+    if not divides(recipe, ranks) or checks or samples_here(recipe):
+        return "whole"
+    return "shape" if ranks.rank else "host"
+
+
+def samples_here(recipe: Recipe) -> bool:
+    """Whether the processes of a run draw completions themselves."""
+    return recipe.generator.kind == "local"
 
 
 def divides(recipe: Recipe, ranks: Ranks) -> bool:

@@ -108,6 +108,21 @@ async def test_the_server_says_what_the_trainer_says_after_every_update(
     assert not list(tmp_path.glob("*.part"))
 
 
+async def test_an_adapter_has_a_new_name_for_every_version_and_the_old_one_is_dropped(
+    serve: Callable[..., FakeEngine], tmp_path: Path
+) -> None:
+    engine, policy = serve(), tiny_policy(lora=LORA)
+    seen: list[set[str]] = []
+    async with generator(policy, section(tmp_path, engine, sync="adapter")) as one:
+        for seed in range(3):
+            trained(policy, seed)
+            await one.sync_weights()
+            seen.append(set(engine.adapters))
+    assert [len(names) for names in seen] == [1, 1, 1]
+    assert len(set.union(*seen)) == 3
+    assert not list(tmp_path.glob("adapter-*")), "what nobody asks for is removed"
+
+
 async def test_merged_adapters_are_sent_as_whole_weights(serve: Callable[..., FakeEngine], tmp_path: Path) -> None:
     policy = tiny_policy(lora=LORA)
     completions = await after_an_update(policy, section(tmp_path, serve(), sync="files"))

@@ -9,14 +9,16 @@ import asyncio
 import os
 import socket
 import subprocess
-import time
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 
+import vllm_server
 from levelhead import train
 from levelhead.policy.load import load_policy
 from levelhead.policy.policy import Policy
@@ -27,90 +29,20 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.records import Prompt
 from levelhead.rollout.generators.base import Completion, Request
 from levelhead.rollout.generators.make import make_generator
-from levelhead.rollout.generators.vllm.command import serve_command
 from levelhead.rollout.generators.vllm.generator import VllmGenerator
-from small_run import alone, steps
+from small_run import alone, metrics, steps
+from vllm_server import settings
 
-START_S = 400
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 Serve = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def python() -> str:
-    folder = os.environ.get("LEVELHEAD_VLLM")
-    if not folder:
-        pytest.skip("LEVELHEAD_VLLM names no environment with vllm (docs/scale.md says how to make one)")
-    path = Path(folder) / "bin" / "python"
-    if not path.is_file():
-        pytest.skip(f"LEVELHEAD_VLLM: {path} is not there")
-    return str(path)
-
-
 @pytest.fixture
-def serve(python: str, tmp_path: Path) -> Iterator[Serve]:
-    """Start servers by the product's own command."""
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def start(sync: str, dtype: str = "float32") -> str:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        recipe = validate(settings(tmp_path, url, sync, dtype))
-        command = serve_command(recipe, url, str(recipe.model.source), dtype=dtype, cpu=True, python=python)
-        # Beside the suite a server has a core or less.
-        quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        with (tmp_path / f"server-{len(processes)}.log").open("wb") as log:
-            process = subprocess.Popen(
-                list(command.arguments), env={**inherited, **quiet, **command.variables}, stdout=log, stderr=log
-            )
-        processes.append(process)
-        wait_for(url, process, Path(log.name))
-        return url
-
-    yield start
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.wait(60)
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    host, _, port = url.removeprefix("http://").partition(":")
-    end = time.monotonic() + START_S
-    while time.monotonic() < end:
-        assert process.poll() is None, log.read_text(encoding="utf-8", errors="replace")[-2000:]
-        with socket.socket() as probe:
-            if probe.connect_ex((host, int(port))) == 0:
-                return
-        time.sleep(0.5)
-    raise AssertionError(f"no server within {START_S} s: {log.read_text(encoding='utf-8', errors='replace')[-2000:]}")
-
-
-def settings(folder: Path, url: str, sync: str, dtype: str = "float32") -> dict[str, Any]:
-    model: dict[str, Any] = {"preset": "base-tiny", "dtype": dtype}
-    if sync == "adapter":
-        model["lora"] = {"r": 8, "alpha": 16}
-    return {
-        "name": "dual",
-        "check": False,
-        "threads": 1,
-        "model": model,
-        "generator": {"kind": "vllm", "urls": [url], "sync": sync, "shared": str(folder / "shared"), "concurrency": 64},
-        "tasks": [{"kind": "fairness", "items": 200}, {"kind": "faithfulness", "items": 200}],
-        "sft": {"steps": 2, "batch_size": 16, "optimizer": {"learning_rate": 1e-3}},
-        "grpo": {
-            "steps": 2,
-            "batch_size": 32,
-            "sampling": {"max_new_tokens": 32},
-            "loss": {"importance": "token_truncate"},
-            "merge": {"kind": "cagrad"},
-            "optimizer": {"learning_rate": 3e-4},
-        },
-        "eval": {"items": 8, "final_items": 8, "constant": False, "sampling": {"max_new_tokens": 32}},
-    }
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    processes = vllm_server.Processes(tmp_path)
+    yield processes.start
+    processes.close()
 
 
 def generator(policy: Policy, recipe: dict[str, Any]) -> VllmGenerator:
@@ -197,14 +129,78 @@ def test_in_bfloat16_the_gap_is_within_what_rounding_explains(serve: Serve, tmp_
     assert 1e-4 < use["engine/mismatch/mean"] < 1.0  # and no more than four roundings, or the sync had failed
 
 
+@pytest.mark.parametrize("sync", ["files", "adapter"])
+def test_dual_tiny_as_it_ships_runs_on_a_server(serve: Serve, tmp_path: Path, sync: str) -> None:
+    """Its SFT, objectives, merging and guard; of its hundred steps two, smaller ones."""
+    changes = {
+        "grpo": {"steps": 2, "batch_size": 64},
+        "eval": {"items": 8, "final_items": 16, "every": 1, "constant": False},
+        "model": {"lora": vllm_server.LORA} if sync == "adapter" else {},
+        "sft": {"optimizer": {"learning_rate": 1e-3}} if sync == "adapter" else {},
+    }
+    recipe = vllm_server.shipped("dual-tiny", tmp_path, serve(sync), sync, **changes)
+    train(recipe, out=tmp_path / "run")
+    rows = steps(tmp_path / "run", "grpo")
+    assert [row["sampling/sampling_logp_difference/mean"] <= 1e-5 for row in rows] == [True, True]
+    told = [row["engine/mismatch/mean"] for row in metrics(tmp_path / "run") if "engine/mismatch/mean" in row]
+    assert len(told) >= 4
+    assert max(told) <= 1e-5
+
+
+def test_two_processes_train_on_one_server(serve: Serve, tmp_path: Path) -> None:
+    """Divided weights, three groups for two processes: their run is that of one, up to what rounding turns."""
+    content = settings(tmp_path, serve("files"), "files")
+    content["distributed"] = {"shard": "full", "timeout_s": 240}
+    content["grpo"] |= {"batch_size": 48, "group_size": 16}
+    content["eval"] |= {"items": 2, "final_items": 4}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    in_processes(tmp_path / "recipe.yaml", tmp_path / "two", 2)
+    train(content, out=tmp_path / "one")
+    rows, others = metrics(tmp_path / "two"), metrics(tmp_path / "two.rank-1")
+    assert [repr(row) for row in rows] == [repr(row) for row in others]
+    assert max(row["engine/mismatch/mean"] for row in rows if "engine/mismatch/mean" in row) <= 1e-5
+    first, second = steps(tmp_path / "one", "grpo")[0], steps(tmp_path / "two", "grpo")[0]
+    assert first["grad_norm"] > 0, "some group has a signal"
+    for name in ("reward", "loss", "grad_norm", "entropy"):
+        assert second[name] == pytest.approx(first[name], rel=2e-3, abs=1e-5), name
+
+
+def in_processes(recipe: Path, out: Path, count: int) -> None:
+    """What ``torchrun`` does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    shared["PYTHONPATH"] = os.pathsep.join(sys.path)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "levelhead.cli", "train", str(recipe), "--out", str(out)],
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors[-3000:]
+
+
 @pytest.mark.browser
 @pytest.mark.usefixtures("require_browser")
-def test_browser_episodes_are_drawn_by_the_server(serve: Serve, tmp_path: Path) -> None:
-    url = serve("files")
-    recipe = settings(tmp_path, url, "files")
-    recipe |= {"tasks": [{"kind": "browser", "tasks": ["click-test", "click-button"], "items": 20, "pages": 2}]}
-    recipe["grpo"] |= {"batch_size": 8, "group_size": 4, "steps": 1, "merge": {"kind": "sum"}}
-    recipe["eval"] = {"items": 4, "final_items": 4, "sampling": {"max_new_tokens": 24}}
+def test_browser_tiny_as_it_ships_runs_on_a_server(serve: Serve, tmp_path: Path) -> None:
+    """Of its forty steps two, smaller ones, and fewer demonstrations, so that not every group is solved."""
+    changes = {
+        "sft": {"steps": 3},
+        "grpo": {"steps": 2, "batch_size": 48, "curriculum": None, "dynamic_sampling": 0},
+        "eval": {"items": 6, "final_items": 12, "constant": False},
+    }
+    recipe = vllm_server.shipped("browser-tiny", tmp_path, serve("files"), "files", **changes)
+    recipe["tasks"][0] |= {"items": 60, "pages": 4, "spare_pages": 2}
+    del recipe["grpo"]["curriculum"]
     train(recipe, out=tmp_path / "run")
-    (row,) = steps(tmp_path / "run", "grpo")
-    assert row["sampling/sampling_logp_difference/mean"] <= 1e-5
+    rows = [row for row in steps(tmp_path / "run", "grpo") if "sampling/sampling_logp_difference/mean" in row]
+    assert rows, "some group has a signal"
+    assert max(row["sampling/sampling_logp_difference/mean"] for row in rows) <= 1e-5
+    told = [row["engine/mismatch/mean"] for row in metrics(tmp_path / "run") if "engine/mismatch/mean" in row]
+    assert max(told) <= 1e-5

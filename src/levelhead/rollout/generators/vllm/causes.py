@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from levelhead.errors import EngineError
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import coarsest
 from levelhead.rollout.generators.vllm.probe import ROUNDINGS, Account, Gap, contexts, logprobs
-from levelhead.rollout.generators.vllm.weights import tied_head
+from levelhead.rollout.generators.vllm.weights import tied_head, whole
 
 Draw = Callable[[Sequence[tuple[int, ...]], bool], Awaitable[Account]]
 """Has the server continue some contexts; of the model below an adapter where the flag is set."""
@@ -87,7 +86,7 @@ async def _tied_head(patient: Patient) -> tuple[str, str] | None:
         return None
 
     def under_old_head() -> list[tuple[float, ...]]:
-        with _replaced_head(patient.policy, head):
+        with patient.policy.under_head(head):
             return logprobs(patient.policy, patient.account.pairs)
 
     old = await patient.compute(under_old_head)
@@ -164,21 +163,7 @@ async def _agrees(patient: Patient, asked: Sequence[tuple[int, ...]]) -> bool:
     return Gap.between(ours, account.logprobs).mean <= patient.bound
 
 
-@contextlib.contextmanager
-def _replaced_head(policy: Policy, weight: Tensor) -> Iterator[None]:
-    """Give the output embedding another weight inside; the input embedding keeps its own."""
-    module = policy.base.get_output_embeddings()
-    before = module.weight
-    module.weight = nn.Parameter(weight.to(before.device, before.dtype), requires_grad=False)
-    try:
-        yield
-    finally:
-        module.weight = before
-
-
 def head_copy(policy: Policy) -> Tensor | None:
-    """Return a copy of a tied output embedding, in host memory; ``None`` where it is not tied, or is sharded."""
+    """Return a copy of a tied output embedding, in host memory; ``None`` where it is not tied.  A collective."""
     tied = tied_head(policy)
-    if tied is None or hasattr(tied[1], "full_tensor"):
-        return None
-    return tied[1].detach().to("cpu", copy=True)
+    return None if tied is None else whole(tied[1].detach()).to("cpu", copy=True)

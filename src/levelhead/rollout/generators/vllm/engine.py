@@ -97,7 +97,7 @@ class Engine:
                 await compute(before)
             stale = await self._by_first(compute, self._stale)
             print_now = await compute(lambda: fingerprint(policy))
-            changed = await compute(lambda: peers.share(self._payload is None or print_now != self._fingerprint))
+            changed = await compute(lambda: peers.any_of(self._payload is None or print_now != self._fingerprint))
             if changed:
                 await self._renew(policy, compute)
                 self._fingerprint = print_now

@@ -28,5 +28,14 @@ def share(value: T) -> T:
     return box[0]
 
 
+def any_of(flag: bool) -> bool:
+    """Whether something is so in any process; all must call it."""
+    if not _together():
+        return flag
+    flags = [False] * dist.get_world_size()
+    dist.all_gather_object(flags, flag)
+    return any(flags)
+
+
 def _together() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

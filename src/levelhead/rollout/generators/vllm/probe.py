@@ -16,6 +16,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import coarsest, exact_policy, tolerance, why_not_exact
 from levelhead.rollout.draws import generator
+from levelhead.rollout.generators.vllm import peers
 
 CONTEXTS = 2
 """Contexts that are the same at every sync."""
@@ -78,13 +79,16 @@ def contexts(policy: Policy, name: str) -> list[tuple[int, ...]]:
 
 @torch.no_grad()
 def logprobs(policy: Policy, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
-    """Return the log-probability of every token of each completion, at temperature 1, as the trainer computes it."""
+    """Return the log-probability of every token of each completion, at temperature 1, as the trainer computes it.
+
+    All processes of a run call it together, and go on from what the first one has computed.
+    """
     sequences = [TokenSequence(context, completion, i) for i, (context, completion) in enumerate(pairs)]
     rows: dict[int, tuple[float, ...]] = {}
     for micro in policy.pack(sequences, _TOKENS):
         parts = policy.score(micro).logp.split(list(micro.lengths))
         rows |= {index: tuple(part.tolist()) for index, part in zip(micro.indices, parts, strict=True)}
-    return [rows[i] for i in range(len(pairs))]
+    return peers.share([rows[i] for i in range(len(pairs))])
 
 
 def bound(policy: Policy, pairs: Sequence[Pair], ours: Sequence[Sequence[float]]) -> float:

@@ -32,11 +32,10 @@ class AdapterTransport:
         self._name, self._folder = section.model, shared_folder(section)
 
     def prepare(self, policy: Policy, label: str) -> Payload:
-        """Write the adapter to a folder of its own."""
+        """Write the adapter to a folder of its own; where it is divided, all processes take part."""
         folder = self._folder / f"adapter-{label}"
-        if peers.is_first():
-            active = policy.model.active_adapter
-            policy.model.save_pretrained(str(folder), selected_adapters=[active])
+        if policy.total is not None or peers.is_first():
+            policy.save_adapter(folder)
         return Payload(label, {"lora_path": str(folder)})
 
     async def send(self, servers: Sequence[Server], payload: Payload, seconds: float) -> None:
