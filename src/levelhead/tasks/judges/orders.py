@@ -53,21 +53,35 @@ class BothOrders(Member):
         asked = [ordered for pair in open_ for ordered in (pair, pair.turned)]
         ends = await self.member.outcomes(asked, patience_s, timeout_s) if asked else []
         self.said = self.member.said
-        settled = iter([self._settle(*ends[2 * n : 2 * n + 2]) for n in range(len(open_))])
-        return [TIE if pair.first == pair.second else next(settled) for pair in pairs]
+        results = iter([self._settle(*ends[2 * n : 2 * n + 2]) for n in range(len(open_))])
+        return [TIE if pair.first == pair.second else next(results) for pair in pairs]
 
     def _settle(self, straight: Outcome, turned: Outcome) -> Outcome:
         for one in (straight, turned):
             if isinstance(one, EndpointError):
                 return one
-        if not isinstance(straight, float) or not isinstance(turned, float):
-            return None
-        agree = _side(straight) == -_side(turned)
-        outcome = (straight + 1 - turned) / 2 if agree else TIE
-        self.pairs += 1
-        self.turned += not agree
-        self.ties += _side(outcome) == 0
+        outcome = settled(straight, turned)
+        if outcome is not None:
+            self.pairs += 1
+            self.turned += not _agree(straight, turned)
+            self.ties += _side(outcome) == 0
         return outcome
+
+
+def settled(straight: Outcome, turned: Outcome) -> float | None:
+    """Return how an answer fares by two verdicts; ``None`` where one is missing.
+
+    Args:
+        straight: On the pair with the answer first: 1 where it is better.
+        turned: On the pair with it second: 0 where it is better.
+    """
+    if not isinstance(straight, float) or not isinstance(turned, float):
+        return None
+    return (straight + 1 - turned) / 2 if _agree(straight, turned) else TIE
+
+
+def _agree(straight: Outcome, turned: Outcome) -> bool:
+    return isinstance(straight, float) and isinstance(turned, float) and _side(straight) == -_side(turned)
 
 
 def _side(outcome: float) -> int:
