@@ -19,7 +19,7 @@ def read_references(path: str) -> dict[str, str]:
     """
     place = Path(path).expanduser()
     try:
-        lines = place.read_text(encoding="utf-8").splitlines()
+        lines = place.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeError) as error:
         raise InputError(f"{place}: cannot be read ({error}; {_KEY})") from None
     answers: dict[str, str] = {}
