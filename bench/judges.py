@@ -141,7 +141,7 @@ class Told(HeldBack):
 
 
 def arms(entries: Mapping[str, Mapping[str, Entry]]) -> dict[str, list[str]]:
-    """A panel of all judges that can be asked, the best of them, the worst, and none: the rules.
+    """A panel of all judges that can be asked, the best of them, and the worst.
 
     The best passes on both tasks, with the smallest error; the worst fails most standards, with the largest one.
     """
@@ -150,7 +150,7 @@ def arms(entries: Mapping[str, Mapping[str, Entry]]) -> dict[str, list[str]]:
     passing = [name for name in alive if all(not e[name].refused for e in entries.values())]
     best = min(passing or alive, key=error.__getitem__)
     worst = max(alive, key=lambda name: (sum(len(e[name].refused) for e in entries.values()), error[name]))
-    return {"best": [best], "panel": alive, "worst": [worst], "rules": []}
+    return {"best": [best], "panel": alive, "worst": [worst]}
 
 
 def main() -> None:
@@ -161,6 +161,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=12)
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--told", type=int, nargs="*", default=[0], help="seeds of the arm that trains on the rules")
     parser.add_argument("--steps", type=int, default=64)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -177,10 +178,9 @@ def main() -> None:
             },
         }
         if given.train:
-            plans = arms(entries)
-            document["training"] = [
-                run(given.out, arm, names, seed, given.steps) for seed in given.seeds for arm, names in plans.items()
-            ]
+            plans = [(arm, names, seed) for seed in given.seeds for arm, names in arms(entries).items()]
+            plans += [("rules", [], seed) for seed in given.told]
+            document["training"] = [run(given.out, arm, names, seed, given.steps) for arm, names, seed in plans]
     if given.json:
         given.json.write_text(json.dumps(document, indent=1) + "\n")
 
