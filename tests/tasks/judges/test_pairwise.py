@@ -182,10 +182,11 @@ def test_without_a_reference_an_answer_alone_keeps_the_rules_reward_and_counts_a
 
 def test_references_come_from_a_file_before_the_tasks_own(tmp_path: Path) -> None:
     path = tmp_path / "start.jsonl"
-    path.write_text(json.dumps({"prompt": "question 0", "answer": "eight888"}) + "\n")
+    rows = [{"prompt": "question 0", "answer": "eight888"}, {"prompt": "question 2", "answer": ""}]
+    path.write_text("\n".join(map(json.dumps, rows)))
     task = Known(Hosts({"judge": longer}), pairwise={"kind": "reference", "reference": str(path)})
     prompts = list(task.prompts("train", 0))
-    assert grades(task, [Answer(prompts[0], "sixsix"), Answer(prompts[1], "sixsix")]) == [0, 1]
+    assert grades(task, [Answer(prompt, "sixsix") for prompt in prompts[:3]]) == [0, 1, 1], "an empty one counts, too"
 
 
 @pytest.mark.parametrize(

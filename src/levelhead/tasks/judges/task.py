@@ -136,7 +136,7 @@ class JudgedTask(Judged):
             EndpointError: The judge refuses or stays silent, or the budget is used up.
             InputError: The environment variable that should hold the key is not set.
         """
-        rated = [i for i, answer in enumerate(answers) if self.pairwise is None or self.reference(answer.prompt)]
+        rated = [i for i, one in enumerate(answers) if self.pairwise is None or self.reference(one.prompt) is not None]
         grades = await self.lineup.grade([self.question(answers[i]) for i in rated], patience_s) if rated else []
         by_index = dict(zip(rated, grades, strict=True))
         return [by_index.get(i) for i in range(len(answers))]
@@ -149,11 +149,13 @@ class JudgedTask(Judged):
         if self.pairwise is None or self.pairwise.kind == "reference":
             return dict(zip(asked, await self.grade([answers[i] for i in asked]), strict=True))
         drawn = Counter(answer.prompt.id for answer in answers)
-        alone = [i for i in asked if drawn[answers[i].prompt.id] == 1 and self.reference(answers[i].prompt)]
         groups: dict[str, list[int]] = {}
+        alone: list[int] = []
         for i in asked:
             if drawn[answers[i].prompt.id] > 1:
                 groups.setdefault(answers[i].prompt.id, []).append(i)
+            elif self.reference(answers[i].prompt) is not None:
+                alone.append(i)
 
         async def compare(pairs: Sequence[tuple[str, str, str]]) -> Sequence[float | None]:
             prompts = {name: answers[members[0]].prompt for name, members in groups.items()}
