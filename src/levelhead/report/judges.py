@@ -14,9 +14,9 @@ _HEADS = (
     "Mean grade", "Turned by order", "Drift", "Steps left alone",
 )  # fmt: skip
 _HINT = (
-    "Over all steps of training; the latencies are the medians of the steps' own. Where answers are "
-    "compared in pairs, some are turned by their order: the judge decided otherwise when they changed places. Drift is the last change of the mean "
-    "grade on the anchors; a judge is left alone for a while after it failed."
+    "Over all steps of training; the latencies are the medians of the steps' own. Where answers are compared in pairs, "
+    "some are turned by their order: the judge decided otherwise when they changed places. Drift is the last change of "
+    "the mean grade on the anchors; a judge is left alone for a while after it failed."
 )
 
 
