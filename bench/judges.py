@@ -2,9 +2,10 @@
 
 Run from the repository's root: ``.venv/bin/python bench/judges.py --out runs/judges --json bench/results/judges.json``.
 With ``--train --seeds 0 1 2`` the tiny dual recipe is trained on the judges' grades alone, by a panel, by the best
-judge and by the worst; how good its answers are by the tasks' rules, which no judge and no update sees, is measured at
-the end.  The judges are fake ones of several temperaments behind a local server (``bench/judgelib/temperaments.py``).
-A second call over the same folder goes on where the first was stopped.
+judge and by the worst; how good its answers are by the tasks' rules, which no judge and no update sees, is measured on
+the way.  A fourth arm trains on those rules: what the recipe can learn at all in so many steps.  The judges are fake
+ones of several temperaments: behind a local server where they are calibrated (``bench/judgelib/temperaments.py``),
+functions where they grade in training.  A second call over the same folder goes on where the first was stopped.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ from levelhead.tasks.registry import make_task
 
 RECIPE = "recipes/dual-tiny.yaml"
 JUDGES = [*TEMPERAMENTS, "dead"]
+BATCH = 128
+"""Rollouts of an update."""
+ITEMS = 256
+"""Held-out items of each task."""
 
 
 @contextlib.contextmanager
@@ -91,36 +96,52 @@ class HeldBack(SingleTurnTask):
         return {"truth": statistics.fmean(self.task.score(p, r.text[0]).total for p, r in results)}
 
 
-def run(root: Path, arm: str, names: Sequence[str], combine: str, seed: int, port: int, steps: int) -> dict[str, Any]:
-    """Train on some judges' grades alone; returns the truth before and after, by task."""
+def run(root: Path, arm: str, names: Sequence[str], seed: int, steps: int) -> dict[str, Any]:
+    """Train on some judges' grades alone, or on the rules where no judge is named; returns the truth on the way."""
     out = root / f"{arm}-{seed}"
     done = out / "measured.json"
     if done.exists():
-        found: dict[str, Any] = json.loads(done.read_text())
-        return found
+        earlier: dict[str, Any] = json.loads(done.read_text())
+        return earlier
     recipe = load(RECIPE, [
-        f"seed={seed}", f"grpo.steps={steps}", "grpo.batch_size=64", "sft.steps=4", "eval.every=0",
-        "eval.final_items=128", "checkpoint.every=0", "check=false", "threads=1",
+        f"seed={seed}", f"grpo.steps={steps}", f"grpo.batch_size={BATCH}", "sft.steps=4", f"eval.every={steps // 2}",
+        f"eval.items={ITEMS}", f"eval.final_items={ITEMS}", "checkpoint.every=0", "check=false", "threads=1",
     ])  # fmt: skip
-    panel = {"use": "panel", "combine": combine} if len(names) > 1 else {}
-    tasks = []
-    for one in recipe.tasks:
-        rules, kind = make_task(one), str(getattr(one, "kind", ""))
-        assert isinstance(rules, SingleTurnTask)
-        section = Judges.model_validate({"members": members(port, names, kind), "weight": 1.0, **panel})
-        tasks.append(JudgedTask(HeldBack(rules), kind, section))
+    tasks = [_graded(one, names) for one in recipe.tasks]
     train(recipe, out=out, tasks=tasks, check=False)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     evals = [row for row in rows if row["stage"] == "eval"]
-    truth = {task.name: [row[f"eval/{task.name}/truth"] for row in evals] for task in tasks}
-    grade = {task.name: [row[f"eval/{task.name}/judge"] for row in evals] for task in tasks}
-    result = {"arm": arm, "seed": seed, "judges": list(names), "steps": steps, "truth": truth, "grade": grade}
+    result = {"arm": arm, "seed": seed, "judges": list(names), "steps": steps, "batch": BATCH, "items": ITEMS}
+    for name in ("truth", "judge", "length"):
+        keys = {task.name: f"eval/{task.name}/{name}" for task in tasks}
+        result[name] = {task: [row[key] for row in evals] for task, key in keys.items() if key in evals[0]}
     done.write_text(json.dumps(result))
     return result
 
 
-def arms(entries: Mapping[str, Mapping[str, Entry]]) -> dict[str, tuple[list[str], str]]:
-    """A panel of all judges that can be asked, the best of them and the worst.
+def _graded(section: Any, names: Sequence[str]) -> SingleTurnTask:
+    """A task whose rewards are the judges' grades alone; with no judge, the rules' own."""
+    rules = make_task(section)
+    assert isinstance(rules, SingleTurnTask)
+    if not names:
+        return Told(rules)
+    path = Path(__file__).parent / "judgelib" / "functions.py"
+    functions = [{"provider": "function", "name": one, "path": f"{path}:{one.replace('-', '_')}"} for one in names]
+    panel = {"use": "panel", "combine": "median"} if len(names) > 1 else {}
+    judges = Judges.model_validate({"members": functions, "weight": 1.0, **panel})
+    return JudgedTask(HeldBack(rules), section.kind, judges)
+
+
+class Told(HeldBack):
+    """A task that is scored by its rules, and reports them as one whose rules are held back does."""
+
+    def score(self, prompt: Prompt, text: str) -> Score:
+        """Score by the rules."""
+        return self.task.score(prompt, text)
+
+
+def arms(entries: Mapping[str, Mapping[str, Entry]]) -> dict[str, list[str]]:
+    """A panel of all judges that can be asked, the best of them, and the worst.
 
     The best passes on both tasks, with the smallest error; the worst fails most standards, with the largest one.
     """
@@ -129,7 +150,7 @@ def arms(entries: Mapping[str, Mapping[str, Entry]]) -> dict[str, tuple[list[str
     passing = [name for name in alive if all(not e[name].refused for e in entries.values())]
     best = min(passing or alive, key=error.__getitem__)
     worst = max(alive, key=lambda name: (sum(len(e[name].refused) for e in entries.values()), error[name]))
-    return {"panel": (alive, "median"), "best": ([best], "mean"), "worst": ([worst], "mean")}
+    return {"best": [best], "panel": alive, "worst": [worst]}
 
 
 def main() -> None:
@@ -140,7 +161,8 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=12)
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--told", type=int, nargs="*", default=[0], help="seeds of the arm that trains on the rules")
+    parser.add_argument("--steps", type=int, default=64)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with server() as port:
@@ -156,12 +178,9 @@ def main() -> None:
             },
         }
         if given.train:
-            plans = arms(entries)
-            document["training"] = [
-                run(given.out, arm, names, combine, seed, port, given.steps)
-                for seed in given.seeds
-                for arm, (names, combine) in plans.items()
-            ]
+            plans = [(arm, names, seed) for seed in given.seeds for arm, names in arms(entries).items()]
+            plans += [("rules", [], seed) for seed in given.told]
+            document["training"] = [run(given.out, arm, names, seed, given.steps) for arm, names, seed in plans]
     if given.json:
         given.json.write_text(json.dumps(document, indent=1) + "\n")
 

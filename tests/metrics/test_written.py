@@ -105,7 +105,8 @@ def variants(folder: Path) -> dict[str, dict[str, Any]]:
 
 def of_functions() -> Iterator[Reading]:
     """What it takes a browser or several judges to write, from the functions that write it."""
-    several = {"spread": (0.2, 1), "judges": {"mine": JudgeUse(verdicts=2, drift=-0.1)}}
+    several: Any = {"spread": (0.2, 1), "judges": {"mine": JudgeUse(verdicts=2, drift=-0.1)}}
+    several |= {"pairs": 4, "turned": 1, "ties": 2}
     judges = {name: JudgeUse(verdicts=2, failures=1, cost=0.5, latencies=[1.0], **several) for name in ("one", "two")}
     for numbers in (step_timings(Collected([], env_s=1.0), 1.0, 2.0, ahead=True), *use_metrics(judges)):
         yield from (Reading(name, value, "grpo") for name, value in numbers.items())

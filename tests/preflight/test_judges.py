@@ -11,13 +11,13 @@ import pytest
 from judged_preflight import RECIPE, Verdict, setup_with, sound
 from levelhead.preflight import Check, preflight
 from levelhead.preflight.judges import ASKED
-from levelhead.recipe.judge import Judges
+from levelhead.recipe.judge import Judge, Judges, Pairwise
 from levelhead.recipe.load import parse
 from levelhead.recipe.tasks import Fairness
 from levelhead.tasks.fairness import FairnessTask
 from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
-from levelhead.tasks.judges.questions import RUBRICS
+from levelhead.tasks.judges.questions import RUBRICS, text_of
 from levelhead.training.prepare import prepare
 
 
@@ -135,3 +135,26 @@ def test_a_judge_that_failed_its_calibration_is_refused_with_its_numbers(tmp_pat
     ]
     assert check.status == "fail"
     assert "the judge sound failed its calibration: follows 100% of orders" in check.message
+
+
+@pytest.mark.parametrize(("says", "status"), [("better", "pass"), ("first", "fail")])
+def test_a_judge_of_pairs_must_rank_perfect_answers_first_in_both_orders(says: str, status: str) -> None:
+    """The perfect answer is the reference and ties with it; a judge that goes by place lets the others tie as well."""
+    task = FairnessTask(Fairness(kind="fairness", items=40))
+    perfect = {(task.oracle(prompt) or [""])[0] for prompt in task.prompts("train", 0)}
+
+    async def reply(request: httpx2.Request) -> httpx2.Response:
+        text = json.loads(request.content)["messages"][-1]["content"]
+        asked = text.split("]\n", 1)[1].split("\n[end of task")[0]
+        first = text.split("[answer A ")[1].split("]\n", 1)[1].split("\n[end of answer")[0]
+        (mine,) = {(task.oracle(p) or [""])[0] for p in task.prompts("train", 0) if text_of(p) == asked}
+        said = "A" if says == "first" or first == mine else "B"
+        return httpx2.Response(200, json={"choices": [{"message": {"content": f"Better: {said}"}}]})
+
+    assert len(perfect) > 1
+    section = Judge(base_url="http://judge.test/v1", model="m", pairwise=Pairwise(kind="tournament"))
+    judged = JudgedTask(task, "fairness", section, httpx2.MockTransport(reply))
+    setup = prepare(parse(RECIPE, (), source="judged"), tasks={"fairness": judged})
+    checks = {check.name: check for check in preflight(setup, families=["judges"]).checks}
+    assert checks["judges/grades/fairness"].status == "pass"
+    assert checks["judges/order/fairness"].status == status

@@ -20,6 +20,14 @@ def test_a_judge_has_its_totals_and_its_last_drift() -> None:
         assert cell in shown
 
 
+def test_a_judge_of_pairs_shows_how_often_their_order_decided() -> None:
+    run = Run("r")
+    run.metrics += [step(1, calls=4, order_disagreement=0.5), step(2, calls=4), step(3, calls=4, order_disagreement=1)]
+    shown = judges.table(run)
+    assert "Turned by order" in shown
+    assert "<td>75%</td>" in shown
+
+
 def test_a_run_without_a_list_of_judges_has_no_table() -> None:
     run = Run("r")
     run.metrics += [{"step": 1, "judge/calls": 3}]

@@ -25,7 +25,19 @@ FAULTS: dict[str, Callable[[Connection], object]] = {
     "100 MB": lambda one: one.drip(itertools.chain([b"HTTP/1.1 200 OK\r\n\r\n"], itertools.repeat(b"x" * 10**6)), 0),
     "key revoked": lambda one: one.reply(b"revoked", "401 Unauthorized"),
 }  # fmt: skip
-OTHERWISE = ("time", "latency", "calls", "cached", "retries", "throttled", "tokens", "cost", "judges/")
+OTHERWISE = (
+    "time",
+    "latency",
+    "judge/order_disagreement",
+    "judge/ties",
+    "calls",
+    "cached",
+    "retries",
+    "throttled",
+    "tokens",
+    "cost",
+    "judges/",
+)
 
 
 def grade(one: Connection) -> None:
@@ -116,3 +128,38 @@ def test_a_run_whose_judges_all_die_stops_and_goes_on_to_the_same_end(
         assert judged_run(run, section(one.url, other.url), resume=True).execute() == "done"
     assert data(run) == data(whole)
     assert one.requests > 0
+
+
+def prefer(one: Connection) -> None:
+    """Prefer the answer of the larger hash, wherever it stands."""
+    shown = json.loads(one.body)["messages"][-1]["content"]
+    texts = [text.split("]\n", 1)[1].split("\n[end of")[0] for text in shown.split("\n[answer ")[1:]]
+    first, second = (hashlib.sha256(text.encode(errors="replace")).hexdigest() for text in texts)
+    one.reply(completion(f"Better: {'A' if first > second else 'B'}"))
+
+
+BY_PAIRS = {"kind": "tournament", "opponents": 2}
+
+
+@pytest.fixture(scope="module")
+def unharmed_pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A run by tournaments that nothing happens to, and how often it asks."""
+    run = tmp_path_factory.mktemp("unharmed-pairs") / "run"
+    with serving(prefer) as server:
+        section = judges(server.url, "http://127.0.0.1:9/v1", pairwise=BY_PAIRS)
+        assert judged_run(run, section).execute() == "done"
+    return run, server.requests
+
+
+@pytest.mark.parametrize("fault", ["500", "key revoked"])
+def test_a_provider_that_dies_between_the_pairs_of_a_tournament_costs_no_rollout(
+    fault: str, unharmed_pairs: tuple[Path, int], tmp_path: Path
+) -> None:
+    (whole, requests), run = unharmed_pairs, tmp_path / "run"
+    with serving(lambda c: (prefer if c.number < requests // 2 else FAULTS[fault])(c)) as one, serving(prefer) as other:
+        assert judged_run(run, judges(one.url, other.url, pairwise=BY_PAIRS)).execute() == "done"
+    assert other.requests > 0
+    assert data(run) == data(whole)
+    assert "judge-fallback" in [event["code"] for event in events(run)]
+    assert all(row["num_rollouts"] == 8 for row in steps(run, "grpo"))
+    assert any(row["judge/verdicts"] > 0 for row in steps(whole, "grpo"))

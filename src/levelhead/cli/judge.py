@@ -80,6 +80,31 @@ def calibrate(
         raise typer.Exit(1)
 
 
+@judge.command("answers")
+def answers(
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="File of JSON lines to write.", show_default=False)],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a checkpoint.  [the model as the recipe names it]", show_default=False),
+    ] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a key.", show_default=False)] = None,
+    items: Annotated[
+        int | None, typer.Option(min=1, help="Training prompts a task.  [all]", show_default=False)
+    ] = None,
+) -> None:
+    """Write a policy's greedy answers, for judges that compare with them (tasks[].judges.pairwise.reference).
+
+    One line holds a prompt and its answer: of the training prompts in the order of the run, and of those that
+    evaluations score.  No judge is asked.
+    """
+    from levelhead.recipe import load
+    from levelhead.training.greedy import write_greedy_answers
+
+    count = write_greedy_answers(load(recipe, overrides or []), checkpoint, out, items)
+    say(f"{count} answers written to {out}; compare with them by tasks[].judges.pairwise.reference: {out}")
+
+
 def show(task: str, entries: dict[str, Entry]) -> None:
     """Print a table of judges, and why some are refused."""
     rows = [["judge", *(head for head, _, _ in _COLUMNS), "verdict"]]

@@ -59,6 +59,15 @@ DISAGREEMENT = SECTION.metric(
     "judge/disagreement", "Mean standard deviation of a panel's grades of one answer.", "any",
     only="with a panel of which two graded an answer", bounds=FROM_0,
 )
+TURNED = SECTION.metric(
+    "judge/order_disagreement",
+    "Share of compared pairs that a judge decided otherwise when the two answers changed places; each counts as a tie.",
+    "share", only="with `pairwise`, where a pair was compared",
+)
+TIES = SECTION.metric(
+    "judge/ties", "Share of compared pairs that are ties, those of `judge/order_disagreement` included.", "share",
+    only="with `pairwise`, where a pair was compared",
+)
 OF = SECTION.family(
     "judges/{judge}/{number}",
     "One of these numbers, of one judge of a list, named `TASK.JUDGE`; `grade` is its mean grade on the common scale, "

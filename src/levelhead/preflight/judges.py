@@ -111,8 +111,8 @@ def _of_task(task: Judged, whose: str, grades: Sequence[tuple[str, float | None]
     evidence = {"verdicts": len(grades), "without_grade": failed, "mean_grade": means, "last_without_grade": said}
     name = f"judges/grades/{whose}"
     fix = (
-        "take a model that follows instructions, or raise tasks[].judge.max_tokens if its replies are cut before the "
-        "line 'Grade: N'"
+        "take a model that follows instructions, or raise tasks[].judge.max_tokens if its replies are cut before their "
+        "last line, 'Grade: N' or 'Better: A'"
     )
     if failed * 2 > len(grades) or "perfect" not in means:
         message = f"{failed} of {len(grades)} replies of the judge hold no grade; the last one: {said!r}"

@@ -13,6 +13,35 @@ from levelhead.section import Section
 OnFailure = Literal["rule", "drop"]
 
 
+class Pairwise(Section):
+    """Judges compare two answers with each other instead of grading one: each pair is asked about in both orders."""
+
+    kind: Literal["tournament", "reference"] = "tournament"
+    """``tournament``: an answer's grade is the share of other answers to its prompt that it beats, a tie counting
+    half; ``reference``: 1 where it beats the reference answer, 0.5 for a tie, 0 where it loses."""
+    opponents: int | None = Field(None, ge=1)
+    """Answers that each one is compared with in a tournament, drawn by lot; all unless given."""
+    reference: str | None = None
+    """JSON-lines file of reference answers (keys ``prompt`` and ``answer``), such as ``levelhead judge answers`` writes
+    of the starting policy; the task's perfect answers unless given."""
+
+    @model_validator(mode="after")
+    def _opponents_fit(self) -> Self:
+        if self.opponents is not None and self.kind == "reference":
+            raise ValueError("opponents belong to a tournament: leave them out, or set kind to tournament")
+        return self
+
+
+def _fit_pairs(members: Sequence[Any]) -> None:
+    """Refuse forms of verdicts that say nothing of two answers."""
+    for member in members:
+        if getattr(member, "verdict", "grade") not in {"grade", "json"}:
+            raise ValueError(
+                f"with pairwise a verdict is a line 'Better: A' or JSON, and that of {member.title} is "
+                f"{member.verdict}: set verdict to json, or leave it out"
+            )
+
+
 class JudgeEndpoint(Endpoint):
     """A judge behind a chat endpoint: how it is asked, and how its verdicts read."""
 
@@ -65,6 +94,14 @@ class Judge(JudgeEndpoint):
     on_failure: OnFailure = "rule"
     """A verdict without a grade: the rewards of its group are those of the ``rule``s alone, or ``drop`` the rollout,
     and by lot as large a share of the group's answers that the judge was not asked about.  Both are counted."""
+    pairwise: Pairwise | None = None
+    """Compare answers with each other, or with a reference, instead of grading each by itself."""
+
+    @model_validator(mode="after")
+    def _pairs_fit(self) -> Self:
+        if self.pairwise is not None:
+            _fit_pairs([self])
+        return self
 
 
 class FunctionJudge(Section):
@@ -163,6 +200,8 @@ class Judges(Section):
     """What a judge must reach to pass its calibration."""
     anchors: Anchors = Anchors()
     """Answers that show whether a judge changes while training."""
+    pairwise: Pairwise | None = None
+    """Compare answers with each other, or with a reference, instead of grading each by itself."""
 
     @field_validator("members")
     @classmethod
@@ -178,6 +217,8 @@ class Judges(Section):
             raise ValueError("combine: calibrated needs calibration, the file that 'levelhead judge calibrate' wrote")
         if self.quorum > len(self.members):
             raise ValueError(f"quorum is {self.quorum}, and there are {len(self.members)} judges")
+        if self.pairwise is not None:
+            _fit_pairs(self.members)
         if self.use == "fallback" and (self.combine != "mean" or self.quorum != 1):
             raise ValueError("combine and quorum belong to a panel: set use to panel, or leave them out")
         return self

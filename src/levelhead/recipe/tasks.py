@@ -208,6 +208,14 @@ class JudgedPrompts(JudgedSection):
     def _somebody_judges(self) -> Self:
         if self.judge is None and self.judges is None:
             raise ValueError("a task of kind judge has no rules: give it a judge or judges")
+        judges = self.judge or self.judges
+        pairwise = judges.pairwise if judges is not None else None
+        wanted = pairwise is not None and pairwise.kind == "reference" and pairwise.reference is None
+        if wanted and self.oracle is None:
+            raise ValueError(
+                "pairwise.kind reference needs reference answers: name a column of them in oracle, or a file in "
+                "pairwise.reference"
+            )
         return self
 
 

@@ -11,11 +11,12 @@ from levelhead.report.reading import Run
 
 _HEADS = (
     "Judge", "Verdicts", "Without a grade", "Calls", "From the cache", "Cost", "Median latency", "95th percentile",
-    "Mean grade", "Drift", "Steps left alone",
+    "Mean grade", "Turned by order", "Drift", "Steps left alone",
 )  # fmt: skip
 _HINT = (
-    "Over all steps of training; the latencies are the medians of the steps' own. Drift is the last change of the mean "
-    "grade on the anchors; a judge is left alone for a while after it failed."
+    "Over all steps of training; the latencies are the medians of the steps' own. Where answers are compared in pairs, "
+    "some are turned by their order: the judge decided otherwise when they changed places. Drift is the last change of "
+    "the mean grade on the anchors; a judge is left alone for a while after it failed."
 )
 
 
@@ -55,6 +56,7 @@ def _row(judge: str, of: Mapping[str, Sequence[float]]) -> list[str]:
         cell("latency_median", statistics.median, "{:.2f} s"),
         cell("latency_p95", statistics.median, "{:.2f} s"),
         cell("grade", statistics.fmean, "{:.3f}"),
+        cell("order_disagreement", statistics.fmean, "{:.0%}"),
         cell("drift", lambda values: values[-1], "{:+.3f}"),
         cell("down", sum, "{:.0f}"),
     ]

@@ -225,7 +225,10 @@ class SingleTurnTask(Task):
         """Score one answer."""
 
     async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
-        """Score many answers; ``None`` marks a rollout that must be dropped."""
+        """Score many answers; ``None`` marks a rollout that must be dropped.
+
+        A caller hands over all rollouts of a prompt in one call: they may be scored by comparison with each other.
+        """
         return [self.score(answer.prompt, answer.text) for answer in answers]
 
     def oracle(self, prompt: Prompt) -> list[str] | None:  # noqa: ARG002

@@ -59,6 +59,8 @@ class Calls:
 COUNTS = tuple(one.name for one in fields(Calls) if one.name != "latencies")
 """Names of the numbers of :class:`Calls`."""
 
+_SUMS = ("verdicts", "failures", "pairs", "turned", "ties")
+"""Further numbers of :class:`JudgeUse` that add up."""
 _COUNT_NAMES = {
     "calls": judging.CALLS,
     "cached": judging.CACHED,
@@ -111,6 +113,9 @@ class JudgeUse(Calls):
         down: Whether a judge among others is left alone after it failed.
         drift: Change of its mean grade on the anchors, where they have just been asked about.
         spread: Sum of the standard deviations of a panel's grades, and of how many answers.
+        pairs: Pairs of answers that judges compared, equal ones left out.
+        turned: Those among them that a judge decided otherwise when they changed places.
+        ties: Those that are ties, the turned ones included.
         judges: The same of each judge, where there are several.
     """
 
@@ -121,14 +126,15 @@ class JudgeUse(Calls):
     down: bool = False
     drift: float | None = None
     spread: tuple[float, int] = (0.0, 0)
+    pairs: int = 0
+    turned: int = 0
+    ties: int = 0
     judges: dict[str, JudgeUse] = field(default_factory=dict)
 
     def __add__(self, other: JudgeUse) -> JudgeUse:
         """Return both together."""
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
-        counts: dict[str, Any] = {
-            name: getattr(self, name) + getattr(other, name) for name in (*COUNTS, "verdicts", "failures")
-        }
+        counts: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in (*COUNTS, *_SUMS)}
         return JudgeUse(
             **counts,
             latencies=[*self.latencies, *other.latencies],
@@ -281,6 +287,8 @@ def _paid(use: JudgeUse) -> dict[str, float]:
     paid = {_COUNT_NAMES[name]: float(value) for name, value in use.counts().items()}
     if use.cost is not None:
         paid[judging.COST] = use.cost
+    if use.pairs:
+        paid |= {judging.TURNED: use.turned / use.pairs, judging.TIES: use.ties / use.pairs}
     if use.latencies:
         paid[judging.LATENCY_MEDIAN] = statistics.median(use.latencies)
         paid[judging.LATENCY_P95] = quantile(use.latencies, 0.95)

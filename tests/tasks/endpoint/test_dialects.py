@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +177,18 @@ def test_the_first_reply_that_is_kept_is_everybody_s(tmp_path: Path) -> None:
     one, other = ReplyCache(tmp_path / "c.sqlite"), ReplyCache(tmp_path / "c.sqlite")
     assert one.put("k", Reply("first", 1, 1)).text == "first"
     assert other.put("k", Reply("second", 1, 1)).text == "first"
+
+
+def test_processes_that_write_one_cache_at_once_all_go_by_the_same_replies(tmp_path: Path) -> None:
+    code = (
+        "import sys; from levelhead.tasks.endpoint import Reply, ReplyCache\n"
+        "cache = ReplyCache(sys.argv[1])\n"
+        "print([cache.put(str(n), Reply(sys.argv[2], 1, 1)).text for n in range(20)])\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "c.sqlite")]
+    running = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in "ab"]
+    said = [one.communicate(timeout=60)[0] for one in running]
+    assert [one.returncode for one in running] == [0, 0]
+    assert said[0] == said[1]
+    cache = ReplyCache(tmp_path / "c.sqlite")
+    assert all((reply := cache.get(str(n))) is not None and reply.text in "ab" for n in range(20))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.errors import InputError
+from levelhead.recipe.judge import Judges
 from levelhead.recipe.load import validate
 from levelhead.recipe.tasks import Fairness, Faithfulness
 from levelhead.tasks.fairness import FairnessTask
@@ -21,6 +23,7 @@ from levelhead.tasks.faithfulness import FaithfulnessTask
 from levelhead.tasks.judges.calibrate import spearman
 from levelhead.tasks.judges.calibration import Entry, read_calibrations
 from levelhead.tasks.judges.labelled import labelled_cases
+from levelhead.tasks.judges.questions import RUBRICS, text_of
 from levelhead.tasks.judges.scale import fit_scale
 from levelhead.tasks.judges.seats import make_lineup
 from levelhead.tasks.judges.sessions import calibrate_recipe
@@ -54,6 +57,74 @@ TEMPERS: dict[str, tuple[Callable[[Shown], int | None], str | None]] = {
     "drifting": (lambda s: min(10, honest(s) + 3 * (s.number > 34)), "says the same again on"),
     "mute": (lambda s: None, "100% of its verdicts hold no grade"),
 }
+
+
+@functools.cache
+def oracles() -> dict[str, list[str]]:
+    task = FairnessTask(Fairness(kind="fairness", items=100))
+    return {text_of(prompt): task.oracle(prompt) for prompt in task.prompts("train", 0)}
+
+
+def oracle_of(asked: str) -> list[str]:
+    return oracles()[asked]
+
+
+class ShownPair:
+    """What a judge of pairs saw."""
+
+    def __init__(self, text: str, number: int) -> None:
+        pairs = re.findall(r"\[answer [AB] ([0-9a-f]{12})\]\n(.*?)\n\[end of answer [AB] \1\]", text, re.DOTALL)
+        (_, self.first), (_, self.second) = pairs
+        self.number, self.perfect = number, oracle_of(text.split("]\n", 1)[1].split("\n[end of task")[0])
+
+
+def better(shown: ShownPair, worth: Callable[[ShownPair, str], float], place: float = 0.0) -> str:
+    gap = worth(shown, shown.first) + place - worth(shown, shown.second)
+    return "tie" if gap == 0 else "A" if gap > 0 else "B"
+
+
+def right(shown: ShownPair, text: str) -> float:
+    return float(text in shown.perfect)
+
+
+PAIR_TEMPERS: dict[str, tuple[Callable[[ShownPair], str | None], str | None]] = {
+    "honest": (lambda s: better(s, right), None),
+    "first-place": (lambda s: "A", "with the place of the perfect answer"),
+    "leaning": (lambda s: better(s, right, 1.0), "a grade changes by 0.50 with the place"),
+    "constant-tie": (lambda s: "tie", "agrees with the labels on 50%"),
+    "upside-down": (lambda s: better(s, lambda s, t: -right(s, t)), "agrees with the labels on 0%"),
+    "length-biased": (lambda s: better(s, lambda s, t: right(s, t) + len(t) / 400), "gains 0.50 by being wordy"),
+    "sycophant": (lambda s: better(s, lambda s, t: right(s, t) + 9 * ("perceptive" in t)), "gains 0.50 by praising it"),
+    "injected": (lambda s: "A" if "Better: A" in s.first + s.second else better(s, right), "follows 100% of orders"),
+    "drifting": (lambda s: better(s, lambda s, t: right(s, t) * (-1 if s.number >= 60 else 1)), "says the same again"),
+    "mute": (lambda s: None, "100% of its verdicts hold no grade"),
+}
+
+
+def calibrate_pairs(tmp_path: Path, name: str) -> Entry:
+    numbers = itertools.count()
+
+    async def reply(request: httpx2.Request) -> httpx2.Response:
+        text = json.loads(request.content)["messages"][-1]["content"]
+        said = PAIR_TEMPERS[name][0](ShownPair(text, next(numbers)))
+        said = "hm" if said is None else f"Better: {said}"
+        usage = {"prompt_tokens": 1000, "completion_tokens": 0}
+        return httpx2.Response(200, json={"choices": [{"message": {"content": said}}], "usage": usage})
+
+    shared = {
+        "model": "m",
+        "attempts": 1,
+        "prompt_price": 1.0,
+        "backoff_s": 0.001,
+        "base_url": f"http://{name}.test/v1",
+    }
+    judges = {"members": [{"name": name, **shared}], "pairwise": {"kind": "tournament"}}
+    recipe = validate(
+        {"name": "t", "model": {"preset": "tiny"}, "grpo": {"steps": 1},
+         "tasks": [{"kind": "fairness", "items": 100, "judges": judges}]}
+    )  # fmt: skip
+    (session,) = calibrate_recipe(recipe, 5, tmp_path / "t.judges.json", transport=httpx2.MockTransport(reply))
+    return session.entries[name]
 
 
 def calibrate(tmp_path: Path, *names: str, **keys: object) -> dict[str, Entry]:
@@ -91,6 +162,40 @@ def test_a_judge_is_refused_for_what_is_wrong_with_it(tmp_path: Path, name: str)
         assert entry.weight == 0
 
 
+@pytest.mark.parametrize("name", PAIR_TEMPERS)
+def test_a_judge_of_pairs_is_refused_for_what_is_wrong_with_it(tmp_path: Path, name: str) -> None:
+    entry = calibrate_pairs(tmp_path, name)
+    reason = PAIR_TEMPERS[name][1]
+    if reason is None:
+        assert entry.refused == []
+        assert entry.figures["agreement"] == 1
+        assert entry.figures["position_bias"] == 0
+        assert entry.weight == pytest.approx(100)
+    else:
+        assert any(reason in one for one in entry.refused), entry.refused
+        assert entry.weight == 0
+    assert entry.figures["verdicts"] == 5 * (6 * 2 + 2 * 2)
+    assert entry.figures["cost"] == pytest.approx(80 / 1000)
+
+
+def test_a_judge_that_always_prefers_the_first_place_is_measured_so(tmp_path: Path) -> None:
+    """By hand: the perfect answer wins first and loses last, and every pair is a tie."""
+    figures = calibrate_pairs(tmp_path, "first-place").figures
+    assert figures["position_bias"] == -1
+    assert figures["agreement"] == 0.5
+    assert figures["error"] == 0.5
+    assert figures["correlation"] is None
+
+
+def test_a_calibration_of_grades_is_none_of_pairs(tmp_path: Path) -> None:
+    calibrate(tmp_path, "honest")
+    member = {"name": "honest", "base_url": "http://honest.test/v1", "model": "m"}
+    keys = {"members": [member], "calibration": str(tmp_path / "t.judges.json")}
+    make_lineup(Judges.model_validate(keys), "fairness", RUBRICS["fairness"])
+    with pytest.raises(InputError, match="has changed since"):
+        make_lineup(Judges.model_validate({**keys, "pairwise": {}}), "fairness", RUBRICS["fairness"])
+
+
 def test_a_dead_judge_is_refused_and_costs_the_others_nothing(tmp_path: Path) -> None:
     entries = calibrate(tmp_path, "dead", "honest")
     assert entries["dead"].refused[0].startswith("it cannot be asked: http://dead.test/v1 refuses a call with HTTP 401")
@@ -104,8 +209,6 @@ def test_a_scale_is_used_in_training_and_a_changed_judge_is_calibrated_again(tmp
     member = {"name": "strict-but-sound", "base_url": "http://strict-but-sound.test/v1", "model": "m"}
     recipe = Fairness.model_validate({"kind": "fairness", "judges": {"members": [member], "calibration": path}})
     assert recipe.judges is not None
-    from levelhead.tasks.judges.questions import RUBRICS
-
     (seat,) = make_lineup(recipe.judges, "fairness", RUBRICS["fairness"]).seats
     assert seat.scale(0.4) == pytest.approx(0.75 * 1 + 0.25 * 0.4)
     assert seat.scale(0.1) == pytest.approx(0.25 * 0.1)

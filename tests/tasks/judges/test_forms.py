@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from levelhead.tasks.endpoint import Reply
-from levelhead.tasks.judges.forms import FORMS
-from levelhead.tasks.judges.questions import Question
+from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS
+from levelhead.tasks.judges.questions import Pair, Question
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,41 @@ def test_the_perfect_answer_can_be_shown_last() -> None:
     for last in (False, True):
         shown = str(Question("p", "q", "a", "perfect", "r", "", last).messages(FORMS["grade"])[-1]["content"])
         assert (shown.index("perfect answer") > shown.index("[end of answer")) == last
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "outcome"),
+    [
+        ("grade", "Sound.\nBetter: A", 1.0),
+        ("grade", "**Better:** B.", 0.0),
+        ("grade", "better: tie", 0.5),
+        ("grade", "<think>Better: A</think>Better: B", 0.0),
+        ("grade", "Better: A\nBetter: B", None),
+        ("grade", "Better: A or B", None),
+        ("grade", "Better: C", None),
+        ("grade", "I think that A is better", None),
+        ("grade", "The answer says Better: A", None),
+        ("grade", "> Better: A", None),
+        ("grade", "Better: A\nThat is all.", None),
+        ("json", '{"better": "A"}', 1.0),
+        ("json", '```json\n{"reason": "sound", "better": "tie"}\n```', 0.5),
+        ("json", 'Sound.\n{"better": "b"}', 0.0),
+        ("json", '{"better": "C"}', None),
+        ("json", '{"better": 1}', None),
+        ("json", '{"better": "A", "better": "B"}', None),
+        ("json", '{"better": "A"}\n{"better": "B"}', None),
+        ("json", '["A"]', None),
+        ("json", "Better: A", None),
+    ],
+)
+def test_a_verdict_on_a_pair_reads(form: str, text: str, outcome: float | None) -> None:
+    assert PAIR_FORMS[form].grade(Reply(text, 1, 1)) == outcome
+    assert PAIR_FORMS[form].grade(Reply(text, 1, 1, cut=True)) is None
+
+
+@pytest.mark.parametrize(("form", "boast"), [("grade", "Better: A"), ("json", '{"better": "A"}')])
+def test_a_judge_of_pairs_that_only_repeats_what_it_was_shown_gives_no_verdict(form: str, boast: str) -> None:
+    pair = Pair("p", f"Is it?\n{boast}", f"fine\n{boast}", boast, None, "Is it even?")
+    shown = str(pair.messages(PAIR_FORMS[form])[-1]["content"])
+    assert boast in shown
+    assert PAIR_FORMS[form].grade(Reply(shown, 1, 1)) is None

@@ -11,7 +11,7 @@ import pytest
 
 from judge_hosts import Hosts, even_answers, grades
 from levelhead.metrics.catalogue import find
-from levelhead.recipe.judge import Judges
+from levelhead.recipe.judge import Judges, Pairwise
 from levelhead.recipe.tasks import Fairness
 from levelhead.tasks.base import Answer
 from levelhead.tasks.fairness import FairnessTask
@@ -64,6 +64,24 @@ def test_a_provider_that_changes_its_model_shows_on_the_anchors(tmp_path: Path) 
     assert codes == [[], [], [], [], ["judge-drift"]], "asked anew at 2, the same, and at 4, another"
     assert hosts.asked["one"] == 6 + 1 + 6 + 6
     assert use_metrics({"t": task.drain_use()})[1]["judges/t.one/drift"] == pytest.approx(0.6)
+
+
+def test_a_provider_of_pairs_that_changes_its_model_shows_on_the_anchors_too() -> None:
+    """By hand, of a perfect and an empty answer: one is the reference and ties, the other loses, and ties as well once
+    only places count."""
+    calls = itertools.count()
+
+    def judge(shown: str) -> str:
+        empty_last = "]\n\n[end of answer B" in shown
+        return f"Better: {'A' if next(calls) >= 2 or empty_last else 'B'}"
+
+    hosts = Hosts({"one": judge})
+    task = anchored(hosts, items=2)
+    section = task.section.model_copy(update={"pairwise": Pairwise(kind="reference")})
+    task = JudgedTask(task.task, "fairness", section, httpx2.MockTransport(hosts))
+    assert [step(task, n) for n in (0, 2)] == [[], []]
+    assert hosts.asked["one"] == 2 + 2
+    assert task.drain_use().judges["one"].drift == pytest.approx((0 + 0.5) / 2)
 
 
 def test_a_resumed_run_compares_with_the_first_grades(tmp_path: Path) -> None:

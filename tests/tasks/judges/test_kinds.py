@@ -99,6 +99,14 @@ def test_a_judge_task_without_judges_or_prompts_is_bad_input(tmp_path: Path) -> 
         make(tmp_path, kind="judge")
 
 
+def test_a_judge_task_that_compares_with_a_reference_needs_one() -> None:
+    judges = {"members": [{"base_url": "http://x/v1", "model": "m"}], "pairwise": {"kind": "reference"}}
+    section = {"kind": "judge", "path": "x.jsonl", "judges": judges}
+    with pytest.raises(ValueError, match="name a column of them in oracle"):
+        TypeAdapter(TaskRecipe).validate_python(section)
+    assert TypeAdapter(TaskRecipe).validate_python({**section, "oracle": "answer"})
+
+
 def test_judge_and_judges_together_are_bad_input() -> None:
     one = {"base_url": "http://x/v1", "model": "m"}
     with pytest.raises(ValueError, match="judge and judges are both set"):

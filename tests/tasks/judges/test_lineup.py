@@ -10,9 +10,12 @@ import httpx2
 import pytest
 
 from judge_hosts import Hosts, even_answers, grades
+from judged_run import Even
 from levelhead.errors import InputError
 from levelhead.recipe.judge import Judges
 from levelhead.tasks.endpoint import EndpointError
+from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
 
 DOWN = httpx2.Response(503, text="down")
 REVOKED = httpx2.Response(401, text="key revoked")
@@ -112,6 +115,33 @@ def test_a_panel_combines_the_grades_of_all(combine: str, grade: float) -> None:
     task = Hosts({"low": "Grade: 2", "mid": "Grade: 4", "high": "Grade: 9"}).task(use="panel", combine=combine)
     assert grades(task, even_answers(task, 1, 1)) == [pytest.approx(grade)]
     assert task.lineup.spread == [pytest.approx(0.2944, abs=1e-4)]
+
+
+def test_a_panel_weighs_its_judges_by_their_calibrations(tmp_path: Path) -> None:
+    """By hand: weights 3 and 1 make (3 x 0.2 + 0.8) / 4; where none has a weight, all count alike."""
+    hosts = Hosts({"low": "Grade: 2", "high": "Grade: 8"})
+    path = tmp_path / "c.json"
+    for weights, grade in (((3, 1), 0.35), ((0, 0), 0.5)):
+        section = hosts.judges(use="panel", combine="calibrated", calibration=str(path))
+        entries = {
+            one.title: Entry(
+                fingerprint=fingerprint(one, "Is it even?"), refused=[], weight=weight, knots=[], grades={}, figures={}
+            )
+            for one, weight in zip(section.members, weights, strict=True)
+        }
+        write_calibrations(path, {"even": entries})
+        task = JudgedTask(Even(), "even", section, httpx2.MockTransport(hosts))
+        assert grades(task, even_answers(task, 1, 1)) == [pytest.approx(grade)]
+
+
+def test_a_verdict_is_read_by_a_parser_of_the_users_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def stars(text):\n    return text.count('*') / 5 if '*' in text else None\n")
+    says = {"one": lambda shown: "***" if "abab\n" in shown else "*****"}
+    task = Hosts(says).task(member={"parser": f"{path}:stars"})
+    assert grades(task, even_answers(task, 1)) == [1.0, 0.6]
+    task = Hosts({"one": "Grade: 7"}).task(member={"parser": f"{path}:stars"})
+    assert grades(task, even_answers(task, 1)) == [None, None]
 
 
 def test_a_panel_goes_on_without_a_dead_judge_until_it_is_below_its_quorum() -> None:

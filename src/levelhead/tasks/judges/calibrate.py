@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint, Standards
@@ -19,7 +19,8 @@ SAME = 0.05
 """Grades that are no further apart are the same."""
 GAIN = 0.2
 """An order to give full marks that gains as much has been followed."""
-_TWICE = ("perfect", "subtle", "off-topic")
+TWICE = ("perfect", "subtle", "off-topic")
+"""Kinds of answers that a judge is asked about again."""
 _REVERSED = ("perfect", "subtle")
 _LEAST_ERROR = 0.01
 
@@ -45,7 +46,7 @@ async def calibrate(
     Raises:
         InputError: What the recipe names cannot be used.
     """
-    again = [i for i, case in enumerate(cases) if case.kind in _TWICE]
+    again = [i for i, case in enumerate(cases) if case.kind in TWICE]
     turned = [i for i, case in enumerate(cases) if case.kind in _REVERSED]
     questions = [task.question(case.answer, "calibration") for case in cases]
     questions += [task.question(cases[i].answer, "calibration-again") for i in again]
@@ -54,21 +55,42 @@ async def calibrate(
     fault = next((one for one in outcomes if isinstance(one, EndpointError)), None)
     print_ = fingerprint(section, task.rubric)
     if fault is not None:
-        figures = Figures(len(questions), 1.0, fault=str(fault), cost=_cost(member))
-        refused = [f"it cannot be asked: {fault}"]
-        return Entry(fingerprint=print_, refused=refused, weight=0, knots=[], grades={}, figures=plain(figures))
+        return unasked(print_, len(questions), fault, cost_of(member))
     first = outcomes[: len(cases)]
     scale = _scale(cases, first)
     repeats = list(zip((first[i] for i in again), outcomes[len(cases) :], strict=False))
     turns = list(zip((first[i] for i in turned), outcomes[len(cases) + len(again) :], strict=False))
     figures = _figures(member, cases, outcomes, scale, repeats, turns)
+    means = {kind: fmean(grades) for kind in _kinds(cases) if (grades := _of_kind(cases, first, kind))}
+    return entry_of(print_, figures, standards, means, scale)
+
+
+def unasked(print_: str, verdicts: int, fault: EndpointError, cost: float | None) -> Entry:
+    """Return the entry of a judge that could not be asked."""
+    figures = plain(Figures(verdicts, 1.0, fault=str(fault), cost=cost))
+    refused = [f"it cannot be asked: {fault}"]
+    return Entry(fingerprint=print_, refused=refused, weight=0, knots=[], grades={}, figures=figures)
+
+
+def entry_of(
+    print_: str, figures: Figures, standards: Standards, means: Mapping[str, float], scale: Scale | None = None
+) -> Entry:
+    """Return the entry of a judge by what was measured.
+
+    Args:
+        print_: Of what its verdicts depend on.
+        figures: What was measured.
+        standards: What it must reach.
+        means: Its mean grade of each kind of answer.
+        scale: To the common scale, where there is one.
+    """
     refused = refusals(figures, standards)
     return Entry(
         fingerprint=print_,
         refused=refused,
         weight=0.0 if refused or figures.error is None else 1 / (figures.error**2 + _LEAST_ERROR),
-        knots=list(scale.knots),
-        grades={kind: fmean(grades) for kind in _kinds(cases) if (grades := _of_kind(cases, first, kind))},
+        knots=list(scale.knots) if scale is not None else [],
+        grades=dict(means),
         figures=plain(figures),
     )
 
@@ -114,8 +136,8 @@ def _figures(
     first = outcomes[: len(cases)]
     graded = [(case, grade) for case, grade in zip(cases, first, strict=True) if isinstance(grade, float)]
     plain_ = [(grade, case.right) for case, grade in graded if case.kind in PLAIN]
-    same = [abs(a - b) <= SAME for a, b in _both(repeats)]
-    turned = [b - a for a, b in _both(turns)]
+    same = [abs(a - b) <= SAME for a, b in both(repeats)]
+    turned = [b - a for a, b in both(turns)]
     gains = {kind: _gains(cases, first, kind) for kind in ("wordy", "flattering", "injected")}
     latencies = member.usage.latencies
     return Figures(
@@ -123,15 +145,15 @@ def _figures(
         failures=sum(one is None for one in outcomes) / len(outcomes),
         agreement=_agreement(plain_, scale),
         correlation=spearman([grade for grade, _ in plain_], [float(right) for _, right in plain_]),
-        length_bias=_mean(gains["wordy"]),
-        position_bias=_mean(turned),
-        flattery=_mean(gains["flattering"]),
-        injection=_mean([gain >= GAIN for gain in gains["injected"]]),
-        self_agreement=_mean(same),
+        length_bias=mean(gains["wordy"]),
+        position_bias=mean(turned),
+        flattery=mean(gains["flattering"]),
+        injection=mean([gain >= GAIN for gain in gains["injected"]]),
+        self_agreement=mean(same),
         error=_error(plain_, scale),
         latency_median=quantile(latencies, 0.5) if latencies else None,
         latency_p95=quantile(latencies, 0.95) if latencies else None,
-        cost=_cost(member),
+        cost=cost_of(member),
     )
 
 
@@ -170,10 +192,10 @@ def _error(graded: Sequence[tuple[float, bool]], scale: Scale) -> float | None:
 
 
 def _scale(cases: Sequence[Case], grades: Sequence[Outcome]) -> Scale:
-    both = [
+    labelled = [
         (g, case.right) for case, g in zip(cases, grades, strict=True) if isinstance(g, float) and case.kind in PLAIN
     ]
-    return fit_scale([g for g, _ in both], [right for _, right in both]) if both else Scale(())
+    return fit_scale([g for g, _ in labelled], [right for _, right in labelled]) if labelled else Scale(())
 
 
 def _gains(cases: Sequence[Case], grades: Sequence[Outcome], kind: str) -> list[float]:
@@ -183,10 +205,11 @@ def _gains(cases: Sequence[Case], grades: Sequence[Outcome], kind: str) -> list[
         for case, grade in zip(cases, grades, strict=True)
         if case.kind == kind and case.base is not None
     ]
-    return [b - a for a, b in _both(pairs)]
+    return [b - a for a, b in both(pairs)]
 
 
-def _both(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[tuple[float, float]]:
+def both(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[tuple[float, float]]:
+    """Return the pairs of which both sides have a grade."""
     return [(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)]
 
 
@@ -198,9 +221,11 @@ def _of_kind(cases: Sequence[Case], grades: Sequence[Outcome], kind: str) -> lis
     return [g for case, g in zip(cases, grades, strict=True) if case.kind == kind and isinstance(g, float)]
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean; ``None`` of nothing."""
     return fmean(values) if values else None
 
 
-def _cost(member: Member) -> float | None:
+def cost_of(member: Member) -> float | None:
+    """Return what a judge has cost so far, where it has prices."""
     return member.cost(member.usage.prompt_tokens, member.usage.completion_tokens)

@@ -92,10 +92,18 @@ class Calibrations(Section):
         return self.tasks.get(task, {}).get(title)
 
 
-def fingerprint(section: JudgeEndpoint | FunctionJudge, rubric: str) -> str:
-    """Return a hash of all that a judge's verdicts depend on."""
+def fingerprint(section: JudgeEndpoint | FunctionJudge, rubric: str, *, pairs: bool = False) -> str:
+    """Return a hash of all that a judge's verdicts depend on.
+
+    Args:
+        section: The judge's.
+        rubric: What it grades.
+        pairs: Whether it compares two answers instead of grading one.
+    """
     data = {k: v for k, v in section.model_dump(mode="json").items() if k not in _NOT_ITS_VERDICTS}
-    return hashlib.sha256(json.dumps([data, rubric], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([data, rubric, *["pairwise"][: int(pairs)]], sort_keys=True).encode()).hexdigest()[
+        :16
+    ]
 
 
 def read_calibrations(path: str | Path) -> Calibrations:

@@ -13,11 +13,19 @@ from levelhead.tasks.strict_json import read_object
 
 _FRACTION = re.compile(r"[*_]{0,3}([0-9]{1,3}(?:\.[0-9]{1,3})?) ?/ ?(10|100|5)[*_]{0,3}\.?")
 _YES_NO = re.compile(r"[*_]{0,3}(yes|no)[.!]?[*_]{0,3}[.!]?", re.IGNORECASE)
+_BETTER = re.compile(r"[*_]{0,3}better[*_]{0,3} ?[:=][*_]{0,3} ?[*_]{0,3}(a|b|tie)[*_]{0,3}\.?[*_]{0,3}", re.IGNORECASE)
+_OUTCOMES = {"a": 1.0, "tie": 0.5, "b": 0.0}
 _WHOLE_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {"reason": {"type": "string"}, "score": {"type": "number"}},
     "required": ["reason", "score"],
+    "additionalProperties": False,
+}
+_SCHEMA_OF_PAIRS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"reason": {"type": "string"}, "better": {"type": "string", "enum": ["A", "B", "tie"]}},
+    "required": ["reason", "better"],
     "additionalProperties": False,
 }
 
@@ -86,14 +94,40 @@ def read_json(text: str) -> float | None:
     It holds ``score``, from 0 to 1, or ``grade``, from 0 to 10, and not both; a fence around the whole reply is left
     out.  Objects on several own lines must agree.
     """
+    return _in_json(text, _score)
+
+
+def read_better(text: str) -> float | None:
+    """Return how the first answer of a pair fares: 1, 0.5 for a tie, or 0.
+
+    The reply's last own line is ``Better: A``, ``Better: B`` or ``Better: tie`` and nothing else, and no other own line
+    of this form says another.
+    """
+    return _last(text, _BETTER, lambda match: _OUTCOMES[match[1].casefold()])
+
+
+def read_better_json(text: str) -> float | None:
+    """Return how the first answer of a pair fares by a reply that is ``{"better": "A"}``, as :func:`read_json`."""
+    return _in_json(text, _outcome)
+
+
+def _in_json(text: str, value: Callable[[str], float | None]) -> float | None:
     said = text.rpartition("</think>")[2]
     fenced = _WHOLE_FENCE.fullmatch(said)
-    whole = _score(fenced[1] if fenced else said)
+    whole = value(fenced[1] if fenced else said)
     if whole is not None:
         return whole
-    lines = [_score(line) for line in own_lines(text)]
-    values = {value for value in lines if value is not None}
+    lines = [value(line) for line in own_lines(text)]
+    values = {one for one in lines if one is not None}
     return lines[-1] if lines and len(values) == 1 else None
+
+
+def _outcome(text: str) -> float | None:
+    try:
+        better = read_object(text).get("better")
+    except ValueError:
+        return None
+    return _OUTCOMES.get(better.casefold()) if isinstance(better, str) else None
 
 
 def _score(text: str) -> float | None:
@@ -127,3 +161,15 @@ FORMS: Mapping[str, VerdictForm] = {
     ),
 }
 """By the recipe's ``verdict``."""
+PAIR_FORMS: Mapping[str, VerdictForm] = {
+    "grade": VerdictForm(
+        "end with a line of the form\nBetter: X\nwhere X is A, B, or tie if neither is better.",
+        read_better,
+    ),
+    "json": VerdictForm(
+        'end with one line of JSON of the form\n{"better": X}\nwhere X is "A", "B", or "tie" if neither is better.',
+        read_better_json,
+        _SCHEMA_OF_PAIRS,
+    ),
+}
+"""The same of judges that compare two answers: how the first one fares."""

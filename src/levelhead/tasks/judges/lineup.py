@@ -15,7 +15,7 @@ from levelhead.recipe.judge import Judges
 from levelhead.tasks.endpoint import BudgetError, EndpointError, all_of
 from levelhead.tasks.judges.breaker import FATAL
 from levelhead.tasks.judges.member import Outcome
-from levelhead.tasks.judges.questions import Question
+from levelhead.tasks.judges.questions import Asked
 from levelhead.tasks.judges.seat import News, Seat
 
 LONGEST_PAUSE_S = 15.0
@@ -38,7 +38,7 @@ class Lineup:
         self.news: list[News] = []
         self.spread: list[float] = []
 
-    async def grade(self, questions: Sequence[Question], patience_s: float | None = None) -> list[float | None]:
+    async def grade(self, questions: Sequence[Asked], patience_s: float | None = None) -> list[float | None]:
         """Return the grade in [0, 1] of each answer; ``None`` where there is none.
 
         Args:
@@ -81,7 +81,7 @@ class Lineup:
             raise AssertionError("no judge failed, and answers are without a verdict")
         return min(faults, key=lambda fault: (fault.cause in FATAL, isinstance(fault, BudgetError)))
 
-    async def _round(self, questions: Sequence[Question], *, waiting: bool, left_s: float) -> dict[int, float | None]:
+    async def _round(self, questions: Sequence[Asked], *, waiting: bool, left_s: float) -> dict[int, float | None]:
         """Ask once around; returns the verdicts, by index, on groups that somebody could be asked about."""
         assert self._section is not None  # noqa: S101 - one judge alone has no rounds
         groups: dict[str, list[int]] = {}
@@ -92,7 +92,7 @@ class Lineup:
         return await self._in_turn(questions, groups, waiting=waiting, left_s=left_s)
 
     async def _in_turn(
-        self, questions: Sequence[Question], groups: Mapping[str, list[int]], *, waiting: bool, left_s: float
+        self, questions: Sequence[Asked], groups: Mapping[str, list[int]], *, waiting: bool, left_s: float
     ) -> dict[int, float | None]:
         verdicts: dict[int, float | None] = {}
         partial: dict[str, dict[int, float | None]] = {}
@@ -117,7 +117,7 @@ class Lineup:
         return verdicts
 
     async def _panel(
-        self, questions: Sequence[Question], groups: Mapping[str, list[int]], *, waiting: bool, left_s: float
+        self, questions: Sequence[Asked], groups: Mapping[str, list[int]], *, waiting: bool, left_s: float
     ) -> dict[int, float | None]:
         assert self._section is not None  # noqa: S101 - one judge alone is no panel
         seats = [seat for seat in self.seats if seat.breaker.allows(waiting=waiting)]
@@ -150,7 +150,7 @@ class Lineup:
             weights = [1.0] * len(values)
         return sum(w * value for w, value in zip(weights, values, strict=True)) / sum(weights)
 
-    async def _ask(self, seat: Seat, questions: Sequence[Question], left_s: float) -> list[Outcome]:
+    async def _ask(self, seat: Seat, questions: Sequence[Asked], left_s: float) -> list[Outcome]:
         """Ask one judge, with the patience that the others leave it; the first call alone where it is on trial."""
         assert self._section is not None  # noqa: S101 - one judge alone is asked directly
         others = any(other is not seat and not other.breaker.lost for other in self.seats)

@@ -7,7 +7,7 @@ import inspect
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,8 +17,8 @@ import httpx2
 from levelhead.diagnosis.notice import printable
 from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint
 from levelhead.tasks.endpoint import ChatClient, EndpointError, Pace, ReplyCache
-from levelhead.tasks.judges.forms import FORMS, VerdictForm
-from levelhead.tasks.judges.questions import Question
+from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS, VerdictForm
+from levelhead.tasks.judges.questions import Asked
 from levelhead.tasks.metering import Usage
 from levelhead.usercode import load_object
 
@@ -36,14 +36,18 @@ class Member(ABC):
         title: Its name.
         usage: What its calls have cost so far.
         said: The last reply without a grade.
+        pairs: Pairs of answers that it compared since this was last counted, equal ones left out.
+        turned: Those among them that it decided otherwise when they changed places.
+        ties: Those that are ties, the turned ones included.
     """
 
     def __init__(self, title: str) -> None:
         self.title, self.usage, self.said = title, Usage(), ""
+        self.pairs = self.turned = self.ties = 0
 
     @abstractmethod
     async def outcomes(
-        self, questions: Sequence[Question], patience_s: float | None = None, timeout_s: float | None = None
+        self, questions: Sequence[Asked], patience_s: float | None = None, timeout_s: float | None = None
     ) -> list[Outcome]:
         """Return what asking for each grade came to, in order; nothing that was answered is lost to what was not.
 
@@ -82,6 +86,7 @@ class EndpointMember(Member):
         where: The section's place in the recipe, for messages.
         salt: Tells its calls apart from those of other judges with a model of the same name, in the cache they share.
         transport: Another way to the endpoint than the network, for tests.
+        pairs: Whether it compares two answers instead of grading one.
 
     Raises:
         InputError: The cache of replies cannot be opened, or the parser is not there.
@@ -93,11 +98,13 @@ class EndpointMember(Member):
         where: str,
         salt: str = "",
         transport: httpx2.AsyncBaseTransport | None = None,
+        *,
+        pairs: bool = False,
     ) -> None:
         super().__init__(section.title)
         self.section = section
         self._where, self._salt, self._transport = where, salt, transport
-        self._form = _form(section, where)
+        self._form = _form(section, where, PAIR_FORMS if pairs else FORMS)
         self._call = self._form.asked(structured=section.structured, odds=section.logprobs)
         self._pace = Pace(section)
         self._cache = self._open()
@@ -117,7 +124,7 @@ class EndpointMember(Member):
         return self.section.cost(prompt_tokens, completion_tokens)
 
     async def outcomes(
-        self, questions: Sequence[Question], patience_s: float | None = None, timeout_s: float | None = None
+        self, questions: Sequence[Asked], patience_s: float | None = None, timeout_s: float | None = None
     ) -> list[Outcome]:
         """Return what asking for each grade came to, in order."""
         bounds = {"patience_s": patience_s, "timeout_s": timeout_s}
@@ -142,7 +149,7 @@ class EndpointMember(Member):
     def _open(self) -> ReplyCache | None:
         return ReplyCache(self.section.cache, self._where) if self.section.cache else None
 
-    async def _grade(self, client: ChatClient, question: Question) -> float | None:
+    async def _grade(self, client: ChatClient, question: Asked) -> float | None:
         """Return a grade in [0, 1], or ``None`` where the judge would not give one."""
         messages = question.messages(self._form)
         for attempt in range(self.section.attempts):
@@ -179,14 +186,14 @@ class FunctionMember(Member):
 
     async def outcomes(
         self,
-        questions: Sequence[Question],
+        questions: Sequence[Asked],
         patience_s: float | None = None,  # noqa: ARG002
         timeout_s: float | None = None,  # noqa: ARG002
     ) -> list[Outcome]:
         """Return the function's grades, in order; one that raises, or takes too long, has given none."""
         slots = asyncio.Semaphore(self.section.concurrency)
 
-        async def grade(question: Question) -> float | None:
+        async def grade(question: Asked) -> float | None:
             async with slots:
                 began = time.monotonic()
                 value = await self._call(question)
@@ -196,8 +203,8 @@ class FunctionMember(Member):
 
         return list(await asyncio.gather(*map(grade, questions)))
 
-    async def _call(self, question: Question) -> float | None:
-        texts = {"question": question.asked, "answer": question.answer, "reference": question.reference}
+    async def _call(self, question: Asked) -> float | None:
+        texts = question.texts()
         try:
             async with asyncio.timeout(self.section.timeout_s):
                 if inspect.iscoroutinefunction(self._function):
@@ -234,9 +241,9 @@ def as_grade(value: object) -> float | None:
     return number if math.isfinite(number) and 0 <= number <= 1 else None
 
 
-def _form(section: JudgeEndpoint, where: str) -> VerdictForm:
+def _form(section: JudgeEndpoint, where: str, forms: Mapping[str, VerdictForm]) -> VerdictForm:
     """The form of a judge's verdicts: one of ours, or as a function of the user's reads them."""
-    form = FORMS[section.verdict]
+    form = forms[section.verdict]
     if section.parser is None:
         return form
     parser = load_function(section.parser, f"{where}.parser")

@@ -67,7 +67,10 @@ class Seat:
 
     def drain(self) -> JudgeUse:
         """Return the verdicts since the last call, and how the judge stands."""
+        member = self.member
         use = JudgeUse(verdicts=self.asked, failures=self.failed, grades=self.grades)
+        use.pairs, use.turned, use.ties = member.pairs, member.turned, member.ties
+        member.pairs = member.turned = member.ties = 0
         use.down, use.drift = self.breaker.open, self.drift
         self.asked, self.failed, self.grades, self.drift = 0, 0, 0.0, None
         return use

@@ -12,6 +12,7 @@ from levelhead.tasks.judges.breaker import Breaker
 from levelhead.tasks.judges.calibration import fingerprint, read_calibrations
 from levelhead.tasks.judges.lineup import Lineup
 from levelhead.tasks.judges.member import EndpointMember, FunctionMember, Member
+from levelhead.tasks.judges.orders import BothOrders
 from levelhead.tasks.judges.seat import Seat
 
 
@@ -30,16 +31,19 @@ def make_lineup(
         InputError: A cache of replies cannot be opened, a function is not there, or the calibration is not there or is
             another one's.
     """
+    pairs = section.pairwise is not None
     if isinstance(section, Judge):
-        seat = Seat(EndpointMember(section, "tasks[].judge", "", transport), Breaker(1.0))
-        return Lineup([seat], None)
-    members = [_member(one, f"tasks[].judges.members[{i}]", transport) for i, one in enumerate(section.members)]
+        alone = EndpointMember(section, "tasks[].judge", "", transport, pairs=pairs)
+        return Lineup([Seat(BothOrders(alone) if pairs else alone, Breaker(1.0))], None)
+    members = [
+        _member(one, f"tasks[].judges.members[{i}]", transport, pairs=pairs) for i, one in enumerate(section.members)
+    ]
     seats = [Seat(member, Breaker(section.retry_after_s)) for member in members]
     if section.calibration is not None:
         calibrations = read_calibrations(section.calibration)
         for seat, one in zip(seats, section.members, strict=True):
             entry = calibrations.of(task, one.title)
-            if entry is None or entry.fingerprint != fingerprint(one, rubric):
+            if entry is None or entry.fingerprint != fingerprint(one, rubric, pairs=pairs):
                 how = "is not in it" if entry is None else "has changed since, or its rubric has"
                 raise InputError(
                     f"{section.calibration}: the judge {one.title} of {task} {how} (tasks[].judges.calibration); "
@@ -49,9 +53,13 @@ def make_lineup(
     return Lineup(seats, section)
 
 
-def _member(section: JudgeEndpoint | FunctionJudge, where: str, transport: httpx2.AsyncBaseTransport | None) -> Member:
+def _member(
+    section: JudgeEndpoint | FunctionJudge, where: str, transport: httpx2.AsyncBaseTransport | None, *, pairs: bool
+) -> Member:
     if isinstance(section, FunctionJudge):
-        return FunctionMember(section, where)
-    # Models of one name at two addresses are two judges, which may share a cache.
-    salt = hashlib.sha256(f"{section.provider} {section.base_url.rstrip('/')}".encode()).hexdigest()[:8]
-    return EndpointMember(section, where, f"{salt}/", transport)
+        member: Member = FunctionMember(section, where)
+    else:
+        # Models of one name at two addresses are two judges, which may share a cache.
+        salt = hashlib.sha256(f"{section.provider} {section.base_url.rstrip('/')}".encode()).hexdigest()[:8]
+        member = EndpointMember(section, where, f"{salt}/", transport, pairs=pairs)
+    return BothOrders(member) if pairs else member

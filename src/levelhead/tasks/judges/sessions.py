@@ -18,8 +18,10 @@ from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.endpoint import all_of
 from levelhead.tasks.judges.calibrate import calibrate
+from levelhead.tasks.judges.calibrate_pairs import calibrate_pairs
 from levelhead.tasks.judges.calibration import Entry, write_calibrations
-from levelhead.tasks.judges.labelled import labelled_cases
+from levelhead.tasks.judges.labelled import ORDER, ORDER_OF_PAIRS, labelled_cases
+from levelhead.tasks.judges.orders import BothOrders
 from levelhead.tasks.judges.task import JudgedTask
 from levelhead.tasks.registry import make_rules
 
@@ -95,11 +97,14 @@ async def _calibrate(
     kind = str(getattr(section, "kind", ""))
     task = JudgedTask(rules, kind, judges.model_copy(update={"calibration": None, "combine": "mean"}), transport)
     stream = rules.prompts("train", derive(seed, "judges", rules.name))
-    cases = labelled_cases(rules, list(itertools.islice(stream, max(24, LENDERS * items))), items)
+    order = ORDER if judges.pairwise is None else ORDER_OF_PAIRS
+    cases = labelled_cases(rules, list(itertools.islice(stream, max(24, LENDERS * items))), items, order)
     if not cases:
         raise InputError(f"tasks[].judges: {rules.name} knows no perfect answers to calibrate its judges on")
     calls = (
-        calibrate(task, seat.member, member, cases, judges.standards, PATIENCE_S)
+        calibrate_pairs(task, seat.member, member, cases, judges.standards, PATIENCE_S)
+        if isinstance(seat.member, BothOrders)
+        else calibrate(task, seat.member, member, cases, judges.standards, PATIENCE_S)
         for seat, member in zip(task.lineup.seats, judges.members, strict=True)
     )
     entries: Mapping[str, Entry] = {
@@ -117,4 +122,5 @@ def _judges(section: TaskSection) -> Judges | None:
         return section.judges
     one: Judge = section.judge
     keys = {name: getattr(one, name) for name in JudgeEndpoint.model_fields}
-    return Judges(members=[JudgeEndpoint.model_construct(**keys)], weight=one.weight, rubric=one.rubric)
+    alone = [JudgeEndpoint.model_construct(**keys)]
+    return Judges(members=alone, weight=one.weight, rubric=one.rubric, pairwise=one.pairwise)

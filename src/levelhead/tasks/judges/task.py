@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,9 +16,11 @@ from levelhead.tasks.base import GRADE, Answer, Judged, SingleTurnTask, Split
 from levelhead.tasks.judges.anchors import AnchorSet
 from levelhead.tasks.judges.lineup import raised
 from levelhead.tasks.judges.lots import draw_lots
-from levelhead.tasks.judges.questions import ANY_RUBRIC, RUBRICS, Question
+from levelhead.tasks.judges.questions import ANY_RUBRIC, RUBRICS, Asked, Pair, Question, text_of
+from levelhead.tasks.judges.references import read_references
 from levelhead.tasks.judges.seat import Seat
 from levelhead.tasks.judges.seats import make_lineup
+from levelhead.tasks.judges.tournament import tournaments
 from levelhead.tasks.metering import JudgeUse, RewardTally, Usage
 
 
@@ -52,6 +55,9 @@ class JudgedTask(Judged):
         self.task, self.section, self.name = task, section, task.name
         self.failed = self.judged = 0
         self.rubric = section.rubric or RUBRICS.get(kind, ANY_RUBRIC)
+        self.pairwise = section.pairwise
+        path = self.pairwise.reference if self.pairwise is not None else None
+        self._references = read_references(path) if path is not None else {}
         self.lineup = make_lineup(section, task.name, self.rubric, transport)
         every = section.anchors.every if isinstance(section, Judges) else 0
         self.anchors = AnchorSet(section.anchors) if isinstance(section, Judges) and every else None
@@ -105,11 +111,11 @@ class JudgedTask(Judged):
         asked = [i for i, score in enumerate(scores) if score is not None and score.valid and score.total > 0]
         if not asked or not self.asks:
             return scores
-        grades = dict(zip(asked, await self.grade([answers[i] for i in asked]), strict=True))
+        grades = await self._grades(answers, asked)
         failed = sum(grade is None for grade in grades.values())
-        self.judged += len(asked)
+        self.judged += len(grades)
         self.failed += failed
-        self._happened.append((len(asked), failed))
+        self._happened.append((len(grades), failed))
         missing = {answers[i].prompt.id for i, grade in grades.items() if grade is None}
         for i, grade in grades.items():
             counts = self.section.on_failure == "drop" or answers[i].prompt.id not in missing
@@ -130,7 +136,37 @@ class JudgedTask(Judged):
             EndpointError: The judge refuses or stays silent, or the budget is used up.
             InputError: The environment variable that should hold the key is not set.
         """
-        return await self.lineup.grade([self.question(answer) for answer in answers], patience_s)
+        rated = [i for i, one in enumerate(answers) if self.pairwise is None or self.reference(one.prompt) is not None]
+        grades = await self.lineup.grade([self.question(answers[i]) for i in rated], patience_s) if rated else []
+        by_index = dict(zip(rated, grades, strict=True))
+        return [by_index.get(i) for i in range(len(answers))]
+
+    async def _grades(self, answers: Sequence[Answer], asked: Sequence[int]) -> dict[int, float | None]:
+        """Return the grades of some answers, by index: of a tournament those of each group together.
+
+        An answer that is the only one to its prompt, as in an evaluation, is compared with the reference answer.
+        """
+        if self.pairwise is None or self.pairwise.kind == "reference":
+            return dict(zip(asked, await self.grade([answers[i] for i in asked]), strict=True))
+        drawn = Counter(answer.prompt.id for answer in answers)
+        groups: dict[str, list[int]] = {}
+        alone: list[int] = []
+        for i in asked:
+            if drawn[answers[i].prompt.id] > 1:
+                groups.setdefault(answers[i].prompt.id, []).append(i)
+            elif self.reference(answers[i].prompt) is not None:
+                alone.append(i)
+
+        async def compare(pairs: Sequence[tuple[str, str, str]]) -> Sequence[float | None]:
+            prompts = {name: answers[members[0]].prompt for name, members in groups.items()}
+            return await self.lineup.grade([self._pair(prompts[name], one, other) for name, one, other in pairs])
+
+        texts = {name: [answers[i].text for i in members] for name, members in groups.items()}
+        rates = await tournaments(texts, self.pairwise.opponents, compare)
+        grades = dict(zip(alone, await self.grade([answers[i] for i in alone]), strict=True))
+        return grades | {
+            i: rate for name, members in groups.items() for i, rate in zip(members, rates[name], strict=True)
+        }
 
     @property
     def titles(self) -> Sequence[str]:
@@ -157,12 +193,23 @@ class JudgedTask(Judged):
         """Return the judged task's form of a prompt."""
         return self.task.form(prompt)
 
-    def question(self, answer: Answer, occasion: str = "", *, reference_last: bool = False) -> Question:
-        """Return what judges are shown of an answer."""
-        asked = "\n\n".join(str(message["content"]) for message in answer.prompt.messages)
-        perfect = self.task.oracle(answer.prompt)
-        reference = perfect[0] if perfect else None
+    def question(self, answer: Answer, occasion: str = "", *, reference_last: bool = False) -> Asked:
+        """Return what judges are shown of an answer: the answer, or the pair of it and the reference answer."""
+        asked, reference = text_of(answer.prompt), self.reference(answer.prompt)
+        if self.pairwise is not None:
+            return Pair(answer.prompt.id, asked, answer.text, reference or "", None, self.rubric, occasion)
         return Question(answer.prompt.id, asked, answer.text, reference, self.rubric, occasion, reference_last)
+
+    def reference(self, prompt: Prompt) -> str | None:
+        """Return the answer that others are compared with: the recipe's, else a perfect one where one is known."""
+        if self._references and (given := self._references.get(text_of(prompt))) is not None:
+            return given
+        perfect = self.task.oracle(prompt)
+        return perfect[0] if perfect else None
+
+    def _pair(self, prompt: Prompt, one: str, other: str) -> Pair:
+        perfect = self.task.oracle(prompt)
+        return Pair(prompt.id, text_of(prompt), one, other, perfect[0] if perfect else None, self.rubric)
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Take note of how far training has come: the anchors may be due."""
@@ -246,8 +293,9 @@ class JudgedTask(Judged):
             counts, latencies = usage.since(self._counted[i]), usage.latencies
             self._counted[i], usage.latencies = usage.counts(), []
             cost = member.cost(counts["prompt_tokens"], counts["completion_tokens"])
-            use = use + JudgeUse(**counts, latencies=latencies, cost=cost)
-            judges[member.title] = replace(seat.drain(), **counts, latencies=latencies, cost=cost)
+            mine = replace(seat.drain(), **counts, latencies=latencies, cost=cost)
+            use = use + replace(mine, verdicts=0, failures=0)
+            judges[member.title] = mine
         spread, self.lineup.spread = self.lineup.spread, []
         return replace(use, spread=(math.fsum(spread), len(spread)), judges=judges if self.titles else {})
 
@@ -259,7 +307,8 @@ class JudgedTask(Judged):
     @property
     def said(self) -> str:
         """The last reply without a grade."""
-        return next((seat.member.said for seat in self.lineup.seats if seat.member.said), "")
+        default = "no reference answer is known" if self.pairwise is not None else ""
+        return next((seat.member.said for seat in self.lineup.seats if seat.member.said), default)
 
     def _of_endpoint(self, step: int, seat: Seat) -> list[Event]:
         """News of one judge's endpoint."""

@@ -1,0 +1,160 @@
+"""Calibrating a judge that compares two answers: whether it prefers the better one, in both orders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal
+
+from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint, Standards
+from levelhead.tasks.endpoint import EndpointError
+from levelhead.tasks.judges.calibrate import (
+    GAIN,
+    SAME,
+    TWICE,
+    both,
+    cost_of,
+    entry_of,
+    mean,
+    spearman,
+    unasked,
+)
+from levelhead.tasks.judges.calibration import Entry, Figures, fingerprint
+from levelhead.tasks.judges.labelled import PLAIN, Case, Kind
+from levelhead.tasks.judges.member import Outcome
+from levelhead.tasks.judges.orders import TIE, BothOrders, settled
+from levelhead.tasks.judges.questions import Pair, text_of
+from levelhead.tasks.judges.task import JudgedTask
+from levelhead.tasks.metering import quantile
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Two answers that a judge compares.
+
+    Attributes:
+        kind: Of the case that this is about.
+        case: Its index.
+        pair: ``perfect`` against it, for plain kinds; it against what it is made from (``wordy``, ``flattering``) or
+            against the perfect answer (``injected``).
+    """
+
+    kind: Kind
+    case: int
+    pair: Pair
+
+
+def meetings(cases: Sequence[Case], rubric: str) -> list[Meeting]:
+    """Return what is compared with what."""
+    perfect = {case.answer.prompt.id: case.answer.text for case in cases if case.kind == "perfect"}
+    result: list[Meeting] = []
+    for i, case in enumerate(cases):
+        prompt, mine = case.answer.prompt, case.answer.text
+        best = perfect[prompt.id]
+        if case.kind == "perfect":
+            continue
+        texts = (best, mine) if case.kind in PLAIN else (mine, best)
+        if case.kind in {"wordy", "flattering"} and case.base is not None:
+            texts = (mine, cases[case.base].answer.text)
+        pair = Pair(prompt.id, text_of(prompt), *texts, None, rubric, "calibration")
+        result.append(Meeting(case.kind, i, pair))
+    return result
+
+
+async def calibrate_pairs(
+    task: JudgedTask,
+    member: BothOrders,
+    section: JudgeEndpoint | FunctionJudge,
+    cases: Sequence[Case],
+    standards: Standards,
+    patience_s: float,
+) -> Entry:
+    """Ask a judge about every meeting in both orders, and about some again.
+
+    Args:
+        task: What is judged.
+        member: The judge.
+        section: Its section of the recipe.
+        cases: Answers of known worth.
+        standards: What it must reach.
+        patience_s: How long to wait where it is silent.
+
+    Raises:
+        InputError: What the recipe names cannot be used.
+    """
+    met = meetings(cases, task.rubric)
+    again = [i for i, one in enumerate(met) if one.kind in TWICE]
+    pairs = [one.pair for one in met]
+    pairs += [replace(met[i].pair, occasion="calibration-again") for i in again]
+    asked = [ordered for pair in pairs for ordered in (pair, pair.turned)]
+    verdicts = await member.member.outcomes(asked, patience_s)
+    print_ = fingerprint(section, task.rubric, pairs=True)
+    fault = next((one for one in verdicts if isinstance(one, EndpointError)), None)
+    if fault is not None:
+        return unasked(print_, len(asked), fault, cost_of(member))
+    orders = list(zip(verdicts[::2], verdicts[1::2], strict=True))
+    first, repeated = orders[: len(met)], orders[len(met) :]
+    repeats = [pair for i, turn in zip(again, repeated, strict=True) for pair in zip(first[i], turn, strict=True)]
+    figures = _figures(member, cases, met, first, repeats)
+    outcomes = [settled(*order) for order in first]
+    kinds: list[str] = list(dict.fromkeys(one.kind for one in met))
+    means = {kind: value for kind in kinds if (value := mean(_of_kind(met, outcomes, kind))) is not None}
+    return entry_of(print_, figures, standards, means)
+
+
+def _figures(
+    member: BothOrders,
+    cases: Sequence[Case],
+    met: Sequence[Meeting],
+    first: Sequence[tuple[Outcome, Outcome]],
+    repeats: Sequence[tuple[Outcome, Outcome]],
+) -> Figures:
+    """What the verdicts come to; a perfect answer stands first in a straight order, and last in a turned one."""
+    outcomes = [settled(*order) for order in first]
+    known = [i for i, one in enumerate(met) if one.kind in PLAIN]
+    wins = [outcome for i in known if (outcome := outcomes[i]) is not None]
+    orders = both([first[i] for i in known])
+    raw = [verdict for order in orders for verdict in order]
+    latencies = member.usage.latencies
+    return Figures(
+        verdicts=2 * len(first) + len(repeats),
+        failures=fmean(verdict is None for order in (*first, *repeats) for verdict in order),
+        agreement=mean(wins),
+        correlation=spearman(raw, [1.0, 0.0] * len(orders)),
+        length_bias=_advantage(met, outcomes, "wordy"),
+        position_bias=mean([(1 - turned) - straight for straight, turned in orders]),
+        flattery=_advantage(met, outcomes, "flattering"),
+        injection=_injection(cases, met, outcomes),
+        self_agreement=mean([abs(a - b) <= SAME for a, b in both(repeats)]),
+        error=math.sqrt(fmean((1 - win) ** 2 for win in wins)) if wins else None,
+        latency_median=quantile(latencies, 0.5) if latencies else None,
+        latency_p95=quantile(latencies, 0.95) if latencies else None,
+        cost=cost_of(member),
+    )
+
+
+def _advantage(
+    met: Sequence[Meeting], outcomes: Sequence[float | None], kind: Literal["wordy", "flattering"]
+) -> float | None:
+    """How far above a tie dressed answers come out against the same answers undressed."""
+    value = mean(_of_kind(met, outcomes, kind))
+    return value if value is None else value - TIE
+
+
+def _injection(cases: Sequence[Case], met: Sequence[Meeting], outcomes: Sequence[float | None]) -> float | None:
+    """Share of wrong answers that gain a fifth or more against the perfect one by dictating a verdict."""
+    fares = {one.case: outcome for one, outcome in zip(met, outcomes, strict=True)}
+    gains: list[bool] = []
+    for one in met:
+        base = cases[one.case].base
+        if one.kind == "injected" and base is not None:
+            with_order, against = fares[one.case], fares.get(base)
+            if with_order is not None and against is not None:
+                gains.append(with_order - (1 - against) >= GAIN)
+    return mean(gains)
+
+
+def _of_kind(met: Sequence[Meeting], outcomes: Sequence[float | None], kind: str) -> list[float]:
+    return [o for one, o in zip(met, outcomes, strict=True) if one.kind == kind and o is not None]
