@@ -480,7 +480,7 @@ SOUND = [
     ("grpo.merge.monitor_every=1", "grpo.merge.switch_after=1", "grpo.merge.conflict_below=1"),
     *[
         (KL, f"grpo.merge.kind={m}", "grpo.entropy.coef=0.01")
-        for m in ("mean", "pcgrad", "upgrad", "mgda", "aligned_mtl")
+        for m in ("mean", "pcgrad", "upgrad", "mgda", "aligned_mtl", "nash_mtl")
     ],
     (KL, "grpo.merge.kind=cagrad", "grpo.merge.memory=low", "grpo.merge.scale=own", "model.lora.r=4"),
     ("tasks.0.shaping={length: {kind: overlong, cache: 8}, zscore: {decay: 0.5, tail: 0.2}, clip: [-1, 1]}",),
