@@ -130,7 +130,8 @@ def nash_mtl(gramian_mm: Tensor) -> Tensor:
         unit_m = unit_m + step_m / (1 + decrement if decrement > 0.25 else 1.0)
         if decrement < TINY:
             break
-    return unit_m / norms_m * torch.linalg.matrix_norm(gramian_mm).sqrt()
+    nash_m: Tensor = unit_m / norms_m * torch.linalg.matrix_norm(gramian_mm).sqrt()
+    return nash_m
 
 
 def _pair(gramian_mm: Tensor) -> tuple[float, float, float]:
