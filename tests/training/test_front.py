@@ -218,6 +218,18 @@ def test_one_task_with_named_parts_is_pulled_between_them() -> None:
     assert {name: (one.score, one.se) for name, one in both.items()} == {"t": (0.5, 0.1), "u": (0.5, 0.1)}
 
 
+def test_a_front_is_scored_again_as_the_run_scored_it(tmp_path: Path) -> None:
+    """Greedy answers of a policy that draws them can make one point of a whole front."""
+    done = train(keys(tmp_path, eval__sampling={"max_new_tokens": 4, "temperature": 1.0}), out=tmp_path / "run")
+    place = str(done.folder)
+    said = CliRunner().invoke(app, ["eval", f"{place}/recipe.yaml", "--checkpoint", place, "--front", "--json"])
+    assert said.exit_code == 0, said.output
+    own = {row["step"]: row["values"] for row in front(done.folder)["points"]}
+    again = {row["step"]: row["values"] for row in json.loads(said.stdout)["points"]}
+    assert len(again) == 2
+    assert again == {step: pytest.approx(own[step]) for step in again}
+
+
 def test_the_command_line_scores_a_front(tmp_path: Path, undisturbed: Result) -> None:
     shutil.copytree(undisturbed.folder, tmp_path / "run")
     path = str(tmp_path / "run" / "recipe.yaml")

@@ -79,9 +79,7 @@ def table(run: Run) -> str:
 
 
 def _row(point: Point) -> str:
-    scores = [
-        f"{value:+.3f} \u00b1 {error:.3f}" for value, error in zip(point.values, point.errors, strict=True)
-    ]
+    scores = [f"{value:+.3f} \u00b1 {error:.3f}" for value, error in zip(point.values, point.errors, strict=True)]
     chance = "" if point.chance is None else f"{point.chance:.0%}"
     cells = [str(point.step), _STAGES.get(point.stage, point.stage), *scores]
     cells += ["yes" if point.on_front else "", chance, point.weights]
