@@ -36,3 +36,9 @@ def _balance(text: str, wanted: Sequence[str], unwanted: Sequence[str]) -> float
     words = text.split()
     good, bad = sum(word in wanted for word in words), sum(word in unwanted for word in words)
     return min(max(0.5 + (good - bad) / (2 * max(len(words), 4)), 0.0), 1.0)
+
+
+def preferred(completions: Sequence[str], weight: Sequence[float], **_: Any) -> list[float]:
+    """What an answer is worth to somebody who weighs brevity by ``weight`` and completeness by the rest."""
+    both = zip(weight, brief(completions), complete(completions), strict=True)
+    return [share * short + (1 - share) * whole for share, short, whole in both]

@@ -37,7 +37,7 @@ def front_folders(place: Path) -> list[Path]:
 
 
 def score_front(recipe: Recipe, folders: Sequence[Path], items: int | None) -> dict[str, Any]:
-    """Score checkpoints on the same held-out items, as the run's evaluations do, and return the document of their front.
+    """Score checkpoints on the same held-out items as the run did, and return the document of their front.
 
     Args:
         recipe: The run's.

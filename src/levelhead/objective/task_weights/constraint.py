@@ -14,13 +14,11 @@ class Constraint(TaskWeights):
 
     The Lagrangian of ``max sum_i w_i J_i`` under ``J_c >= b_c`` is ``sum_i w_i J_i + sum_c lambda_c (J_c - b_c)``: task
     c weighs ``w_c + lambda_c``, and all are divided by ``1 + sum_c lambda_c``, so that the step stays as long (Stooke
-    et al. 2020, arXiv:2007.03964, section 6).  After every batch, with ``e = b_c - reward_c`` what its mean reward
-    lacks and ``fall`` what it has lost since the batch before,
+    et al. 2020, arXiv:2007.03964).  After every batch, with ``e = b_c - reward_c`` what its mean reward lacks and
+    ``fall`` what it has lost since the batch before, ``I <- clip(I + eta e, 0, top)`` and then ``lambda_c <- clip(I +
+    kp e + kd max(fall, 0), 0, top)``.
 
-        I <- clip(I + eta e, 0, top)
-        lambda_c <- clip(I + kp e + kd max(fall, 0), 0, top)
-
-    which is dual ascent with ``kp = kd = 0`` (Ray et al. 2019, "Benchmarking safe exploration in deep reinforcement
+    That is dual ascent with ``kp = kd = 0`` (Ray et al. 2019, "Benchmarking safe exploration in deep reinforcement
     learning"; Dai et al. 2023, Safe RLHF, arXiv:2310.12773, ascend on the logarithm), and Stooke et al.'s PID
     controller, whose proportional and derivative parts damp its swings, otherwise.
     """
