@@ -28,7 +28,7 @@ WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 ROWS = 600
 
 
-def recipe(folder: Path, seed: int, steps: int, *, told: bool) -> dict[str, Any]:
+def recipe(folder: Path, seed: int, steps: int, entropy: float, *, told: bool) -> dict[str, Any]:
     """Write the prompts to a folder, and return the recipe of a run on them."""
     rng = random.Random(f"preference {seed}")
     words = PAIRS["trade"].words
@@ -63,7 +63,7 @@ def recipe(folder: Path, seed: int, steps: int, *, told: bool) -> dict[str, Any]
             "batch_size": 128,
             "group_size": 8,
             "sampling": {"max_new_tokens": 28},
-            "entropy": {"coef": 0.005},
+            "entropy": {"coef": entropy},
             "audit": {"first": 0},
             "optimizer": {"learning_rate": 2e-3, "betas": [0.9, 0.99], "warmup_steps": 3},
         },
@@ -74,18 +74,18 @@ def recipe(folder: Path, seed: int, steps: int, *, told: bool) -> dict[str, Any]
     }
 
 
-def measure(root: Path, seed: int, steps: int, *, told: bool) -> dict[str, Any]:
+def measure(root: Path, seed: int, steps: int, entropy: float, *, told: bool) -> dict[str, Any]:
     """Train a policy, and return what it scores in both rewards where each weight is asked for."""
     from levelhead.api import evaluate, train
 
-    folder = root / f"{'told' if told else 'untold'}-{seed}"
+    folder = root / f"{'told' if told else 'untold'}-{entropy:g}-{seed}"
     done = folder / "measured.json"
     if done.exists():
         made: dict[str, Any] = json.loads(done.read_text())
         return made
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    keys = recipe(folder, seed, steps, told=told)
+    keys = recipe(folder, seed, steps, entropy, told=told)
     train(keys, out=folder / "run")
     last = max((folder / "run" / "checkpoints").glob("step-*"))
     result = evaluate(keys, last, items=150, as_run=True)["run"]["preferred"]
@@ -102,6 +102,7 @@ def measure(root: Path, seed: int, steps: int, *, told: bool) -> dict[str, Any]:
     measured = {
         "seed": seed,
         "told": told,
+        "entropy": entropy,
         "points": points,
         "on_front": len(front_of(values)),
         "hypervolume": hypervolume(values, (0.0, 0.0)),
@@ -144,11 +145,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--result", type=Path, default=Path("bench/results/preference.json"))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--entropy", nargs="+", type=float, default=[0.005, 0.03], help="coefficients of the bonus")
     parser.add_argument("--steps", type=int, default=100)
     options = parser.parse_args()
-    runs = [measure(options.out, seed, options.steps, told=told) for seed in options.seeds for told in (True, False)]
+    runs = [
+        measure(options.out, seed, options.steps, entropy, told=told)
+        for entropy in options.entropy
+        for seed in options.seeds
+        for told in (True, False)
+    ]
     options.result.write_text(json.dumps({"steps": options.steps, "runs": runs}, indent=1) + "\n")
-    print(table(runs))
+    for entropy in options.entropy:
+        print(f"entropy {entropy:g}")
+        print(table([run for run in runs if run["entropy"] == entropy]))
 
 
 if __name__ == "__main__":

@@ -93,6 +93,17 @@ def test_a_front_changes_no_weight_and_no_metric_of_a_run(tmp_path: Path, undist
     assert all((best[0][name] == best[1][name]).all() for name in best[0])
 
 
+def test_the_reference_is_the_recipes_else_the_least_reward_else_the_first_evaluation(
+    tmp_path: Path, undisturbed: Result
+) -> None:
+    first = front(undisturbed.folder)
+    assert first["reference"] == first["points"][0]["values"]
+    stated = {"grpo__steps": 1, "eval__reference": {"one": -2.0}, "tasks__1__reward_range": [-0.75, 0.5]}
+    assert front(train(keys(tmp_path, **stated), out=tmp_path / "run").folder)["reference"] == [-2.0, -0.75]
+    with pytest.raises(InputError, match=r"eval.reference: no task is called 'tow'; there are one, two"):
+        validate(recipe(tmp_path, eval__reference={"tow": 0.0}))
+
+
 class KilledError(Exception):
     """The process ends here."""
 

@@ -69,6 +69,15 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _a_reference_names_tasks(self) -> Self:
+        """With several tasks; with one, names are those of its reward parts, which answers alone tell."""
+        names = [task.name or task.kind for task in self.tasks]
+        for name in self.eval.reference if len(names) > 1 else ():
+            if name not in names:
+                raise ValueError(f"eval.reference: no task is called {name!r}; there are {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
     def _weights_name_tasks(self) -> Self:
         names = [task.name or task.kind for task in self.tasks]
         rule = self.grpo.task_weights if self.grpo is not None else None
