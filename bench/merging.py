@@ -1,8 +1,10 @@
-"""Sum, CAGrad and UPGrad on the dual task: equal budget, several seeds, one SFT policy a seed.
+"""Aggregators of task gradients against each other: on the dual task, and on pairs of tasks that do conflict.
 
-Run from the repository's root: ``.venv/bin/python bench/merging.py --out runs/merging``.  Writes one JSON document
-with the final held-out score of both tasks by seed and aggregator, the cosine between the tasks' reward gradients,
-seconds a step and peak memory.  A second call over the same folder goes on where the first was stopped.
+Run from the repository's root: ``.venv/bin/python bench/merging.py --out runs/merging`` for the dual task, with
+``--conflict`` for the pairs, and with ``--table`` to print the tables of what is written down.  All are put into one
+JSON document: final held-out scores by seed and aggregator, the cosine between the tasks' reward gradients, and for the
+dual task seconds a step and peak memory, for the pairs hypervolumes.  A second call over the same folder goes on where
+the first was stopped.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mergelib import conflicts
+
+STEPS = {"trade": 40, "apart": 80}
+"""GRPO steps of each conflicting pair."""
 RECIPE = "recipes/dual-constant.yaml"
 
 
@@ -86,16 +92,31 @@ def measure(root: Path, kinds: list[str], seeds: list[int], sft: int, steps: int
 def main() -> None:
     """Parse the options and write the document."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--out", type=Path, help="folder for the runs")
     parser.add_argument("--result", type=Path, default=Path("bench/results/merging.json"))
-    parser.add_argument("--kinds", nargs="+", default=["sum", "cagrad", "upgrad"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--kinds", nargs="+")
+    parser.add_argument("--seeds", nargs="+", type=int)
     parser.add_argument("--sft", type=int, default=200)
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--conflict", action="store_true", help="train the conflicting pairs")
+    parser.add_argument("--pairs", nargs="+", default=list(STEPS), choices=list(STEPS))
+    parser.add_argument("--table", action="store_true", help="print the tables of the conflicting pairs")
     options = parser.parse_args()
-    runs = measure(options.out, options.kinds, options.seeds, options.sft, options.steps)
+    document = json.loads(options.result.read_text()) if options.result.exists() else {}
+    if options.table:
+        print(conflicts.tables(document["pairs"]))
+        return
+    if options.out is None:
+        parser.error("--out is needed to train")
+    if options.conflict:
+        kinds = options.kinds or ["sum", "cagrad", "pcgrad", "upgrad", "nash_mtl"]
+        pairs = conflicts.measure(options.out, options.pairs, kinds, options.seeds or [0, 1, 2, 3, 4], STEPS)
+        document["pairs"] = {**document.get("pairs", {}), **pairs}
+    else:
+        kinds = options.kinds or ["sum", "cagrad", "upgrad"]
+        runs = measure(options.out, kinds, options.seeds or [0, 1, 2], options.sft, options.steps)
+        document |= {"recipe": RECIPE, "sft_steps": options.sft, "grpo_steps": options.steps, "runs": runs}
     options.result.parent.mkdir(parents=True, exist_ok=True)
-    document = {"recipe": RECIPE, "sft_steps": options.sft, "grpo_steps": options.steps, "runs": runs}
     options.result.write_text(json.dumps(document, indent=1) + "\n")
 
 

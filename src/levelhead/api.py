@@ -274,6 +274,7 @@ def evaluate(
     *,
     items: int | None = None,
     sampled: bool = True,
+    as_run: bool = False,
     tasks: Sequence[Task] = (),
 ) -> dict[str, dict[str, TaskResult]]:
     """Score a checkpoint on held-out items, greedy and (by the training controls) sampled.
@@ -283,10 +284,11 @@ def evaluate(
         checkpoint: Its folder.
         items: Held-out items a task; as the recipe says unless given.
         sampled: Whether to score sampled answers as well.
+        as_run: Score by ``eval.sampling`` alone instead, as the evaluations of a run do.
         tasks: Tasks of your own, as for :func:`train`.
 
     Returns:
-        ``{"greedy" | "sampled": {task: result}}``.
+        ``{"greedy" | "sampled" | "run": {task: result}}``.
     """
     recipe = resolve(recipe, tasks)
     require_files(recipe, checkpoint, model=False)
@@ -306,7 +308,9 @@ def evaluate(
     section = recipe.eval
     baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if section.constant else None
     ways = {"greedy": section.model_copy(update={"sampling": section.sampling.model_copy(update={"temperature": 0.0})})}
-    if sampled:
+    if as_run:
+        ways = {"run": section}
+    elif sampled:
         warm = recipe.grpo.sampling.temperature if recipe.grpo else 1.0
         warm_sampling = section.sampling.model_copy(update={"temperature": warm or 1.0})
         ways["sampled"] = section.model_copy(update={"sampling": warm_sampling})

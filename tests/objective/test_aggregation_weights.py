@@ -59,6 +59,10 @@ def merge(name: str, rows: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
         ("mgda", [[1.0, 0.0], [0.0, 3.0]], {}, [0.75, 0.25]),
         ("mgda", [[1.0, 2.0], [2.0, 9.0]], {}, [1.0, 0.0]),
         ("aligned_mtl", [[1.0, 0.0], [0.0, 4.0]], {}, [0.5, 0.25]),
+        # Orthogonal: G a = 1 / a has a_i = 1 / |g_i|, and the Frobenius norm of G is sqrt(1 + 256).
+        ("nash_mtl", [[1.0, 0.0], [0.0, 16.0]], {}, [257**0.25, 257**0.25 / 4]),
+        # Cosine -1/4: a_i = 1 / (|g_i| sqrt(1 - 1/4)), and the norm is sqrt(1 + 2 / 4 + 16).
+        ("nash_mtl", [[1.0, -0.5], [-0.5, 4.0]], {}, [17.5**0.25 / 0.75**0.5, 17.5**0.25 / 0.75**0.5 / 2]),
         # Orthogonal and equally long: g_w is the mean, and d = (1 + c) g0.
         ("cagrad", [[1.0, 0.0], [0.0, 1.0]], {"c": 0.4}, [0.7, 0.7]),
         # On one line, 3 and -1: the worse-off task is all that matters, d = g0 - c = 0.6.
@@ -122,6 +126,29 @@ def test_pcgrad_of_two_tasks_harms_neither(seed, conflict):
     rows = jacobian(seed, 2, conflict=conflict)
     _, d = merge("pcgrad", rows)
     assert (rows @ d).min() >= -1e-9 * (rows @ rows.T).max()
+
+
+@given(st.integers(0, 10_000), st.integers(2, 5), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_nash_mtl_gives_every_task_the_same_share_of_the_bargain_and_the_largest_product_of_gains(seed, m, conflict):
+    rows = jacobian(seed, m, conflict=conflict)
+    w, d = merge("nash_mtl", rows)
+    gains = rows @ d
+    norm = torch.linalg.matrix_norm(rows @ rows.T)
+    torch.testing.assert_close(w * gains, norm.expand(m), rtol=1e-6, atol=0)
+    assert float(d.norm()) == pytest.approx(float((m * norm).sqrt()), rel=1e-6)
+    others = torch.randn(300, rows.shape[1], generator=torch.Generator().manual_seed(seed), dtype=D)
+    others = torch.cat([d / d.norm() + 0.2 * others, rows])
+    others = d.norm() * others / others.norm(dim=1, keepdim=True)
+    products = torch.where((others @ rows.T > 0).all(1), (others @ rows.T).clamp(min=1e-300).log().sum(1), -math.inf)
+    assert float(products.max()) <= float(gains.log().sum()) + 1e-6
+
+
+def test_nash_mtl_does_not_care_for_the_unit_of_a_task():
+    rows = jacobian(11, 3, conflict=True)
+    other = rows * torch.tensor([[1.0], [7.0], [0.02]], dtype=D)
+    one, two = merge("nash_mtl", rows)[1], merge("nash_mtl", other)[1]
+    torch.testing.assert_close(one / one.norm(), two / two.norm(), rtol=1e-6, atol=1e-8)
 
 
 def test_pcgrad_of_three_tasks_equals_torchjd_in_the_same_order():
@@ -211,7 +238,7 @@ def test_no_gradient_at_all_is_no_error(name):
 @settings(max_examples=12, deadline=None)
 def test_the_order_of_the_tasks_does_not_matter(seed, order):
     rows = jacobian(seed, 3, conflict=True)
-    for name in ("cagrad", "upgrad", "mgda", "aligned_mtl"):
+    for name in ("cagrad", "upgrad", "mgda", "aligned_mtl", "nash_mtl"):
         found, _ = merge(name, rows)
         shuffled, _ = merge(name, rows[list(order)])
         torch.testing.assert_close(shuffled, found[list(order)], rtol=1e-2, atol=1e-2)

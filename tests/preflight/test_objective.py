@@ -36,6 +36,7 @@ from levelhead.training.coefficients import Coefficients
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import Setup
+from levelhead.training.task_weights import WeightsInForce
 from preflight.test_recipes import several_turns
 from preflight_setup import recipe_of, setup_of
 
@@ -420,6 +421,13 @@ MUTANTS = [
     ),
     Mutant("advantages rolled", "advantages-rolled", "advantages"),
     Mutant("advantages negated", "advantages-negated", "advantages have the opposite sign"),
+    Mutant(
+        "task weights that stay",
+        lambda m: m.setattr(WeightsInForce, "update", lambda self, values: None),
+        "weights stay where they were: grpo.task_weights has no effect",
+        ("grpo.task_weights={kind: constraint, least: {math: 0.5}, eta: 2}",),
+        "objective/off-policy",
+    ),
     Mutant("a mini-batch twice", _half_of_the_groups, "in no mini-batch of pass 1", (), "objective/off-policy"),
 ]
 
@@ -479,9 +487,11 @@ SOUND = [
     (KL, "grpo.sampling={temperature: 1.3, temperature_schedule: cosine, temperature_final: 0.5, max_new_tokens: 24}"),
     ("grpo.sampling.temperature=0", "grpo.group_size=2", "grpo.batch_size=4"),
     ("grpo.merge.monitor_every=1", "grpo.merge.switch_after=1", "grpo.merge.conflict_below=1"),
+    ("grpo.task_weights={kind: constraint, least: {math: 0.5}, eta: 2, kp: 1, smooth: 0.5}", "tasks.0.weight=3"),
+    ("grpo.task_weights={kind: inverse_loss, most: {echo: 2}}", "grpo.merge.kind=cagrad"),
     *[
         (KL, f"grpo.merge.kind={m}", "grpo.entropy.coef=0.01")
-        for m in ("mean", "pcgrad", "upgrad", "mgda", "aligned_mtl")
+        for m in ("mean", "pcgrad", "upgrad", "mgda", "aligned_mtl", "nash_mtl")
     ],
     (KL, "grpo.merge.kind=cagrad", "grpo.merge.memory=low", "grpo.merge.scale=own", "model.lora.r=4"),
     ("tasks.0.shaping={length: {kind: overlong, cache: 8}, zscore: {decay: 0.5, tail: 0.2}, clip: [-1, 1]}",),

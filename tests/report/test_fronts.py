@@ -42,6 +42,19 @@ def test_a_front_is_drawn_with_its_steps_errors_and_knee() -> None:
     assert picture.layout["xaxis"]["title"]["text"] == "one"
 
 
+def test_an_axis_of_scores_between_zero_and_one_has_ticks_between_them() -> None:
+    """The page marks every whole number where an axis ends below 8, which is right for steps and not for scores."""
+    picture = fronts.charts(Run("r", pareto=page()))[0]
+    assert picture.layout["xaxis"]["tickmode"] == "auto"
+
+
+def test_points_too_close_to_tell_apart_share_one_label() -> None:
+    made = page()
+    made["points"].append({**made["points"][1], "step": 12, "values": [1.02, 2.98]})
+    front = fronts.charts(Run("r", pareto=made))[0].data[1]
+    assert front["text"] == ["4, 12", "", "9"]
+
+
 def test_the_table_names_volume_reference_knee_and_weights() -> None:
     text = fronts.table(Run("r", pareto=page()))
     for words in ("Hypervolume 5 \u00b1 0.25", "one 0, two 0", "Knee: step 4.", "checkpoints/front/step-000004", "90%"):

@@ -93,6 +93,17 @@ def test_a_front_changes_no_weight_and_no_metric_of_a_run(tmp_path: Path, undist
     assert all((best[0][name] == best[1][name]).all() for name in best[0])
 
 
+def test_the_reference_is_the_recipes_else_the_least_reward_else_the_first_evaluation(
+    tmp_path: Path, undisturbed: Result
+) -> None:
+    first = front(undisturbed.folder)
+    assert first["reference"] == first["points"][0]["values"]
+    stated = {"grpo__steps": 1, "eval__reference": {"one": -2.0}, "tasks__1__reward_range": [-0.75, 0.5]}
+    assert front(train(keys(tmp_path, **stated), out=tmp_path / "run").folder)["reference"] == [-2.0, -0.75]
+    with pytest.raises(InputError, match=r"eval.reference: no task is called 'tow'; there are one, two"):
+        validate(recipe(tmp_path, eval__reference={"tow": 0.0}))
+
+
 class KilledError(Exception):
     """The process ends here."""
 
@@ -216,6 +227,18 @@ def test_one_task_with_named_parts_is_pulled_between_them() -> None:
     assert set(objectives_of({"t": result({"right": 1.0}, {"right": 0.0})})) == {"right"}
     both = objectives_of({"t": result({"a": 1.0}), "u": result({"b": 1.0})})
     assert {name: (one.score, one.se) for name, one in both.items()} == {"t": (0.5, 0.1), "u": (0.5, 0.1)}
+
+
+def test_a_front_is_scored_again_as_the_run_scored_it(tmp_path: Path) -> None:
+    """Greedy answers of a policy that draws them can make one point of a whole front."""
+    done = train(keys(tmp_path, eval__sampling={"max_new_tokens": 4, "temperature": 1.0}), out=tmp_path / "run")
+    place = str(done.folder)
+    said = CliRunner().invoke(app, ["eval", f"{place}/recipe.yaml", "--checkpoint", place, "--front", "--json"])
+    assert said.exit_code == 0, said.output
+    own = {row["step"]: row["values"] for row in front(done.folder)["points"]}
+    again = {row["step"]: row["values"] for row in json.loads(said.stdout)["points"]}
+    assert len(again) == 2
+    assert again == {step: pytest.approx(own[step]) for step in again}
 
 
 def test_the_command_line_scores_a_front(tmp_path: Path, undisturbed: Result) -> None:

@@ -161,6 +161,25 @@ def test_the_error_of_a_single_points_hypervolume_is_that_of_a_product() -> None
     assert error == pytest.approx(0.36, rel=0.15)
 
 
+def test_the_front_of_a_conflicting_pair_by_hand() -> None:
+    """Six of the evaluations of bench/merging.py's pair ``trade``, rounded, worked out on paper.
+
+    Hypervolume, from the right: 0.66 * 0.47 + 0.60 * (0.72 - 0.47) + 0.54 * (0.82 - 0.72) + 0.48 * (0.92 - 0.82).
+    Knee: scaled by the ranges 0.18 and 0.45 the sums are 1, 12/18 + 25/45 = 1.222, 6/18 + 35/45 = 1.111 and 1.
+    Error: each edge of the stair times the error of the point that it moves with, their squares added.
+    """
+    values = [(0.66, 0.47), (0.60, 0.72), (0.54, 0.82), (0.48, 0.92), (0.45, 0.91), (0.48, 0.89)]
+    errors = [(0.034, 0.035), (0.030, 0.019), (0.029, 0.008), (0.015, 0.001), (0.020, 0.002), (0.021, 0.005)]
+    points = [Point(i, "grpo", v, e) for i, (v, e) in enumerate(zip(values, errors, strict=True))]
+    page = describe(["complete", "brief"], (0, 0), points, rng())
+    assert [row["front"] for row in page["points"]] == [True] * 4 + [False] * 2
+    assert page["hypervolume"] == pytest.approx(0.3102 + 0.15 + 0.054 + 0.048)
+    assert page["knee"] == 1
+    heights, widths = (0.47, 0.25, 0.10, 0.10), (0.06, 0.06, 0.06, 0.48)
+    parts = [(h * e[0]) ** 2 + (w * e[1]) ** 2 for h, w, e in zip(heights, widths, errors, strict=False)]
+    assert page["hypervolume_se"] == pytest.approx(sum(parts) ** 0.5, rel=0.15)
+
+
 def test_the_document_of_a_front_names_every_point_and_its_place() -> None:
     before = Point(0, "start", (9.0, 9.0), (0.0, 0.0))
     page = describe(["a", "b"], (0, 0), [before, *points((1, 3), (2, 2), (1, 1))], rng(), {2: "checkpoints/front/x"})

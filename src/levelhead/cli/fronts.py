@@ -37,7 +37,7 @@ def front_folders(place: Path) -> list[Path]:
 
 
 def score_front(recipe: Recipe, folders: Sequence[Path], items: int | None) -> dict[str, Any]:
-    """Score checkpoints greedily on the same held-out items, and return the document of their front.
+    """Score checkpoints on the same held-out items as the run did, and return the document of their front.
 
     Args:
         recipe: The run's.
@@ -50,7 +50,7 @@ def score_front(recipe: Recipe, folders: Sequence[Path], items: int | None) -> d
     from levelhead.api import evaluate
     from levelhead.training.front import front_document
 
-    results = [evaluate(recipe, folder, items=items, sampled=False)["greedy"] for folder in folders]
+    results = [evaluate(recipe, folder, items=items, as_run=True)["run"] for folder in folders]
     return front_document(recipe, folders, results)
 
 
@@ -75,6 +75,6 @@ def show_front(console: Console, page: Mapping[str, Any]) -> None:
         table.add_row(*cells, style="bold" if row["front"] else "")
     console.print(table)
     if page["hypervolume"] is not None:
-        around = "" if page["hypervolume_se"] is None else f" ± {page['hypervolume_se']:.2g}"
+        around = "" if page["hypervolume_se"] is None else f" ± {round(page['hypervolume_se'], 12):.2g}"
         reference = ", ".join(f"{name} {value:g}" for name, value in zip(names, page["reference"], strict=True))
         console.print(Text(f"Hypervolume {page['hypervolume']:.4g}{around} above ({reference})."))

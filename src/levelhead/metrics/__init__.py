@@ -249,6 +249,14 @@ KL_BY_TASK = _policy.family(
 KL_COEF = _policy.family(
     "kl_coef/{task}", "KL coefficient of one task in force.", "coefficient", only=_REFERRED, bounds=FROM_0,
 )
+TASK_WEIGHT = _policy.family(
+    "task_weight/{task}", "Weight of one task's objective in force; those of all tasks add up to 1.", "coefficient",
+    only="with `grpo.task_weights` that move", bounds=FROM_0,
+)
+MULTIPLIER = _policy.family(
+    "multiplier/{task}", "Lagrange multiplier of one task's constraint in force.", "coefficient",
+    only="with `grpo.task_weights: {kind: constraint}`", bounds=FROM_0,
+)
 ENTROPY_COEF = _policy.metric("entropy_coef", "Entropy coefficient in force.", "coefficient")
 _RATIOS = "with a loss of probability ratios"
 _CLIPPING = "with a loss that clips them"

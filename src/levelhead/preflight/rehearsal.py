@@ -36,6 +36,7 @@ from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
 from levelhead.training.prepare import make_objective, name_of
 from levelhead.training.stream import PromptStream
+from levelhead.training.task_weights import facts_of
 
 TOKENS = (24, 44)
 """Tokens of a micro-batch, fewer with one task or small groups: three micro-batches or more in an update."""
@@ -310,7 +311,9 @@ def rehearse(
         policy = exact_policy(policy)
     recipe, section = _small(context.recipe, grpo, len(context.setup.tasks))
     objective, estimator = make_objective(recipe, section, context.setup.tasks)
-    settings = Settings(section, {name_of(task): _task_settings(task) for task in recipe.tasks})
+    most = facts_of(context.setup.weights, context.setup.tasks).most
+    own = {name: _task_settings(task, most.get(name)) for task in recipe.tasks if (name := name_of(task))}
+    settings = Settings(section, own)
     rows = make_rows(context, section)
     exact = all(p.dtype.itemsize >= 4 for p in policy.model.parameters())
     rehearsal = Rehearsal(settings, rows, [], policy, exact)
@@ -371,8 +374,8 @@ def _shorter(shaping: Shaping, budget: int) -> Shaping:
     return shaping.model_copy(update={"length": shorter})
 
 
-def _task_settings(task: Any) -> TaskSettings:
-    return TaskSettings(task.weight, task.kl, task.kl_controller, task.shaping, task.balance)
+def _task_settings(task: Any, most: float | None) -> TaskSettings:
+    return TaskSettings(task.weight, task.kl, task.kl_controller, task.shaping, task.balance, most)
 
 
 def _numbers(tensor: Tensor) -> Floats:

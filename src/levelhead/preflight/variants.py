@@ -14,6 +14,7 @@ from typing import get_args
 import numpy as np
 
 from levelhead.objective.controllers import Fixed
+from levelhead.objective.task_weights import FixedWeights
 from levelhead.preflight.differential import Variant, changed
 from levelhead.preflight.rehearsal import Rehearsal, Update
 from levelhead.preflight.textbook import Problem, Settings
@@ -268,6 +269,10 @@ def _of_tasks(settings: Settings) -> Iterator[Variant]:
     yield Variant(
         "the tasks' weights have no effect",
         replace(settings, tasks={name: replace(task, weight=1.0) for name, task in tasks.items()}),
+    )
+    fixed = settings.grpo.model_copy(update={"task_weights": FixedWeights()})
+    yield Variant(
+        "the tasks' weights stay where they were: grpo.task_weights has no effect", replace(settings, grpo=fixed)
     )
     for a, b in combinations(tasks, 2):
         swapped = {a: replace(tasks[a], weight=tasks[b].weight), b: replace(tasks[b], weight=tasks[a].weight)}

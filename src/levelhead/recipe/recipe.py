@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from levelhead.objective.controllers import Controller
+from levelhead.objective.task_weights import TaskWeights
 from levelhead.recipe.distributed import Distributed
 from levelhead.recipe.generator import AnyGenerator, Local, Vllm
 from levelhead.recipe.guard import Guard
@@ -65,6 +66,24 @@ class Recipe(Section):
         for name in asked:
             if name is not None and name not in names:
                 raise ValueError(f"checkpoint.best: no task is called {name!r}; there are {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_reference_names_tasks(self) -> Self:
+        """With several tasks; with one, names are those of its reward parts, which answers alone tell."""
+        names = [task.name or task.kind for task in self.tasks]
+        for name in self.eval.reference if len(names) > 1 else ():
+            if name not in names:
+                raise ValueError(f"eval.reference: no task is called {name!r}; there are {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _weights_name_tasks(self) -> Self:
+        names = [task.name or task.kind for task in self.tasks]
+        rule = self.grpo.task_weights if self.grpo is not None else None
+        for name, key in (rule.tasks if isinstance(rule, TaskWeights) else {}).items():
+            if name not in names:
+                raise ValueError(f"grpo.task_weights.{key}: no task is called {name!r}; there are {', '.join(names)}")
         return self
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from levelhead.recipe.curriculum import ByWeight, Curriculum
 from levelhead.recipe.objective import Advantage, AnyAdvantage, AnyLoss, AnyMerge, Audit, Entropy, Kl, Loss, Merge
 from levelhead.recipe.sampling import EvalSampling, TrainSampling
+from levelhead.recipe.task_weights import FIXED_WEIGHTS, AnyTaskWeights
 from levelhead.recipe.variants import CUSTOM
 from levelhead.section import Section
 
@@ -116,6 +117,8 @@ class Grpo(Stage):
     """The bonus."""
     merge: AnyMerge = Merge()
     """Several tasks, one policy."""
+    task_weights: AnyTaskWeights = FIXED_WEIGHTS
+    """What each task's objective counts for: ``tasks[].weight``, or that as it follows the tasks' rewards."""
     audit: Audit = Audit()
     """Does every term do what it says."""
     optimizer: Optimizer = Optimizer()

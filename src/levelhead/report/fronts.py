@@ -16,6 +16,8 @@ _MOST_PAIRS = 6
 """Pairs of objectives that are drawn; the table holds all numbers."""
 _MOST_ROWS = 40
 """Points in the table: those on the front first."""
+_TOO_CLOSE = 0.06
+"""Share of an axis by which two points must differ for each to bear its own step."""
 _STAGES = {"start": "untrained", "sft": "SFT", "grpo": "GRPO"}
 
 
@@ -73,7 +75,7 @@ def table(run: Run) -> str:
     left_out = f"{len(points) - len(shown)} more are in pareto.json." if len(points) > len(shown) else ""
     head = tag("tr", *[tag("th", esc(cell)) for cell in heads])
     text = tag("p", esc(" ".join([*said, left_out]).strip()), cls="aside")
-    return text + tag("div", tag("table", head, *rows), cls="scroll")
+    return text + tag("div", tag("table", head, *rows), cls="scroll evaluations")
 
 
 def _row(point: Point) -> str:
@@ -97,8 +99,9 @@ def _picture(run: Run, names: list[str], points: list[Point], x: int, y: int) ->
     # right.  With more, its shadow on two of them is no line.
     data[1]["line"] = {"color": "$task-0", "width": 2, "shape": "vh" if len(names) == 2 else "linear"}
     data[1]["mode"] = "lines+markers+text" if len(names) == 2 else "markers+text"
+    data[1]["text"] = _labels(front, points, x, y)
     layout = {
-        "xaxis": {"title": {"text": plain(names[x])}},
+        "xaxis": {"title": {"text": plain(names[x])}, "tickmode": "auto", "nticks": 6},
         "yaxis": {"title": {"text": plain(names[y])}},
         "hovermode": "closest",
     }
@@ -106,6 +109,26 @@ def _picture(run: Run, names: list[str], points: list[Point], x: int, y: int) ->
     hint = "Each point is an evaluation, with its step and one standard error to either side; up and right is better."
     title = f"{names[y]} against {names[x]}"
     return Chart(f"front-{x}-{y}", title, hint, [trace for trace in data if trace["x"]], layout, legend, height=380)
+
+
+def _labels(front: list[Point], points: list[Point], x: int, y: int) -> list[str]:
+    """Return the step of each point; of those too close to tell apart the first bears the steps of all."""
+    spans = [max(p.values[axis] for p in points) - min(p.values[axis] for p in points) for axis in (x, y)]
+    steps: list[list[int]] = []
+    for index, point in enumerate(front):
+        near = [
+            earlier
+            for earlier in range(index)
+            if steps[earlier]
+            and all(
+                abs(point.values[axis] - front[earlier].values[axis]) <= _TOO_CLOSE * span
+                for axis, span in zip((x, y), spans, strict=True)
+            )
+        ]
+        steps.append([] if near else [point.step])
+        if near:
+            steps[near[0]].append(point.step)
+    return [", ".join(map(str, sorted(own))) for own in steps]
 
 
 def _dots(

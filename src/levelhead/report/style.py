@@ -157,6 +157,7 @@ pre.prompt { font-family: inherit; line-height: 1.5; }
 .scroll table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
 .scroll th, .scroll td { text-align: left; padding: 4px 18px 4px 0; border-bottom: 1px solid var(--line); }
 .scroll th { color: var(--muted); font-weight: 500; white-space: nowrap; }
+.evaluations td { white-space: nowrap; }
 .beside { display: grid; gap: 16px; grid-template-columns: minmax(0, 1.7fr) minmax(0, 1fr); margin-bottom: 16px; }
 .measured .aside { margin: 0 0 6px; }
 .measured pre { background: var(--soft); border-radius: 8px; padding: 8px 12px; max-height: 200px; overflow: auto; }

@@ -1,4 +1,4 @@
-"""The coefficients of the KL penalties and of the entropy bonus, and the controllers that move them."""
+"""The coefficients of the KL penalties and of the entropy bonus, the weights over tasks, and what moves them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.objective.controllers import Controller, ControllerState
+from levelhead.objective.task_weights import FixedWeights
 from levelhead.recipe.controllers import KlController, make_controller
 from levelhead.recipe.training import Grpo
 from levelhead.records import CoefficientOverrides
+from levelhead.training.task_weights import WeightsInForce, facts_of
 
 
 class Coefficients:
@@ -20,6 +22,7 @@ class Coefficients:
         config: The ``grpo`` section.
         kl: KL coefficient of each task, ``None`` for the section's; in the recipe's order.
         controllers: What moves the KL coefficient of each task; the section's where none is given.
+        task_weights: What each task's objective counts for; all alike unless given.
 
     Raises:
         ValueError: Settings of a controller do not fit each other.
@@ -31,10 +34,12 @@ class Coefficients:
         config: Grpo,
         kl: Mapping[str, float | None],
         controllers: Mapping[str, KlController | None] | None = None,
+        task_weights: WeightsInForce | None = None,
     ) -> None:
         own = controllers or {}
         self.overrides = CoefficientOverrides()
         """What a guard multiplies the coefficients, the clip range and the temperature by."""
+        self.task_weights = task_weights or WeightsInForce(FixedWeights(), facts_of(dict.fromkeys(kl, 1.0)))
         self._kl: dict[str, Controller] = {}
         self._kl_states: dict[str, ControllerState] = {}
         for index, (task, coef) in enumerate(kl.items()):
@@ -67,7 +72,7 @@ class Coefficients:
     def metrics(self) -> dict[str, float]:
         """The coefficients in force, as metrics."""
         values = {metric.KL_COEF.of(task): coef for task, coef in self.kl.items() if self.needs_reference}
-        return values | {metric.ENTROPY_COEF: self.entropy}
+        return values | {metric.ENTROPY_COEF: self.entropy} | self.task_weights.metrics()
 
     def update(self, values: Mapping[str, float]) -> None:
         """Let the controllers follow a step's metrics; a value that is not finite moves nothing."""
@@ -77,16 +82,18 @@ class Coefficients:
                 self._kl_states[task] = controller.step(self._kl_states[task], finite[name])
         if metric.ENTROPY in finite:
             self._entropy_state = self._entropy.step(self._entropy_state, finite[metric.ENTROPY])
+        self.task_weights.update(finite)
 
     def state_dict(self) -> dict[str, Any]:
-        """State of the controllers: ``kl/<task>`` and ``entropy``."""
+        """State of the controllers: ``kl/<task>``, ``entropy``, and ``task_weights`` where these move."""
         states = {f"kl/{task}": state.to_json() for task, state in self._kl_states.items()}
-        return states | {"entropy": self._entropy_state.to_json()}
+        return states | {"entropy": self._entropy_state.to_json()} | self.task_weights.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         self._kl_states = {task: ControllerState.from_json(state[f"kl/{task}"]) for task in self._kl_states}
         self._entropy_state = ControllerState.from_json(state["entropy"])
+        self.task_weights.load_state_dict(state)
 
 
 def _begin(controller: Controller, coef: float, label: str) -> ControllerState:

@@ -14,10 +14,13 @@ from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import tolerance
 from levelhead.recipe.controllers import KlController
+from levelhead.recipe.task_weights import make_task_weights
 from levelhead.recipe.training import Grpo
+from levelhead.tasks.base import Task
 from levelhead.training.batch import Sample
 from levelhead.training.coefficients import Coefficients
 from levelhead.training.plan import Plan, plan_update
+from levelhead.training.task_weights import WeightsInForce, facts_of
 from levelhead.training.terms import ForwardScores, TermConfig, build_terms, make_term_batch
 from levelhead.training.update_metrics import ROUNDING, Statistic, UpdateMetrics
 
@@ -27,13 +30,14 @@ class Objective:
 
     Args:
         config: The ``grpo`` section.
-        weights: Weight of each task.
+        weights: Weight of each task in the recipe.
         kl: KL coefficient of each task, ``None`` for the section's; in the recipe's order.
         controllers: What moves the KL coefficient of each task; the section's where none is given.
+        tasks: By name, for what they declare of their rewards.
 
     Raises:
         ValueError: Settings of a controller do not fit each other.
-        InputError: A controller of the user's own is missing, or does not fit.
+        InputError: A controller, or a rule for the weights, of the user's own is missing, or does not fit.
     """
 
     def __init__(
@@ -42,13 +46,13 @@ class Objective:
         weights: Mapping[str, float],
         kl: Mapping[str, float | None],
         controllers: Mapping[str, KlController | None] | None = None,
+        tasks: Mapping[str, Task] | None = None,
     ) -> None:
         self.config = config
         self.loss = config.loss.make()
-        self.coefficients = Coefficients(config, kl, controllers)
+        task_weights = WeightsInForce(make_task_weights(config.task_weights), facts_of(weights, tasks))
+        self.coefficients = Coefficients(config, kl, controllers, task_weights)
         self.references = ReferenceCache(enabled=config.epochs > 1)
-        total = sum(weights.values())
-        self._weights = {task: weight / total for task, weight in weights.items()}
 
     def with_own_references(self) -> Self:
         """Return the same objective with an empty cache of reference scores, for passes beside the run's own."""
@@ -63,7 +67,7 @@ class Objective:
         return plan_update(
             samples,
             self.config,
-            self._weights,
+            self.coefficients.task_weights.weights,
             self._needs_forward,
             temperature=temperature,
             on_policy=on_policy,

@@ -23,6 +23,7 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.model import Model
 from levelhead.recipe.task import TaskSection
+from levelhead.recipe.task_weights import make_task_weights
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Prompt
 from levelhead.tasks.base import Split, Task
@@ -32,6 +33,7 @@ from levelhead.training.balance import balanced_tasks
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
 from levelhead.training.objective import Objective
+from levelhead.training.task_weights import check_task_weights, facts_of
 from levelhead.training.trackers import check_trackers
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
@@ -134,6 +136,9 @@ def prepare(
     check_objective(recipe)
     made = make_tasks(share or recipe, tasks)
     balanced_tasks(recipe.tasks, made)
+    if recipe.grpo is not None:
+        shares = {name_of(section): section.weight for section in recipe.tasks}
+        check_task_weights(make_task_weights(recipe.grpo.task_weights), facts_of(shares, made))
     recipe = with_steps(recipe, made)
     if policy is None:
         if checkpoint is not None:
@@ -164,7 +169,8 @@ def make_objective(
     """
     weights = {name_of(task): task.weight for task in recipe.tasks}
     kl = {name_of(task): task.kl for task in recipe.tasks}
-    objective = Objective(section, weights, kl, {name_of(task): task.kl_controller for task in recipe.tasks})
+    controllers = {name_of(task): task.kl_controller for task in recipe.tasks}
+    objective = Objective(section, weights, kl, controllers, tasks)
     shapers = make_shapers({name_of(task): task.shaping for task in recipe.tasks}, section)
     given = tasks or {}
     balanced, declared = balanced_tasks(recipe.tasks, given) if given else {}, declared_rewards(given.values())

@@ -14,7 +14,7 @@ from levelhead.objective.terms import Term
 from levelhead.recipe.objective import Merge
 from levelhead.training.identities.merge import MergeWitness
 
-KINDS = ("sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl")
+KINDS = ("sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl", "nash_mtl")
 
 
 def leaves(dtype: torch.dtype = torch.float32) -> list[Tensor]:

@@ -126,3 +126,19 @@ class AlignedMtl(Aggregator):
         from levelhead.objective.aggregation.solvers import aligned_mtl
 
         return aligned_mtl(gramian_mm)
+
+
+class NashMtl(Aggregator):
+    """The gradient that the tasks agree on in Nash's bargain: gains as a product, no task's unit matters.
+
+    Navon et al. 2022, arXiv:2202.01017.
+    """
+
+    name = "nash_mtl"
+    scale = "sum"
+
+    def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
+        """Return the weights that :func:`levelhead.objective.aggregation.solvers.nash_mtl` computes."""
+        from levelhead.objective.aggregation.solvers import nash_mtl
+
+        return nash_mtl(gramian_mm)

@@ -18,6 +18,7 @@ AGGREGATORS = registry(
         "aggregators:UpGrad",
         "aggregators:Mgda",
         "aggregators:AlignedMtl",
+        "aggregators:NashMtl",
     ],
 )
 """Every aggregator by the name that it has in a recipe."""

@@ -16,6 +16,10 @@ from torch import Tensor
 
 TINY = 1e-12
 """A merged gradient shorter than this against the longest task gradient counts as zero."""
+RIDGE = 1e-10
+"""Added to the cosines of Nash-MTL, so that gradients that cancel have weights, however large."""
+NEWTON_STEPS = 500
+"""Newton steps at most; a dozen do but where gradients all but cancel."""
 
 
 def cagrad(gramian_mm: Tensor, c: float) -> Tensor:
@@ -105,6 +109,29 @@ def aligned_mtl(gramian_mm: Tensor) -> Tensor:
     scaled_mk = vectors_mm[:, positive_m] * (values_m[positive_m].min() / values_m[positive_m]).sqrt()
     combined_k: Tensor = scaled_mk @ vectors_mm[:, positive_m].T.mean(dim=1)
     return combined_k
+
+
+def nash_mtl(gramian_mm: Tensor) -> Tensor:
+    """Weights a > 0 with ``a_i (G a)_i = |G|`` for every task, ``|G|`` the Frobenius norm (Navon et al. 2022, eq. 3).
+
+    The direction d in a ball that maximises ``sum_i log(g_i . d)``; the authors' code divides G by its Frobenius norm
+    first, which sets the length, ``sqrt(m |G|)``.  They are the minimum of ``a G a / 2 - sum_i log a_i``, found by
+    damped Newton steps (the function is self-concordant) on gradients of length 1.  Gradients that cancel leave nothing
+    to agree on: cosines are held :data:`RIDGE` above that.
+    """
+    norms_m = gramian_mm.diagonal().sqrt()
+    cosines_mm = gramian_mm / (norms_m[:, None] * norms_m)
+    cosines_mm = cosines_mm + RIDGE * torch.eye(len(gramian_mm), dtype=gramian_mm.dtype)
+    unit_m = torch.full_like(norms_m, len(gramian_mm) ** -0.5)
+    for _ in range(NEWTON_STEPS):
+        slope_m = cosines_mm @ unit_m - 1 / unit_m
+        step_m = -torch.linalg.solve(cosines_mm + torch.diag(unit_m**-2), slope_m)
+        decrement = math.sqrt(max(-float(slope_m @ step_m), 0.0))
+        unit_m = unit_m + step_m / (1 + decrement if decrement > 0.25 else 1.0)
+        if decrement < TINY:
+            break
+    nash_m: Tensor = unit_m / norms_m * torch.linalg.matrix_norm(gramian_mm).sqrt()
+    return nash_m
 
 
 def _pair(gramian_mm: Tensor) -> tuple[float, float, float]:

@@ -18,6 +18,7 @@ from levelhead.preflight.textbook.estimators import Matrix, estimate, mean
 from levelhead.preflight.textbook.records import Answer, Floats, Problem, Settings, Slopes, UnprovedError
 from levelhead.preflight.textbook.rewards import Moments, charged, shaped
 from levelhead.preflight.textbook.surrogates import Rise, importance, rises
+from levelhead.preflight.textbook.weights import TaskBalance
 from levelhead.recipe.objective import Kl
 
 
@@ -51,6 +52,7 @@ class Book:
         kl_coefs: KL coefficient of each task in force.
         entropy_coef: Coefficient of the bonus in force.
         moments: What running z-scores are taken of, by task.
+        balance: What the tasks count for.
         kl_factor: On what the KL costs; 1 but for a gradient that is to be explained.
     """
 
@@ -59,15 +61,18 @@ class Book:
     kl_coefs: dict[str, float] = field(init=False)
     entropy_coef: float = field(init=False)
     moments: dict[str, Moments] = field(init=False)
+    balance: TaskBalance = field(init=False)
     _bonus: float = field(init=False)
     _measured: dict[str, list[float]] = field(init=False)
+    _rewards: dict[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
         grpo = self.settings.grpo
         self.kl_coefs = {n: grpo.kl.coef if t.kl is None else t.kl for n, t in self.settings.tasks.items()}
         self.entropy_coef = self._bonus = grpo.entropy.coef
         self.moments = {name: Moments() for name in self.settings.tasks}
-        self._measured = defaultdict(list)
+        self.balance = TaskBalance(self.settings)
+        self._measured, self._rewards = defaultdict(list), {}
 
     def temperature(self, step: int) -> float:
         """Return the temperature of the batch of a step, counted from 1; a greedy one is scored at 1."""
@@ -88,6 +93,7 @@ class Book:
                 continue
             attempts = [problems[i].attempts for i in members]
             rewards: Matrix = [[a.reward for a in group] for group in attempts]
+            self._rewards[name] = mean([reward for group in rewards for reward in group])
             rewards = shaped(task.shaping, grpo.sampling.max_new_tokens, rewards, attempts, self.moments[name])
             if grpo.kl.where == "reward" and any(self._watched(n) for n in self.settings.tasks):
                 self._measured[f"kl/{name}"].append(mean([float(d) for g in attempts for a in g for d in a.drift]))
@@ -111,11 +117,12 @@ class Book:
         """
         part, present = bool(present), set(present) or {a.task for a in answers}
         before = {name: list(values) for name, values in self._measured.items()}
-        total = sum(t.weight for n, t in self.settings.tasks.items() if n in present)
+        weights = self.balance.now
+        total = sum(weight for n, weight in weights.items() if n in present)
         made: dict[int, Slopes] = {}
         entropy = 0.0
         for name in present:
-            weight = self.settings.tasks[name].weight / total
+            weight = weights[name] / total
             members = [i for i, a in enumerate(answers) if a.task == name]
             own = [answers[i] for i in members]
             made.update(zip(members, self._of_task(name, weight, own), strict=True))
@@ -131,6 +138,8 @@ class Book:
         """Let the controllers see what the updates of a batch have measured, each as the mean over them."""
         measured = {name: mean(values) for name, values in self._measured.items()}
         self._measured = defaultdict(list)
+        self.balance.see(self._rewards)
+        self._rewards = {}
         for name in self.settings.tasks:
             if f"kl/{name}" in measured:
                 self.kl_coefs[name] = self._moved(name, measured[f"kl/{name}"])

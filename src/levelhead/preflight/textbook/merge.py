@@ -19,7 +19,7 @@ from levelhead.recipe.objective import MergeSection
 Products = NDArray[np.float64]
 """(m, m) inner products of the gradients of m tasks."""
 
-PAGES = frozenset({"sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl"})
+PAGES = frozenset({"sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl", "nash_mtl"})
 """Aggregators whose definition is written down here."""
 ZERO = 1e-24
 """Squared norm, against the largest, below which a gradient is none."""
@@ -49,7 +49,7 @@ def merge_weights(merge: MergeSection, kind: str, products: Products) -> list[Fl
     live = [i for i in range(m) if squares[i] > ZERO * squares.max()]
     unit = products[np.ix_(live, live)] / max(squares.max(), 1e-300)
     ways = [np.ones(1)] if len(live) == 1 else _solve(merge, kind, unit) if live else []
-    on_mean = kind != "pcgrad"
+    on_mean = kind not in ("pcgrad", "nash_mtl")
     # Papers' means are over all tasks; where a gradient is zero the others are merged as if it were not there.
     scale = (len(live) / m if on_mean else 1.0) * (m if on_mean and merge.scale == "sum" else 1.0)
     candidates = []
@@ -69,6 +69,8 @@ def _solve(merge: MergeSection, kind: str, products: Products) -> list[Floats]:
         return [_upgrad(products)]
     if kind == "mgda":
         return [_mgda(products)]
+    if kind == "nash_mtl":
+        return [_nash(products)]
     return [_aligned(products)]
 
 
@@ -194,6 +196,23 @@ def _aligned(products: Products) -> Floats:
     nonzero = values > values.max() * len(products) * np.finfo(np.float64).eps
     mix = vectors[:, nonzero] @ np.diag(np.sqrt(values[nonzero].min() / values[nonzero])) @ vectors[:, nonzero].T
     weights: Floats = mix.mean(axis=1)
+    return weights
+
+
+def _nash(products: Products) -> Floats:
+    """Navon et al. 2022, arXiv:2202.01017, eq. 3: ``G a = 1 / a``, G divided by its Frobenius norm as their code does.
+
+    One coordinate after the other solves its own line, a quadratic, until none moves.
+    """
+    products = products / np.linalg.norm(products)
+    weights = 1 / np.sqrt(np.diag(products))
+    for _ in range(100_000):
+        before = weights.copy()
+        for i, square in enumerate(np.diag(products)):
+            others = float(products[i] @ weights) - square * weights[i]
+            weights[i] = (math.sqrt(others * others + 4 * square) - others) / (2 * square)
+        if np.abs(weights - before).max() <= 1e-13 * weights.max():
+            break
     return weights
 
 

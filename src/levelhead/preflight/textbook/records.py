@@ -29,6 +29,7 @@ class TaskSettings:
         controller: Its own KL controller; ``None`` takes ``grpo.kl.controller``.
         shaping: Of its rewards.
         balance: Whether its strata count alike.
+        most: The most reward that it declares.
     """
 
     weight: float = 1.0
@@ -36,6 +37,7 @@ class TaskSettings:
     controller: KlController | None = None
     shaping: Shaping = field(default_factory=Shaping)
     balance: bool = False
+    most: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

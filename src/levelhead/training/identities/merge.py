@@ -20,6 +20,8 @@ ERROR = 1e-3
 """Relative error of inner products and weights in float32; ten times that for gradients in half precision."""
 ROUGH = 5e-2
 """Relative error of solvers that iterate: MGDA's and CAGrad's on three tasks and more."""
+SUMS = frozenset({"sum", "pcgrad", "nash_mtl"})
+"""Aggregators on the sum's scale."""
 ZERO = 1e-24
 """A squared norm below this, against the largest, counts as zero."""
 
@@ -106,7 +108,7 @@ def promise(kind: str, products_mm: Tensor, weights_m: Tensor, merge: MergeSecti
     if kind == CUSTOM:
         return None
     m = len(products_mm)
-    norm = m if merge.scale == "sum" and kind not in ("sum", "pcgrad") else 1
+    norm = m if merge.scale == "sum" and kind not in SUMS else 1
     if kind in ("sum", "mean"):
         wanted = (1.0 if kind == "sum" else 1.0 / m) * norm
         even = bool(((weights_m - wanted).abs() <= error).all())
@@ -119,7 +121,7 @@ def promise(kind: str, products_mm: Tensor, weights_m: Tensor, merge: MergeSecti
         return "a task without a gradient has no weight"
     if not live:
         return None
-    u_m = weights_m[live_m] / norm * (1 if kind == "pcgrad" else m / live)
+    u_m = weights_m[live_m] / norm * (1 if kind in SUMS else m / live)
     if live == 1:
         return None if abs(float(u_m[0]) - 1) <= error else "one task alone is taken as it is"
     return PROMISES[kind](products_mm[live_m][:, live_m] / top, u_m, merge, error)
@@ -193,12 +195,25 @@ def _aligned_mtl(products_mm: Tensor, u_m: Tensor, _merge: MergeSection, error: 
     return None
 
 
+def _nash_mtl(products_mm: Tensor, u_m: Tensor, _merge: MergeSection, error: float) -> str | None:
+    """Navon et al. 2022: every task's weight times what it gains is the Frobenius norm of the Gramian."""
+    if bool((u_m <= 0).any()):
+        return "weights are positive"
+    gains_m = u_m * (products_mm @ u_m)
+    wanted = float(torch.linalg.matrix_norm(products_mm))
+    noise_m = error * u_m * (products_mm.abs() @ u_m)  # what rounding leaves of gradients that all but cancel
+    if bool(((gains_m - wanted).abs() > 10 * error * wanted + noise_m).any()):
+        return "every task's weight times its gain is the same, the norm of the Gramian"
+    return None
+
+
 PROMISES: Mapping[str, Callable[[Tensor, Tensor, MergeSection, float], str | None]] = {
     "pcgrad": _pcgrad,
     "upgrad": _upgrad,
     "mgda": _mgda,
     "cagrad": _cagrad,
     "aligned_mtl": _aligned_mtl,
+    "nash_mtl": _nash_mtl,
 }
 """What each aggregator promises, on the Gramian of two or more live tasks divided by its largest entry."""
 

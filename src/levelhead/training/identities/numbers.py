@@ -41,6 +41,7 @@ class Numbers:
         tolerance: What rounding explains of a log-probability.
         gaps: Mean absolute difference of policy and reference, by task, in nats a token.
         kl_coefs: Coefficients in force.
+        weights: Of the tasks in force, where they move; empty where they are the recipe's.
         merged: Weight of each task's gradient in the merged one; empty where they were not kept apart.
         strengths: Norm of each term's natural gradient, against that of the whole, where the update was audited.
         clip_factor: By which the gradient was scaled down.
@@ -56,6 +57,7 @@ class Numbers:
     tolerance: Tolerance
     gaps: Mapping[str, float] = field(default_factory=dict)
     kl_coefs: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
     merged: Mapping[str, float] = field(default_factory=dict)
     strengths: Mapping[str, float] = field(default_factory=dict)
     clip_factor: float = 1.0
@@ -105,8 +107,9 @@ def _coefficient(name: str, seen: float, wanted: float) -> Violation:
 
 def audited(numbers: Numbers) -> Iterator[Violation]:
     """A term enters the gradient with the recipe's coefficient, the task's share, and the factors of merge and clip."""
-    whole = sum(section.weight for section in numbers.recipe.tasks if name_of(section) in numbers.present)
-    shares = {name_of(section): section.weight / whole for section in numbers.recipe.tasks} if whole else {}
+    weights = numbers.weights or {name_of(section): section.weight for section in numbers.recipe.tasks}
+    whole = sum(weight for task, weight in weights.items() if task in numbers.present)
+    shares = {task: weight / whole for task, weight in weights.items()} if whole else {}
     entropy = numbers.values.get(metric.ENTROPY_COEF, 0.0)
     for label, strength in numbers.strengths.items():
         name, _, task = label.partition("/")

@@ -234,6 +234,7 @@ class Identities(NoIdentities):
             tolerance=tolerance(self._policy),
             gaps=gaps,
             kl_coefs=coefficients.kl,
+            weights=coefficients.task_weights.weights if coefficients.task_weights.moves else {},
             merged=self._merged.weights,
             strengths=strengths,
             clip_factor=min(1.0, bound / (norm + 1e-6)),

@@ -1,0 +1,1 @@
+"""Pairs of tasks whose gradients conflict, for ``bench/merging.py``."""
