@@ -97,6 +97,11 @@ class Recipe(Section):
             raise ValueError(
                 "generator.sync: adapter cannot send model.lora.modules_to_save, which are no adapter; use files"
             )
+        if engine.sync == "adapter" and self.model.in_four_bits:
+            raise ValueError(
+                "generator.sync: adapter leaves the base to the server, which does not hold the one of "
+                "model.lora.load_in_4bit; use files, which sends the weights that the policy computes with"
+            )
         for key, sampling in (
             ("eval.sampling", self.eval.sampling),
             ("grpo.sampling", self.grpo and self.grpo.sampling),
