@@ -57,8 +57,9 @@ def keep_layout(model: nn.Module) -> None:
     has no gradient (bitsandbytes 0.50), and a policy is sampled and trained in turns.
     """
     for module in model.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.support_avx512bf16_for_cpu = False
+        layer: Any = module
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
 
 
 def is_packed(weight: object) -> bool:
@@ -114,7 +115,8 @@ class Planned(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """As the layer, and allocates what it does."""
         out: Tensor = _Unpacking.apply(x, self.weight)  # type: ignore[no-untyped-call]
-        return out if self.bias is None else out + self.bias
+        bias: Tensor | None = self.bias
+        return out if bias is None else out + bias
 
 
 class _Unpacking(torch.autograd.Function):
