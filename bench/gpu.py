@@ -5,11 +5,12 @@
 Random weights of the true shapes (``bench/gpulib/shapes.py``), in this order: agreement of all backends with the
 reference, values and gradients, in float32 and bfloat16; then for each shape the memory plan, our step, our step on the
 reference backend where another one ran, and TRL's.  A row is written as a line of JSON, and flushed, after each
-measurement.  What the time, the device or a package does not allow, and what runs out of memory, is a row that says so;
-the rest goes on.  ``--toy`` does all of it at toy size on a CPU.
+measurement.  What the time, the device or a package does not allow, and what runs out of memory, is a row that says
+so; the rest goes on; a measurement that outlasts the time ends the process, and the last row names it.  ``--toy`` does
+all of it at toy size on a CPU.
 
 TRL's steps run in a process of their own, with this Python or that of ``LEVELHEAD_BENCH_TRL``.  Leaves with 1 where a
-backend does not agree.
+backend does not agree, with 3 where the time was up.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from importlib import metadata
@@ -52,6 +54,7 @@ class Record:
         self._file = out.open("w", encoding="utf-8")
         self._end, self._toy = time.monotonic() + seconds, toy
         self._taken: dict[str, float] = {}
+        self._doing: list[str] = []
         self.rows: list[dict[str, Any]] = []
 
     def write(self, **row: Any) -> None:
@@ -61,6 +64,17 @@ class Record:
         self._file.flush()
         os.fsync(self._file.fileno())
         print(line(row), flush=True)
+
+    def stop_at_the_end(self, grace: float = 10.0) -> threading.Timer:
+        """End this process where a measurement outlasts the time, with what it was doing as the last row."""
+        timer = threading.Timer(max(0.0, self.left) + grace, self._stop)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _stop(self) -> None:
+        self.write(kind="end", cut=" ".join(self._doing), seconds_left=self.left)
+        os._exit(3)
 
     @property
     def left(self) -> float:
@@ -74,6 +88,7 @@ class Record:
             self.write(kind=kind, **what, left_out=f"{self.left:.0f} s are left, and it would take about {needed:.0f}")
             return
         start = time.monotonic()
+        self._doing = [kind, *map(str, what.values())]
         try:
             found = make()
         except Exception as error:
@@ -88,7 +103,7 @@ class Record:
 def line(row: dict[str, Any]) -> str:
     """A row as a line for a person."""
     name = " ".join(str(row[key]) for key in ("kind", "shape", "model", "side", "backend", "dtype") if row.get(key))
-    for key in ("error", "skipped", "left_out"):
+    for key in ("error", "skipped", "left_out", "cut"):
         if key in row:
             return f"{name}: {key.replace('_', ' ')}: {row[key]}"
     shown = {k: v for k, v in row.items() if k not in ("kind", "shape", "model", "side", "backend", "dtype", "steps")}
@@ -141,6 +156,13 @@ def planned(shape: Any, device: Any, folder: Path) -> dict[str, Any]:
     return {"backend": plan.backend, "parameters": plan.parameters, "total_bytes": plan.total, "phases": plan.phases}
 
 
+def pieces(shape: Any) -> int:
+    """Micro-batches of TRL's step: as few as keep one within the tokens that ours may have."""
+    w = shape.work
+    fit = (n for n in range(1, w.rows + 1) if w.rows % n == 0 and w.rows // n * (w.prompt + w.answer) <= shape.tokens)
+    return next(fit, w.rows)
+
+
 def trl_steps(shape: Any, device: Any, repeats: int, folder: Path, limit: float) -> dict[str, Any]:
     """TRL's steps on the same shape, in a process that is ended when the time is up."""
     peer = os.environ.get(PEER, "")
@@ -150,7 +172,7 @@ def trl_steps(shape: Any, device: Any, repeats: int, folder: Path, limit: float)
 
     workloads.write(shape.work, folder, weights=False)
     settings = {"device": device.type, "random": True, "gradient_checkpointing": shape.checkpointing}
-    settings |= {"bf16": device.type == "cuda"}
+    settings |= {"bf16": device.type == "cuda", "accumulate": pieces(shape)}
     command = [peer or sys.executable, str(HERE / "speedlib" / "trl_side.py"), str(folder), json.dumps(settings)]
     asked = "step\n" * (1 + repeats) + "memory\n"
     run = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=max(limit, 1.0), check=False)
@@ -160,7 +182,7 @@ def trl_steps(shape: Any, device: Any, repeats: int, folder: Path, limit: float)
     steps, last = answers[2 : 2 + repeats], answers[2 + repeats]
     seconds = compare.summary(steps)["seconds"]["median"]
     return {"seconds": seconds, "tokens_a_second": shape.work.drawn / seconds, "peak_bytes": last["peak"],
-            "versions": answers[0]["versions"], "steps": steps}  # fmt: skip
+            "accumulate": settings["accumulate"], "versions": answers[0]["versions"], "steps": steps}  # fmt: skip
 
 
 def measure(record: Record, options: argparse.Namespace) -> None:
@@ -208,7 +230,9 @@ def main() -> None:
     parser.add_argument("--smallest", action="store_true", help="with --toy: the smallest shapes")
     options = parser.parse_args()
     record = Record(options.out, 60 * options.minutes, toy=options.toy)
+    timer = record.stop_at_the_end()
     measure(record, options)
+    timer.cancel()
     if any(row.get("agrees") is False for row in record.rows):
         raise SystemExit("a backend does not agree with the reference; see the rows above")
 

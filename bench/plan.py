@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -141,6 +142,7 @@ def measured(case: Case, folder: Path, steps: int = 2) -> dict[str, int]:
     from levelhead.policy.backends.sdpa import Sdpa
 
     options = {"model": case.model, "grpo": case.grpo, "guard": {"max_kl": 1e9}}
+    gc.collect()  # what earlier work in this process has left would be subtracted when it is let go
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         policy = load(folder, options)
         if case.masked:

@@ -69,6 +69,31 @@ def test_what_the_time_does_not_allow_is_left_out_and_said(gpu: Any, tmp_path: P
     assert "left" in lines(tmp_path / "rows.jsonl")[0]["left_out"]
 
 
+def test_a_measurement_that_outlasts_the_time_ends_the_process_and_its_rows_stay(tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    script = (
+        f"import importlib.util as u, time; s = u.spec_from_file_location('g', {str(BENCH / 'gpu.py')!r}); "
+        "g = u.module_from_spec(s); s.loader.exec_module(g); import pathlib; "
+        f"r = g.Record(pathlib.Path({str(out)!r}), 0.3, toy=True); r.stop_at_the_end(0.0); r.write(kind='machine'); "
+        "r.measure('ours', lambda: time.sleep(60) or {}, shape='hangs')"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)
+    assert run.returncode == 3, run.stderr
+    first, last = lines(out)
+    assert first["kind"] == "machine"
+    assert last["cut"] == "ours hangs"
+
+
+def test_trl_gets_micro_batches_of_no_more_tokens_than_ours(gpu: Any) -> None:
+    from gpulib.shapes import SHAPES
+
+    for shape in SHAPES:
+        w, n = shape.work, gpu.pieces(shape)
+        assert w.rows % n == 0
+        assert w.rows // n * (w.prompt + w.answer) <= shape.tokens
+    assert [gpu.pieces(shape) for shape in SHAPES] == [4, 4, 2]
+
+
 def test_a_backend_that_looks_ahead_does_not_agree(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpulib import agree
 

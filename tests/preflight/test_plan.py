@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import sys
@@ -77,10 +78,19 @@ def bench() -> Any:
 
 
 @pytest.mark.parametrize("name", ["0.5M", "0.5M lora"])
-def test_the_plan_is_within_a_tenth_of_the_measured_peaks(name: str, tmp_path: Path) -> None:
+def test_the_plan_is_within_a_tenth_of_the_measured_peaks(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = bench()
     case = module.CASES[name]
     module.workloads.write(case.work, tmp_path)
+    earlier = [torch.zeros(10 << 18)]  # as much as the policy of a test before this one, in a cycle
+    earlier.append(earlier)  # type: ignore[arg-type]
+    del earlier
+    from speedlib import ours
+
+    load = ours.load
+    monkeypatch.setattr(ours, "load", lambda *given: (gc.collect(), load(*given))[1])
     plan, peaks = module.planned(case, tmp_path), module.measured(case, tmp_path)
     runtime = part(plan, "runtime")
     for phase in ("update", "sampling"):

@@ -131,10 +131,16 @@ def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dty
     """Write model and tokenizer; returns whether it is an adapter alone."""
     import torch
 
+    from levelhead.policy import four_bit
     from levelhead.policy.load import load_checkpoint
 
     section = recipe.model.model_copy(update={"device": "cpu", "dtype": "float32"})
-    policy = load_checkpoint(section, source, seed=recipe.seed)
+    whole = section
+    if section.lora is not None:
+        whole = section.model_copy(update={"lora": section.lora.model_copy(update={"load_in_4bit": False})})
+    policy = load_checkpoint(whole, source, seed=recipe.seed)
+    if merge and section.in_four_bits:  # what is merged is the policy that was trained
+        four_bit.copy_unpacked(load_checkpoint(section, source, seed=recipe.seed).base, policy.base)
     named = dtype if dtype != "auto" else recipe.model.dtype
     kind = getattr(torch, named) if named != "auto" else torch.float32
     model: Any = policy.model

@@ -24,7 +24,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from levelhead.errors import InputError
-from levelhead.policy import hub, manifest
+from levelhead.policy import four_bit, hub, manifest
 from levelhead.policy.checkpointing import set_checkpointing
 from levelhead.policy.lora import with_adapter
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
@@ -62,9 +62,7 @@ def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, loa
     else:
         codec = load_codec(section)
         model = _pretrained(section, compute if section.lora else torch.float32, load != "shape")
-    if load == "whole":
-        model = model.to(device)  # type: ignore[arg-type]
-    return _finish(section, model, codec, compute, seed)
+    return _finish(section, _placed(section, model, device) if load == "whole" else model, codec, compute, seed)
 
 
 def load_shape(section: Model, device: str, compute: torch.dtype) -> Any:
@@ -92,6 +90,8 @@ def load_shape(section: Model, device: str, compute: torch.dtype) -> Any:
             model = _pretrained(section, compute if section.lora else torch.float32, weights=False)
         if section.gradient_checkpointing:
             set_checkpointing(model, on=True)
+        if section.in_four_bits:
+            four_bit.stand_in(model)
         return model if section.lora is None else with_adapter(model, section.lora, 0, None)
 
 
@@ -122,7 +122,7 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0, load: Load =
         torch.manual_seed(seed)
         whole = load != "shape"
         base = _tiny(section, codec, whole) if section.preset == "tiny" else _pretrained(section, compute, whole)
-        base = base.to(device) if load == "whole" else base  # type: ignore[arg-type]
+        base = _placed(section, base, device) if load == "whole" else base
         return _finish(section, base, codec, compute, seed, folder)
     try:
         model = _quiet(lambda: _of_checkpoint(section, folder, load != "shape"))
@@ -297,11 +297,15 @@ def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrained
     if weights and Path(name).is_dir():
         manifest.check(Path(name), "*.safetensors")
     common: dict[str, Any] = {"revision": section.revision, "trust_remote_code": section.trust_remote_code}
+    packing: dict[str, Any] = {}
+    if weights and section.in_four_bits:
+        four_bit.require()
+        packing = four_bit.loading_options(dtype, resolve_device(section.device))
 
     def build() -> Any:
         if weights:
             return AutoModelForCausalLM.from_pretrained(
-                name, dtype=dtype, attn_implementation=section.attention, **common
+                name, dtype=dtype, attn_implementation=section.attention, **common, **packing
             )
         config = AutoConfig.from_pretrained(name, **common)
         with torch.device("meta"):
@@ -311,6 +315,14 @@ def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrained
 
     model: PreTrainedModel = hub.load("model.name", name, lambda: _quiet(build))
     return model
+
+
+def _placed(section: Model, model: Any, device: torch.device) -> Any:
+    """The model where it runs; what is packed in four bits lies there since it was loaded."""
+    if section.in_four_bits:
+        four_bit.keep_layout(model)
+        return model
+    return model.to(device)
 
 
 def _generation_eos(source: str | None, revision: str | None = None) -> list[int]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from levelhead.policy import four_bit
 from levelhead.policy.backends.base import TREES
 from levelhead.policy.policy import Policy
 
@@ -78,13 +79,13 @@ def why_not_exact(policy: Policy) -> str | None:
     """
     parameters = list(policy.model.parameters())
     odd = {p.dtype for p in parameters if p.requires_grad and p.dtype not in (torch.float32, torch.float64)}
-    odd |= {p.dtype for p in parameters if not p.is_floating_point()}
+    odd |= {p.dtype for p in parameters if not p.is_floating_point() and not four_bit.is_packed(p)}
     if odd:
         return f"some weights are {str(odd.pop()).removeprefix('torch.')}"
     if policy.total is not None:
-        coarse = any(p.dtype.itemsize < 4 for p in parameters)
+        coarse = any(_coarse(p) for p in parameters)
         return "the frozen weights are divided over processes in a coarser type" if coarse else None
-    needed = sum(4 * p.numel() for p in parameters if p.dtype.itemsize < 4)
+    needed = sum(4 * p.numel() for p in parameters if _coarse(p))
     free = free_bytes(policy.device)
     if free is not None and needed > 0.8 * free:
         return f"the frozen weights take {needed / 2**30:.1f} GiB in float32, and {free / 2**30:.1f} GiB are free"
@@ -94,8 +95,8 @@ def why_not_exact(policy: Policy) -> str | None:
 def exact_policy(policy: Policy) -> Policy:
     """Return a policy of the same trained weights, the very tensors, that computes in float32.
 
-    Its gradients arrive in the same leaves.  Frozen weights of a coarser type are converted, at 4 bytes each; ask
-    :func:`why_not_exact` first.
+    Its gradients arrive in the same leaves.  Frozen weights of a coarser type are converted, at 4 bytes each; those in
+    four bits stay, and are multiplied in float32.  Ask :func:`why_not_exact` first.
     """
     if policy.total is not None:  # weights that are divided over processes are not copied: all of them are float32
         exact = copy.copy(policy)
@@ -107,6 +108,7 @@ def exact_policy(policy: Policy) -> Policy:
     for buffer in model.buffers():
         if buffer.is_floating_point() and buffer.dtype.itemsize < 4:
             buffer.data = buffer.data.float()
+    four_bit.compute_in(model, torch.float32)
     exact = Policy(model, policy.codec)
     if exact.base.config._attn_implementation not in ("sdpa", "eager", TREES):
         exact.base.config._attn_implementation = "sdpa"  # kernels made for half precision compute in nothing else
@@ -117,9 +119,17 @@ def exact_policy(policy: Policy) -> Policy:
 
 def _widened(weight: nn.Parameter) -> nn.Parameter:
     """The weight itself, or a frozen one in float32 where it is of a coarser type."""
-    if weight.requires_grad or weight.dtype.itemsize >= 4:
+    if four_bit.is_packed(weight):
+        packed: nn.Parameter = four_bit.unpacks_to(weight, torch.float32)
+        return packed
+    if weight.requires_grad or not _coarse(weight):
         return weight
     return nn.Parameter(weight.detach().float(), requires_grad=False)
+
+
+def _coarse(weight: nn.Parameter) -> bool:
+    """Whether a weight rounds more than float32, and has a float32 value of its own."""
+    return weight.is_floating_point() and weight.dtype.itemsize < 4
 
 
 def free_bytes(device: torch.device) -> int | None:

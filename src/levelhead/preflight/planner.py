@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from levelhead.objective.audit import MAX_ENTRIES
+from levelhead.policy import four_bit
 from levelhead.policy.allocation import Layout
 from levelhead.policy.footprint import Footprints, kv_bytes
 from levelhead.policy.head import block_shape
@@ -51,10 +52,11 @@ class Planner:
         policy = footprints.policy
         self.prompts = self._bounded(recipe, policy.context)
         trained = _bytes(policy.parameters)
-        weights = _bytes(policy.model.parameters()) + _bytes(policy.model.buffers())
+        weights = four_bit.weight_bytes(policy.model)
         stages = [s for s, section in (("sft", recipe.sft), ("update", recipe.grpo)) if section is not None]
         phases = (*stages, "sampling")
-        parts = [Part("weights", weights, phases, f"{str(policy.base.dtype).removeprefix('torch.')}")]
+        kind = str(policy.base.dtype).removeprefix("torch.")
+        parts = [Part("weights", weights, phases, f"four bits, the rest {kind}" if recipe.model.in_four_bits else kind)]
         activations: dict[str, int] = {}
         if recipe.sft is not None:
             parts += self._sft(recipe, recipe.sft, footprints, trained, activations)

@@ -26,6 +26,8 @@ class Lora(Section):
     merge_gib: float = Field(4.0, ge=0)
     """In float32 on a CPU, rollouts are drawn from copies of weights with the adapter merged, where the adapted weights
     take at most this many GiB; 0 never merges. What is left of it may hold weights laid out anew for drawing."""
+    load_in_4bit: bool = False
+    """Hold the frozen base in four bits (NF4, doubly quantized), through bitsandbytes where it is installed."""
 
 
 class TinyModel(Section):
@@ -96,6 +98,17 @@ class Model(Section):
         if (self.name is None) == (self.preset is None):
             raise ValueError("give either model.name (a hub name or local folder) or model.preset: tiny or base-tiny")
         return self
+
+    @model_validator(mode="after")
+    def _four_bits_hold_a_base(self) -> Self:
+        if self.preset == "tiny" and self.in_four_bits:
+            raise ValueError("lora.load_in_4bit holds a pretrained base in four bits, and preset: tiny has none")
+        return self
+
+    @property
+    def in_four_bits(self) -> bool:
+        """Whether the frozen base lies in four bits."""
+        return self.lora is not None and self.lora.load_in_4bit
 
     @property
     def source(self) -> str | None:

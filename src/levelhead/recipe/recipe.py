@@ -99,6 +99,12 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _four_bits_stay_whole(self) -> Self:
+        if self.model.in_four_bits and self.distributed.shard == "full":
+            raise ValueError("model.lora.load_in_4bit: packed weights are not divided; set distributed.shard to none")
+        return self
+
+    @model_validator(mode="after")
     def _an_engine_fits(self) -> Self:
         engine = self.generator
         if not isinstance(engine, Vllm):
@@ -115,6 +121,11 @@ class Recipe(Section):
         if engine.sync == "adapter" and self.model.lora is not None and self.model.lora.modules_to_save:
             raise ValueError(
                 "generator.sync: adapter cannot send model.lora.modules_to_save, which are no adapter; use files"
+            )
+        if engine.sync == "adapter" and self.model.in_four_bits:
+            raise ValueError(
+                "generator.sync: adapter leaves the base to the server, which does not hold the one of "
+                "model.lora.load_in_4bit; use files, which sends the weights that the policy computes with"
             )
         for key, sampling in (
             ("eval.sampling", self.eval.sampling),

@@ -8,7 +8,7 @@ from typing import Any
 from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.objective.task_weights import TaskFacts, TaskWeights, WeightsState
-from levelhead.tasks.base import Ranged, Task
+from levelhead.tasks.base import Task
 
 
 class WeightsInForce:
@@ -72,7 +72,7 @@ def facts_of(shares: Mapping[str, float], tasks: Mapping[str, Task] | None = Non
         tasks: By name; without them nothing is declared.
     """
     total = sum(shares.values())
-    ranges = {name: task.reward_range for name, task in (tasks or {}).items() if isinstance(task, Ranged)}
+    ranges = {name: task.reward_range for name, task in (tasks or {}).items()}
     most = {name: float(bounds[1]) for name, bounds in ranges.items() if bounds is not None}
     return TaskFacts({task: weight / total for task, weight in shares.items()}, most)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from levelhead.policy import four_bit
 from levelhead.policy.policy import Policy
 
 
@@ -15,16 +16,16 @@ from levelhead.policy.policy import Policy
 def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     """Yield every weight of the model by its checkpoint name: adapters merged, shards gathered.
 
-    A tied output embedding is sent under a name of its own as well: a server may keep it packed apart from the input
-    embedding, and would go on with the old one without a word.  Every process of a run must iterate to the end, in
-    lockstep: shards are gathered on the way.
+    What lies in four bits is unpacked.  A tied output embedding is sent under a name of its own as well: a server may
+    keep it packed apart from the input embedding, and would go on with the old one without a word.  Every process of a
+    run must iterate to the end, in lockstep: shards are gathered on the way.
     """
     wire = policy.compute_dtype if policy.compute_dtype.itemsize < 4 else None
     adapted = _adapted(policy.base) if policy.lora else {}
     for name, parameter in policy.base.named_parameters():
         if _is_adapter(name):
             continue
-        full = whole(parameter.detach())
+        full = whole(four_bit.unpacked(parameter).detach())
         prefix, _, leaf = name.rpartition(".")
         if (module := adapted.get(prefix)) is not None and leaf == "weight":
             for adapter in module.active_adapters:
