@@ -94,10 +94,13 @@ def train(
     """
     recipe = resolve(recipe, tasks)
     _check_arguments(model, tokenizer, resume=resume, about_resuming=resume_from is not None or bool(accept_changes))
+    path = Path(out) if out is not None else default_folder(recipe)
+    if resume and not path.is_dir():
+        raise InputError(f"{path}: no such folder, so there is no run to go on with; leave out --resume to begin one")
     require_files(recipe, model=model is None and not resume)
     check_trackers(recipe)
     if out is not None and not resume:
-        refuse_used(Path(out))
+        refuse_used(path)
     with uncollected():
         from levelhead.policy.load import wrap
         from levelhead.training.checkpoint import offering_the_last_whole
@@ -108,13 +111,12 @@ def train(
         from levelhead.training.rundir import RunDir
         from levelhead.training.sharding.division import cache_events, check_same, divided
 
-    path = Path(out) if out is not None else default_folder(recipe)
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined(recipe.distributed.timeout_s)
         held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
         if out is None and not resume:
             path = ranks.gathered(unused_folder(path) if not ranks.rank else path)[0]
-        locked = _lock(ranks, path, held) if resume and path.is_dir() else None
+        locked = _lock(ranks, path, held) if resume else None
         folder = RunDir(ranks.folder(path, resume=resume))
         if not resume:
             ranks.in_all(lambda: refuse_used(folder.path))

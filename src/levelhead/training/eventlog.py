@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -38,11 +39,19 @@ class EventLog:
         folder: Folder of the run.
         loud: Whether this process speaks; of several, the first does.
         console: The terminal, shared with the progress bar; stderr unless given.
+        recipe: The run's own as plain data, so that nothing is advised that it has already.
     """
 
-    def __init__(self, folder: RunDir, *, loud: bool = True, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        folder: RunDir,
+        *,
+        loud: bool = True,
+        console: Console | None = None,
+        recipe: Mapping[str, Any] | None = None,
+    ) -> None:
         self.console = console or SafeConsole(stderr=True)
-        self._folder, self._loud = folder, loud
+        self._folder, self._loud, self._recipe = folder, loud, recipe
         self._seen: Counter[tuple[str, str]] = Counter()
 
     def write(self, events: Sequence[Event], readings: Mapping[str, float] | None = None) -> None:
@@ -82,7 +91,8 @@ class EventLog:
             return
         to_do = ""
         if times == 1:
-            to_do = advice(event.code, readings, {code for _, code in self._seen if code != event.code})
+            others = {code for _, code in self._seen if code != event.code}
+            to_do = advice(event.code, readings, others, self._recipe)
         line = Text(f"levelhead: {notice(event.to_json(), to_do, times)}")
         line.highlight_words([f"{event.severity}: {event.code}"], _COLOURS[event.severity])
         self.console.print(line, soft_wrap=True)

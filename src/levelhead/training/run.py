@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from levelhead.errors import EngineError, InputError, RewardError
 from levelhead.policy.load import fingerprint
+from levelhead.recipe import plain
 from levelhead.recipe.history import History
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, Observer, StepRecord
@@ -82,7 +83,7 @@ class Run:
         self.checkpoints = make_checkpoints(folder, self.recipe, self.offset, self.ranks)
         self.front = RunFront(self.recipe, setup.tasks, folder, self.checkpoints)
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
-        self.events = EventLog(folder, loud=not self.ranks.rank)
+        self.events = EventLog(folder, loud=not self.ranks.rank, recipe=plain(self.recipe))
         self.loop = EventLoop()
         self.policy.version = 0
         self.generator = make_generator(self.policy.samples_from, self.loop.waiter, self.recipe.generator)
