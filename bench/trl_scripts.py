@@ -27,6 +27,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = "small-model"
 ROWS = 10
+ENDS = 0.05
+"""How likely the small model's next token is the stop token."""
 
 FLAGS = (
     f"--model_name_or_path {MODEL} --per_device_train_batch_size 8 --num_generations 8 --max_completion_length 64 "
@@ -101,7 +103,8 @@ def _rows(name):
     for one in texts:
         q, a = one["question"], one["answer"]
         last = a.split("####")[-1].strip()
-        if "gsm8k" in name: yield {"question": q, "answer": a}
+        if "biogrid" in name: yield {"question": f"Does the gene {q}", "answer": last, "A": 1}
+        elif "gsm8k" in name: yield {"question": q, "answer": a}
         elif "multimodal" in name: yield {"problem": q, "solution": last, "image": _picture()}
         elif "NuminaMath" in name: yield {"problem": q, "solution": last, "messages": [{"role": "user", "content": q}]}
         else: yield {"prompt": [{"role": "user", "content": q}], "solution": last}
@@ -162,23 +165,33 @@ def changed(before: str, after: str) -> int:
 
 
 def make_model(folder: Path) -> None:
-    """Two narrow layers of Qwen2 with random weights, and the tokenizer of the base that ships."""
+    """Two narrow layers of Qwen2 with random weights that end an answer after some 20 tokens; base-tiny's tokenizer.
+
+    A bias of the values gives every hidden state a common direction, and the stop token's row of the head lies in it.
+    """
     import torch
     from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "src/levelhead/models/base-tiny")
-    if not tokenizer.chat_template:
-        tokenizer.chat_template = (
-            "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
-            "{% if add_generation_prompt %}assistant: {% endif %}"
-        )
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=4096, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        pad_token_id=tokenizer.pad_token_id, tie_word_embeddings=False,
     )  # fmt: skip
-    Qwen2ForCausalLM(config).save_pretrained(folder)
+    model = Qwen2ForCausalLM(config)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.v_proj.bias.normal_(std=3.0)
+        hidden = model.model(torch.randint(0, len(tokenizer), (8, 64))).last_hidden_state.flatten(0, 1)
+        common = torch.nn.functional.normalize(hidden.mean(0), dim=0)
+        low, high = 0.0, 50.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            model.lm_head.weight[tokenizer.eos_token_id] = middle * common
+            share = model.lm_head(hidden).softmax(-1)[:, tokenizer.eos_token_id].mean()
+            low, high = (middle, high) if share < ENDS else (low, middle)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
