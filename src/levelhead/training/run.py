@@ -387,8 +387,7 @@ class Run:
         return training
 
     def _bar(self, stage: Stage, total: int) -> contextlib.closing[ProgressSink]:
-        quiet = self.ranks.rank > 0
-        return contextlib.closing(ProgressSink(stage, self.state.step, total, self.events.console, quiet=quiet))
+        return contextlib.closing(self.events.progress(stage, self.state.step, total, list(self.setup.tasks)))
 
     def _close(self) -> None:
         if self.batches is not None:
