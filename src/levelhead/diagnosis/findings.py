@@ -239,6 +239,19 @@ def family_of(source: str) -> Family:
     return "verl" if source.startswith("verl") else "recipe"
 
 
+def language_named(name: str) -> Language:
+    """Return the language that ``--lang`` names.
+
+    Raises:
+        InputError: There is no such one.
+    """
+    if name == "zh":
+        return "zh"
+    if name == "en":
+        return "en"
+    raise InputError(f"--lang {name}: give one of {', '.join(get_args(Language))}")
+
+
 @functools.cache
 def shared_evidence() -> Mapping[str, Text]:
     """Wordings of arguments that several findings have, by key."""
