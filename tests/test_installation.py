@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from levelhead.installation import install_command
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -47,3 +50,13 @@ def test_a_package_is_installed_again_from_where_it_came(
 ) -> None:
     installed(monkeypatch, origin)
     assert install_command("train", tmp_path / "site-packages" / "levelhead") == command
+
+
+def test_every_file_that_is_no_code_is_in_the_wheel() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["levelhead"]
+    package = ROOT / "src" / "levelhead"
+    packed = {path for pattern in patterns for path in package.glob(pattern) if path.is_file()}
+    files = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    left_out = {path.relative_to(package).as_posix() for path in files - packed if path.suffix != ".py"}
+    assert left_out == set()

@@ -94,15 +94,17 @@ def train(
     """
     recipe = resolve(recipe, tasks)
     _check_arguments(model, tokenizer, resume=resume, about_resuming=resume_from is not None or bool(accept_changes))
+    path = Path(out) if out is not None else default_folder(recipe)
+    if resume and not path.is_dir():
+        raise InputError(f"{path}: no such folder, so there is no run to go on with; leave out --resume to begin one")
     require_files(recipe, model=model is None and not resume)
     check_trackers(recipe)
     if out is not None and not resume:
-        refuse_used(Path(out))
+        refuse_used(path)
     with uncollected():
         from levelhead.training.checkpoint import offering_the_last_whole
         from levelhead.training.ranks import Ranks, waiting_for_peers
 
-    path = Path(out) if out is not None else default_folder(recipe)
     given = _Given(model, tokenizer, data, rewards, tasks, observers)
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined(recipe.distributed.timeout_s)
@@ -146,7 +148,7 @@ def _train(
         from levelhead.training.sharding.division import cache_events, check_same, divided
         from levelhead.training.sharding.setup import loading
 
-    locked = lock_run(ranks, path, held) if resume and path.is_dir() else None
+    locked = lock_run(ranks, path, held) if resume else None
     folder = RunDir(ranks.folder(path, resume=resume))
     if not resume:
         ranks.in_all(lambda: refuse_used(folder.path))

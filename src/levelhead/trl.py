@@ -128,6 +128,10 @@ class GRPOTrainer:
         self.unmoved = [*_unmoved(self.args), *_unmoved_arguments(others)]
         name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", "") or "model"
         self._model = None if isinstance(model, str) or peft_config is not None else model
+        if not isinstance(model, str) and peft_config is not None:
+            self.unmoved.append(
+                f"model: loaded again from {name} for the adapter; quantisation, or weights that differ"
+            )
         self.recipe: Recipe = validate(keys_of(self.args, name, peft_config, train_dataset, self.unmoved), "GRPOConfig")
         for line in self.unmoved:
             say(f"levelhead.trl: not moved: {line}", error=True)

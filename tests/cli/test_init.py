@@ -190,3 +190,17 @@ def test_a_copy_names_the_copies_of_its_reward_files() -> None:
     assert all(Path(entry.split(":")[0]).is_file() for entry in task.rewards)  # type: ignore[union-attr]
     error = run("recipes", "function-qwen2.5-0.5b", "--to", "mine").exception
     assert "is there already" in str(error)
+
+
+def test_files_that_are_there_are_told_before_the_model_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = importlib.import_module("levelhead.scaffold.write")
+
+    def look(*_: Any) -> Any:
+        raise AssertionError("the model was looked at")
+
+    monkeypatch.setattr(write, "look_at", look)
+    for name in ("sums.yaml", "sums_rewards.py", "test_sums_rewards.py"):
+        Path(name).write_text("mine", encoding="utf-8")
+        with pytest.raises(InputError, match=f"^{name}: is there already"):
+            plan(InitOptions("sums", "base-tiny", data(ROWS)))
+        Path(name).unlink()

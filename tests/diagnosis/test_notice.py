@@ -56,6 +56,41 @@ def test_multiples_are_worked_out_where_the_reading_is_known() -> None:
     assert "learning_rate=" in advice("lr-too-high", {"learning_rate": 1e-3})
 
 
+def test_the_block_at_the_end_gives_the_number_that_the_line_gave_when_it_happened() -> None:
+    rows = [{"step": 1, "learning_rate": 1e-3}, {"step": 2, "learning_rate": 2e-3}, {"step": 9, "learning_rate": 5e-3}]
+    (told,) = gather([event("lr-too-high", step=3), event("lr-too-high", step=9)], rows)
+    assert told.to_do == advice("lr-too-high", {"learning_rate": 2e-3})
+    assert " x0." not in told.to_do
+
+
+def test_what_the_recipe_has_already_is_not_advised() -> None:
+    code, key = "no-learning-signal-all-zero-reward", "tasks[].oracle=answer"
+    assert advice(code) == key
+    assert advice(code, recipe={"tasks": [{"kind": "function", "oracle": None}]}) == key
+    for task in (
+        {"kind": "function", "oracle": "answer"},
+        {"kind": "function", "oracle": "solution"},
+        {"kind": "math"},
+    ):
+        told = advice(code, recipe={"tasks": [task]})
+        assert told
+        assert "oracle" not in told
+    mixed = [{"kind": "function", "oracle": "answer"}, {"kind": "function", "oracle": None}]
+    assert advice(code, recipe={"tasks": mixed}) == key
+
+
+def test_a_setting_that_stands_at_the_advised_value_is_left_out_and_the_rest_of_the_remedy_stays() -> None:
+    keys = CATALOGUE["entropy-collapse"].remedies[0].recipe
+    key, value = next((key, value) for key, value in keys.items() if not isinstance(value, dict))
+    recipe: dict[str, Any] = {}
+    inner = recipe
+    for part in key.split(".")[:-1]:
+        inner = inner.setdefault(part, {})
+    inner[key.split(".")[-1]] = value
+    assert key in advice("entropy-collapse")
+    assert f"{key}=" not in advice("entropy-collapse", recipe=recipe)
+
+
 def test_a_remedy_that_would_do_harm_beside_another_finding_is_left_out() -> None:
     code, harmful, beside = next(
         (code, remedy, remedy.unless[0])

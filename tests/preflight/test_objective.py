@@ -38,7 +38,7 @@ from levelhead.training.optim import Updater
 from levelhead.training.prepare import Setup
 from levelhead.training.task_weights import WeightsInForce
 from preflight.test_recipes import several_turns
-from preflight_setup import recipe_of, setup_of
+from preflight_setup import ROWS, recipe_of, setup_of
 
 
 @pytest.fixture(scope="module")
@@ -508,6 +508,13 @@ def test_sound_recipe_passes_to_the_last_digit(setup: Setup, settings: tuple[str
     clips = made["objective/off-policy"].evidence
     if not any("loss.kind" in setting for setting in settings):
         assert min(clips["clipped_below"], clips["clipped_above"]) > 0
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_so_few_rows_that_a_prompt_stands_in_a_batch_twice_pass(count: int) -> None:
+    tasks = "tasks=[{kind: function, name: echo, oracle: answer}]"
+    made = checks(setup_of(tasks, rows=ROWS[:count]), tasks)
+    assert {check.status for check in made.values()} == {"pass"}, made
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,23 @@ def test_a_bad_override_is_named(override: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("grpo.stpes=3", "--set grpo.stpes=3: unknown key 'grpo.stpes'; did you mean 'grpo.steps'?"),
+        ("grpo.steps=many", "--set grpo.steps=many: grpo.steps: "),
+        ("grpo.loss={kind: gspo, clp: 1}", "--set grpo.loss={kind: gspo, clp: 1}: unknown key 'grpo.loss.clp'"),
+        ("tasks.0.itms=3", "--set tasks.0.itms=3: unknown key 'tasks.0.itms'"),
+    ],
+)
+def test_what_is_wrong_with_an_override_is_not_told_of_the_file(override: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(SMALL, ["seed=4", override], source="my.yaml")
+    assert str(caught.value).startswith(message)
+    with pytest.raises(InputError, match=r"^my\.yaml: unknown key 'grpo\.stpes'"):
+        parse(SMALL + "  stpes: 3\n", ["grpo.steps=3"], source="my.yaml")
+
+
 def test_a_key_given_twice_is_an_error_with_its_line() -> None:
     with pytest.raises(InputError, match=r"recipe:8: .*'batch_size' is given twice"):
         parse(SMALL + "  batch_size: 16\n")

@@ -145,6 +145,13 @@ def test_a_folder_that_holds_a_run_is_never_written_over(command: Any, tmp_path:
     assert {path: path.stat().st_mtime_ns for path in sorted((tmp_path / "run").rglob("*"))} == before
 
 
+def test_there_is_nothing_to_resume_in_a_folder_that_is_not_there(command: Any, tmp_path: Path) -> None:
+    code, said = command(short(tmp_path), "--resume")
+    assert code == 2
+    assert f"{tmp_path / 'run'}: no such folder, so there is no run to go on with; leave out --resume" in said
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
 def test_a_checkpoint_of_another_model(command: Any, tmp_path: Path, lora: dict | None) -> None:
     shared = {"model__lora": lora} if lora else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -42,10 +42,11 @@ def doctor(
     every: Annotated[float, typer.Option("--every", help="Seconds between looks while following.")] = 2.0,
 ) -> None:
     """Say what is the matter with a training run, since when, and what to change."""
+    from levelhead.diagnosis.findings import language_named
     from levelhead.doctor.report import SEVERITIES, examine
     from levelhead.doctor.survey import survey
 
-    language = _language(lang)
+    language = language_named(lang)
     keys = _keys(key or [])
     if fail_on is not None and fail_on not in SEVERITIES:
         raise InputError(f"--fail-on {fail_on}: give one of {', '.join(SEVERITIES)}")
@@ -121,16 +122,6 @@ def _asked(report: Report, language: Language) -> list[str]:
             answers.append(f"{question.key}={given}")
             break
     return answers
-
-
-def _language(given: str) -> Language:
-    from levelhead.diagnosis.findings import Language
-
-    if given == "zh":
-        return "zh"
-    if given == "en":
-        return "en"
-    raise InputError(f"--lang {given}: give one of {', '.join(get_args(Language))}")
 
 
 def _keys(pairs: list[str]) -> dict[str, str]:

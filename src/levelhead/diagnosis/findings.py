@@ -79,6 +79,7 @@ class Remedy:
         verl: Keys of verl's configuration.
         unless: Codes of findings beside which it would do harm; it is left out of a report that has one of them.
         causes: What must have ended the run for it to help (``authentication``, ``budget``); anything unless given.
+        fills: Its keys are left open by many recipes; one that has any value already needs no other.
     """
 
     why: Text
@@ -88,10 +89,41 @@ class Remedy:
     verl: Settings
     unless: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
+    fills: bool = False
+
+    def lacking(self, recipe: Mapping[str, Any]) -> Settings:
+        """Return the keys that a recipe of Levelhead's does not have yet.
+
+        A key of the tasks (``tasks[].oracle``) is lacking where one of them has it and has it otherwise.  Of a part of
+        the recipe that is not there nothing is known, and its keys are returned.
+
+        Args:
+            recipe: As plain data, every key written out.
+        """
+        return {key: value for key, value in self.recipe.items() if self._lacks(recipe, key, value)}
+
+    def _lacks(self, recipe: Mapping[str, Any], key: str, value: Any) -> bool:
+        section, _, rest = key.partition(".")
+        if section != "tasks[]":
+            return bool(_at(recipe, key) != value)
+        tasks = [task for task in recipe.get("tasks") or () if isinstance(task, Mapping)]
+        held = [at for task in tasks if (at := _at(task, rest)) is not _ABSENT]
+        return not tasks or any(at is None if self.fills else at != value for at in held)
 
     def settings(self, family: Family) -> Settings:
         """The change in the trainer's own words; the recipe's where the trainer has no such setting."""
         return {"trl": self.trl, "verl": self.verl}.get(family, self.recipe) or self.recipe
+
+
+_ABSENT = object()
+
+
+def _at(data: Mapping[str, Any], key: str) -> Any:
+    """The value at a dotted key."""
+    node: Any = data
+    for part in key.split("."):
+        node = node.get(part, _ABSENT) if isinstance(node, Mapping) else _ABSENT
+    return node
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +239,19 @@ def family_of(source: str) -> Family:
     return "verl" if source.startswith("verl") else "recipe"
 
 
+def language_named(name: str) -> Language:
+    """Return the language that ``--lang`` names.
+
+    Raises:
+        InputError: There is no such one.
+    """
+    if name == "zh":
+        return "zh"
+    if name == "en":
+        return "en"
+    raise InputError(f"--lang {name}: give one of {', '.join(get_args(Language))}")
+
+
 @functools.cache
 def shared_evidence() -> Mapping[str, Text]:
     """Wordings of arguments that several findings have, by key."""
@@ -234,6 +279,7 @@ def _remedy(section: _Section, codes: Collection[str]) -> Remedy:
         verl=section.settings("verl"),
         unless=section.names("unless", codes),
         causes=section.names("causes"),
+        fills=bool(section.values.pop("fills", False)),
     )
     section.finish()
     return remedy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,19 +29,27 @@ def printable(text: object, most: int = MOST_CHARACTERS) -> str:
     return line if len(line) <= most else f"{line[: most - 3].rstrip()}..."
 
 
-def advice(code: str, readings: Mapping[str, float] | None = None, beside: Collection[str] = ()) -> str:
+def advice(
+    code: str,
+    readings: Mapping[str, float] | None = None,
+    beside: Collection[str] = (),
+    recipe: Mapping[str, Any] | None = None,
+) -> str:
     """Return the first remedy of a finding as keys of a recipe; empty where the catalogue has none.
 
     Args:
         code: The event's code.
         readings: Newest metrics of the run: what a remedy takes a multiple of.
         beside: Codes of the other findings of this run; a remedy that would do harm beside one of them is left out.
+        recipe: The run's own, every key written out; what it has already is not advised.
     """
     entry = CATALOGUE.get(code)
-    fitting = [r for r in entry.remedies if not set(r.unless).intersection(beside)] if entry else []
-    if not fitting:
-        return ""
-    return ", ".join(_setting(key, value, readings or {}) for key, value in fitting[0].recipe.items())
+    for remedy in entry.remedies if entry else ():
+        if set(remedy.unless).intersection(beside):
+            continue
+        if settings := remedy.lacking(recipe or {}):
+            return ", ".join(_setting(key, value, readings or {}) for key, value in settings.items())
+    return ""
 
 
 def notice(event: Mapping[str, Any], to_do: str = "", times: int = 1) -> str:
@@ -91,8 +99,18 @@ class Told:
         return [head, f"  {self.message}", *([f"  to change: {self.to_do}"] if self.to_do else [])]
 
 
-def gather(events: Iterable[Mapping[str, Any]]) -> list[Told]:
-    """Return what a person must know of a run's events, once a code and severity, the gravest first."""
+def gather(
+    events: Iterable[Mapping[str, Any]],
+    metrics: Sequence[Mapping[str, Any]] = (),
+    recipe: Mapping[str, Any] | None = None,
+) -> list[Told]:
+    """Return what a person must know of a run's events, once a code and severity, the gravest first.
+
+    Args:
+        events: Lines of ``events.jsonl``.
+        metrics: Lines of ``metrics.jsonl``: a remedy takes its multiple of what stood there when the event was told.
+        recipe: The run's own, every key written out.
+    """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for event in events:
         severity = str(event.get("severity"))
@@ -107,11 +125,17 @@ def gather(events: Iterable[Mapping[str, Any]]) -> list[Told]:
             min(map(_step, seen)),
             max(map(_step, seen)),
             printable(seen[-1].get("message", "")),
-            advice(code, beside=codes - {code}),
+            advice(code, _before(metrics, min(map(_step, seen))), codes - {code}, recipe),
         )
         for (severity, code), seen in groups.items()
     ]
     return sorted(told, key=lambda one: (LOUD.index(one.severity), one.first))
+
+
+def _before(metrics: Sequence[Mapping[str, Any]], step: int) -> dict[str, float]:
+    """The last numbers that were written before a step, each under its name."""
+    rows = [row for row in metrics if _step(row) < step] or metrics[:1]
+    return {name: value for row in rows for name, value in row.items() if isinstance(value, int | float)}
 
 
 def _setting(key: str, value: Any, readings: Mapping[str, float]) -> str:

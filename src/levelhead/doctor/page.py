@@ -12,6 +12,7 @@ from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.ranking import Finding
 from levelhead.doctor.labels import label
 from levelhead.doctor.report import Report, number
+from levelhead.doctor.unread import reason
 from levelhead.tasks.workflow.analysis import Table
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 170, 58, 22, 10
@@ -225,7 +226,7 @@ def _thinned(series: Series) -> tuple[list[float], list[float]]:
 def _unread(report: Report, language: Language) -> Iterator[str]:
     if report.log.unread.count:
         rows = "".join(
-            f"<tr><td>{sample['line'] or ''}</td><td>{escape(str(sample['why']))}</td></tr>"
+            f"<tr><td>{sample['line'] or ''}</td><td>{escape(reason(str(sample['why']), language))}</td></tr>"
             for sample in report.log.unread.to_json()
         )
         yield f"<section class='card'><h2>{label('unread', language)}</h2><table>{rows}</table></section>"

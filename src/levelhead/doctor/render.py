@@ -13,6 +13,7 @@ from levelhead.doctor.inquiry import line
 from levelhead.doctor.labels import label
 from levelhead.doctor.report import Report, number
 from levelhead.doctor.trust import notes, statistic_of
+from levelhead.doctor.unread import reason
 from levelhead.terminal import paint, safe, width
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "info": "2"}
@@ -100,7 +101,7 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
         yield f"{label('unread', language)} ({unread.count}):"
         for sample in unread.samples[:5]:
             where = f"{sample.get('file', '')}:{sample['line']}" if sample["line"] else "-"
-            yield f"  {where} {sample['why']}"
+            yield f"  {where} {reason(sample['why'], language)}"
 
 
 def _main(diagnosis: Diagnosis) -> list[Finding]:

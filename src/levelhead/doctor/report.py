@@ -58,6 +58,7 @@ class Report:
         extras: Further sections that another part of Levelhead has to say about this log; plain JSON.
         tables: The same for a reader.
         answered: Settings and questions that are answered beside the log.
+        recipe: Of a run of our own, as plain data; what it has already is not advised.
     """
 
     log: Log
@@ -66,6 +67,7 @@ class Report:
     extras: Mapping[str, Any] = field(default_factory=dict)
     tables: Sequence[Table] = ()
     answered: tuple[str, ...] = ()
+    recipe: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def questions(self) -> list[Question]:
@@ -118,12 +120,13 @@ class Report:
         present = {f.code for f in self.diagnosis.findings}
         return [
             {
-                "set": resolve(remedy.settings(family), self.history),
+                "set": resolve(settings, self.history),
                 "why": remedy.why.get(language),
                 "source": remedy.source,
             }
             for remedy in CATALOGUE[finding.code].remedies
-            if not present.intersection(remedy.unless)
+            if (settings := remedy.lacking(self.recipe) if self.recipe else remedy.settings(family))
+            and not present.intersection(remedy.unless)
             and (cause is None or not remedy.causes or cause in remedy.causes)
         ]
 
@@ -187,7 +190,8 @@ def examine(
     """
     log = read(path, given, keys, capacity)
     facts = beside or Beside()
-    report = Report(log, _diagnose(log, facts), str(path), _end(log), answered=facts.keys)
+    recipe = _recipe(Path(path))
+    report = Report(log, _diagnose(log, facts), str(path), _end(log), answered=facts.keys, recipe=recipe)
     workflows = analyse_path(Path(path))
     if workflows is None:
         return report
@@ -208,6 +212,16 @@ def _diagnose(log: Log, beside: Beside) -> Diagnosis:
     ]
     detectors = (Informed(arguments),) if arguments else DETECTORS
     return temper(diagnose(log.history, detectors, log.events), log)
+
+
+def _recipe(path: Path) -> Mapping[str, Any]:
+    """The recipe of a run folder of our own; empty for any other log."""
+    folder = path if path.is_dir() else path.parent
+    if not (folder / "metrics.jsonl").is_file() or not (folder / "recipe.yaml").is_file():
+        return {}
+    from levelhead.recipe.history import in_force  # most logs have no recipe, and the import takes a tenth of the time
+
+    return in_force(folder)
 
 
 def _end(log: Log) -> dict[str, Any]:

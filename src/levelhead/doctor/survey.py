@@ -12,6 +12,7 @@ from levelhead.diagnosis.notice import printable
 from levelhead.doctor.labels import label
 from levelhead.doctor.readers.folders import MOST_RUNS, runs_of
 from levelhead.doctor.report import SEVERITIES, Report, examine, number
+from levelhead.doctor.unread import reason
 from levelhead.errors import InputError
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1"}
@@ -56,7 +57,7 @@ class Survey:
             yield "", ""
             yield f"{label('unread', language)} ({len(self.unread)}):", ""
             for path, why in self.unread.items():
-                yield f"  {self._name(path)}: {printable(why, 120)}", ""
+                yield f"  {self._name(path)}: {printable(reason(why, language), 120)}", ""
 
     def _cells(self, report: Report, language: Language) -> list[str]:
         first = report.diagnosis.findings[0]

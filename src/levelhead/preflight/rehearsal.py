@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -268,15 +269,24 @@ class _WatchingUpdater(FrozenUpdater):
 
 
 class _Rollouts(Replay):
-    """Hands out one batch after the other; the second and later ones are drawn by older weights."""
+    """Hands out one batch after the other; the second and later ones are drawn by older weights.
+
+    A prompt that stands in a batch twice, as it may where there are few, is asked for by itself: each call gets as many
+    groups as it asks for, and the next call goes on behind them.
+    """
 
     def __init__(self, context: PreflightContext, batches: Sequence[Batch], recorder: Recorder) -> None:
         super().__init__(context, ())
         self._batches, self._recorder = batches, recorder
+        self._handed_out: Counter[int] = Counter()
 
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
-        """Return the batch at hand."""
-        return Collected(list(self._batches[self._recorder.batch].groups), behind=int(self._recorder.batch > 0))
+        """Return the next groups of the batch at hand."""
+        batch = self._recorder.batch
+        start = self._handed_out[batch]
+        self._handed_out[batch] += len(prompts)
+        groups = self._batches[batch].groups[start : start + len(prompts)]
+        return Collected(list(groups), behind=int(batch > 0))
 
     def answers(self, groups: Sequence[Group]) -> dict[str, float]:  # noqa: ARG002
         """Nothing: nobody wrote these answers."""

@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from levelhead.documents import DocumentError, read_text
+from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
 from levelhead.recipe.load import plain
 from levelhead.recipe.recipe import Recipe
@@ -61,6 +63,15 @@ class Change:
         if self.contents:
             return f"{self.key} ({CONTENTS}: {_shown(self.before, 12)} -> {_shown(self.after, 12)})"
         return f"{self.key} ({_shown(self.before)} -> {_shown(self.after)})"
+
+
+def in_force(folder: Path) -> dict[str, Any]:
+    """Return the recipe that a run goes by now, as plain data; empty where none can be read."""
+    try:
+        value = load_yaml(read_text(folder / (History(folder).newest or RECIPE)))
+    except (DocumentError, InputError, OSError):
+        return {}
+    return {str(key): inner for key, inner in value.items()} if isinstance(value, dict) else {}
 
 
 def compare(before: Any, after: Any, key: str = "") -> list[Change]:

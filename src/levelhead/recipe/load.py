@@ -60,11 +60,16 @@ def parse(text: str, overrides: Sequence[str] = (), source: str = "recipe") -> R
         raise InputError(f"{source}: a recipe is a mapping of keys, found {type(data).__name__}")
     for override in overrides:
         _apply(data, override)
-    return validate(data, source)
+    return validate(data, source, overrides)
 
 
-def validate(data: Mapping[str, Any], source: str = "recipe") -> Recipe:
+def validate(data: Mapping[str, Any], source: str = "recipe", overrides: Sequence[str] = ()) -> Recipe:
     """Validate a plain mapping.
+
+    Args:
+        data: Keys and values.
+        source: Names the mapping in errors.
+        overrides: ``a.b=c`` that were set in it; an error at one of them names it instead.
 
     Raises:
         InputError: With every wrong key, one a line; a misspelt key comes with the nearest known one.
@@ -72,7 +77,7 @@ def validate(data: Mapping[str, Any], source: str = "recipe") -> Recipe:
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        lines = [_explain(details, source) for details in error.errors()[:5]]
+        lines = [_explain(details, source, overrides) for details in error.errors()[:5]]
         raise InputError("\n".join(dict.fromkeys(lines))) from None
 
 
@@ -121,11 +126,12 @@ def _apply(data: dict[str, Any], override: str) -> None:
             node = node[index]
 
 
-def _explain(error: ErrorDetails, source: str) -> str:
+def _explain(error: ErrorDetails, source: str, overrides: Sequence[str]) -> str:
     location = error["loc"] + ((error["ctx"]["key"],) if error["type"] == TRUTH else ())
     *above, last = _walk(location) or [("(top level)", frozenset())]
     parts = [part for part, _ in (*above, last)]
     key = ".".join(parts)
+    source = next((f"--set {_cut_text(text)}" for text in reversed(overrides) if _is_about(text, key)), source)
     if error["type"] == "extra_forbidden":
         keys = sorted({field.alias or name for model in last[1] for name, field in model.model_fields.items()})
         return f"{source}: unknown key {key!r}{_hint(parts, keys)}"
@@ -137,6 +143,12 @@ def _explain(error: ErrorDetails, source: str) -> str:
         return f"{source}: {key}: {error['msg']}"
     suffix = f" (got {_cut(value)})" if isinstance(value, str | int | float | bool | None) else ""
     return f"{source}: {key}: {message}{suffix}"
+
+
+def _is_about(override: str, key: str) -> bool:
+    """Whether an override gave a key its value: it names the key, or a section that the key stands in."""
+    name = override.partition("=")[0].strip()
+    return key == name or key.startswith(f"{name}.")
 
 
 def _hint(parts: list[str], keys: list[str]) -> str:
@@ -151,8 +163,11 @@ def _hint(parts: list[str], keys: list[str]) -> str:
 
 def _cut(value: Any) -> str:
     """A value as it stands in a message: not longer than a line of a terminal."""
-    whole = "a number of many digits" if isinstance(value, int) and abs(value) > 10**30 else repr(value)
-    return whole if len(whole) <= 80 else f"{whole[:77]}..."
+    return _cut_text("a number of many digits" if isinstance(value, int) and abs(value) > 10**30 else repr(value))
+
+
+def _cut_text(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _walk(location: Iterable[int | str]) -> list[tuple[str, frozenset[type[BaseModel]]]]:

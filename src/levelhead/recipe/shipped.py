@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -90,14 +91,23 @@ def copy(name: str, folder: Path) -> list[Path]:
     return list(files)
 
 
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Refuse to write over a file.
+
+    Raises:
+        InputError: One of the paths is there already.
+    """
+    if there := next((path for path in paths if path.exists()), None):
+        raise InputError(f"{there}: is there already; move it away, or choose another folder with --to")
+
+
 def write_new(files: dict[Path, str]) -> None:
     """Write new files, all or none.
 
     Raises:
         InputError: One is there already, or cannot be written.
     """
-    if there := next((path for path in files if path.exists()), None):
-        raise InputError(f"{there}: is there already; move it away, or choose another folder with --to")
+    refuse_existing(files)
     written: list[Path] = []
     try:
         for path, text in files.items():

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from levelhead import metrics as metric
+from levelhead.diagnosis.findings import Language
 from levelhead.errors import InputError
 from levelhead.report import answers, cards, fronts, judges, kinds, notes, samples, strata, workflows
 from levelhead.report.charts import Chart, Key
 from levelhead.report.firststeps import first_steps
+from levelhead.report.language import translated
 from levelhead.report.markup import duration, esc, json_for_script, tag
 from levelhead.report.panels import PANELS, event_strip
 from levelhead.report.reading import Run, read_run, step_of
@@ -33,11 +35,12 @@ MOST_MARKS = 12
 """Guard actions marked on the charts; more than that would hide the curves."""
 
 
-def write(run_dir: Path) -> Path:
+def write(run_dir: Path, language: Language = "en") -> Path:
     """Write ``report.html`` from a run's plain files, whole or not at all.
 
     Args:
         run_dir: Folder of the run; files that are missing or broken leave their part of the page out.
+        language: Of the page's own words.
 
     Returns:
         Path of the page.
@@ -45,7 +48,7 @@ def write(run_dir: Path) -> Path:
     Raises:
         InputError: The folder is missing, holds no run, or cannot be written to.
     """
-    page = render(read_run(run_dir))
+    page = translated(render(read_run(run_dir)), language)
     target = run_dir / FILE_NAME
     draft = target.with_suffix(".html.part")
     try:

@@ -12,7 +12,7 @@ import yaml
 
 from levelhead.errors import InputError
 from levelhead.recipe import parse
-from levelhead.recipe.shipped import write_new
+from levelhead.recipe.shipped import refuse_existing, write_new
 from levelhead.recipe.tasks import Function
 from levelhead.scaffold.columns import Kind, answer_column, example_of, likely_kind, prompt_column, text_of
 from levelhead.scaffold.model import PRESETS, TEMPLATE, ModelFacts, look_at
@@ -81,8 +81,10 @@ def plan(options: InitOptions) -> Plan:
     """Look at data and model, and say what is to be written; writes nothing.
 
     Raises:
-        InputError: Data, columns, reward or model do not fit.
+        InputError: Data, columns, reward or model do not fit, or a file is there already.
     """
+    recipe_file = options.folder / f"{options.name}.yaml"
+    refuse_existing([recipe_file])
     rows = [record.values for record in load_table(Function(kind="function", path=options.data), None).records]
     prompt = prompt_column(rows, options.prompt, options.data)
     answer = answer_column(rows, options.answer, prompt, options.data)
@@ -95,6 +97,7 @@ def plan(options: InitOptions) -> Plan:
         reward = f"{(options.folder / module).as_posix()}.py:{NAMES[kind]}"
         files[options.folder / f"{module}.py"] = reward_file(options.name, kind, answer)
         files[options.folder / f"test_{module}.py"] = test_file(module, kind, answer, example_of(answers, kind))
+    refuse_existing(files)  # before the model, whose tokenizer takes seconds
     messages = [_messages(row[prompt], system) for row in rows[:LOOKED_AT]]
     facts = look_at(options.model, messages, answers if kind in ("number", "contains", None) else [])
     template = None
@@ -103,7 +106,7 @@ def plan(options: InitOptions) -> Plan:
         files[template] = TEMPLATE
     recipe = _recipe(options, prompt, answer, system, reward, facts, template)
     parse(recipe, source=f"{options.name}.yaml")
-    return Plan({options.folder / f"{options.name}.yaml": recipe, **files}, prompt, answer, reward, len(rows), facts)
+    return Plan({recipe_file: recipe, **files}, prompt, answer, reward, len(rows), facts)
 
 
 def _reward(options: InitOptions, answers: list[str]) -> tuple[Kind | None, str]:

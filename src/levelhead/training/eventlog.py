@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -12,9 +13,11 @@ from rich.text import Text
 from levelhead.diagnosis.notice import LOUD, advice, notice, printable
 from levelhead.errors import EngineError, RewardError
 from levelhead.records import Event
+from levelhead.terminal import counted
 from levelhead.terminal.console import SafeConsole
 from levelhead.training.checkpoint import State
 from levelhead.training.rundir import RunDir
+from levelhead.training.sinks import ProgressSink
 
 FILE = "events.jsonl"
 ENGINE = "engine"
@@ -38,12 +41,21 @@ class EventLog:
         folder: Folder of the run.
         loud: Whether this process speaks; of several, the first does.
         console: The terminal, shared with the progress bar; stderr unless given.
+        recipe: The run's own as plain data, so that nothing is advised that it has already.
     """
 
-    def __init__(self, folder: RunDir, *, loud: bool = True, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        folder: RunDir,
+        *,
+        loud: bool = True,
+        console: Console | None = None,
+        recipe: Mapping[str, Any] | None = None,
+    ) -> None:
         self.console = console or SafeConsole(stderr=True)
-        self._folder, self._loud = folder, loud
+        self._folder, self._loud, self._recipe = folder, loud, recipe
         self._seen: Counter[tuple[str, str]] = Counter()
+        self._newest: Event | None = None
 
     def write(self, events: Sequence[Event], readings: Mapping[str, float] | None = None) -> None:
         """Append events to the file and tell those that are worse than ``info``.
@@ -56,6 +68,22 @@ class EventLog:
         for event in events:
             if event.severity in LOUD:
                 self._tell(event, readings or {})
+
+    def progress(self, stage: str, done: int, total: int, tasks: Sequence[str]) -> ProgressSink:
+        """Return what shows a stage's progress on the same terminal, with the events so far."""
+        quiet = not self._loud
+        return ProgressSink(stage, done, total, self.console, quiet=quiet, tasks=tasks, events=self.so_far)
+
+    def so_far(self) -> str:
+        """Return in one line how many warnings and critical events there were, and the newest; empty for none."""
+        if self._newest is None:
+            return ""
+        counts = [
+            counted(count, f"{severity} event" if severity == "critical" else severity)
+            for severity in LOUD
+            if (count := sum(n for (level, _), n in self._seen.items() if level == severity))
+        ]
+        return f"{', '.join(counts)}; the last: {printable(self._newest.code, 60)} at step {self._newest.step}"
 
     @contextlib.contextmanager
     def ending(self, state: State) -> Iterator[None]:
@@ -77,12 +105,14 @@ class EventLog:
 
     def _tell(self, event: Event, readings: Mapping[str, float]) -> None:
         self._seen[event.severity, event.code] += 1
+        self._newest = event
         times = self._seen[event.severity, event.code]
         if not self._loud or (event.action != "stop" and times > 3 and times & (times - 1)):
             return
         to_do = ""
         if times == 1:
-            to_do = advice(event.code, readings, {code for _, code in self._seen if code != event.code})
+            others = {code for _, code in self._seen if code != event.code}
+            to_do = advice(event.code, readings, others, self._recipe)
         line = Text(f"levelhead: {notice(event.to_json(), to_do, times)}")
         line.highlight_words([f"{event.severity}: {event.code}"], _COLOURS[event.severity])
         self.console.print(line, soft_wrap=True)

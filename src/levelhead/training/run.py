@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from levelhead.errors import EngineError, InputError, RewardError
 from levelhead.policy.load import fingerprint
+from levelhead.recipe import plain
 from levelhead.recipe.history import History
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, Observer, StepRecord
@@ -83,7 +84,7 @@ class Run:
         self.checkpoints = make_checkpoints(folder, self.recipe, self.offset, self.ranks)
         self.front = RunFront(self.recipe, setup.tasks, folder, self.checkpoints)
         self.state = State(next(iter(self.stages), "sft"), 0, fingerprint=fingerprint(self.policy))
-        self.events = EventLog(folder, loud=not self.ranks.rank)
+        self.events = EventLog(folder, loud=not self.ranks.rank, recipe=plain(self.recipe))
         self.loop = EventLoop()
         self.policy.version = 0
         share = servers_share(self.recipe.generator, self.ranks)
@@ -388,8 +389,7 @@ class Run:
         return training
 
     def _bar(self, stage: Stage, total: int) -> contextlib.closing[ProgressSink]:
-        quiet = self.ranks.rank > 0
-        return contextlib.closing(ProgressSink(stage, self.state.step, total, self.events.console, quiet=quiet))
+        return contextlib.closing(self.events.progress(stage, self.state.step, total, list(self.setup.tasks)))
 
     def _close(self) -> None:
         if self.batches is not None:

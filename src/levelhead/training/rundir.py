@@ -186,6 +186,8 @@ def _rollout(group: Group, index: int, stage: str, step: int) -> dict[str, Any]:
         "finish": rollout.turns[-1].finish if rollout.turns else "env",
         "policy_version": rollout.policy_version,
     }
+    if len(rollout.turns) > 1:
+        row["turns"] = [len(text) for text in rollout.text]
     if any(turn.versions for turn in rollout.turns):
         row["versions"] = [[list(stretch) for stretch in turn.versions] for turn in rollout.turns]
     if score is not None and score.info:

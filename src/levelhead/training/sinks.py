@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
 from levelhead import metrics as metric
+from levelhead.diagnosis.notice import printable
 from levelhead.records import StepRecord
 from levelhead.terminal import say
 from levelhead.terminal.console import SafeConsole
+from levelhead.terminal.spark import spark
 
 QUIET_EVERY = 25
 """Where the output is no terminal, a line is printed every so many steps."""
+LONGEST_CURVE = 32
+"""Columns of a spark line."""
+MOST_TASKS = 12
+"""Tasks that have a line in the block."""
+
+Shown = tuple[str, str, Callable[[float], str]]
 
 
 class Sink(Protocol):
@@ -30,47 +41,87 @@ class Sink(Protocol):
 
 
 class ProgressSink:
-    """A bar with what matters; a line now and then where nobody watches.
+    """A block at the foot of the terminal that is drawn anew; a line now and then where nobody watches.
+
+    The block holds the progress, what matters of the last step, each task's reward with its curve so far, and the
+    newest event.
 
     Args:
         stage: Whose steps it shows.
         done: Steps of it that were done before.
         total: Steps that it has.
-        console: The terminal; what is printed on it meanwhile stands above the bar.
+        console: The terminal; what is printed on it meanwhile stands above the block.
         quiet: Whether nothing is shown, as where another process shows it.
+        tasks: Names of the tasks, in order.
+        events: Says in one line what has happened so far; empty for nothing.
     """
 
     def __init__(
-        self, stage: str, done: int, total: int, console: Console | None = None, *, quiet: bool = False
+        self,
+        stage: str,
+        done: int,
+        total: int,
+        console: Console | None = None,
+        *,
+        quiet: bool = False,
+        tasks: Sequence[str] = (),
+        events: Callable[[], str] = str,
     ) -> None:
         self._stage, self._total, self._quiet = stage, total, quiet
-        console = console or SafeConsole(stderr=True)
-        self._bar: Progress | None = None
-        if console.is_terminal and not quiet:
-            columns = (TextColumn("{task.description:>4}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=console)
-            self._task: TaskID = self._bar.add_task(stage, total=total, completed=done, note="")
-            self._bar.start()
+        self._tasks, self._events = list(tasks)[:MOST_TASKS], events
+        self._console = console or SafeConsole(stderr=True)
+        self._curves: dict[str, list[float]] = {task: [] for task in self._tasks}
+        self._note = ""
+        self._live: Live | None = None
+        if self._console.is_terminal and not quiet:
+            columns = (TextColumn("{task.description:>4}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=self._console)
+            self._task = self._bar.add_task(stage, total=total, completed=done)
+            self._live = Live(console=self._console, get_renderable=self._block, refresh_per_second=4)
+            self._live.start()
 
     def write(self, record: StepRecord, offset: int) -> None:  # noqa: ARG002
         """Show a record of this stage."""
         if record.stage != self._stage or self._quiet:
             return
-        if self._bar is not None:
-            self._bar.update(self._task, completed=record.step, note=_note(record))
+        self._note = _note(record)
+        for task, curve in self._curves.items():
+            if (reward := record.values.get(metric.REWARD_BY_TASK.of(task))) is not None:
+                curve.append(reward)
+        if self._live is not None:
+            self._bar.update(self._task, completed=record.step)
+            self._live.refresh()
         elif record.step % QUIET_EVERY == 0 or record.step in (1, self._total):
-            say(f"{self._stage} {record.step}/{self._total}  {_note(record)}", error=True)
+            say(f"{self._stage} {record.step}/{self._total}  {self._note}", error=True)
 
     def close(self) -> None:
-        """Stop the bar."""
-        if self._bar is not None:
-            self._bar.stop()
+        """Leave the block as it is."""
+        if self._live is not None:
+            self._live.stop()
+
+    def _block(self) -> Group:
+        return Group(self._bar, *self._lines())
+
+    def _lines(self) -> Iterator[Text | Table]:
+        if self._note:
+            yield Text(f"     {self._note}", no_wrap=True, overflow="ellipsis")
+        curves = {task: curve for task, curve in self._curves.items() if curve}
+        if curves:
+            plain = not self._console.encoding.startswith("utf")
+            rows = Table.grid(padding=(0, 2))
+            for task, curve in curves.items():
+                name = Text(f"     {printable(task, 24)}")
+                rows.add_row(name, Text(f"{curve[-1]:+.3f}"), Text(spark(curve, LONGEST_CURVE, plain=plain)))
+            yield rows
+        if told := self._events():
+            yield Text(f"     {told}", style="yellow", no_wrap=True, overflow="ellipsis")
 
 
-_SHOWN: Sequence[tuple[str, str, Callable[[float], str]]] = (
+_SHOWN: Sequence[Shown] = (
     (metric.REWARD, "reward", "{:+.3f}".format),
     (metric.ENTROPY, "entropy", "{:.3f}".format),
-    (metric.ZERO_STD, "dead", "{:.0%}".format),
+    (metric.KL, "KL", "{:.4f}".format),
+    (metric.ZERO_STD, "dead groups", "{:.0%}".format),
     (metric.LOSS, "loss", "{:.4f}".format),
     (metric.STEP_TIME, "s/step", "{:.2f}".format),
 )

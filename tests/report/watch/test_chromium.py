@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from levelhead.report.watch import WatchServer
+from levelhead.report.watch import replay as room
 from levelhead.report.watch.run import find_runs
-from synthetic_run import write_run
+from synthetic_run import EVIL, write_run
+
+PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
+    "AAAADUlEQVR4nGNgYGBgAAAABQABh6FO1AAAAABJRU5ErkJggg=="
+)
 
 
-@pytest.mark.browser
-def test_a_browser_shows_curves_and_filters_rollouts_and_runs_nothing_of_the_models(tmp_path: Path) -> None:
+@contextmanager
+def page_of(folder: Path, width: int = 390) -> Iterator[Any]:
+    """The live page of a run, open in Chromium; it must load nothing from elsewhere and run into no error."""
     playwright = pytest.importorskip("playwright.sync_api")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium on this machine")
-    server = WatchServer(find_runs([write_run(tmp_path / "run", steps=40)]))
+    server = WatchServer(find_runs([folder]))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     trouble: list[str] = []
     with playwright.sync_playwright() as p:
         browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_context(viewport={"width": 390, "height": 900}).new_page()
+        page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
         page.set_default_timeout(0)  # a busy machine is no failure; the test's own limit holds
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
         page.on("request", lambda r: None if r.url.startswith((server.url, "data:")) else trouble.append(r.url))
         page.goto(server.url)
+        yield page
+        assert page.title() == "Levelhead"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        browser.close()
+    server.shutdown()
+    server.server_close()
+    assert trouble == []
+
+
+@pytest.mark.browser
+def test_a_browser_shows_curves_and_filters_rollouts_and_runs_nothing_of_the_models(tmp_path: Path) -> None:
+    with page_of(write_run(tmp_path / "run", steps=40)) as page:
         page.wait_for_selector("#chart-reward .main-svg .trace")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.click("#to-rollouts")
@@ -43,9 +67,60 @@ def test_a_browser_shows_curves_and_filters_rollouts_and_runs_nothing_of_the_mod
         assert page.locator("#group img, #list img, main script").count() == 0
         page.click("#to-events")
         page.wait_for_selector("#findings .row")
-        assert page.title() == "Levelhead"
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        browser.close()
-    server.shutdown()
-    server.server_close()
-    assert trouble == []
+
+
+def write_special(folder: Path) -> Path:
+    """A run with a workflow and a browser episode among its rollouts, each with strata."""
+    write_run(folder, steps=20)
+    shared = {
+        "step": 30,
+        "stage": "grpo",
+        "reward": 1.0,
+        "advantage": 0.5,
+        "valid": True,
+        "finish": "stop",
+        "length": 9,
+    }
+    workflow = "Custom -> (Review ? Revise : done) * 3 -> Format"
+    rows = [
+        {**shared, "task": "workflow", "prompt_id": "w", "prompt": "Solve.", "completion": f"{workflow}{EVIL}",
+         "strata": {"domain": "math"}, "info": {"workflow": workflow}},
+        {**shared, "task": "browser", "prompt_id": "b", "prompt": "Click.", "completion": "click(1)\n\nclick(2)",
+         "turns": [8, 8], "strata": {"page": "click-test"},
+         "info": {"page": "click-test", "seed": 3, "raw_reward": 1.0}},
+    ]  # fmt: skip
+    with gzip.open(folder / "rollouts" / "grpo-000030.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    return folder
+
+
+@pytest.mark.browser
+def test_a_workflow_is_drawn_and_an_episode_shows_its_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = [
+        {"image": PIXEL, "action": "click(1)", "error": EVIL},
+        {"image": 'javascript:"', "action": "click(2)", "error": ""},
+        {"image": PIXEL, "action": None, "error": ""},
+    ]
+    monkeypatch.setattr(room, "replay", lambda _row: {"frames": frames, "goal": "", "reward": 1.0, "same": True})
+    with page_of(write_special(tmp_path / "run")) as page:
+        page.click("#to-rollouts")
+        page.wait_for_selector(".entry")
+        page.select_option("[name=stratum]", "domain=math")
+        page.locator(".entry:not(:has-text('domain=math'))").first.wait_for(state="detached")
+        assert page.locator(".entry").count() == 1
+        page.locator(".entry").first.click()
+        page.wait_for_selector("#group .workflow svg")
+        labels = page.locator("#group .workflow .step text").all_text_contents()
+        assert sorted(labels) == ["Custom", "Format", "Review", "Revise", "done"]
+        assert page.locator("#group .workflow .loop text").text_content() == "at most 3 times"
+        page.select_option("[name=stratum]", "page=click-test")
+        page.wait_for_selector(".entry:has-text('page=click-test')")
+        page.locator(".entry:not(:has-text('page=click-test'))").first.wait_for(state="detached")
+        page.locator(".entry").first.click()
+        page.click("#group button:has-text('Show the pages')")
+        page.wait_for_selector("#group .film figure")
+        assert page.locator("#group .film figure").count() == 3
+        assert page.locator("#group .film img").count() == 2
+        assert page.locator("#group img[alt='the page before action 1']").count() == 1
+        assert EVIL in page.locator("#group .film .refused").first.inner_text()
+        page.wait_for_selector("#group p:has-text('as in the run')")

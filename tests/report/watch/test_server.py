@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -160,3 +161,29 @@ def test_whoever_shows_the_key_gets_a_cookie_and_nobody_else_gets_anything(tmp_p
 def test_a_port_that_is_taken_is_said(server: WatchServer) -> None:
     with pytest.raises(InputError, match=rf"port {server.server_port} of 127\.0\.0\.1 is taken; choose another --port"):
         WatchServer(server.runs, port=server.server_port)
+
+
+def test_another_site_gets_nothing(server: WatchServer) -> None:
+    for path in ("/api/state", "/api/pages?run=0&file=eval-grpo.jsonl.gz&line=0", "/"):
+        assert request(server, path, **{"Sec-Fetch-Site": "cross-site"})[0].status == 403
+        assert request(server, path, **{"Sec-Fetch-Site": "same-origin"})[0].status in (200, 404)
+
+
+def test_what_is_no_browser_episode_is_never_played(server: WatchServer) -> None:
+    for file, line in (("eval-grpo.jsonl.gz", 0), ("eval-grpo.jsonl.gz", 10**6), ("../recipe.yaml", 0), ("", -1)):
+        answer, body = request(server, f"/api/pages?{urlencode({'run': 0, 'file': file, 'line': line})}")
+        assert answer.status == 404, body
+
+
+def test_rollouts_are_listed_by_stratum(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=10)
+    rows = [
+        {"step": 99, "task": "t", "prompt_id": str(i), "strata": {"parity": "odd" if i % 2 else "even"}}
+        for i in range(6)
+    ]
+    with gzip.open(folder / "rollouts" / "grpo-000099.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    with serving(folder) as own:
+        odd = ask(own, "/api/rollouts", run=0, stratum="parity=odd")
+        assert [row["prompt_id"] for row in odd["rows"]] == ["1", "3", "5"]
+        assert (odd["matching"], odd["strata"]) == (3, ["parity=even", "parity=odd"])

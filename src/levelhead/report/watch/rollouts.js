@@ -44,13 +44,15 @@
     return make("div", { cls: "bar", title: `advantage ${number(advantage)}` }, filled);
   };
 
-  const member = (row, most) => {
+  const member = (row, most, run) => {
     const parts = Object.entries(row.parts || {}).map(([name, value]) => `${name} ${number(value, 3)}`).join(" \u00b7 ");
     return make("article", { cls: "row" },
       make("div", { cls: "facts-line" }, ...outcome(row).slice(2)),
       typeof row.advantage === "number" ? bar(row.advantage, most) : null,
       parts ? make("p", { cls: "muted", text: parts }) : null,
+      row.drawing ? Episodes.workflow(row.drawing) : null,
       make("pre", { text: row.completion || "(empty)" }), leftOut(row.completion_left_out),
+      row.episode ? Episodes.pages(row, run) : null,
       row.info ? make("details", {}, make("summary", { text: "notes" }), make("pre", { text: JSON.stringify(row.info, null, 1) })) : null);
   };
 
@@ -66,7 +68,7 @@
           make("code", { text: row.prompt_id }), ...strata(row), make("span", { text: row.file }),
           same ? pill("no signal: all advantages are 0", "warning") : null),
         make("pre", { text: rows[0].prompt }), leftOut(rows[0].prompt_left_out)),
-      make("div", { cls: "members" }, ...rows.map((one) => member(one, most))));
+      make("div", { cls: "members" }, ...rows.map((one) => member(one, most, run))));
     if (window.innerWidth <= 820) byId("group").scrollIntoView({ block: "start" });
   };
 

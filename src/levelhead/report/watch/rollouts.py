@@ -171,6 +171,13 @@ class Rollouts:
         texts = self._texts(name)
         return [_shown(texts[line], name, line, MOST_TEXT) for line in lines if line < len(texts)]
 
+    def rollout(self, name: str, line: int) -> Row | None:
+        """Return one rollout as it stands in its file; ``None`` where there is none."""
+        if name not in self.files():
+            return None
+        rows = self._texts(name)
+        return rows[line] if 0 <= line < len(rows) else None
+
     def _takes(self, name: str, entry: Entry, wanted: Filter) -> bool:
         return wanted.kind in ("", "eval" if name.startswith("eval-") else "train") and wanted.takes(entry)
 

@@ -11,7 +11,7 @@ from levelhead.diagnosis.findings import CATALOGUE, wording
 from levelhead.documents import DocumentError, dump_json, read_text
 from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
-from levelhead.recipe.history import ABSENT, RECIPE, Change, History, compare
+from levelhead.recipe.history import ABSENT, RECIPE, Change, History, compare, in_force
 from levelhead.report.reading import MARKS_OF_A_RUN
 from levelhead.report.watch.curves import Curves
 from levelhead.report.watch.rollouts import Rollouts
@@ -107,7 +107,7 @@ class WatchedRun:
 
     def recipe(self) -> dict[str, Any]:
         """The recipe in force as plain data; empty where it cannot be read."""
-        return _plain(self.folder / (History(self.folder).newest or RECIPE))
+        return in_force(self.folder)
 
     def recipes(self) -> dict[str, Any]:
         """Return the text of the recipe in force, and what the run changed since its first one."""

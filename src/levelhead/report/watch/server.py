@@ -25,6 +25,8 @@ from urllib.parse import parse_qs, urlsplit
 from levelhead.documents import dump_json
 from levelhead.errors import InputError
 from levelhead.report.style import STYLE
+from levelhead.report.watch.graph import drawing
+from levelhead.report.watch.replay import Episodes, can_replay
 from levelhead.report.watch.rollouts import Filter
 from levelhead.report.watch.run import WatchedRun, differences
 
@@ -82,6 +84,7 @@ class WatchServer(ThreadingHTTPServer):
         if key and len(key) < SHORTEST_KEY:
             raise InputError(f"{KEY_VARIABLE}: has {len(key)} characters, and a key needs {SHORTEST_KEY} or more")
         self.runs = list(runs)
+        self.episodes = Episodes()
         self.key = key
         self.token = hashlib.sha256(b"levelhead watch\0" + key.encode()).hexdigest() if key else ""
         if ":" in host:
@@ -153,11 +156,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: the terminal is the user's."""
 
     def _admit(self, query: str) -> None:
-        """Refuse a request that names another host (DNS rebinding) or lacks the key.
+        """Refuse a request of another site, one that names another host (DNS rebinding), and one that lacks the key.
 
         Where there is a key it is what admits: a page of another origin does not have this one's cookie.
         """
         server = self.server
+        if self.headers.get("Sec-Fetch-Site", "none") == "cross-site":
+            raise _Refusal(HTTPStatus.FORBIDDEN, "this address is not served to other sites")
         if not server.key:
             if self.headers.get("Host", "").lower() not in server.hosts:
                 raise _Refusal(HTTPStatus.FORBIDDEN, "this address is not served under that name")
@@ -260,9 +265,30 @@ def _rollouts(server: WatchServer, query: Query) -> Any:
 
 
 def _group(server: WatchServer, query: Query) -> Any:
+    """A prompt's rollouts; a workflow comes with its drawing, an episode that can be played again says so."""
     run = _run(server, query)
     with run.browsing:
-        return {"rows": run.rollouts.group(_one(query, "file"), _one(query, "task"), _one(query, "prompt"))}
+        rows = run.rollouts.group(_one(query, "file"), _one(query, "task"), _one(query, "prompt"))
+    for row in rows:
+        info = row.get("info")
+        workflow = info.get("workflow") if isinstance(info, dict) else None
+        row["drawing"] = drawing(workflow) if isinstance(workflow, str) else None
+        row["episode"] = can_replay(row)
+    return {"rows": rows}
+
+
+def _pages(server: WatchServer, query: Query) -> Any:
+    """The pictures of an episode, which is played for them: one at a time, and the last few are remembered."""
+    run, file, line = _run(server, query), _one(query, "file"), _whole(_one(query, "line"))
+    with run.browsing:
+        row = run.rollouts.rollout(file, line)
+    if row is None or not can_replay(row):
+        raise _Refusal(HTTPStatus.NOT_FOUND, "there is no such episode, or the browser task is not installed")
+    try:
+        return server.episodes.play(row)
+    except (InputError, TimeoutError) as error:
+        said = str(error) or "the episode took too long"
+        raise _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, said.splitlines()[0]) from error
 
 
 def _run(server: WatchServer, query: Query) -> WatchedRun:
@@ -318,6 +344,7 @@ _PAGES: dict[str, Callable[[], Content]] = {
     "/": lambda: ("text/html; charset=utf-8", _own("page.html")),
     "/page.js": lambda: ("text/javascript; charset=utf-8", _own("page.js")),
     "/curves.js": lambda: ("text/javascript; charset=utf-8", _own("curves.js")),
+    "/episodes.js": lambda: ("text/javascript; charset=utf-8", _own("episodes.js")),
     "/rollouts.js": lambda: ("text/javascript; charset=utf-8", _own("rollouts.js")),
     "/page.css": lambda: ("text/css; charset=utf-8", STYLE.encode() + _own("page.css")),
     "/plotly.js": lambda: ("text/javascript; charset=utf-8", _plotly()),
@@ -330,4 +357,5 @@ _ANSWERS: dict[str, Callable[[WatchServer, Query], Any]] = {
     "/api/recipes": _recipes,
     "/api/rollouts": _rollouts,
     "/api/group": _group,
+    "/api/pages": _pages,
 }

@@ -1,0 +1,121 @@
+"""The terminal while training: one block where somebody watches, plain lines where nobody does."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from levelhead.records import Event, StepRecord
+from levelhead.terminal.spark import BLOCKS, PLAIN
+from levelhead.training.eventlog import EventLog
+from levelhead.training.rundir import RunDir
+from levelhead.training.sinks import ProgressSink
+
+
+class Screen(io.TextIOWrapper):
+    """A terminal that remembers what was written to it."""
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        super().__init__(io.BytesIO(), encoding=encoding, write_through=True)
+
+    @property
+    def last(self) -> str:
+        """What stands in the block after it was drawn last."""
+        self.seek(0)
+        written = self.read()
+        at = written.rfind("grpo")
+        return written[at:]
+
+
+def record(step: int, **more: float) -> StepRecord:
+    values = {
+        "reward": 0.1 * step,
+        "reward/one": float(step),
+        "reward/two": -float(step),
+        "entropy": 1.25,
+        "kl": 0.0125,
+    }
+    return StepRecord(step, "grpo", {**values, "frac_reward_zero_std": 0.25, **more}, {"step_time": 0.5})
+
+
+def played(screen: Screen, folder: Path, *events: Event, width: int = 100) -> str:
+    console = Console(file=screen, width=width, force_terminal=True, color_system=None)
+    log = EventLog(RunDir(folder), console=console)
+    bar = log.progress("grpo", 0, 40, ["one", "two", "silent"])
+    for step in range(1, 9):
+        bar.write(record(step), 0)
+    log.write(events)
+    bar.write(record(9), 0)
+    bar.close()
+    return screen.last
+
+
+def test_the_block_shows_progress_each_tasks_reward_with_its_curve_and_what_matters(tmp_path: Path) -> None:
+    shown = played(Screen(), tmp_path)
+    assert "9/40" in shown
+    assert "entropy 1.250  KL 0.0125  dead groups 25%" in shown
+    one, two = (next(line for line in shown.splitlines() if f" {name} " in line) for name in ("one", "two"))
+    assert "+9.000" in one
+    assert "-9.000" in two
+    curve = one.split()[-1]
+    assert (len(curve), curve[0], curve[-1]) == (9, BLOCKS[0], BLOCKS[-1])
+    assert two.split()[-1] == curve[::-1]
+    assert "silent" not in shown
+
+
+def test_the_block_counts_events_and_names_the_newest(tmp_path: Path) -> None:
+    events = [
+        Event(7, "lr-too-high", "warning", "w"),
+        Event(8, "deadlock", "critical", "c"),
+        Event(8, "x", "info", "i"),
+    ]
+    shown = played(Screen(), tmp_path, *events)
+    assert "1 critical event, 1 warning; the last: deadlock at step 8" in shown
+    assert "critical" not in played(Screen(), tmp_path / "quiet")
+
+
+def test_a_terminal_without_block_characters_gets_plain_ones(tmp_path: Path) -> None:
+    shown = played(Screen("ascii"), tmp_path)
+    assert PLAIN[-1] in next(line for line in shown.splitlines() if " one " in line)
+    assert shown.isascii()
+
+
+def test_no_line_of_the_block_is_wider_than_the_terminal(tmp_path: Path) -> None:
+    events = [Event(8, "a-code-that-is-rather-long-for-a-terminal-of-forty-columns", "warning", "w")]
+    shown = played(Screen(), tmp_path, *events, width=40)
+    assert max(len(line) for line in shown.splitlines() if "\x1b" not in line) <= 40
+
+
+def test_a_name_of_a_task_moves_no_cursor(tmp_path: Path) -> None:
+    screen = Screen()
+    bar = ProgressSink("grpo", 0, 4, Console(file=screen, width=80, force_terminal=True), tasks=["\x1b[2Jevil"])
+    bar.write(StepRecord(1, "grpo", {"reward/\x1b[2Jevil": 1.0}), 0)
+    bar.close()
+    assert "evil" in screen.last
+    assert "[2J" not in screen.last
+
+
+def test_plain_lines_now_and_then_where_there_is_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = EventLog(RunDir(tmp_path), console=Console(file=io.StringIO()))
+    bar = log.progress("grpo", 0, 60, ["one"])
+    for step in range(1, 61):
+        bar.write(record(step), 0)
+    bar.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["1/60", "25/60", "50/60", "60/60"]
+    assert lines[0] == ("grpo 1/60  reward +0.100  entropy 1.250  KL 0.0125  dead groups 25%  s/step 0.50")
+
+
+def test_only_the_first_process_shows_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen()
+    console = Console(file=screen, width=80, force_terminal=True)
+    bar = EventLog(RunDir(tmp_path), loud=False, console=console).progress("grpo", 0, 4, ["one"])
+    bar.write(record(1), 0)
+    bar.close()
+    assert capsys.readouterr().err == ""
+    assert screen.last == ""
