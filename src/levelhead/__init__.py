@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from levelhead.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from levelhead.api import train
     from levelhead.recipe import Recipe
 
-__version__ = "0.1.0"
 __all__ = ["Recipe", "__version__", "train"]
 
 _LAZY = {"Recipe": "levelhead.recipe", "train": "levelhead.api"}

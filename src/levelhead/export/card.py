@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from levelhead import __version__
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.verdict import STAGES
 from levelhead.doctor.report import examine
 from levelhead.errors import InputError
 from levelhead.report.reading import Run, read_run
+from levelhead.version import VERSION
 
 _MARKED = re.compile(r"([\\`*_{}\[\]<>#|])")
 _LONGEST = 160
@@ -37,7 +37,7 @@ def card(folder: Path, checkpoint: str, base: str | None, *, adapter: bool) -> s
         *_front(run, base, adapter=adapter),
         f"# {_plain(run.name)}",
         "",
-        f"Trained with Levelhead {__version__} from {origin}; checkpoint `{checkpoint}`.",
+        f"Trained with Levelhead {VERSION} from {origin}; checkpoint `{checkpoint}`.",
         "",
         *_use(adapter=adapter),
         *_scores(run),

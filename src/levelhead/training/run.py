@@ -143,35 +143,35 @@ class Run:
 
     def _behind(self, stage: Stage) -> bool:
         """Whether a stage was completed before the run was resumed."""
-        order = list(self.stages)
-        at = order.index(self.state.stage)  # type: ignore[arg-type]
-        return order.index(stage) < at or (stage == self.state.stage and self.state.done)
+        order: list[str] = list(self.stages)
+        before = order.index(stage) < order.index(self.state.stage)
+        return before or (stage == self.state.stage and self.state.done)
 
     def _sft(self) -> Outcome:
-        recipe = self.recipe.sft
-        assert recipe is not None  # noqa: S101 - only stages of the recipe are run
-        stream, updater = self._begin("sft", recipe)
+        config = self.recipe.sft
+        assert config is not None  # noqa: S101 - only stages of the recipe are run
+        stream, updater = self._begin("sft", config)
         seed = derive(self.recipe.seed, "sft")
-        setup, watch = self.setup, self.identities
-        trainer = SftTrainer(self.policy, setup.tasks, stream, updater, recipe, seed, self.loop, watch, self.ranks)
+        tasks, checks = self.setup.tasks, self.identities
+        trainer = SftTrainer(self.policy, tasks, stream, updater, config, seed, self.loop, checks, self.ranks)
         self._ready("sft", trainer)
-        with self._bar("sft", recipe.steps) as bar, self._saving_on_failure("sft", stream, updater):
-            while self.state.step < recipe.steps:
+        with self._bar("sft", config.steps) as bar, self._saving_on_failure("sft", stream, updater):
+            while self.state.step < config.steps:
                 record, events = trainer.step(self.state.step + 1)
                 self._record(record, [*events, *self.collector.events(record.step)], bar)
                 self.state.stream = stream.state_dict()
                 if self._gradient_is_lost(events):
                     self._save("sft", stream, updater)
                     return "stopped"
-                if self._pause("sft", recipe.steps, stream, updater):
+                if self._pause("sft", config.steps, stream, updater):
                     return "interrupted"
             return self._finish("sft", stream, updater)
 
     def _grpo(self) -> Outcome:
-        recipe = self.recipe.grpo
-        assert recipe is not None  # noqa: S101 - only stages of the recipe are run
-        objective, estimator = make_objective(self.recipe, recipe, self.setup.tasks)
-        stream, updater = self._begin("grpo", recipe)
+        config = self.recipe.grpo
+        assert config is not None  # noqa: S101 - only stages of the recipe are run
+        objective, estimator = make_objective(self.recipe, config, self.setup.tasks)
+        stream, updater = self._begin("grpo", config)
         if objective.coefficients.needs_reference:
             resumed = self._resumed is not None and self.state.step > 0
             self.checkpoints.begin_reference(self.policy, resumed=resumed, trained=self.recipe.sft is not None)
@@ -181,7 +181,7 @@ class Run:
             stream,
             objective,
             updater,
-            recipe,
+            config,
             derive(self.recipe.seed, "grpo"),
             self.observers,
             estimator,
@@ -194,24 +194,24 @@ class Run:
         self._ready("grpo", trainer)
         self.batches, position = trainer.batches, trainer.batches.position
         self._trainer_state = trainer.state_dict()
-        with self._bar("grpo", recipe.steps) as bar, self._saving_on_failure("grpo", position, updater):
+        with self._bar("grpo", config.steps) as bar, self._saving_on_failure("grpo", position, updater):
             if self.state.unevaluated:
-                self._evaluate_on_the_way(recipe)
-            while self.state.step < recipe.steps:
+                self._evaluate_on_the_way(config)
+            while self.state.step < config.steps:
                 result = trainer.step(self.state.step + 1)
                 self._record(result.record, [*result.news, *trainer.batches.events(result.record.step)], bar)
                 sample = save_sample(self.folder, self.recipe.log, result, self.setup.tasks)
                 self._trackers.rollouts(sample, self.offset["grpo"])
-                note_first_steps(self.folder, self.policy, result.groups, self.state.step, recipe)
+                note_first_steps(self.folder, self.policy, result.groups, self.state.step, config)
                 self._trainer_state, self.state.stream = trainer.state_dict(), position.state_dict()
                 lost = self._gradient_is_lost(result.events)
-                self._evaluate_on_the_way(recipe)
+                self._evaluate_on_the_way(config)
                 if result.stop or lost:
                     self._evaluate("grpo", self.state.step)
                     self.events.write(result.ends, {**result.record.values, **result.record.timings})
                     self._save("grpo", position, updater)
                     return "stopped"
-                if self._pause("grpo", recipe.steps, position, updater):
+                if self._pause("grpo", config.steps, position, updater):
                     return "interrupted"
             return self._finish("grpo", position, updater)
 

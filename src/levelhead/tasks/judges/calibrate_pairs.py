@@ -113,9 +113,9 @@ def _figures(
 ) -> Figures:
     """What the verdicts come to; a perfect answer stands first in a straight order, and last in a turned one."""
     outcomes = [settled(*order) for order in first]
-    known = [i for i, one in enumerate(met) if one.kind in PLAIN]
-    wins = [outcome for i in known if (outcome := outcomes[i]) is not None]
-    orders = both([first[i] for i in known])
+    plain = [i for i, one in enumerate(met) if one.kind in PLAIN]
+    wins = [outcome for i in plain if (outcome := outcomes[i]) is not None]
+    orders = both([first[i] for i in plain])
     raw = [verdict for order in orders for verdict in order]
     latencies = member.usage.latencies
     return Figures(
