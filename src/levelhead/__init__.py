@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from levelhead.version import VERSION as __version__
+from levelhead.version import __version__
 
 if TYPE_CHECKING:
     from levelhead.api import train

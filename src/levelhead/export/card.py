@@ -14,7 +14,7 @@ from levelhead.diagnosis.verdict import STAGES
 from levelhead.doctor.report import examine
 from levelhead.errors import InputError
 from levelhead.report.reading import Run, read_run
-from levelhead.version import VERSION
+from levelhead.version import __version__
 
 _MARKED = re.compile(r"([\\`*_{}\[\]<>#|])")
 _LONGEST = 160
@@ -37,7 +37,7 @@ def card(folder: Path, checkpoint: str, base: str | None, *, adapter: bool) -> s
         *_front(run, base, adapter=adapter),
         f"# {_plain(run.name)}",
         "",
-        f"Trained with Levelhead {VERSION} from {origin}; checkpoint `{checkpoint}`.",
+        f"Trained with Levelhead {__version__} from {origin}; checkpoint `{checkpoint}`.",
         "",
         *_use(adapter=adapter),
         *_scores(run),

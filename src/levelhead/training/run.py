@@ -144,8 +144,7 @@ class Run:
     def _behind(self, stage: Stage) -> bool:
         """Whether a stage was completed before the run was resumed."""
         order: list[str] = list(self.stages)
-        before = order.index(stage) < order.index(self.state.stage)
-        return before or (stage == self.state.stage and self.state.done)
+        return order.index(stage) < order.index(self.state.stage) or (stage == self.state.stage and self.state.done)
 
     def _sft(self) -> Outcome:
         config = self.recipe.sft
