@@ -113,8 +113,8 @@ class GroupCollector(Collector):
         self, prompts: list[Prompt], k: int, controls: Sampling, seed: int, result: Collected
     ) -> list[Group]:
         places = min(self._room(prompts, k), k)
-        task = self._tasks[prompts[0].task]
-        room = self._rooms.setdefault(task.name, Room(getattr(task, "concurrency", 0) or 1 << 30))
+        name = prompts[0].task
+        room = self._rooms.setdefault(name, Room(getattr(self._tasks[name], "concurrency", 0) or 1 << 30))
         await room.take(places)
         self._left = places
         try:
