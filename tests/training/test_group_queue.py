@@ -246,12 +246,16 @@ def test_the_first_interrupt_ends_the_wait_for_a_group_and_the_run_goes_on(
     draw, main = GroupCollector.draw, threading.main_thread().ident
     assert main is not None
     before = signal.signal(signal.SIGINT, lambda *_: None)
+    pressed: list[bool] = []
 
     async def hangs(self: GroupCollector, k: int) -> Collected:
         if self._request.done == 3:
             while '"step": 3' not in (tmp_path / "run" / "metrics.jsonl").read_text():
                 await asyncio.sleep(0.02)
-            threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+            await asyncio.sleep(0.5)
+            if not pressed:
+                pressed.append(True)
+                signal.pthread_kill(main, signal.SIGINT)
             await asyncio.sleep(600)
         return await draw(self, k)
 
@@ -259,7 +263,6 @@ def test_the_first_interrupt_ends_the_wait_for_a_group_and_the_run_goes_on(
         patch.setattr(GroupCollector, "draw", hangs)
         try:
             result = train(given, out=tmp_path / "run")
-            time.sleep(1)  # every group of the step presses
         finally:
             signal.signal(signal.SIGINT, before)
     assert result.outcome == "interrupted"
