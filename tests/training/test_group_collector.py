@@ -1,4 +1,4 @@
-"""Groups of episodes are played side by side: one that is held up leaves room for the next, and timing draws nothing."""
+"""Groups of episodes are played side by side: one that is held up leaves room for the next, and changes no draw."""
 
 from __future__ import annotations
 

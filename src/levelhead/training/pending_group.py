@@ -143,17 +143,6 @@ def read_line(
         key = batch, float(row["temperature"])
         given = shared.setdefault(key, controls(batch).model_copy(update={"temperature": key[1]}))
         copy = copies[row["copy"]] if copies and row["copy"] is not None else None
-        groups.append(
-            PendingGroup(
-                int(row["number"]),
-                take,
-                place,
-                prompts[place],
-                int(row["seed"]),
-                batch,
-                given,
-                int(row["version"]),
-                copy,
-            )
-        )
+        number, seed, version = int(row["number"]), int(row["seed"]), int(row["version"])
+        groups.append(PendingGroup(number, take, place, prompts[place], seed, batch, given, version, copy))
     return groups
