@@ -89,7 +89,7 @@ def variants(folder: Path) -> dict[str, dict[str, Any]]:
         "plain": {"grpo__loss": loss, "tasks__0__shaping": {"clip": [0.0, 0.5]}, "tasks__1__balance": True},
         "merged": {"grpo__merge": {"monitor_every": 1}, **off, **one_at_a_time, **alike},
         "leash": {**off, "grpo__kl": leash, "grpo__loss": {"kind": "cispo"}},
-        "ahead": {**off, "grpo__async": 1, "grpo__loss": {"kind": "clip_cov"}, **one_at_a_time},
+        "ahead": {**off, "grpo__async": 2, "grpo__loss": {"kind": "clip_cov"}, **one_at_a_time},
         "redrawn": {
             **off,
             "grpo__dynamic_sampling": 2,

@@ -26,7 +26,7 @@ from levelhead.training.collect import Collected
 from levelhead.training.group_collector import GroupCollector, Room
 from levelhead.training.group_queue import GroupQueue
 from levelhead.training.optim import Updater
-from levelhead.training.weight_copies import WeightCopies
+from levelhead.training.weight_copies import WeightCopies, WeightCopy
 from small_run import metrics, recipe, same_weights, steps
 
 SMALL = {"sft": None, "eval__final_items": 1, "checkpoint__every": 0, "grpo__audit__first": 0, "grpo__steps": 6}
@@ -145,7 +145,16 @@ def test_importance_weights_lead_from_each_groups_weights_to_the_steps(tmp_path:
 
 
 class Served(WeightCopies):
-    """Copies of weights that claim to lie on servers: a step takes the groups that are finished first."""
+    """Copies of weights that claim to lie on servers: a step takes the groups that are finished first.
+
+    Servers hold one version, so that a group's own cannot be read off what drew it.
+    """
+
+    def newest(self) -> WeightCopy:
+        copy = super().newest()
+        for other in self._copies:
+            other.version = copy.version
+        return copy
 
     @property
     def reproducible(self) -> bool:
@@ -225,6 +234,40 @@ def test_an_interrupted_run_loses_no_prompt_and_trains_on_none_twice(
     assert sorted(handed) == [1, 2, 3]
     resumed = train(recipe(tmp_path, **changes), out=tmp_path / "run", resume=True)
     assert handed == whole
+    assert metrics(resumed.folder) == metrics(undisturbed.folder)
+    assert same_weights(resumed.model, undisturbed.model)
+
+
+def test_the_first_interrupt_ends_the_wait_for_a_group_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = recipe(tmp_path, **SMALL, grpo__async=2)
+    undisturbed = train(given, out=tmp_path / "undisturbed")
+    draw, main = GroupCollector.draw, threading.main_thread().ident
+    assert main is not None
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    pressed: list[bool] = []
+
+    async def hangs(self: GroupCollector, k: int) -> Collected:
+        if self._request.done == 3:
+            while '"step": 3' not in (tmp_path / "run" / "metrics.jsonl").read_text():
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.5)
+            if not pressed:
+                pressed.append(True)
+                signal.pthread_kill(main, signal.SIGINT)
+            await asyncio.sleep(600)
+        return await draw(self, k)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GroupCollector, "draw", hangs)
+        try:
+            result = train(given, out=tmp_path / "run")
+        finally:
+            signal.signal(signal.SIGINT, before)
+    assert result.outcome == "interrupted"
+    assert [row["step"] for row in steps(result.folder, "grpo")] == [1, 2, 3]
+    resumed = train(given, out=tmp_path / "run", resume=True)
     assert metrics(resumed.folder) == metrics(undisturbed.folder)
     assert same_weights(resumed.model, undisturbed.model)
 

@@ -99,7 +99,7 @@ class GroupQueue:
         wanted = self._config.batch_size // self._config.group_size
         self._note_start(step)
         values = self._stream.metrics()
-        self._renew({g.number for g in self._line if g.weights and self._age(g.weights.version, step) > self._most})
+        self._renew({g.number for g in self._line if g.weights and self._age(g.version, step) > self._most})
         self._fill(wanted, step, controls)
         if not self._copies.reproducible:
             self._fill((1 + self._most) * wanted, step)
@@ -132,7 +132,7 @@ class GroupQueue:
     @property
     def pending(self) -> dict[str, Any]:
         """The groups on their way, as JSON; empty where there are none."""
-        rows = [[g.number, g.prompt.task, g.prompt.id, g.seed, g.step, g.controls.temperature] for g in self._line]
+        rows = [[g.number, g.prompt.task, g.prompt.id, g.seed, g.version, g.controls.temperature] for g in self._line]
         return {"groups": rows} if rows else {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ class GroupQueue:
             self._planned += 1
             given = controls if controls is not None else self._controls(self._planned)
             self._line += self._take(wanted, self._planned, given)
-        self._begin(self._line, step)
+        self._begin(self._line)
 
     def _take(self, n: int, batch: int, controls: Sampling, again: int = 0) -> list[PendingGroup]:
         """Take prompts for groups of a batch; one that comes more than once has other draws each time."""
@@ -245,7 +245,7 @@ class GroupQueue:
             self._begun += 1
         return groups
 
-    def _begin(self, groups: Iterable[PendingGroup], step: int) -> None:
+    def _begin(self, groups: Iterable[PendingGroup]) -> None:
         """Begin what has not been begun: with the newest weights, or with those that drew it before."""
         groups = list(groups)
         bare = [group for group in groups if group.weights is None]
@@ -253,7 +253,7 @@ class GroupQueue:
             self._fresh = self._copies.newest()
         for group in bare:
             assert self._fresh is not None  # noqa: S101 - just taken
-            group.weights, group.step = self._fresh, step
+            group.weights, group.version = self._fresh, self._fresh.version
             self._fresh.pending += 1
         k = self._config.group_size
         together: dict[tuple[int, int], list[PendingGroup]] = {}
@@ -311,7 +311,7 @@ class GroupQueue:
         while rounds < most and (short := wanted - sum(map(has_contrast, drawn))) > 0:
             rounds += 1
             more = self._take(short, step, groups[0].controls, rounds)
-            self._begin(more, step)
+            self._begin(more)
             others += more
             part = together(self._results(more))
             self._stream.learn(part.groups, step)
@@ -349,7 +349,7 @@ class GroupQueue:
             versions = {n: v for part in self._ranks.agreed(self._finished) for n, v in part.items()}
             late = {number for number, version in versions.items() if self._age(version, step) > self._most}
             self._renew(late)
-            self._begin(self._line, step)
+            self._begin(self._line)
             ready = [group for group in self._line if group.number in versions.keys() - late]
             ready = [g for g in ready if g.controls.temperature == ready[0].controls.temperature]
             if len(ready) >= wanted:
@@ -396,5 +396,4 @@ class GroupQueue:
 
 def _oldest(pending: PendingGroup, group: Group) -> int:
     """The oldest weights that wrote a token of a group; one without rollouts is as old as the weights it was given."""
-    assert pending.weights is not None  # noqa: S101 - it has been drawn
-    return min((rollout.policy_version for rollout in group.rollouts), default=pending.weights.version)
+    return min((rollout.policy_version for rollout in group.rollouts), default=pending.version)

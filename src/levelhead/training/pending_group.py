@@ -45,8 +45,8 @@ class PendingGroup:
         seed: Of its draws.
         batch: The step that it was planned for.
         controls: With which it is drawn.
-        step: The step that the weights which draw it are of.
-        weights: Those; ``None`` before it has been begun.
+        version: Updates that the weights had seen when it was begun.
+        weights: Those that draw it; ``None`` before it has been begun.
         drawing: The group, once it is there; ``None`` where this process does not draw it.
         task: What draws it.
     """
@@ -58,7 +58,7 @@ class PendingGroup:
     seed: int
     batch: int
     controls: Sampling
-    step: int = 0
+    version: int = 0
     weights: WeightCopy | None = None
     drawing: Future[Collected] | None = None
     task: asyncio.Task[Any] | None = None
@@ -102,7 +102,7 @@ def write_line(groups: Iterable[PendingGroup], weights: Callable[[WeightCopy], l
             copies.append(group.weights)
         copy = copies.index(group.weights) if group.weights in copies else None
         own = {"number": group.number, "place": group.place, "seed": group.seed, "batch": group.batch}
-        rows.append({**own, "take": takes.index(group.take), "copy": copy, "step": group.step})
+        rows.append({**own, "take": takes.index(group.take), "copy": copy, "version": group.version})
         rows[-1]["temperature"] = group.controls.temperature
     return {
         "groups": rows,
@@ -143,9 +143,6 @@ def read_line(
         key = batch, float(row["temperature"])
         given = shared.setdefault(key, controls(batch).model_copy(update={"temperature": key[1]}))
         copy = copies[row["copy"]] if copies and row["copy"] is not None else None
-        groups.append(
-            PendingGroup(
-                int(row["number"]), take, place, prompts[place], int(row["seed"]), batch, given, int(row["step"]), copy
-            )
-        )
+        number, seed, version = int(row["number"]), int(row["seed"]), int(row["version"])
+        groups.append(PendingGroup(number, take, place, prompts[place], seed, batch, given, version, copy))
     return groups
