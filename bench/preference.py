@@ -119,18 +119,17 @@ def _of(rows: list[tuple[float, float]], part: int) -> tuple[float, float]:
 
 def table(runs: list[dict[str, Any]]) -> str:
     """Return the table of docs/experiments/merging.md: means over seeds, and their standard errors."""
-    lines = [
-        "| weight of brevity | told: complete | told: brief | not told: complete | not told: brief |",
-        "|---|---|---|---|---|",
-    ]
+    kinds = [told for told in (True, False) if any(run["told"] is told for run in runs)]
+    heads = [f"{'told' if told else 'not told'}: {part}" for told in kinds for part in ("complete", "brief")]
+    lines = [f"| weight of brevity | {' | '.join(heads)} |", "|" + "---|" * (1 + len(heads))]
     for index, weight in enumerate(WEIGHTS):
         cells = []
-        for told in (True, False):
+        for told in kinds:
             for part in ("complete", "brief"):
                 mean, error = mean_and_error([run["points"][index][part][0] for run in runs if run["told"] is told])
                 cells.append(f"{mean:.3f} ± {error:.3f}")
         lines.append(f"| {weight:g} | {' | '.join(cells)} |")
-    for told in (True, False):
+    for told in kinds:
         own = [run for run in runs if run["told"] is told]
         for key in ("hypervolume", "balanced"):
             mean, error = mean_and_error([run[key] for run in own])
@@ -146,13 +145,14 @@ def main() -> None:
     parser.add_argument("--result", type=Path, default=Path("bench/results/preference.json"))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--entropy", nargs="+", type=float, default=[0.005, 0.03], help="coefficients of the bonus")
+    parser.add_argument("--told-only", action="store_true", help="leave out the control")
     parser.add_argument("--steps", type=int, default=100)
     options = parser.parse_args()
     runs = [
         measure(options.out, seed, options.steps, entropy, told=told)
         for entropy in options.entropy
         for seed in options.seeds
-        for told in (True, False)
+        for told in ((True,) if options.told_only else (True, False))
     ]
     options.result.write_text(json.dumps({"steps": options.steps, "runs": runs}, indent=1) + "\n")
     for entropy in options.entropy:

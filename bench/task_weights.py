@@ -54,12 +54,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--result", type=Path, default=Path("bench/results/task_weights.json"))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--steps", type=int, default=60)
     options = parser.parse_args()
-    runs = [measure(options.out, label, seed, options.steps) for seed in options.seeds for label in RULES]
+    runs = [measure(options.out, label, seed, options.steps) for label in options.rules for seed in options.seeds]
     options.result.write_text(json.dumps({"steps": options.steps, "rules": RULES, "runs": runs}, indent=1) + "\n")
     print("| rule | complete | brief | weight of the constrained task, last |\n|---|---|---|---|")
-    for label, rule in RULES.items():
+    for label in options.rules:
+        rule = RULES[label]
         own = [run for run in runs if run["rule"] == label]
         cells = [mean_and_error([run["last"]["values"][i] for run in own]) for i in (0, 1)]
         task = next(iter(rule.get("least", {"complete": 0})))

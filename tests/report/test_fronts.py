@@ -59,6 +59,9 @@ def test_the_table_names_volume_reference_knee_and_weights() -> None:
     text = fronts.table(Run("r", pareto=page()))
     for words in ("Hypervolume 5 \u00b1 0.25", "one 0, two 0", "Knee: step 4.", "checkpoints/front/step-000004", "90%"):
         assert words in text
+    made = page()
+    del made["points"][1]["weights"]
+    assert "weights" not in fronts.table(Run("r", pareto=made)), "a run that saves none has no empty column"
 
 
 def test_three_objectives_are_drawn_pair_by_pair_without_a_line() -> None:

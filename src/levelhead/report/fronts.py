@@ -69,20 +69,21 @@ def table(run: Run) -> str:
         "On the front is what no other checkpoint beats in every objective. Chance: of being on it, the scores being "
         "drawn again from their standard errors."
     )
-    heads = ["step", "stage", *names, "front", "chance", "weights"]
+    saved = any(point.weights for point in points)
+    heads = ["step", "stage", *names, "front", "chance", *(["weights"] if saved else [])]
     shown = sorted(points, key=lambda point: (not point.on_front, point.step))[:_MOST_ROWS]
-    rows = [_row(point) for point in shown]
+    rows = [_row(point, saved=saved) for point in shown]
     left_out = f"{len(points) - len(shown)} more are in pareto.json." if len(points) > len(shown) else ""
     head = tag("tr", *[tag("th", esc(cell)) for cell in heads])
     text = tag("p", esc(" ".join([*said, left_out]).strip()), cls="aside")
     return text + tag("div", tag("table", head, *rows), cls="scroll evaluations")
 
 
-def _row(point: Point) -> str:
+def _row(point: Point, *, saved: bool) -> str:
     scores = [f"{value:+.3f} \u00b1 {error:.3f}" for value, error in zip(point.values, point.errors, strict=True)]
     chance = "" if point.chance is None else f"{point.chance:.0%}"
     cells = [str(point.step), _STAGES.get(point.stage, point.stage), *scores]
-    cells += ["yes" if point.on_front else "", chance, point.weights]
+    cells += ["yes" if point.on_front else "", chance, *([point.weights] if saved else [])]
     return tag("tr", *[tag("td", esc(cell)) for cell in cells], cls="strong" if point.on_front else "")
 
 
