@@ -107,6 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--counts", type=int, nargs="*", default=[2, 3])
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--case", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -126,7 +127,7 @@ def main() -> None:
         (folder / "r.py").write_text("def one(prompts, completions, **columns):\n    return [1.0] * len(completions)\n")
         del policy
         rows = []
-        for case in CASES:
+        for case in args.cases:
             for count in args.counts:
                 rows.append({"case": case, "processes": count, "ranks": run(folder, case, count)})
                 print(json.dumps(rows[-1]), flush=True)
