@@ -6,8 +6,8 @@ Random weights of the true shapes (``bench/gpulib/shapes.py``), in this order: a
 reference, values and gradients, in float32 and bfloat16; then for each shape the memory plan, our step, our step on the
 reference backend where another one ran, and TRL's.  A row is written as a line of JSON, and flushed, after each
 measurement.  What the time, the device or a package does not allow, and what runs out of memory, is a row that says so;
-the rest goes on; a measurement that outlasts the time ends the process, and the last row names it.  ``--toy`` does all of
-it at toy size on a CPU.
+the rest goes on; a measurement that outlasts the time ends the process, and the last row names it.  ``--toy`` does all
+of it at toy size on a CPU.
 
 TRL's steps run in a process of their own, with this Python or that of ``LEVELHEAD_BENCH_TRL``.  Leaves with 1 where a
 backend does not agree, with 3 where the time was up.
