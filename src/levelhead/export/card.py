@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def card(folder: Path, checkpoint: str, base: str | None, *, adapter: bool) -> s
         *_front(run, base, adapter=adapter),
         f"# {_plain(run.name)}",
         "",
-        f"Trained with Levelhead {__version__} from {origin}; checkpoint `{checkpoint}`.",
+        f"Trained with Levelhead {_version()} from {origin}; checkpoint `{checkpoint}`.",
         "",
         *_use(adapter=adapter),
         *_scores(run),
@@ -50,6 +51,13 @@ def card(folder: Path, checkpoint: str, base: str | None, *, adapter: bool) -> s
         "",
     ]
     return "\n".join(lines)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("levelhead")
+    except metadata.PackageNotFoundError:
+        return "from its sources"
 
 
 def _front(run: Run, base: str | None, *, adapter: bool) -> Iterator[str]:
