@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.report.language import _words, in_chinese, translated
+from levelhead.report.language import in_chinese, own_words, translated
 from levelhead.report.page import PANELS, render, write
 from levelhead.report.reading import read_run
 from synthetic_run import EVIL, write_run
@@ -69,7 +69,7 @@ def test_numbers_and_names_stay_in_their_places() -> None:
 
 
 def test_every_section_of_the_page_has_its_chinese() -> None:
-    phrases, _ = _words()
+    phrases, _ = own_words()
     for title in PANELS:
         assert title in phrases
 

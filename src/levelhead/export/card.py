@@ -15,7 +15,6 @@ from levelhead.diagnosis.verdict import STAGES
 from levelhead.doctor.report import examine
 from levelhead.errors import InputError
 from levelhead.report.reading import Run, read_run
-from levelhead.version import __version__
 
 _MARKED = re.compile(r"([\\`*_{}\[\]<>#|])")
 _LONGEST = 160

@@ -36,7 +36,7 @@ def translated(page: str, language: Language) -> str:
 
 def in_chinese(text: str) -> str:
     """Return a piece of text in Chinese; as it is where it has no translation."""
-    phrases, patterns = _words()
+    phrases, patterns = own_words()
     if text in phrases:
         return phrases[text]
     for pattern, words in patterns.items():
@@ -53,7 +53,8 @@ def _translated(escaped: str) -> str:
 
 
 @cache
-def _words() -> tuple[Mapping[str, str], Mapping[re.Pattern[str], str]]:
+def own_words() -> tuple[Mapping[str, str], Mapping[re.Pattern[str], str]]:
+    """Return the report's own words in Chinese: by whole phrase, and by pattern with a ``{}`` for each group."""
     data = load_yaml(files("levelhead.report").joinpath("chinese.yaml").read_text(encoding="utf-8"))
     assert isinstance(data, dict)  # noqa: S101 - our own file
     return data["phrases"], {re.compile(pattern, re.DOTALL): words for pattern, words in data["patterns"].items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from levelhead.diagnosis.findings import Language
 from levelhead.report.watch import WatchServer
 from levelhead.report.watch import replay as room
 from levelhead.report.watch.run import find_runs
@@ -25,13 +27,13 @@ PIXEL = (
 
 
 @contextmanager
-def page_of(folder: Path, width: int = 390) -> Iterator[Any]:
+def page_of(folder: Path, width: int = 390, language: Language = "en") -> Iterator[Any]:
     """The live page of a run, open in Chromium; it must load nothing from elsewhere and run into no error."""
     playwright = pytest.importorskip("playwright.sync_api")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium on this machine")
-    server = WatchServer(find_runs([folder]))
+    server = WatchServer(find_runs([folder]), language=language)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     trouble: list[str] = []
     with playwright.sync_playwright() as p:
@@ -124,3 +126,36 @@ def test_a_workflow_is_drawn_and_an_episode_shows_its_pages(tmp_path: Path, monk
         assert page.locator("#group img[alt='the page before action 1']").count() == 1
         assert EVIL in page.locator("#group .film .refused").first.inner_text()
         page.wait_for_selector("#group p:has-text('as in the run')")
+
+
+@pytest.mark.browser
+def test_the_page_is_chinese_but_for_what_the_run_wrote(tmp_path: Path) -> None:
+    folder = write_special(tmp_path / "run")
+    row = {
+        "step": 31,
+        "stage": "grpo",
+        "task": "Policy",
+        "prompt_id": "Curves",
+        "prompt": "More",
+        "completion": "Reward",
+    }
+    with gzip.open(folder / "rollouts" / "grpo-000031.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write(json.dumps({**row, "reward": 1.0, "strata": {"kind": "verbatim"}}) + "\n")
+    with page_of(folder, language="zh") as page:
+        page.wait_for_selector("#chart-reward .main-svg .trace")
+        chinese = "[\u4e00-\u9fff]"
+        for text in (*page.locator("[role=tab]").all_inner_texts(), *page.locator(".chart h3").all_inner_texts()):
+            assert re.search(chinese, text) or text == "KL", text
+        page.click("#to-rollouts")
+        page.select_option("[name=stratum]", "kind=verbatim")
+        page.wait_for_selector(".entry:has-text('kind=verbatim')")
+        page.locator(".entry:not(:has-text('kind=verbatim'))").first.wait_for(state="detached")
+        assert page.locator(".entry .text").first.inner_text() == "Reward"
+        assert "\u5956\u52b1 1" in page.locator(".entry").first.inner_text()
+        page.locator(".entry").first.click()
+        page.wait_for_selector("#group .members pre")
+        assert page.locator("#group .members pre").first.inner_text() == "Reward"
+        assert page.locator("#group pre").first.inner_text() == "More"
+        page.click("#to-events")
+        page.wait_for_selector("#findings .row h3")
+        assert re.search(chinese, page.locator("#findings .row h3").first.inner_text())

@@ -2,7 +2,7 @@
 "use strict";
 
 const Episodes = (() => {
-  const { ask, make, number, visible } = Watch;
+  const { ask, make, number, translated, visible } = Watch;
   const SVG = "http://www.w3.org/2000/svg";
 
   const shape = (name, attributes, text) => {
@@ -60,7 +60,7 @@ const Episodes = (() => {
     const place = make("div", {}, button);
     button.addEventListener("click", async () => {
       button.disabled = true;
-      button.textContent = "Playing the episode again \u2026";
+      button.textContent = translated("Playing the episode again \u2026");
       try {
         place.replaceChildren(...strip(await ask("/api/pages", { run, file: row.file, line: String(row.line) })));
       } catch (error) {

@@ -12,10 +12,25 @@ const Watch = (() => {
     (typeof value === "string" ? value : value === undefined || value === null ? "" : JSON.stringify(value))
       .replace(hidden, "\ufffd");
 
+  // The page's own words in the reader's language; what a run wrote (pre, code, names) is never exchanged.
+  const words = {
+    phrases: new Map(Object.entries(WATCH_WORDS.phrases)),
+    patterns: Object.entries(WATCH_WORDS.patterns).map(([pattern, template]) => [new RegExp(`^(?:${pattern})$`, "s"), template]),
+  };
+  const VERBATIM = new Set(["pre", "code", "b", "option"]);
+  const translated = (text) => {
+    const phrase = words.phrases.get(text);
+    if (phrase !== undefined) return phrase;
+    for (const [pattern, template] of words.patterns) {
+      const match = pattern.exec(text);
+      if (match) return match.slice(1).reduce((said, part) => said.replace("{}", () => words.phrases.get(part) ?? part), template);
+    }
+    return text;
+  };
   const make = (name, { cls, text, ...attributes } = {}, ...children) => {
     const element = document.createElement(name);
     if (cls) element.className = cls;
-    if (text !== undefined) element.textContent = visible(text);
+    if (text !== undefined) element.textContent = VERBATIM.has(name) || cls === "text" ? visible(text) : translated(visible(text));
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
     element.append(...children.filter(Boolean));
     return element;
@@ -53,9 +68,9 @@ const Watch = (() => {
   };
 
   const progress = (run) => {
-    if (!run.rows) return "no steps yet";
+    if (!run.rows) return translated("no steps yet");
     const of = run.steps ? ` of ${run.steps}` : "";
-    return `${run.stage} ${run.step}${of}${run.running ? "" : " \u00b7 not running"}`;
+    return `${run.stage} ${run.step}${of}${run.running ? "" : ` \u00b7 ${translated("not running")}`}`;
   };
 
   const drawRuns = () => {
@@ -91,7 +106,7 @@ const Watch = (() => {
   };
 
   const say = (text, tone) => {
-    byId("live").textContent = text;
+    byId("live").textContent = translated(text);
     byId("live").className = `pill ${tone}`;
   };
   const trouble = (error) => say(error instanceof TypeError ? "the server has gone" : error.message, "bad");
@@ -120,7 +135,7 @@ const Watch = (() => {
   };
   document.addEventListener("DOMContentLoaded", begin);
 
-  return { ask, byId, colour, make, number, options, pill, state, tabs, trouble, variable, visible };
+  return { ask, byId, colour, make, number, options, pill, state, tabs, translated, trouble, variable, visible };
 })();
 
 // Events and findings.

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { ask, byId, make, number, options, pill, tabs, trouble, variable, visible } = Watch;
+  const { ask, byId, make, number, options, pill, tabs, translated, trouble, variable, visible } = Watch;
   const form = byId("filter");
   let following = null; // where the list goes on; null at its end
   let asked = ""; // the filter that the list shows
@@ -75,7 +75,7 @@
   const told = (answer, shown) => {
     const filtered = asked !== JSON.stringify({ run: wanted().run });
     const index = answer.indexed < answer.files ? ` (${answer.indexed} of ${answer.files} files indexed so far)` : "";
-    const said = [`${shown} shown`, `${answer.matching} of ${answer.rollouts} rollouts match${form.elements.text.value && filtered ? ", the text aside" : ""}${index}`];
+    const said = [translated(`${shown} shown`), translated(`${answer.matching} of ${answer.rollouts} rollouts match${form.elements.text.value && filtered ? ", the text aside" : ""}`) + translated(index)];
     byId("counts").textContent = [...said, ...answer.notes.map(visible)].join(" \u00b7 ");
   };
 
@@ -90,7 +90,7 @@
       if (own !== turn) return;
       byId("list").append(...answer.rows.map((row) => entry(row, run)));
       following = answer.next;
-      const every = (names) => [["", "all"], ...names.map((name) => [name, visible(name)])];
+      const every = (names) => [["", translated("all")], ...names.map((name) => [name, visible(name)])];
       options(form.elements.task, every(answer.tasks));
       options(form.elements.stratum, every(answer.strata));
       form.elements.stratum.parentElement.hidden = !answer.strata.length;

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from levelhead.diagnosis.findings import CATALOGUE, wording
+from levelhead.diagnosis.findings import CATALOGUE, Language, wording
 from levelhead.documents import DocumentError, dump_json, read_text
 from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
@@ -95,14 +95,14 @@ class WatchedRun:
         start = max(count, self._dropped) if epoch == self._epoch and 0 <= count <= whole else self._dropped
         return {"epoch": self._epoch, "start": start, "events": self._events[start - self._dropped :]}
 
-    def findings(self) -> dict[str, Any]:
+    def findings(self, language: Language = "en") -> dict[str, Any]:
         """Return what the doctor says, worked out again where the log has grown by a fiftieth or has new events."""
         with self._judging:
             size = float(self._metrics.offset), float(self._log.offset)
             judged = self._judged
             if judged is None or size[1] != judged[1] or not judged[0] <= size[0] < max(judged[0], 1) * _GROWTH:
                 self._judged = size
-                self._findings = _examined(self.folder)
+                self._findings = _examined(self.folder, language)
             return self._findings
 
     def recipe(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def _examined(folder: Path) -> dict[str, Any]:
+def _examined(folder: Path, language: Language) -> dict[str, Any]:
     # Imported late: the doctor is the heaviest part, and the page opens on the curves.
     from levelhead.doctor.report import examine
 
@@ -170,17 +170,19 @@ def _examined(folder: Path) -> dict[str, Any]:
         report = examine(folder)
     except InputError as error:
         return {"verdict": "", "note": str(error), "findings": []}
-    document = report.to_json()
+    document = report.to_json(language)
     findings = []
     for finding, entry in zip(report.diagnosis.findings, document["findings"], strict=True):
         texts = CATALOGUE[finding.code]
         sides = {
             name: [
-                wording(finding.code, one.key, one.numbers, "en") for one in finding.evidence if one.weight * sign > 0
+                wording(finding.code, one.key, one.numbers, language)
+                for one in finding.evidence
+                if one.weight * sign > 0
             ]
             for sign, name in ((1, "for"), (-1, "against"))
         }
-        findings.append({**entry, **sides, "title": texts.title.get("en"), "meaning": texts.meaning.get("en")})
+        findings.append({**entry, **sides, "title": texts.title.get(language), "meaning": texts.meaning.get(language)})
     return {"verdict": document["verdict"], "rows": document["rows"], "note": "", "findings": findings}
 
 

@@ -22,8 +22,11 @@ from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from levelhead.diagnosis.findings import Language
 from levelhead.documents import dump_json
 from levelhead.errors import InputError
+from levelhead.report.language import own_words, translated
+from levelhead.report.markup import json_for_script
 from levelhead.report.style import STYLE
 from levelhead.report.watch.graph import drawing
 from levelhead.report.watch.replay import Episodes, can_replay
@@ -68,6 +71,7 @@ class WatchServer(ThreadingHTTPServer):
         host: Address to listen on.
         port: 0 takes a free one; :attr:`server_port` says which.
         key: What a browser must show; needed where ``host`` is not of this machine alone.
+        language: Of the page's own words and of the findings.
 
     Raises:
         InputError: The port is taken, the host is none of this machine's, or a key is missing or too short.
@@ -75,7 +79,14 @@ class WatchServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, runs: Sequence[WatchedRun], host: str = "127.0.0.1", port: int = 0, key: str = "") -> None:
+    def __init__(
+        self,
+        runs: Sequence[WatchedRun],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        key: str = "",
+        language: Language = "en",
+    ) -> None:
         local = _is_local(host)
         if not local and not key:
             raise InputError(
@@ -83,7 +94,7 @@ class WatchServer(ThreadingHTTPServer):
             )
         if key and len(key) < SHORTEST_KEY:
             raise InputError(f"{KEY_VARIABLE}: has {len(key)} characters, and a key needs {SHORTEST_KEY} or more")
-        self.runs = list(runs)
+        self.runs, self.language = list(runs), language
         self.episodes = Episodes()
         self.key = key
         self.token = hashlib.sha256(b"levelhead watch\0" + key.encode()).hexdigest() if key else ""
@@ -178,8 +189,11 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refusal(HTTPStatus.UNAUTHORIZED, f"open the page with ?key= and the value of {KEY_VARIABLE}")
 
     def _content(self, path: str, query: Query) -> Content:
+        if path == "/words.js":
+            return "text/javascript; charset=utf-8", _words(self.server.language)
         if path in _PAGES:
-            return _PAGES[path]()
+            kind, body = _PAGES[path]()
+            return kind, translated(body.decode(), self.server.language).encode() if path == "/" else body
         answer = _ANSWERS.get(path)
         if answer is None:
             raise _Refusal(HTTPStatus.NOT_FOUND, "there is no such page")
@@ -242,7 +256,14 @@ def _events(server: WatchServer, query: Query) -> Any:
 
 
 def _findings(server: WatchServer, query: Query) -> Any:
-    return _run(server, query).findings()
+    return _run(server, query).findings(server.language)
+
+
+def _words(language: Language) -> bytes:
+    """The page's own words in a language, for what its scripts write."""
+    phrases, patterns = own_words() if language == "zh" else ({}, {})
+    words = {"phrases": phrases, "patterns": {pattern.pattern: text for pattern, text in patterns.items()}}
+    return f'"use strict";\nconst WATCH_WORDS = {json_for_script(words)};\n'.encode()
 
 
 def _recipes(server: WatchServer, _: Query) -> Any:
