@@ -2,8 +2,8 @@
 
 The log-odds of a finding are ``b + sum_k w_k e_k + sum_j v_j c_j``: ``e_k`` is what the detector's argument ``k``
 weighs by hand (so that ``w_k = 1`` and ``v_j = 0`` is the doctor as it is), ``c_j`` a feature of the log as a whole.
-``w_k >= 0`` holds every argument to its direction (a monotone additive model, Hastie and Tibshirani 1990); a ridge pulls
-``w`` to 1 and ``v`` to 0, so that what the data say nothing of stays as it was set.
+``w_k >= 0`` holds every argument to its direction (a monotone additive model, Hastie and Tibshirani 1990); a ridge
+pulls ``w`` to 1 and ``v`` to 0, so that what the data say nothing of stays as it was set.
 """
 
 from __future__ import annotations

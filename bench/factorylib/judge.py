@@ -17,10 +17,12 @@ from factorylib.real import RealLog
 from factorylib.table import Row
 from factorylib.verdict import Doctor
 from factorylib.worlds import WORLDS
+from levelhead.diagnosis import ranking
 
 RIDGES = ((3.0, 3.0), (30.0, 30.0), (30.0, 1e9), (300.0, 300.0))
 """Ridges on the arguments' weights and on those of the log as a whole; 1e9 leaves the latter out."""
 FOLDS = 6
+GRID = (0.0, 0.5, 1.0, 2.0)
 CURVE = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 Points = Mapping[str, Sequence[Point]]
 Findings = Sequence[tuple[str, float]]
@@ -58,6 +60,8 @@ def judge(rows: Sequence[Row], folder: Path) -> dict[str, Any]:
         "sources_left_out_later_logs": real.intervals(later, "doctor"),
         "calibration_real": {who: reliability(cases) for who, cases in real_doctors.items() if who != "checklist"},
         "learning_curve": list(learning_curve(rows, logs, ridge)),
+        "ranking": ranking_grid(rows, logs, ridge),
+        "as_quiet_as_today": as_quiet(rows, ridge, real.figures(doctors["doctor"])["false_alarm"]),
         "contributions": contributions(logs, models),
     }
     _say("sources left out", document["sources_left_out"])
@@ -160,6 +164,58 @@ def sources_left_out(
                 for name, doctor in doctors.items():
                     cases[name].append(log.judged(doctor.findings(log.features)))
     return dict(cases)
+
+
+def as_quiet(rows: Sequence[Row], ridge: tuple[float, float], alarms: float) -> dict[str, float]:
+    """Figures of the fitted doctor where its log-odds are lowered until it alarms as seldom as the one that ships."""
+    doctors = {
+        fold: Doctor(fit_all(factory_points([r for r in rows if r[0].family not in fold]), *ridge))
+        for fold in _folds([case.family for case, _ in rows], FOLDS)
+    }
+    for shift in np.arange(0.0, 3.01, 0.1):
+        cases = [
+            case_of(row, Doctor(doctor.models, 1.0, -float(shift)).findings(row[1]))
+            for fold, doctor in doctors.items()
+            for row in rows
+            if row[0].family in fold
+        ]
+        figures = real.figures(cases)
+        if figures["false_alarm"] <= alarms:
+            break
+    return {"shift": -float(shift), **figures}
+
+
+def ranking_grid(rows: Sequence[Row], logs: Sequence[RealLog], ridge: tuple[float, float]) -> list[dict[str, Any]]:
+    """How often the first finding is right where causes and effects weigh more or less in the ranking than by hand.
+
+    The confidences do not change, so that nothing but the order does.
+    """
+    judged: list[tuple[Row, Doctor]] = []
+    for fold in _folds([case.family for case, _ in rows], FOLDS):
+        doctor = Doctor(fit_all(factory_points([r for r in rows if r[0].family not in fold]), *ridge))
+        judged += [(row, doctor) for row in rows if row[0].family in fold]
+    hand, grid = Doctor({}), []
+    before = ranking._EXPLAINS, ranking._EXPLAINED
+    try:
+        for gain in GRID:
+            for loss in GRID:
+                ranking._EXPLAINS, ranking._EXPLAINED = before[0] * gain, before[1] * loss
+                own = [case_of(row, doctor.findings(row[1])) for row, doctor in judged]
+                today = [case_of(row, hand.findings(row[1])) for row, _ in judged]
+                real_ones = [log.judged(hand.findings(log.features)) for log in logs]
+                grid.append(
+                    {
+                        "explains": gain,
+                        "explained": loss,
+                        **{
+                            who: {name: real.figures(cases)[name] for name in ("top1", "top1_strict")}
+                            for who, cases in (("fitted", own), ("doctor", today), ("doctor, real", real_ones))
+                        },
+                    }
+                )
+    finally:
+        ranking._EXPLAINS, ranking._EXPLAINED = before
+    return grid
 
 
 def learning_curve(

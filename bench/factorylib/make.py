@@ -105,7 +105,10 @@ def make(numbers: range, seed: int, folder: Path) -> Iterator[Case]:
     for number in numbers:
         for turn, (plan, run, fault, strength, root) in enumerate(pair_of(number, seed)):
             pasted = paste(run.rows, np.random.default_rng([seed, number, turn, 7]))
-            if fault and root != "harmless" and not shows(pasted, FAULTS[fault], plan):
+            seen = not fault or shows(pasted, FAULTS[fault], plan)
+            if root == "nonfinite":
+                seen &= "nan" in pasted.text.lower()
+            if root != "harmless" and not seen:
                 root = "hidden"
             name = f"{number:05d}-{turn}-{fault or 'sound'}.{pasted.suffix}"
             (folder / name).write_text(pasted.text, encoding="utf-8")

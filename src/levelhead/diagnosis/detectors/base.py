@@ -129,6 +129,7 @@ class View:
     SAMPLED_INSTEAD = 1.5  # times as many readings of the sampled entropy before it stands in for the other
     NEGATIVE = -1e-6  # an entropy below it is a loss term
     NO_SPREAD = 1e-7  # spread of rewards up to which there is none
+    STILL_ROWS = 4  # gradients of 0 that tell without a loss
     CONSTANT_ROWS = 16  # rows of one mean reward before every reward is taken to be that
     NO_DIFFERENCE = 1e-6  # between the largest and the smallest advantage
 
@@ -254,6 +255,9 @@ class View:
             loss = self.history.series("policy_loss")
         if not len(gradient) and _stands_out(loss.values):
             return Series(metric.LOSS, loss.steps, [float(value == 0) for value in loss.values])
+        if len(gradient) >= self.STILL_ROWS and not len(loss) and max(gradient.values) == 0:
+            # Without a loss beside it, a gradient tells only where it never was anything but 0.
+            return Series(metric.GRAD_NORM, gradient.steps, [1.0] * len(gradient))
         if len(gradient) != len(loss) or gradient.steps != loss.steps:
             return Series(metric.ZERO_STD)
         pairs = zip(gradient.values, loss.values, strict=True)
