@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.diagnosis import stats
+from levelhead.diagnosis.detectors import View
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import SHIFT, SLOPE
 from levelhead.doctor.report import Report, examine
@@ -76,7 +77,7 @@ def doctor(report: Report) -> tuple[tuple[str, ...], tuple[float, ...]]:
     return tuple(f.code for f in grave), tuple(f.confidence for f in grave)
 
 
-def checklist(report: Report) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def checklist(report: Report | View) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """What a list of fixed thresholds says: the mean of the last quarter of the rows against each."""
     history = report.history
     found: list[str] = []

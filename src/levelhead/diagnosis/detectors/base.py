@@ -126,8 +126,11 @@ class View:
     SUPERVISED_LOSS = 0.1  # where a cross-entropy begins,
     SUPERVISED_FALL = 0.3  # how surely it falls,
     SUPERVISED_LEFT = 0.9  # and to what share
+    SAMPLED_INSTEAD = 1.5  # times as many readings of the sampled entropy before it stands in for the other
     NEGATIVE = -1e-6  # an entropy below it is a loss term
     NO_SPREAD = 1e-7  # spread of rewards up to which there is none
+    STILL_ROWS = 4  # gradients of 0 that tell without a loss
+    CONSTANT_ROWS = 16  # rows of one mean reward before every reward is taken to be that
     NO_DIFFERENCE = 1e-6  # between the largest and the smallest advantage
 
     def __init__(self, history: History, events: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -200,8 +203,14 @@ class View:
 
     @property
     def entropy(self) -> Series:
-        """The entropy a token, where the column holds it: a negative one is a loss term, a constant 0 a placeholder."""
-        column = self.series(metric.ENTROPY)
+        """The entropy a token, where the column holds it: a negative one is a loss term, a constant 0 a placeholder.
+
+        A step in which no group has contrast makes no forward pass, and has an entropy of its sampled tokens alone:
+        where most steps are such, that is the column to go by.
+        """
+        column, sampled = self.series(metric.ENTROPY), self.history.series(metric.SAMPLED_ENTROPY)
+        if len(sampled) > self.SAMPLED_INSTEAD * len(column):
+            column = sampled
         if len(column) and (min(column.values) < self.NEGATIVE or max(column.values) <= 0):
             return Series(metric.ENTROPY)
         if len(column) and stats.median(column.values) > _MOST_NATS:
@@ -233,6 +242,10 @@ class View:
             if len(high) and len(high) == len(low):
                 same = [float(a - b <= self.NO_DIFFERENCE) for a, b in zip(high.values, low.values, strict=True)]
                 return Series(f"{name}/max", high.steps, same)
+        reward = self.series(metric.REWARD, self.reward_trend.source)
+        if len(reward) >= self.CONSTANT_ROWS and min(reward.values) == max(reward.values):
+            # One and the same mean in row after row: so is every reward.
+            return Series(reward.name, reward.steps, [1.0] * len(reward))
         return self._dead_by_stillness()
 
     def _dead_by_stillness(self) -> Series:
@@ -242,6 +255,9 @@ class View:
             loss = self.history.series("policy_loss")
         if not len(gradient) and _stands_out(loss.values):
             return Series(metric.LOSS, loss.steps, [float(value == 0) for value in loss.values])
+        if len(gradient) >= self.STILL_ROWS and not len(loss) and max(gradient.values) == 0:
+            # Without a loss beside it, a gradient tells only where it never was anything but 0.
+            return Series(metric.GRAD_NORM, gradient.steps, [1.0] * len(gradient))
         if len(gradient) != len(loss) or gradient.steps != loss.steps:
             return Series(metric.ZERO_STD)
         pairs = zip(gradient.values, loss.values, strict=True)

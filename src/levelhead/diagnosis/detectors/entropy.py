@@ -216,6 +216,7 @@ class EntropyExplosion:
     HIGH_ONLY_RANGE = (3.0, 4.5)  # nats, where it has not risen
     HIGH_ONLY_MORE_WEIGHT = 1.4  # and more
     HIGH_ONLY_MORE_RANGE = (4.5, 7.0)  # nats
+    LOW_REWARD_RANGE = (0.3, 0.1)  # share of the maximum below which a rise speaks less for so high an entropy
     REWARD_RISES_WEIGHT = -4.0
     RISEN_TO = 1.7  # the first bad step is where the entropy is above this multiple of its beginning,
     RISEN_BY = 0.05  # and this many nats
@@ -246,28 +247,40 @@ class EntropyExplosion:
                 "entropy-rose-by",
                 nats=late - early,
             )
-            case.add(1.0 * stats.ramp(late, *self.ENTROPY_HIGH_RANGE), "entropy-high", late=late)
-            case.add(
-                self.REWARD_FALLS_WEIGHT * noisy * reward_trend.lost * (1 - reward_trend.learned),
-                "reward-falls",
-                value=reward_trend.reward.late,
-            )
-            if reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
+            high = max(stats.ramp(late, *self.ENTROPY_HIGH_RANGE), self._high(late))
+            case.add(high, "entropy-high", late=late)
+            # A reward that falls is laid to the entropy only where the entropy itself has something to say.
+            if case.evidence:
+                case.add(
+                    self.REWARD_FALLS_WEIGHT * noisy * reward_trend.lost * (1 - reward_trend.learned),
+                    "reward-falls",
+                    value=reward_trend.reward.late,
+                )
+            if case.evidence and reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
                 case.add(self.REWARD_FLAT_WEIGHT * noisy, "reward-flat")
         else:
             # Uniform over a few hundred tokens at every position: no language is that open.
-            case.add(
-                self.ENTROPY_HIGH_WEIGHT * stats.ramp(late, *self.HIGH_ONLY_RANGE)
-                + self.HIGH_ONLY_MORE_WEIGHT * stats.ramp(late, *self.HIGH_ONLY_MORE_RANGE),
-                "entropy-high",
-                late=late,
-            )
-        case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
+            case.add(self._high(late), "entropy-high", late=late)
+        case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned * self._worth(view, late), "reward-rises")
         case.first_step = crossing(entropy, early * self.RISEN_TO + self.RISEN_BY)
         case.show(
             entropy, entropy.steps[0], *((case.first_step,) if case.first_step is not None else ()), entropy.steps[-1]
         )
         yield case
+
+    def _high(self, late: float) -> float:
+        """What an entropy weighs that is more than that of any language, whether it rose to that or was there."""
+        return self.ENTROPY_HIGH_WEIGHT * stats.ramp(late, *self.HIGH_ONLY_RANGE) + (
+            self.HIGH_ONLY_MORE_WEIGHT * stats.ramp(late, *self.HIGH_ONLY_MORE_RANGE)
+        )
+
+    def _worth(self, view: View, late: float) -> float:
+        """0 to 1: what a rise of the reward says for such an entropy; a few lucky answers in noise say little."""
+        trend = view.reward_trend
+        if trend.top is None or trend.top <= 0 or trend.held_out:
+            return 1.0
+        low = stats.ramp(trend.reward.late / trend.top, *self.LOW_REWARD_RANGE)
+        return 1 - low * stats.ramp(late, *self.HIGH_ONLY_RANGE)
 
 
 class EntropySign:

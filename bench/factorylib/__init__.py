@@ -1,0 +1,1 @@
+"""A factory of labelled training runs: simulated policies, faults put into their training, pasted logs."""
