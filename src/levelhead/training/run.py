@@ -39,8 +39,7 @@ from levelhead.training.resume import Resumption, load_trainer
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
 from levelhead.training.sharding.checkpoint import make_checkpoints, with_shards
-from levelhead.training.sharding.division import servers_share
-from levelhead.training.sharding.setup import shared_setup
+from levelhead.training.sharding.setup import servers, shared_setup
 from levelhead.training.sinks import ProgressSink, Sink
 from levelhead.training.stateful import Stateful, trainer_state
 from levelhead.training.stream import Stream
@@ -87,8 +86,7 @@ class Run:
         self.events = EventLog(folder, loud=not self.ranks.rank, recipe=plain(self.recipe))
         self.loop = EventLoop()
         self.policy.version = 0
-        share = servers_share(self.recipe.generator, self.ranks)
-        self.generator = make_generator(self.policy.samples_from, self.loop.waiter, share)
+        self.generator = make_generator(self.policy.samples_from, self.loop.waiter, servers(self.recipe, self.ranks))
         collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop)
         self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)

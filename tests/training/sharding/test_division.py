@@ -14,8 +14,8 @@ from levelhead.recipe import validate
 from levelhead.recipe.generator import Local, Vllm
 from levelhead.tasks.endpoint.place import network_file_system
 from levelhead.training.ranks import Ranks, _portable, waiting_for_peers
-from levelhead.training.sharding.division import cache_events, check_same, divided, servers_share
-from levelhead.training.sharding.setup import check_divisible, loading
+from levelhead.training.sharding.division import cache_events, check_same, divided
+from levelhead.training.sharding.setup import check_divisible, loading, servers
 from small_run import recipe
 
 JUDGE = {"base_url": "http://localhost:1/v1", "model": "m", "concurrency": 9, "max_calls": 101, "cache": "/data/c.db"}
@@ -49,11 +49,13 @@ def test_calls_under_way_and_budgets_are_divided_by_the_number_of_processes(tmp_
     assert whole.tasks[0].judge.max_calls == 101
 
 
-def test_requests_under_way_at_servers_are_divided_too() -> None:
+def test_requests_under_way_at_servers_are_divided_too(tmp_path: Path) -> None:
+    local = validate(recipe(tmp_path))
     section = Vllm(kind="vllm", urls=["http://h:1"], shared="s", concurrency=64)
-    assert servers_share(section, Ranks(1, 4)) == section.model_copy(update={"concurrency": 16})
-    assert servers_share(section, Ranks()) is section
-    assert servers_share(Local(), Ranks(1, 4)) == Local()
+    served = local.model_copy(update={"generator": section})
+    assert servers(served, Ranks(1, 4)) == section.model_copy(update={"concurrency": 16})
+    assert servers(served, Ranks()) is section
+    assert servers(local, Ranks(1, 4)) == Local()
 
 
 def test_where_servers_draw_the_first_process_alone_loads_the_weights(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe
 from levelhead.recipe.endpoint import Endpoint
-from levelhead.recipe.generator import Local, Vllm
 from levelhead.records import Event
 from levelhead.tasks.endpoint.place import network_file_system
 from levelhead.training.ranks import Ranks
@@ -33,13 +32,6 @@ def divided(recipe: Recipe, ranks: Ranks) -> Recipe:
     if ranks.alone:
         return recipe
     return recipe.model_copy(update={"tasks": [_share(section, ranks.count) for section in recipe.tasks]})
-
-
-def servers_share(section: Local | Vllm, ranks: Ranks) -> Local | Vllm:
-    """Return a recipe's generator as one process of several uses it: with its share of the requests under way."""
-    if isinstance(section, Local) or ranks.alone:
-        return section
-    return section.model_copy(update={"concurrency": max(section.concurrency // ranks.count, 1)})
 
 
 def check_same(ranks: Ranks, checkpoint: Path | None) -> None:

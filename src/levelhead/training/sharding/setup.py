@@ -8,6 +8,7 @@ from levelhead.errors import InputError
 from levelhead.policy.load import Load, resolve_device
 from levelhead.policy.sharding import Reference, shard_policy
 from levelhead.recipe import Recipe
+from levelhead.recipe.generator import Local, Vllm
 from levelhead.training.prepare import Setup, make_objective
 from levelhead.training.ranks import Ranks
 
@@ -38,6 +39,14 @@ def loading(recipe: Recipe, ranks: Ranks, *, checks: bool) -> Load:
     if not divides(recipe, ranks) or checks or samples_here(recipe):
         return "whole"
     return "shape" if ranks.rank else "host"
+
+
+def servers(recipe: Recipe, ranks: Ranks) -> Local | Vllm:
+    """A recipe's generator as one process of several uses it: with its share of the requests under way."""
+    section = recipe.generator
+    if isinstance(section, Local) or ranks.alone:
+        return section
+    return section.model_copy(update={"concurrency": max(section.concurrency // ranks.count, 1)})
 
 
 def samples_here(recipe: Recipe) -> bool:
