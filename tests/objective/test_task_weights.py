@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelhead.objective.task_weights import (
@@ -96,6 +96,8 @@ def test_proportional_and_derivative_parts_add_to_the_integral_and_a_rise_has_no
     """
     rule = Constraint(least={"two": 0.3}, eta=1.0, kp=0.5, kd=2.0)
     assert multipliers(rule, 0.2, 0.1, 0.4) == pytest.approx([0.0, 0.15, 0.6, 0.15])
+    third = run(rule, {"two": 0.2}, {"two": 0.1})[-1]
+    assert third.weights["two"] == pytest.approx((0.25 + 0.6) / 1.6), "weights are taken with the whole multiplier"
 
 
 def test_a_constraint_looks_at_running_means_where_it_is_told_to() -> None:
@@ -120,6 +122,7 @@ def test_a_constraint_settles_where_the_reward_is_at_its_bound() -> None:
     assert rule.multipliers(state)["two"] == pytest.approx(0.25, abs=1e-2)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(ALL),
     st.lists(st.fixed_dictionaries({"one": st.floats(-10, 10), "two": st.floats(-10, 10)}), max_size=12),
