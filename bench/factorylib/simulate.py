@@ -50,7 +50,7 @@ class Trainer:
         self.reference = log_softmax(self.prompts.logits + plan.wrong_reference * noise)
         self.past: list[Floats] = []
         self.moments = [np.zeros_like(a) for a in (self.own, self.shared, self.own, self.shared)]
-        self.kept: list[Floats] | None = None
+        self.carried: list[Floats] | None = None
         self.updates = 0
         self.phrases = np.random.default_rng(plan.seed + 3).gamma(4.0, plan.token_scale / 4, self.world.vocab)
         self.spike = int(self.rng.integers(plan.steps)) if plan.harmless_spike else -1
@@ -260,8 +260,8 @@ class Trainer:
             own[batch.prompts] = gradient
             gradients = [own, gradient.sum(0)]
             if plan.accumulates and self.faulty(step):
-                gradients = [g + k for g, k in zip(gradients, self.kept or [0.0, 0.0], strict=True)]
-                self.kept = gradients
+                gradients = [g + k for g, k in zip(gradients, self.carried or [0.0, 0.0], strict=True)]
+                self.carried = gradients
             if step == self.spike:
                 gradients = [g * plan.harmless_spike for g in gradients]
             norm = float(np.sqrt(sum((g**2).sum() for g in gradients)))

@@ -247,12 +247,12 @@ def make_prompts(world: World, count: int, filler: int, rng: np.random.Generator
     if world.curriculum:
         logits -= np.linspace(0, 1.6, count)[:, None, None] * (np.arange(vocab) == targets[..., None])
     if filler:
-        known = rng.integers(low, vocab, (1, filler)) * np.ones((count, 1), dtype=np.int64)
+        certain = rng.integers(low, vocab, (1, filler)) * np.ones((count, 1), dtype=np.int64)
         tail = rng.normal(0, 0.3, (count, filler, vocab))
         chance = rng.uniform(0.9, 0.995)
         lift = np.log(chance / (1 - chance) * (vocab - 1))
-        tail += lift * (np.arange(vocab) == known[..., None])
-        targets, logits = np.concatenate([targets, known], 1), np.concatenate([logits, tail], 1)
+        tail += lift * (np.arange(vocab) == certain[..., None])
+        targets, logits = np.concatenate([targets, certain], 1), np.concatenate([logits, tail], 1)
     return Prompts(targets, logits)
 
 

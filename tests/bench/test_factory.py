@@ -100,10 +100,10 @@ def test_weights_of_one_are_the_doctor_that_ships(heard: list[tuple[make.Case, F
 
 def test_the_table_keeps_what_was_said(heard: list[tuple[make.Case, Features, Path]], tmp_path: Path) -> None:
     table.save(tmp_path / "t.npz", [(case, features) for case, features, _ in heard])
-    for (case, features, _), (other, kept) in zip(heard, table.load(tmp_path / "t.npz"), strict=True):
+    for (case, features, _), (other, read) in zip(heard, table.load(tmp_path / "t.npz"), strict=True):
         assert (case.family, case.root, case.right) == (other.family, other.root, other.right)
-        assert [h.code for h in features.heard] == [h.code for h in kept.heard]
-        for before, after in zip(features.heard, kept.heard, strict=True):
+        assert [h.code for h in features.heard] == [h.code for h in read.heard]
+        for before, after in zip(features.heard, read.heard, strict=True):
             assert after.arguments == pytest.approx(dict(before.arguments), abs=0.01)
 
 
