@@ -82,13 +82,18 @@ def variants(folder: Path) -> dict[str, dict[str, Any]]:
     rewards = {name: [f"{folder / 'more.py'}:{name}"] for name in ("flat", "holes")}
     off = {"grpo__kl": {}, "grpo__entropy": {}, "grpo__audit__first": 0, "sft": None}
     loss = {"importance": "token_truncate", "dual_clip": 3.0}
-    leash = {"coef": 0.1, "where": "reward", "estimator": "k1"}
+    penalty = {"coef": 0.1, "where": "reward", "estimator": "k1"}
     one_at_a_time = {"grpo__updates_per_batch": 1, "grpo__steps": 3}
     alike = {"grpo__sampling": {"max_new_tokens": 1, "top_k": 3}}
     return {
         "plain": {"grpo__loss": loss, "tasks__0__shaping": {"clip": [0.0, 0.5]}, "tasks__1__balance": True},
         "merged": {"grpo__merge": {"monitor_every": 1}, **off, **one_at_a_time, **alike},
-        "leash": {**off, "grpo__kl": leash, "grpo__loss": {"kind": "cispo"}},
+        "constrained": {
+            **off,
+            "grpo__kl": penalty,
+            "grpo__loss": {"kind": "cispo"},
+            "grpo__task_weights": {"kind": "constraint", "least": {"one": 0.3}},
+        },
         "ahead": {**off, "grpo__async": 2, "grpo__loss": {"kind": "clip_cov"}, **one_at_a_time},
         "redrawn": {
             **off,

@@ -455,7 +455,7 @@ def test_turns_that_count_as_rollouts_are_named(monkeypatch: pytest.MonkeyPatch)
     rooms = several_turns()
     assert {c.status for c in checks(rooms, recipe=rooms.recipe).values()} == {"pass"}
     real = batch_module.Sample
-    monkeypatch.setattr(batch_module, "Sample", lambda *args: replace(real(*args), weight=1.0))
+    monkeypatch.setattr(batch_module, "Sample", lambda **fields: replace(real(**fields), weight=1.0))
     found = checks(rooms, recipe=rooms.recipe)["objective/gradient"]
     assert "every turn counts as a whole rollout" in found.message
 

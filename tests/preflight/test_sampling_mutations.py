@@ -89,7 +89,7 @@ def redraw_with_the_same_seed(patch: Patch) -> None:
 
 def visits_of_a_batch_alike(patch: Patch) -> None:
     async def visits(self: RolloutBatcher, prompts: Sequence[Any], controls: Any, seed: int) -> Collected:
-        return await self._collector.collect(prompts, self._recipe.group_size, controls, seed)
+        return await self._collector.collect(prompts, self._config.group_size, controls, seed)
 
     patch.setattr(RolloutBatcher, "_visits", visits)
 
@@ -161,7 +161,7 @@ def a_task_by_its_failures(patch: Patch) -> None:
 
 
 def success_is_drawn(patch: Patch) -> None:
-    patch.setattr(LearnabilityStream, "_weigh", lambda self, p: np.maximum(p, self._recipe.floor))
+    patch.setattr(LearnabilityStream, "_weigh", lambda self, p: np.maximum(p, self._config.floor))
 
 
 def nothing_fades(patch: Patch) -> None:

@@ -92,7 +92,7 @@ class LearnabilityStream:
     """
 
     def __init__(self, tasks: Sequence[Task], weights: Sequence[float], seed: int, config: Learnability) -> None:
-        self._recipe, self._seed = config, seed
+        self._config, self._seed = config, seed
         self._stratum_of = {task.name: task.kind_of if task.shares else None for task in tasks}
         self._items: dict[str, list[Prompt]] = {}
         shares: dict[str, float] = {}
@@ -132,7 +132,7 @@ class LearnabilityStream:
 
     def learn(self, groups: Sequence[Group], step: int) -> None:
         """Take note of outcomes; a rollout succeeds by its ``success`` part, else by a reward of at least 0.5."""
-        self._step, half_life = step, self._recipe.half_life
+        self._step, half_life = step, self._config.half_life
         for group in groups:
             arm, index = self._where[group.prompt.task, group.prompt.id]
             wins, tries = float(sum(map(success, group.rollouts))), float(len(group.rollouts))
@@ -186,7 +186,7 @@ class LearnabilityStream:
 
     def _success(self) -> Floats:
         """Recent success of each stratum, shape (strata,)."""
-        wins, tries = self._strata.at(self._step, self._recipe.half_life)
+        wins, tries = self._strata.at(self._step, self._config.half_life)
         return np.asarray((wins + PRIOR) / (tries + 2 * PRIOR))
 
     def _shares(self) -> Floats:
@@ -195,12 +195,12 @@ class LearnabilityStream:
         return np.asarray(weights / weights.sum())
 
     def _weigh(self, success: Floats) -> Floats:
-        return np.maximum(4 * success * (1 - success), self._recipe.floor)
+        return np.maximum(4 * success * (1 - success), self._config.floor)
 
     def _choose(self, arm: int, count: int, rng: np.random.Generator) -> Iterator[Prompt]:
         """Draw items of a stratum by weight, without replacement until all have been drawn."""
         items = self._items[self._names[arm]]
-        wins, tries = self._each[arm].at(self._step, self._recipe.half_life)
+        wins, tries = self._each[arm].at(self._step, self._config.half_life)
         success = (wins + ITEM_PRIOR * self._success()[arm]) / (tries + ITEM_PRIOR)
         while count > 0:
             # The smallest of exponential variables scaled by 1 / weight: a weighted draw without replacement.

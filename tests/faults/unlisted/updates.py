@@ -56,7 +56,7 @@ def _schedule_counts_batches() -> Iterator[None]:
 def _gradient_never_clipped() -> Iterator[None]:
     def make(real: Any) -> Any:
         def clip(self: Updater) -> float:
-            if self.recipe.max_grad_norm != BOUND:
+            if self.config.max_grad_norm != BOUND:
                 return float(real(self))
             for group in self.optimizer.param_groups:
                 group["lr"] = self.learning_rate
