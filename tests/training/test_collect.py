@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from counting_episodes import PROMPTS, Counting, Plain, Recorder
+from counting_episodes import PROMPTS, Counting, Episode, Plain, Recorder
 from levelhead.recipe.sampling import TrainSampling
+from levelhead.records import Prompt
+from levelhead.tasks.base import Step
 from levelhead.training.collect import REDRAWS, Collected, Collector
 from levelhead.training.loop import EventLoop
 
@@ -56,3 +59,32 @@ def test_an_episode_that_always_breaks_is_dropped_and_counted(loop: EventLoop) -
     result = collect(task, loop, Recorder())
     assert [len(group.rollouts) for group in result.groups] == [2, 0, 2]
     assert (result.episodes, result.dropped, task.open.total()) == (4, 2, 0)
+
+
+class Uneven(Counting):
+    """Two episodes at once, of which that of prompt a acts much longer than the others."""
+
+    def __init__(self) -> None:
+        super().__init__(concurrency=2)
+        self.log: list[str] = []
+
+    def episode(self, prompt: Prompt) -> Episode:
+        super().episode(prompt)
+        self.log.append(f"begin {prompt.id}")
+        return Slow(self, prompt.id)
+
+
+class Slow(Episode):
+    async def act(self, text: str) -> Step:
+        step = await super().act(text)
+        if self.name == "a" and step.done:
+            for _ in range(50):
+                await asyncio.sleep(0)
+        self.task.log.append(f"end {self.name}" if step.done else f"turn {self.name}")
+        return step
+
+
+def test_episodes_begin_together_where_the_policy_draws(loop: EventLoop) -> None:
+    task = Uneven()
+    collect(task, loop, Recorder(), k=1)
+    assert task.log.index("end b") < task.log.index("end a") < task.log.index("begin c")

@@ -238,11 +238,13 @@ class Collector:
         for place, rolling in enumerate(waiting):
             rolling.place = place
         room = min(self._room(prompts, len(waiting)), len(waiting))
-        clock = _Clock(room)
+        clock = _Clock(room, together=not isinstance(self._generator, Remote))
 
         async def play() -> None:
             while waiting:
-                await self._play(waiting.popleft(), controls, seed, clock)
+                await clock.turn_over()
+                if waiting:
+                    await self._play(waiting.popleft(), controls, seed, clock)
             clock.leave()
             self._generator.leave()
             self._ended()
@@ -330,21 +332,36 @@ class _Rolling:
 
 
 class _Clock:
-    """Adds up the seconds in which every live episode waits for tokens.
+    """Adds up the seconds in which every live episode waits for tokens, and lets episodes begin together.
+
+    Where the policy itself draws, nothing is drawn until all live episodes wait, so that an episode which begins while
+    others still act gains nothing; and begun together they find more of the pages that they need among those that have
+    become free.
 
     Args:
         live: Episodes at the beginning.
+        together: Whether an episode begins only when no other one is acting.
     """
 
-    def __init__(self, live: int) -> None:
+    def __init__(self, live: int, *, together: bool) -> None:
         self.seconds = 0.0
         self._live, self._waiting, self._since = live, 0, 0.0
+        self._together = together
+        self._beginning: list[asyncio.Future[None]] = []
 
     def __enter__(self) -> None:
         self._count(waiting=1)
 
     def __exit__(self, *_: object) -> None:
         self._count(waiting=-1)
+
+    async def turn_over(self) -> None:
+        """Wait until every other live episode waits for tokens, or to begin; not at all where they need not."""
+        if self._together:
+            self._beginning.append(asyncio.get_running_loop().create_future())
+            mine = self._beginning[-1]
+            self._release()
+            await mine
 
     def leave(self) -> None:
         """One episode fewer is live."""
@@ -358,6 +375,14 @@ class _Clock:
             self.seconds += now - self._since
         elif after and not before:
             self._since = now
+        self._release()
+
+    def _release(self) -> None:
+        if self._waiting + len(self._beginning) >= self._live:
+            beginning, self._beginning = self._beginning, []
+            for one in beginning:
+                if not one.done():
+                    one.set_result(None)
 
 
 async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
