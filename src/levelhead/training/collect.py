@@ -19,6 +19,7 @@ from levelhead.tasks.base import Answer, Episode, EpisodeLostError, SingleTurnTa
 from levelhead.tasks.metering import JudgeUse, RewardTally, merge, merge_tallies
 from levelhead.text.codec import Codec
 from levelhead.training.answers import answer_metrics
+from levelhead.training.episode_clock import EpisodeClock
 from levelhead.training.loop import EventLoop
 
 T = TypeVar("T")
@@ -238,7 +239,7 @@ class Collector:
         for place, rolling in enumerate(waiting):
             rolling.place = place
         room = min(self._room(prompts, len(waiting)), len(waiting))
-        clock = _Clock(room, together=not isinstance(self._generator, Remote))
+        clock = EpisodeClock(room, together=not isinstance(self._generator, Remote))
 
         async def play() -> None:
             while waiting:
@@ -277,7 +278,7 @@ class Collector:
     def _ended(self) -> None:
         """One of the places for episodes will not be used again."""
 
-    async def _play(self, rolling: _Rolling, controls: Sampling, seed: int, clock: _Clock) -> None:
+    async def _play(self, rolling: _Rolling, controls: Sampling, seed: int, clock: EpisodeClock) -> None:
         """Play one episode to its end, from the start again where its environment breaks."""
         while not rolling.over:
             try:
@@ -329,60 +330,6 @@ class _Rolling:
         self.episode, self.completions = None, []
         self.redraws += 1
         self.over = self.redraws > REDRAWS
-
-
-class _Clock:
-    """Adds up the seconds in which every live episode waits for tokens, and lets episodes begin together.
-
-    Where the policy itself draws, nothing is drawn until all live episodes wait, so that an episode which begins while
-    others still act gains nothing; and begun together they find more of the pages that they need among those that have
-    become free.
-
-    Args:
-        live: Episodes at the beginning.
-        together: Whether an episode begins only when no other one is acting.
-    """
-
-    def __init__(self, live: int, *, together: bool) -> None:
-        self.seconds = 0.0
-        self._live, self._waiting, self._since = live, 0, 0.0
-        self._together = together
-        self._beginning: list[asyncio.Future[None]] = []
-
-    def __enter__(self) -> None:
-        self._count(waiting=1)
-
-    def __exit__(self, *_: object) -> None:
-        self._count(waiting=-1)
-
-    async def turn_over(self) -> None:
-        """Wait until every other live episode waits for tokens, or to begin; not at all where they need not."""
-        if self._together:
-            self._beginning.append(asyncio.get_running_loop().create_future())
-            mine = self._beginning[-1]
-            self._release()
-            await mine
-
-    def leave(self) -> None:
-        """One episode fewer is live."""
-        self._count(live=-1)
-
-    def _count(self, live: int = 0, waiting: int = 0) -> None:
-        now, before = time.perf_counter(), 0 < self._live == self._waiting
-        self._live, self._waiting = self._live + live, self._waiting + waiting
-        after = 0 < self._live == self._waiting
-        if before and not after:
-            self.seconds += now - self._since
-        elif after and not before:
-            self._since = now
-        self._release()
-
-    def _release(self) -> None:
-        if self._waiting + len(self._beginning) >= self._live:
-            beginning, self._beginning = self._beginning, []
-            for one in beginning:
-                if not one.done():
-                    one.set_result(None)
 
 
 async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
