@@ -278,7 +278,7 @@ async def test_only_browsers_whose_trainer_is_gone_are_ended_at_the_next_start(o
     assert await solve(own) == 1
     assert wait_until_gone(orphan)
     assert Process.find(browser) is not None
-    told = next(event for event in own.drain_events(0) if event.code == "browser-leftover-ended")
+    (told,) = (event for event in own.drain_events(0) if event.code == "browser-leftover-ended")
     assert f"ended browser {orphan}," in told.message
     assert not (records_folder() / f"{orphan}.json").exists()
     kept.end(signal.SIGKILL)
