@@ -1,7 +1,7 @@
 """Each module of browser tests has a temporary folder of its own.
 
-What a run leaves behind is recorded in the temporary folder of the machine, and whichever run starts next ends it.  With
-tests side by side in several processes, that would be a neighbour as often as the test itself.
+What a run leaves behind is recorded in the temporary folder of the machine, and whichever run starts next ends it.
+With tests side by side in several processes, that would be a neighbour as often as the test itself.
 """
 
 import shutil
