@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from levelhead.objective import kl, losses
 from levelhead.objective.aggregation import AGGREGATORS, ConflictMonitor, GradientMerger, gramian, weights
-from levelhead.objective.terms import Term, as_loss, task_gradients
+from levelhead.objective.terms import Term, as_loss, scalar_loss
 
 ROWS, TOKENS, WIDTH, VOCAB = 8, 5, 6, 7
 NAMES = sorted(AGGREGATORS)
@@ -57,6 +57,15 @@ class Toy(nn.Module):
             terms.append(Term("kl", mean(leash, chosen), "minimize", beta * (1 + index), name))
         whole = torch.ones(len(rows), dtype=torch.bool)
         return [*terms, Term("entropy", mean(entropies, whole), "maximize", bonus)]
+
+
+def task_gradients(terms: list[Term], leaves: list[Tensor]) -> dict[str | None, tuple[Tensor, ...]]:
+    """The gradient of each task's own loss, one backward pass a task: what the merger is held against."""
+    by_task: dict[str | None, list[Term]] = {}
+    for term in terms:
+        by_task.setdefault(term.task, []).append(term)
+    options = {"retain_graph": True, "materialize_grads": True, "allow_unused": True}
+    return {task: torch.autograd.grad(scalar_loss(group), leaves, **options) for task, group in by_task.items()}
 
 
 WHOLE = [list(range(ROWS))]

@@ -15,11 +15,6 @@ from levelhead.objective.numerics import masked_mean, unmasked
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0]])
 
 
-def test_truncated_completions_are_left_out_whole():
-    found = masks.without_truncated(MASK, torch.tensor([False, True, False]))
-    assert found.tolist() == [[True] * 3, [False] * 3, [True, False, False]]
-
-
 def test_the_top_fifth_of_the_tokens_is_kept():
     entropies = torch.arange(30.0).view(3, 10)
     mask = torch.ones(3, 10)
@@ -102,7 +97,6 @@ def test_importance_weights_stay_finite_for_long_sequences():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: masks.without_truncated(MASK, torch.zeros(2)), "truncated needs shape"),
         (lambda: masks.entropy_threshold(torch.zeros(2, 3), MASK, 0.2), "differ in shape"),
         (lambda: masks.entropy_threshold(torch.zeros(3, 3), MASK, 0.0), "fraction"),
         (lambda: masks.entropy_threshold(torch.zeros(3, 3), torch.zeros(3, 3), 0.2), "no token"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import levelhead.objective
 from levelhead.objective import losses
-from levelhead.objective.terms import Term, as_loss, as_reward, scalar_loss, task_gradients
+from levelhead.objective.terms import Term, as_loss, as_reward, scalar_loss
 
 
 def quadratic(x: torch.Tensor, seed: int) -> torch.Tensor:
@@ -26,26 +26,14 @@ def quadratic(x: torch.Tensor, seed: int) -> torch.Tensor:
     tasks=st.lists(st.sampled_from(["a", "b", None]), min_size=5, max_size=5),
 )
 @settings(max_examples=60, deadline=None)
-def test_every_term_moves_with_its_sense_in_both_paths(senses, weights, tasks):
+def test_every_term_moves_with_its_sense(senses, weights, tasks):
     for index, sense in enumerate(senses):
         x = torch.linspace(-1, 1, 6, dtype=torch.float64).requires_grad_()
         term = Term("any", quadratic(x, index), sense, weights[index], tasks[index])
-        (single,) = torch.autograd.grad(scalar_loss([term]), x, retain_graph=True)
-        (apart,) = task_gradients([term], [x])[tasks[index]]
-        for grad in (single, apart):
-            after = quadratic(x.detach() - 1e-4 * grad, index)
-            rises = after.item() > term.value.item()
-            assert rises == (sense == "maximize")
-
-
-@given(st.lists(st.tuples(st.sampled_from(["maximize", "minimize"]), st.sampled_from(["a", "b", None])), min_size=1))
-@settings(max_examples=40, deadline=None)
-def test_task_gradients_add_up_to_the_gradient_of_the_single_loss(picks):
-    x = torch.linspace(-1, 1, 5, dtype=torch.float64).requires_grad_()
-    terms = [Term(f"t{i}", quadratic(x, i), sense, 0.5 + i, task) for i, (sense, task) in enumerate(picks)]
-    (single,) = torch.autograd.grad(scalar_loss(terms), x, retain_graph=True)
-    total = sum(gradient[0] for gradient in task_gradients(terms, [x]).values())
-    torch.testing.assert_close(total, single)
+        (grad,) = torch.autograd.grad(scalar_loss([term]), x)
+        after = quadratic(x.detach() - 1e-4 * grad, index)
+        rises = after.item() > term.value.item()
+        assert rises == (sense == "maximize")
 
 
 def test_hand_numbers_of_the_single_loss():
@@ -58,12 +46,6 @@ def test_as_reward_is_the_opposite_of_as_loss():
     for sense in ("maximize", "minimize"):
         assert torch.equal(as_reward(x, sense), -as_loss(x, sense))
     assert torch.equal(as_loss(x, "maximize"), -x)
-
-
-def test_parameters_that_a_task_does_not_reach_get_zeros():
-    x, y = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
-    gradients = task_gradients([Term("policy", x.sum(), "maximize", task="a")], [x, y])
-    assert torch.equal(gradients["a"][1], torch.zeros(3))
 
 
 @pytest.mark.parametrize(
@@ -83,9 +65,8 @@ def test_a_bad_term_is_refused_with_one_clear_line(arguments, message):
 
 
 def test_no_terms_are_refused():
-    for function in (scalar_loss, lambda terms: task_gradients(terms, [])):
-        with pytest.raises(ValueError, match="at least one term"):
-            function([])
+    with pytest.raises(ValueError, match="at least one term"):
+        scalar_loss([])
 
 
 def test_the_policy_loss_gets_its_sign_from_the_same_function():

@@ -107,7 +107,7 @@ def test_a_tokenizer_that_nothing_ends_is_refused():
 def test_a_template_that_closes_turns_with_text_gets_the_eos_and_a_warning():
     tokenizer = train_tokenizer(["a"], 300)
     codec = Codec(tokenizer, chat_template="{% for m in messages %}### {{ m.role }}\n{{ m.content }}\n\n{% endfor %}")
-    assert codec.end_of_turn_ids == ()
+    assert not any("template" in stop.sources for stop in codec.stops)
     assert codec.stop_id == tokenizer.eos_token_id
     ids = codec.demonstration(MESSAGES, "A").completion_ids
     assert ids[-1] == codec.stop_id

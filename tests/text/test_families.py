@@ -9,6 +9,7 @@ import pytest
 from levelhead.errors import InputError
 from levelhead.text.codec import Codec
 from levelhead.text.evidence import boundary, count
+from levelhead.text.spans import locate
 from levelhead.text.traits import probe
 from text.families import FAMILIES, LAST_LINE_APART, codec_of, tokenizer_of
 
@@ -46,7 +47,7 @@ def test_the_stop_set_is_complete(name: str):
     assert {stop.text for stop in codec.stops} == family.stops
     assert codec.stops[0].text == family.closing
     assert codec.tokenizer.convert_tokens_to_ids(family.closing) == codec.stop_id
-    assert codec.end_of_turn_ids == (codec.stop_id,)
+    assert [stop.id for stop in codec.stops if "template" in stop.sources] == [codec.stop_id]
 
 
 @every_family
@@ -78,22 +79,6 @@ def test_a_demonstration_continues_the_prompt_and_stops_once(name: str):
     assert demo.completion_ids[-1] == codec.stop_id
     lead = "<think>\n\n</think>\n\n" if name == "qwen3" else ""
     assert codec.decode(demo.completion_ids) == lead + ANSWER
-
-
-@every_family
-def test_the_generation_prompt_is_where_the_completion_starts(name: str):
-    codec = codec_of(name)
-    layout = codec.layout([SYSTEM, QUESTION])
-    prompts = {
-        "llama3": "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        "gemma": "<start_of_turn>model\n",
-        "mistral": "",
-        "phi": "<|assistant|>\n",
-        "deepseek": "<\uff5cAssistant\uff5c><think>\n",
-    }
-    assert layout.generation_prompt == prompts.get(name, "<|im_start|>assistant\n")
-    assert codec.tokenizer.decode(layout.ids[layout.generation_start :]) == layout.generation_prompt
-    assert all(span.end <= layout.generation_start for span in layout.spans)
 
 
 @with_tools
@@ -176,49 +161,44 @@ def test_a_conversation_cannot_begin_with_the_assistant():
 
 def test_traits_tell_the_families_apart():
     traits = {name: probe(codec_of(name)) for name in FAMILIES}
-    assert {name for name, t in traits.items() if t.trims} == {"llama3", "gemma"}
-    assert {name for name, t in traits.items() if t.shows_tools} == {n for n, f in FAMILIES.items() if f.tools}
     assert {name for name, t in traits.items() if t.rewrites_turns} == {"qwen3", "deepseek", "mistral"}
     assert {name for name, t in traits.items() if t.drops_reasoning} == {"qwen3", "deepseek"}
-    assert {name for name, t in traits.items() if t.reads_the_clock} == {"llama3"}
-    assert {t.system for t in traits.values()} == {"kept"}
-    assert traits["qwen3"].before_answer == "<think>\n\n</think>\n\n"
     assert traits["qwen25"].after_stop == "\n"
     assert traits["phi"].after_stop == "\n<|endoftext|>"
 
 
-def test_a_dropped_and_a_refused_system_text_are_told_apart():
-    turn = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
-    drop = "{% for m in messages if m.role != 'system' %}" + turn + "{% endfor %}"
-    refuse = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + drop
-    assert probe(Codec(tokenizer_of("qwen25"), chat_template=drop)).system == "dropped"
-    assert probe(Codec(tokenizer_of("qwen25"), chat_template=refuse)).system == "refused"
-
-
-def test_spans_show_text_that_was_moved_trimmed_escaped_or_left_out():
-    def texts(name: str, *messages: dict[str, str]) -> list[tuple[str, str]]:
+def test_the_last_messages_text_is_located_though_it_was_trimmed_escaped_or_left_out():
+    def text_of(name: str, *messages: dict[str, object]) -> str | None:
         codec = codec_of(name)
-        layout = codec.layout(messages, tools=[TOOL] if any(m["role"] == "tool" for m in messages) else None)
-        return [(span.role, codec.tokenizer.decode(layout.ids[span.start : span.end])) for span in layout.spans]
+        tools = [TOOL] if any(m["role"] == "tool" for m in messages) else None
+
+        def render(chat: list[dict[str, object]]) -> str:
+            return codec.template.render(chat, generation_prompt=True, tools=tools).text
+
+        place = locate(messages, render(messages), render)
+        return None if place is None else render(messages)[slice(*place)]
 
     user = {"role": "user", "content": "\n Who? \n"}
-    assert texts("mistral", SYSTEM, user)[0] == ("system", "Be fair and careful.")
-    assert texts("llama3", user) == [("user", "Who?")]
-    reasoned = {"role": "assistant", "content": "<think>\nlong and secret reasons\n</think>\n\nB"}
-    assert texts("qwen3", QUESTION, reasoned, user)[1] == ("assistant", "B")
-    empty = {"role": "user", "content": " "}
-    assert texts("qwen25", SYSTEM, empty) == [("system", "Be fair and careful.")]
+    assert text_of("mistral", SYSTEM, user) == "Who?"
+    assert text_of("llama3", user) == "Who?"
+    assert text_of("mistral", QUESTION) == QUESTION["content"]
+    assert text_of("qwen25", SYSTEM, {"role": "user", "content": " "}) is None
     result = {"role": "tool", "tool_call_id": "abc123def", "content": 'She said "no"'}
-    assert ("tool", 'She said \\"no\\"') in texts("mistral", QUESTION, call({"name": "Anna"}), result)
+    assert text_of("mistral", QUESTION, call({"name": "Anna"}), result) == 'She said \\"no\\"'
 
 
-def test_text_that_cannot_be_followed_through_a_template_has_no_span_rather_than_a_wrong_one():
+def test_text_that_cannot_be_followed_through_a_template_has_no_place_rather_than_a_wrong_one():
     template = (
         "{% for m in messages %}{{ 'gogogo: ' if m.content == 'go' else '' }}{{ m.content }}<|im_end|>{% endfor %}"
     )
     codec = Codec(tokenizer_of("qwen25"), chat_template=template)
-    layout = codec.layout([SYSTEM, {"role": "user", "content": "go"}])
-    assert [span.message for span in layout.spans] == [0]
+
+    def render(chat: list[dict[str, str]]) -> str:
+        return codec.template.render(chat, generation_prompt=False).text
+
+    chat = [SYSTEM, {"role": "user", "content": "go"}]
+    assert locate(chat, render(chat), render) is None
+    assert locate([SYSTEM], render([SYSTEM]), render) == (0, len(SYSTEM["content"]))
 
 
 def test_the_boundary_shows_both_sides_and_counts_tell_padding_from_stops():

@@ -17,8 +17,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from levelhead.objective.numerics import LIMIT, beyond, bounded_exp, masked_mean
-from levelhead.objective.terms import as_reward
+from levelhead.objective.numerics import LIMIT, bounded_exp
 
 Estimator = Literal["k1", "k2", "k3"]
 Gradient = Literal["plain", "k2", "importance"]
@@ -42,7 +41,7 @@ def estimate(
     """Return the per-token KL estimate, shape (n, t), in nats.
 
     Where the reference finds a token ``exp(limit)`` times likelier than the policy does, k3 continues along its
-    tangent: finite, and still pulling back.  :func:`bounded` reports the share of such tokens.
+    tangent: finite, and still pulling back.
 
     Args:
         name: ``k1``, ``k2`` or ``k3``: the value.
@@ -89,46 +88,3 @@ def _value(name: str, gap_nt: Tensor, limit: float) -> Tensor:
         series_nt = small_nt.square() * (0.5 - small_nt * (1 / 6 - small_nt * (1 / 24 - small_nt / 120)))
         return torch.where(gap_nt.detach().abs() < below, series_nt, exact_nt)
     raise ValueError(f"unknown KL estimator {name!r}; choose one of {', '.join(get_args(Estimator))}")
-
-
-def bounded(name: str, logp_nt: Tensor, ref_logp_nt: Tensor, mask_nt: Tensor, *, limit: float = LIMIT) -> Tensor:
-    """Return the share of unmasked tokens whose estimate is continued by its tangent, a float32 scalar.
-
-    k1 and k2 need no bound.
-
-    Raises:
-        ValueError: If nothing is unmasked.
-    """
-    mask = mask_nt != 0
-    if not bool(mask.any()):
-        raise ValueError("kl: the mask leaves no token")
-    if name != "k3":
-        return torch.zeros((), device=logp_nt.device)
-    return masked_mean(beyond(ref_logp_nt - logp_nt, limit), mask)
-
-
-def shaped_rewards(rewards_n: Tensor, kl_nt: Tensor, mask_nt: Tensor, coef: float) -> Tensor:
-    """Return the rewards with the KL of their tokens charged to them, shape (n,), detached: KL in the reward.
-
-    ``R_i - coef sum_t k_it`` (Ziegler et al. 2019).  The score-function gradient of the charged reward contains that
-    of the KL, so the plain k1 belongs here; k3 would penalise something else.  Keep one place: a KL in the reward and
-    another in the loss count twice.
-
-    Args:
-        rewards_n: One a sequence.
-        kl_nt: Per-token estimates.
-        mask_nt: 1 for tokens that count.
-        coef: Coefficient, not negative.
-
-    Raises:
-        ValueError: If shapes differ or the coefficient is negative.
-    """
-    if kl_nt.shape != mask_nt.shape or rewards_n.shape != kl_nt.shape[:1]:
-        raise ValueError(
-            f"kl in the reward needs rewards (n,) and KL and mask (n, t), got {tuple(rewards_n.shape)}, "
-            f"{tuple(kl_nt.shape)} and {tuple(mask_nt.shape)}"
-        )
-    if not coef >= 0:
-        raise ValueError(f"the KL coefficient must not be negative, got {coef}")
-    total_n = torch.where(mask_nt != 0, kl_nt.detach(), torch.zeros_like(kl_nt)).sum(dim=-1)
-    return rewards_n.detach() + coef * as_reward(total_n, "minimize")

@@ -1,4 +1,4 @@
-"""Which tokens count: truncated completions, and the tokens where the policy was in doubt."""
+"""Which tokens count: those where the policy was in doubt, and weights of tokens together."""
 
 from __future__ import annotations
 
@@ -6,19 +6,6 @@ import math
 
 import torch
 from torch import Tensor
-
-
-def without_truncated(mask_nt: Tensor, truncated_n: Tensor) -> Tensor:
-    """Return the mask with the rows of truncated completions emptied, boolean (n, t) (DAPO, Yu et al. 2025).
-
-    A completion that ran out of budget says little about the answer it would have given.
-
-    Raises:
-        ValueError: If shapes differ.
-    """
-    if truncated_n.shape != mask_nt.shape[:1]:
-        raise ValueError(f"truncated needs shape {tuple(mask_nt.shape[:1])}, got {tuple(truncated_n.shape)}")
-    return (mask_nt != 0) & ~(truncated_n != 0)[:, None]
 
 
 def entropy_threshold(entropies_nt: Tensor, mask_nt: Tensor, fraction: float) -> float:

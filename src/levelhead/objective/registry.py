@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from levelhead.section import Section
-
-
-class Named(Protocol):
-    """A class with a name of its own."""
-
-    name: str
 
 
 V = TypeVar("V", bound=Section)

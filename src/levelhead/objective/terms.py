@@ -2,8 +2,8 @@
 
 A term carries its natural value: the surrogate, the KL divergence, the entropy, as a textbook writes it and never
 negated beforehand.  What is wanted of it is its *sense*.  :func:`as_loss` is the only function of the library that
-turns a sense into a sign; the one-backward path (:func:`scalar_loss`), the per-task path (:func:`task_gradients`) and
-the policy losses all go through it.
+turns a sense into a sign; the single loss (:func:`scalar_loss`), the merger of gradients and the policy losses all go
+through it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Term:
         name: What it is; ``policy`` for a reward surrogate, ``kl``, ``entropy``, or a name of your own.
         value: Natural value, a scalar tensor: a KL is a KL and an entropy an entropy, whatever is wanted of it.
         sense: What is wanted of it.
-        weight: Coefficient, never negative: a expected is reversed by its sense, not by its weight.
+        weight: Coefficient, never negative: a term is reversed by its sense, not by its weight.
         task: The task it belongs to; ``None`` where it belongs to all.
     """
 
@@ -84,33 +84,3 @@ def scalar_loss(terms: Sequence[Term]) -> Tensor:
         raise ValueError("scalar_loss needs at least one term")
     losses = [term.weight * as_loss(term.value, term.sense) for term in terms]
     return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
-
-
-def task_gradients(terms: Sequence[Term], params: Sequence[Tensor]) -> dict[str | None, list[Tensor]]:
-    """Return the gradient of each task's loss, in the order in which the tasks first appear.
-
-    Args:
-        terms: Terms whose graphs are still alive; the graphs are kept.
-        params: Leaves to differentiate with respect to.
-
-    Returns:
-        Task name (``None`` for terms without a task) to one tensor a parameter, shaped like it; a parameter that the
-        task does not reach has a gradient of zeros.  The sum over tasks is the gradient of :func:`scalar_loss`.
-
-    Raises:
-        ValueError: If there are no terms.
-    """
-    if not terms:
-        raise ValueError("task_gradients needs at least one term")
-    by_task: dict[str | None, list[Term]] = {}
-    for term in terms:
-        by_task.setdefault(term.task, []).append(term)
-    return {
-        task: [
-            grad.detach()
-            for grad in torch.autograd.grad(
-                scalar_loss(group), list(params), retain_graph=True, allow_unused=True, materialize_grads=True
-            )
-        ]
-        for task, group in by_task.items()
-    }

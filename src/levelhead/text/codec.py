@@ -15,7 +15,7 @@ from levelhead.records import Message
 from levelhead.text import fingerprint
 from levelhead.text.encoder import Encoder
 from levelhead.text.rendered import Rendered
-from levelhead.text.spans import Layout, Span, common_prefix, locate
+from levelhead.text.spans import locate
 from levelhead.text.stops import Judgement, judge, stop_tokens
 from levelhead.text.template import ChatTemplate, Tool
 
@@ -77,11 +77,6 @@ class Codec:
         self.stop_id: int = self.stops[0].id
 
     @property
-    def end_of_turn_ids(self) -> tuple[int, ...]:
-        """The stop tokens with which the template itself closes the assistant's turns."""
-        return tuple(stop.id for stop in self.stops if "template" in stop.sources)
-
-    @property
     def pad_id(self) -> int:
         """The padding token, or the stop token where the tokenizer has none."""
         pad = self.tokenizer.pad_token_id
@@ -109,32 +104,6 @@ class Codec:
             InputError: The template refuses the messages.
         """
         return tuple(self._encoder.encode(self.template.render(messages, generation_prompt=True, tools=tools)))
-
-    def layout(self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None) -> Layout:
-        """Return the ids of :meth:`render` with the span of each message's own text.
-
-        Raises:
-            InputError: The template refuses the messages, or the tokenizer is not a fast one.
-        """
-
-        def text_of(chat: Sequence[Message]) -> str:
-            return self.template.render(chat, generation_prompt=True, tools=tools).text
-
-        rendered = self.template.render(messages, generation_prompt=True, tools=tools)
-        places = locate(messages, rendered.text, text_of)
-        body = self.template.render(messages, generation_prompt=False, tools=tools).text
-        ids, edges = self._encoder.encode_with_edges(rendered)
-        spans = []
-        for index, place in enumerate(places):
-            if place is None:
-                continue
-            inside = [i for i, (start, end) in enumerate(edges) if start < place[1] and end > place[0]]
-            if inside:
-                spans.append(Span(index, str(messages[index]["role"]), inside[0], inside[-1] + 1))
-        shared = common_prefix(body, rendered.text)
-        generation_start = next((i for i, (_, end) in enumerate(edges) if end > shared), len(ids))
-        prompt_start = edges[generation_start][0] if generation_start < len(ids) else len(rendered.text)
-        return Layout(tuple(ids), tuple(spans), generation_start, rendered.text[prompt_start:])
 
     def demonstration(
         self, messages: Sequence[Message], answer: str | Message, *, tools: Sequence[Tool] | None = None
@@ -217,7 +186,7 @@ class Codec:
         def text_of(chat: Sequence[Message]) -> str:
             return self.template.render(chat, generation_prompt=False, tools=tools).text
 
-        place = locate(whole, full.text, text_of)[-1]
+        place = locate(whole, full.text, text_of)
         if place is not None and _squeezed(full.text[slice(*place)]) == _squeezed(content):
             return full.after(place[0])
         return self.template.spelled_out(content)

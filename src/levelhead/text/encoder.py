@@ -30,25 +30,6 @@ class Encoder:
             ids += self._ids(lead + piece)[dropped:]
         return ids
 
-    def encode_with_edges(self, rendered: Rendered) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids of :meth:`encode`, and the characters [start, end) that each token stands for.
-
-        Raises:
-            InputError: The tokenizer cannot say where its tokens lie.
-        """
-        if not self._tokenizer.is_fast:
-            raise InputError("spans need a fast tokenizer (a tokenizer.json); this one cannot say where its tokens lie")
-        ids: list[int] = []
-        edges: list[tuple[int, int]] = []
-        for start, piece in rendered.pieces():
-            lead, dropped = self._lead(piece) if start else ("", 0)
-            _refuse_halves(piece)
-            encoded = self._tokenizer(lead + piece, add_special_tokens=False, return_offsets_mapping=True)
-            origin = start - len(lead)
-            ids += encoded["input_ids"][dropped:]
-            edges += [(origin + first, origin + last) for first, last in encoded["offset_mapping"][dropped:]]
-        return ids, edges
-
     def _ids(self, text: str) -> list[int]:
         _refuse_halves(text)
         return list(self._tokenizer.encode(text, add_special_tokens=False))

@@ -1,9 +1,8 @@
-"""Where each message's own text landed in a rendered chat."""
+"""Where the last message's own text landed in a rendered chat."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from levelhead.errors import InputError
@@ -11,45 +10,10 @@ from levelhead.records import Message
 from levelhead.text.rendered import map_strings, plain, strings, unused_character
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The tokens of one message's own text, white space at its ends aside.
-
-    Attributes:
-        message: Index of the message.
-        role: Its role.
-        start: First token.
-        end: One past the last token.
-    """
-
-    message: int
-    role: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A rendered prompt, taken apart.
-
-    Attributes:
-        ids: The prompt as the codec renders it.
-        spans: Where each message's text is, in order; a message whose text the template left out has none.  A
-            token that holds both text and template belongs to the span.
-        generation_start: First token of the generation prompt; ``len(ids)`` where the template has none.
-        generation_prompt: What it reads.
-    """
-
-    ids: tuple[int, ...]
-    spans: tuple[Span, ...]
-    generation_start: int
-    generation_prompt: str
-
-
 def locate(
     messages: Sequence[Message], text: str, render: Callable[[Sequence[Message]], str]
-) -> list[tuple[int, int] | None]:
-    """Return the characters [start, end) of each message's text in the rendered chat.
+) -> tuple[int, int] | None:
+    """Return the characters [start, end) of the last message's text in the rendered chat; ``None`` if it is not there.
 
     A private character is put into the message's text and the chat rendered again: where the character comes
     out, that text is.  From there it is followed as far as it reads the same in both directions, so that text
@@ -60,20 +24,10 @@ def locate(
         messages: The chat.
         text: What ``render`` makes of it.
         render: Renders a chat.
-
-    Returns:
-        One pair a message; ``None`` for a message of which nothing was found.
     """
     mark = unused_character([text, *strings([plain(message) for message in messages])])
-    places: list[tuple[int, int] | None] = []
-    for index, message in enumerate(messages):
-
-        def render_with(variant: Message, index: int = index) -> str:
-            return render([*messages[:index], variant, *messages[index + 1 :]])
-
-        ranges = _find(plain(message), text, mark, render_with)
-        places.append((min(start for start, _ in ranges), max(end for _, end in ranges)) if ranges else None)
-    return places
+    ranges = _find(plain(messages[-1]), text, mark, lambda variant: render([*messages[:-1], variant]))
+    return (min(start for start, _ in ranges), max(end for _, end in ranges)) if ranges else None
 
 
 def _find(
@@ -91,8 +45,8 @@ def _find(
             at = marked.find(mark)
             if at < 0 or marked.replace(mark, "") != text or marked.count(mark) != 1:
                 continue
-            start = at - common_prefix(before[::-1], text[:at][::-1])
-            end = at + common_prefix(after, text[at:])
+            start = at - _common_prefix(before[::-1], text[:at][::-1])
+            end = at + _common_prefix(after, text[at:])
             own = text[start:end]
             start, end = start + len(own) - len(own.lstrip()), end - len(own) + len(own.rstrip())
             if start < end:
@@ -117,7 +71,7 @@ def _with_string(message: dict[str, Any], number: int, replacement: str) -> Mess
     return changed
 
 
-def common_prefix(first: str, second: str) -> int:
+def _common_prefix(first: str, second: str) -> int:
     """Return how many characters two texts share at their start."""
     return next(
         (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
