@@ -199,7 +199,8 @@ def test_the_table_has_every_argument_of_the_installed_trl() -> None:
     installed = json.loads(done.stdout.splitlines()[-1])
     assert set(installed["config"]) == set(trainers.trl()["config"])
     assert set(installed["trainer"]) == set(trainers.trl()["trainer"])
-    assert installed["version"].startswith(trainers.trl_version())
+    version = yaml.safe_load((Path(trainers.__file__).parent / "trl.yaml").read_text())["version"]
+    assert installed["version"].startswith(str(version))
     from levelhead.integrations.trl.settings import DEFAULTS
 
     ours = {"report_to", "project", "gradient_checkpointing"}

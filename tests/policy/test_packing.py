@@ -43,7 +43,7 @@ def test_every_sequence_is_packed_once_and_sees_its_own_history_alone(
     sequences = [TokenSequence(*item) for item in found]
     seen: dict[int, tuple[list[int], list[int]]] = {}
     for micro in pack(sequences, tokens=tokens, share=share):
-        assert micro.computed_tokens <= tokens or micro.input_ids.shape[0] == 1
+        assert micro.input_ids.numel() <= tokens or micro.input_ids.shape[0] == 1
         assert not seen.keys() & set(micro.indices)
         seen |= sequences_of(micro)
     assert seen == {i: (list(s.input_ids), list(s.completion_ids)) for i, s in enumerate(sequences)}
@@ -53,25 +53,25 @@ def test_a_shared_prompt_is_computed_once() -> None:
     prompt = tuple(range(10, 60))
     group = [TokenSequence(prompt, (1, 2, i)) for i in (3, 4, 5)] + [TokenSequence(prompt, (7, 8, 9))]
     (micro,) = pack(group, tokens=1000)
-    assert micro.computed_tokens == 50 + 2 + 2
+    assert micro.input_ids.numel() == 50 + 2 + 2
     apart = pack(group, tokens=1000, share=False)
-    assert sum(m.computed_tokens for m in apart) == 4 * 52
+    assert sum(m.input_ids.numel() for m in apart) == 4 * 52
 
 
 def test_later_turns_share_the_history_of_earlier_ones() -> None:
     first = TokenSequence((1, 2, 3), (4, 5))
     second = TokenSequence((1, 2, 3, 4, 5, 6, 7), (8, 9))
     (micro,) = pack([first, second], tokens=1000)
-    assert micro.computed_tokens == len(second.input_ids)
+    assert micro.input_ids.numel() == len(second.input_ids)
 
 
 def test_a_budget_splits_a_bundle_and_a_longer_sequence_stands_alone() -> None:
     group = [TokenSequence((1, 2, 3), (10 + i, 5, 6, 7)) for i in range(4)]
     batches = pack(group, tokens=12)
-    assert all(m.computed_tokens <= 12 for m in batches)
+    assert all(m.input_ids.numel() <= 12 for m in batches)
     assert len(batches) == 2
     (huge,) = pack([TokenSequence(tuple(range(40)), (1,))], tokens=8)
-    assert huge.computed_tokens == 40
+    assert huge.input_ids.numel() == 40
 
 
 def test_padding_never_counts() -> None:

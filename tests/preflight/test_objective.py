@@ -27,7 +27,7 @@ from levelhead.preflight import preflight
 from levelhead.preflight.result import Check
 from levelhead.preflight.textbook import estimators
 from levelhead.recipe import Recipe
-from levelhead.recipe.advantage import AdvantageKind
+from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.objective import Loss
 from levelhead.records import Rollout
 from levelhead.training.advantages import AdvantageEstimator
@@ -463,7 +463,7 @@ def test_turns_that_count_as_rollouts_are_named(monkeypatch: pytest.MonkeyPatch)
 LOSSES = get_args(Loss.model_fields["kind"].annotation)
 FREE = [loss for loss in LOSSES if loss not in ("gspo", "gmpo")]
 """Losses that take an advantage a token."""
-KINDS = list(zip(get_args(AdvantageKind), itertools.cycle(FREE), strict=False))
+KINDS = list(zip(get_args(Advantage.model_fields["kind"].annotation), itertools.cycle(FREE), strict=False))
 SUBSETS = ("pass_at_k", "pkpo")
 SOUND = [
     *[(f"grpo.advantage.kind={a}", f"grpo.loss.kind={b}", "grpo.advantage.k=3") for a, b in KINDS if a in SUBSETS],

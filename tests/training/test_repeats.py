@@ -58,7 +58,7 @@ def test_no_repeats_at_all_is_evidence_too() -> None:
 
 
 def test_demonstrations_learnt_by_heart_are_told() -> None:
-    fits, not_at_all = Fit(0.5, 0.1, 0.001, 1.0), Fit(0.1, 0.1, 0.4, 0.6)
+    fits, not_at_all = Fit(0.5, 0.1, 0.001), Fit(0.1, 0.1, 0.4)
     event = heart_event("math", fits, not_at_all, 40)
     assert event is not None
     assert event.severity == "info"

@@ -12,7 +12,6 @@ from pydantic_core import ErrorDetails
 
 from levelhead.section import Section
 
-
 V = TypeVar("V", bound=Section)
 _BOUNDS = {
     "greater_than": "must be above {gt:g}",

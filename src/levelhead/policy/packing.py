@@ -93,11 +93,6 @@ class MicroBatch:
     lengths: tuple[int, ...]
     nodes: tuple[Node, ...] = ()
 
-    @property
-    def computed_tokens(self) -> int:
-        """Tokens that pass through the model, padding included."""
-        return self.input_ids.numel()
-
     def to(self, device: torch.device) -> MicroBatch:
         """Return this micro-batch on a device, without waiting for a GPU to finish what it does."""
 

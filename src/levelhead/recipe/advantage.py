@@ -62,8 +62,6 @@ class CustomAdvantage(CustomVariant, AdvantageSection):
         return self.load(Estimator, "grpo.advantage", {"ddof": self.ddof, "eps": self.eps})
 
 
-AdvantageKind = Advantage.model_fields["kind"].annotation
-"""Names of the advantage estimators."""
 AnyAdvantage = Annotated[
     Annotated[Advantage, Tag(REGISTERED)] | Annotated[CustomAdvantage, Tag(CUSTOM)], Discriminator(choose)
 ]

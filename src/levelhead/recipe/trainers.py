@@ -21,8 +21,6 @@ WORDS: Mapping[Kind, str] = {
     "data": "a thing of Python",
     "none": "not there",
 }
-
-
 _NAMES = {"verl": "verl", "openrlhf": "OpenRLHF", "trl": "TRL"}
 
 
@@ -50,19 +48,12 @@ def trl() -> Mapping[str, Mapping[str, Setting]]:
     return {part: {name: _setting(name, text) for name, text in tables[part].items()} for part in ("config", "trainer")}
 
 
-def trl_version() -> str:
-    """Return the version of TRL that the table is of."""
-    return str(_read("trl.yaml")["version"])
-
-
 @cache
 def words() -> Mapping[str, tuple[str, str]]:
     """Return our key and the trainer's name, by another trainer's word for it."""
     names_by_word: dict[str, tuple[str, str]] = {}
     for trainer, names in _read("trainers.yaml").items():
-        names_by_word |= {
-            name: (key, {"verl": "verl", "openrlhf": "OpenRLHF", "trl": "TRL"}[trainer]) for name, key in names.items()
-        }
+        names_by_word |= {name: (key, _NAMES[trainer]) for name, key in names.items()}
     for setting in trl()["config"].values():
         if setting.key and setting.kind in ("same", "like") and not setting.key.startswith("levelhead "):
             names_by_word[setting.name] = (setting.key, "TRL")

@@ -31,14 +31,10 @@ class Distribution(NamedTuple):
             recomputes.  At temperature 0, those at temperature 1.
         behaviour_bv: Log-probabilities of the draw, after every control; the same tensor as ``policy_bv`` where
             no control acts.  At temperature 0, all mass is on the likeliest token.
-        suppressed_b: Probability that the draw would have been a stop token, had the minimum length not
-            forbidden it; ``None`` where it forbids none.  Its sum over draws is the expected number of
-            draws that the minimum length changed.
     """
 
     policy_bv: Tensor
     behaviour_bv: Tensor
-    suppressed_b: Tensor | None
 
 
 class Drawn(NamedTuple):
@@ -48,13 +44,11 @@ class Drawn(NamedTuple):
         tokens_b: Token ids.
         policy_b: Their log-probabilities at the sampling temperature alone.
         behaviour_b: Their log-probabilities in the draw.
-        suppressed_b: See :class:`Distribution`.
     """
 
     tokens_b: Tensor
     policy_b: Tensor
     behaviour_b: Tensor
-    suppressed_b: Tensor | None
 
 
 class LogitsPipeline:
@@ -106,7 +100,7 @@ class LogitsPipeline:
         policy_bv = torch.log_softmax(logits_bv if c.temperature in (0, 1) else logits_bv / c.temperature, dim=-1)
         suppresses = len(self._stops) > 0 and c.min_new_tokens > 0 and _any(lengths_b < c.min_new_tokens)
         if not (self.needs_history or suppresses or self._truncates or c.temperature == 0):
-            return Distribution(policy_bv, policy_bv, None)
+            return Distribution(policy_bv, policy_bv)
 
         lengths_b = torch.as_tensor(lengths_b, device=logits_bv.device).expand(len(logits_bv))
         shaped_bv = logits_bv
@@ -122,13 +116,12 @@ class LogitsPipeline:
         if c.no_repeat_ngram:
             shaped_bv = forbid_repeats(shaped_bv, history_bt, lengths_b, c.no_repeat_ngram)
         if not suppresses:
-            return Distribution(policy_bv, self._finish(shaped_bv), None)
+            return Distribution(policy_bv, self._finish(shaped_bv))
         stops = self._stops.to(logits_bv.device)
         free_bv = self._finish(shaped_bv)
         early_b = lengths_b < c.min_new_tokens
-        suppressed_b = free_bv[:, stops].exp().sum(-1) * early_b
         bound_bv = self._finish(_unless_empty(shaped_bv, shaped_bv.index_fill(1, stops, -math.inf)))
-        return Distribution(policy_bv, torch.where(early_b[:, None], bound_bv, free_bv), suppressed_b)
+        return Distribution(policy_bv, torch.where(early_b[:, None], bound_bv, free_bv))
 
     def draw(self, logits_bv: Tensor, history_bt: Tensor, lengths_b: Tensor | int, uniform_b: Tensor) -> Drawn:
         """Draw the next token of each row.
@@ -143,13 +136,11 @@ class LogitsPipeline:
             drawn = self._draw_plainly(logits_bv, lengths_b, uniform_b)
             if drawn is not None:
                 return drawn
-        policy_bv, behaviour_bv, suppressed_b = self(logits_bv, history_bt, lengths_b)
+        policy_bv, behaviour_bv = self(logits_bv, history_bt, lengths_b)
         greedy = self.controls.temperature == 0
         tokens_b = behaviour_bv.argmax(-1) if greedy else draw(behaviour_bv.exp(), uniform_b)
         index_b1 = tokens_b[:, None]
-        return Drawn(
-            tokens_b, policy_bv.gather(1, index_b1)[:, 0], behaviour_bv.gather(1, index_b1)[:, 0], suppressed_b
-        )
+        return Drawn(tokens_b, policy_bv.gather(1, index_b1)[:, 0], behaviour_bv.gather(1, index_b1)[:, 0])
 
     def _draw_plainly(self, logits_bv: Tensor, length: int, uniform_b: Tensor) -> Drawn | None:
         """Draw in one pass over the vocabulary, where nothing acts but temperature and minimum length.
@@ -171,7 +162,7 @@ class LogitsPipeline:
         tokens_b = draw(odds_bv, uniform_b)
         policy_b = odds_bv.gather(1, tokens_b[:, None])[:, 0].log()
         behaviour_b = policy_b if suppressed_b is None else policy_b - torch.log1p(-suppressed_b)
-        return Drawn(tokens_b, policy_b, behaviour_b, suppressed_b)
+        return Drawn(tokens_b, policy_b, behaviour_b)
 
     def _finish(self, logits_bv: Tensor) -> Tensor:
         """Apply temperature and truncation; returns log-probabilities."""

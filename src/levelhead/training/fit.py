@@ -61,13 +61,11 @@ class Fit(NamedTuple):
         own: Mean of the paired entries.
         others: Mean of all others.
         p: p-value of the own mean against random pairings: 1 where the pairing says nothing.
-        worse: p-value against it being as low as it is.
     """
 
     own: float
     others: float
     p: float
-    worse: float
 
 
 def permutation_fit(fit_nn: Floats, rng: np.random.Generator, tries: int = 999) -> Fit:
@@ -84,14 +82,13 @@ def permutation_fit(fit_nn: Floats, rng: np.random.Generator, tries: int = 999) 
     own = float(np.trace(fit_nn)) / max(n, 1)
     others = float(fit_nn.sum() - np.trace(fit_nn)) / max(n * (n - 1), 1)
     if n < 2:
-        return Fit(own, others, 1.0, 1.0)
-    high = low = 0
+        return Fit(own, others, 1.0)
+    high = 0
     for done in range(0, tries, 20_000):
         order_mn = np.argsort(rng.random((min(tries - done, 20_000), n)), axis=1)
         means_m = fit_nn[np.arange(n), order_mn].mean(axis=1)
         high += int((means_m >= own - 1e-12).sum())
-        low += int((means_m <= own + 1e-12).sum())
-    return Fit(own, others, (1 + high) / (1 + tries), (1 + low) / (1 + tries))
+    return Fit(own, others, (1 + high) / (1 + tries))
 
 
 def pair_events(setup: Setup, step: int) -> list[Event]:

@@ -160,7 +160,7 @@ def _logprobs_after_controls() -> Iterator[None]:
     def make(real: Any) -> Any:
         def pipeline(self: LogitsPipeline, *args: Any) -> Distribution:
             chance = real(self, *args)
-            return Distribution(chance.behaviour_bv, chance.behaviour_bv, chance.suppressed_b)
+            return Distribution(chance.behaviour_bv, chance.behaviour_bv)
 
         return pipeline
 

@@ -19,7 +19,6 @@ from levelhead.tasks.base import Answer, Task
 from levelhead.tasks.registry import make_task
 from levelhead.tasks.workflow.language import extract
 from levelhead.tasks.workflow.simulator import expected
-from levelhead.tasks.workflow.summary import choices
 from levelhead.tasks.workflow.task import WorkflowTask
 
 
@@ -173,21 +172,6 @@ def test_the_summary_counts_what_was_written() -> None:
     )
     assert values["tokens"] == pytest.approx(statistics.fmean(s.info["tokens"] for s in scores if s.valid))
     assert one.summarize([]) == {}
-
-
-def test_the_table_of_choices_says_what_is_chosen_where_and_what_it_costs() -> None:
-    one = task()
-    prompts = list(one.prompts("eval", 0))
-    scores = score_all(one, [Answer(p, "Programmer" if p.facts["domain"] == "math" else "Custom") for p in prompts])
-    table = choices(scores)
-    assert [(row.domain, row.difficulty) for row in table] == sorted(
-        {(row.domain, row.difficulty) for row in table},
-        key=lambda place: (("math", "code", "qa").index(place[0]), ("easy", "medium", "hard").index(place[1])),
-    )
-    for row in table:
-        assert row.answers.top[0][0] == ("Programmer" if row.domain == "math" else "Custom")
-        assert row.tokens is not None
-    assert sum(row.answers.answers for row in table) == len(prompts)
 
 
 def test_the_best_fixed_workflow_is_one_that_the_task_can_run() -> None:

@@ -112,7 +112,6 @@ _RULES = (
     _rule("reward", "reward", "episode shaped group train answer"),
 )
 _SURE, _DOUBTFUL, _FAINT = 0.85, 0.65, 0.5
-_FAR = frozenset(("format", "acc", "accuracy", "correctness", "correct", "math", "tool", "step"))
 
 
 def words_of(raw: str) -> list[str]:

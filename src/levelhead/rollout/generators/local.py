@@ -70,8 +70,6 @@ class LocalGenerator:
         self._source = self._policy = policy
         self._rows = rows
         self._version = policy.version
-        self.suppressed = 0.0
-        """Draws that the minimum length is expected to have changed, in the last batch."""
         self._threads = torch.get_num_threads()
         self._executor = executor
         self._thread: ThreadPoolExecutor | None = None
@@ -219,7 +217,6 @@ class LocalGenerator:
             CancelledError: Nobody waits any more.
             PolicyError: The policy's logits are not numbers.
         """
-        self.suppressed = 0.0
         turns: list[list[Turn]] = [[] for _ in prompts]
         by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i].token_ids))
         chunk = max(1, (self._rows or controls.rows_at_once) // k)
@@ -266,8 +263,6 @@ class LocalGenerator:
             tokens = drawn.tokens_b
             for column, new in ((ids, tokens), (logprobs, drawn.policy_b), (behaviour, drawn.behaviour_b)):
                 column.select(1, position).index_copy_(0, live, new)
-            if drawn.suppressed_b is not None:
-                self.suppressed += float((drawn.suppressed_b * alive).sum())
             alive = alive & ~torch.isin(tokens, stops)
             left = int(alive.sum())
             if left == 0 or position + 1 == budget:

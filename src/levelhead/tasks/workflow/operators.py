@@ -34,7 +34,6 @@ class Operator:
         does: One line for a person, and for the prompt of a large policy.
         calls: Model calls one run makes at most.
         tokens: Prompt and completion tokens one run is expected to use on a problem of medium difficulty.
-        runs_programs: Whether it runs code that a model wrote (in the sandbox).
     """
 
     name: str
@@ -42,7 +41,6 @@ class Operator:
     does: str
     calls: int
     tokens: int
-    runs_programs: bool = False
 
 
 def _catalogue(*operators: Operator) -> Mapping[str, Operator]:
@@ -52,9 +50,11 @@ def _catalogue(*operators: Operator) -> Mapping[str, Operator]:
 OPERATORS: Mapping[str, Operator] = _catalogue(
     Operator("Custom", Role.DRAFT, "answers directly", calls=1, tokens=300),
     Operator("AnswerGenerate", Role.DRAFT, "thinks step by step, then answers", calls=1, tokens=450),
-    Operator("Programmer", Role.DRAFT, "writes a Python program, runs it, answers with its output", 2, 700, True),
+    Operator(
+        "Programmer", Role.DRAFT, "writes a Python program, runs it, answers with its output", calls=2, tokens=700
+    ),
     Operator("CustomCodeGenerate", Role.DRAFT, "writes the Python function that was asked for", calls=1, tokens=500),
-    Operator("Test", Role.JUDGE, "writes checks for the draft and runs them", 1, 400, True),
+    Operator("Test", Role.JUDGE, "writes checks for the draft and runs them", calls=1, tokens=400),
     Operator("Review", Role.JUDGE, "reads the draft and says whether it is right", calls=1, tokens=350),
     Operator("Revise", Role.REVISE, "repairs the draft after a Review or Test found a fault", calls=1, tokens=450),
     Operator("Format", Role.FORMAT, "reduces the draft to the bare answer", calls=1, tokens=150),

@@ -1,4 +1,4 @@
-"""Metrics of scored workflow rollouts, and which workflow a policy chooses where."""
+"""Metrics of scored workflow rollouts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from statistics import fmean
 
 from levelhead.metrics import held_out
 from levelhead.records import Score
-from levelhead.tasks.workflow.analysis import Choice, Written, census
-from levelhead.tasks.workflow.analysis import choices as _choices
+from levelhead.tasks.workflow.analysis import census
 from levelhead.tasks.workflow.problems.base import DOMAINS
 
 
@@ -42,22 +41,6 @@ def summarize(scores: Sequence[Score]) -> Mapping[str, float]:
         values[held_out.WORKFLOW_ENTROPY] = workflow_census.entropy
         values |= {held_out.STRUCTURE.of(name): share for name, share in workflow_census.structures.items()}
     return values
-
-
-def choices(scores: Sequence[Score]) -> list[Choice]:
-    """Return the table of what a policy chooses per domain and difficulty, and what that costs."""
-    return _choices(
-        Written(
-            score.info["domain"],
-            score.info["difficulty"],
-            score.info["workflow"],
-            score.total,
-            bool(_right(score)),
-            score.info.get("tokens"),
-            score.info.get("calls"),
-        )
-        for score in scores
-    )
 
 
 def _right(score: Score) -> float:

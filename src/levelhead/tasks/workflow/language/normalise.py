@@ -31,7 +31,7 @@ def _respell(text: str) -> str:
     return _NAME.sub(spelling, text)
 
 
-_RULES: dict[str, Callable[[str], str]] = {
+RULES: dict[str, Callable[[str], str]] = {
     "label": lambda text: _LABEL.sub("", text),
     "full-stop": lambda text: _FULL_STOP.sub("", text),
     "quotes": lambda text: _QUOTED.sub(lambda match: match["inside"], text),
@@ -41,9 +41,7 @@ _RULES: dict[str, Callable[[str], str]] = {
     "spelling": _respell,
     "loop": lambda text: _BARE_LOOP.sub(r"(\1) * \2", _TIMES.sub(r") * \1", text)),
 }
-
-RULES: tuple[str, ...] = tuple(_RULES)
-"""Names of the rules, in the order they are applied."""
+"""Each rule by name, in the order they are applied."""
 
 
 def normalise(text: str) -> tuple[str, tuple[str, ...]]:
@@ -53,7 +51,7 @@ def normalise(text: str) -> tuple[str, tuple[str, ...]]:
         The rewritten text, and the names of the rules that changed something.
     """
     applied = []
-    for name, rule in _RULES.items():
+    for name, rule in RULES.items():
         rewritten = rule(text)
         if rewritten != text:
             applied.append(name)
