@@ -25,6 +25,7 @@ from levelhead.records import Event, Prompt
 from levelhead.rollout.generators.base import Capabilities, Generator, Remote
 from levelhead.rollout.generators.make import make_generator
 from levelhead.training.collect import Collected, Collector
+from levelhead.training.ranks import Ranks
 from levelhead.training.rollout_batcher import RolloutBatcher
 from levelhead.training.stream import Stream
 
@@ -57,42 +58,53 @@ class _Batch:
     task: asyncio.Task[Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SamplingSetup:
+    """What the rollouts of the reinforcement stage are sampled from, by and for.
+
+    Attributes:
+        stream: Chooses prompts.
+        collector: Samples and scores rollouts.
+        config: The ``grpo`` section; it says how far ahead to sample.
+        seed: Seed of all sampling.
+        policy: What is trained.
+        controls: Returns the sampling controls of a step, as the guard's overrides stand.
+        synced: Shown a copy that samples ahead, and the policy, whenever the copy has taken over its weights.
+        ranks: The processes that share the work.
+        keeps: Whether to hand out, with rollouts sampled ahead, the weights that sampled the oldest.
+    """
+
+    stream: Stream
+    collector: Collector
+    config: Grpo
+    seed: int
+    policy: Policy
+    controls: Callable[[int], Sampling]
+    synced: Callable[[Policy, Policy], None]
+    ranks: Ranks
+    keeps: bool = False
+
+
 class Batches:
     """The batches of the reinforcement stage, in the order of its steps.
 
     Args:
-        stream: Chooses prompts.
-        collector: Draws and scores rollouts.
-        config: The ``grpo`` section; it says whether to draw ahead.
-        seed: Seed of all sampling.
-        policy: What is trained.
-        controls: Returns the sampling controls of a step, as the guard's overrides stand.
-        synced: Shown the copy that draws ahead, and the policy, whenever the copy has taken over its weights.
-        keeps: Whether to hand out, with a batch drawn ahead, the weights that drew it.
+        setup: What rollouts are sampled from, by and for.
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        collector: Collector,
-        config: Grpo,
-        seed: int,
-        *,
-        policy: Policy,
-        controls: Callable[[int], Sampling],
-        synced: Callable[[Policy, Policy], None],
-        keeps: bool = False,
-    ) -> None:
-        self._stream, self._loop, self._config = stream, collector.loop, config
-        self._policy, self._controls, self._synced, self._keeps = policy, controls, synced, keeps
+    def __init__(self, setup: SamplingSetup) -> None:
+        self._stream, self._loop, self._config = setup.stream, setup.collector.loop, setup.config
+        self._policy, self._controls = setup.policy, setup.controls
+        self._synced, self._keeps = setup.synced, setup.keeps
         self._inference_copy: Policy | None = None
         self._generator: Generator | None = None
-        if config.ahead:
-            self._inference_copy = policy.inference_copy()
+        collector = setup.collector
+        if setup.config.ahead:
+            self._inference_copy = setup.policy.inference_copy()
             self._generator = make_generator(self._inference_copy, beside=collector.generator)
             collector = collector.drawing_with(self._generator)
         self._sampler = collector.generator
-        self._rollout_batcher = RolloutBatcher(stream, collector, config, seed)
+        self._rollout_batcher = RolloutBatcher(setup.stream, collector, setup.config, setup.seed)
         self._next: _Batch | None = None
         self._events: list[Event] = []
 

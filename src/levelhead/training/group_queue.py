@@ -16,27 +16,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from levelhead import metrics as metric
-from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
-from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group, Prompt
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Capabilities
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.metering import JudgeUse, merge, use_metrics
-from levelhead.training.batches import PromptPosition
-from levelhead.training.collect import Collected, Collector, rollout_seed
+from levelhead.training.batches import Batches, PromptPosition, SamplingSetup
+from levelhead.training.collect import Collected, rollout_seed
 from levelhead.training.curriculum import has_contrast
 from levelhead.training.group_collector import GroupCollector, GroupRequest, Room, drained, together
 from levelhead.training.pending_group import PendingGroup, Take, called_off, read_line, write_line
-from levelhead.training.ranks import Ranks
 from levelhead.training.rollout_batcher import describe, fill
-from levelhead.training.stream import Stream
 from levelhead.training.weight_copies import SharedLane, WeightCopies, WeightCopy
 
 LOOK_S = 0.1
@@ -47,34 +43,15 @@ class GroupQueue:
     """The groups of the reinforcement stage, as its steps ask for them; see also :class:`Batches`.
 
     Args:
-        stream: Chooses prompts.
-        collector: Draws and scores rollouts.
-        config: The ``grpo`` section; it says how far ahead to draw.
-        seed: Seed of all sampling.
-        policy: What is trained.
-        controls: Returns the sampling controls of a step, as the guard's overrides stand.
-        synced: Shown a copy that draws, and the policy, whenever the copy has taken over its weights.
-        ranks: The processes that share the work.
-        keeps: Whether to hand out the weights that drew the oldest group.
+        setup: What rollouts are sampled from, by and for.
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        collector: Collector,
-        config: Grpo,
-        seed: int,
-        *,
-        policy: Policy,
-        controls: Callable[[int], Sampling],
-        synced: Callable[[Policy, Policy], None],
-        ranks: Ranks,
-        keeps: bool = False,
-    ) -> None:
-        self._stream, self._collector, self._config, self._seed = stream, collector.own, config, seed
-        self._policy, self._controls, self._ranks, self._keeps = policy, controls, ranks, keeps
-        self._loop = collector.loop
-        self._copies = WeightCopies(policy, collector.generator, collector.loop, synced)
+    def __init__(self, setup: SamplingSetup) -> None:
+        self._stream, self._collector = setup.stream, setup.collector.own
+        self._config, self._seed = setup.config, setup.seed
+        self._policy, self._controls, self._ranks, self._keeps = setup.policy, setup.controls, setup.ranks, setup.keeps
+        self._loop = setup.collector.loop
+        self._copies = WeightCopies(setup.policy, setup.collector.generator, self._loop, setup.synced)
         self._line: list[PendingGroup] = []
         self._begun = self._planned = 0
         self._starts: dict[int, int] = {}
@@ -397,3 +374,12 @@ class GroupQueue:
 def _oldest(pending: PendingGroup, group: Group) -> int:
     """The oldest weights that wrote a token of a group; one without rollouts is as old as the weights it was given."""
     return min((rollout.policy_version for rollout in group.rollouts), default=pending.version)
+
+
+def make_batches(setup: SamplingSetup) -> Batches | GroupQueue:
+    """Return what hands out the rollouts of each step; nothing else decides between the two.
+
+    Batch by batch where none is sampled ahead, or one by a single process; else from a queue of groups.
+    """
+    ahead = setup.config.ahead
+    return GroupQueue(setup) if ahead > 1 or (ahead and not setup.ranks.alone) else Batches(setup)

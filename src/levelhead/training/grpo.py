@@ -31,8 +31,9 @@ from levelhead.rollout.draws import derive
 from levelhead.tasks.metering import logged_metrics
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample, deal_minibatches, make_batch
+from levelhead.training.batches import SamplingSetup
 from levelhead.training.collect import Collected, Collector, rollout_seed
-from levelhead.training.drawing import make_batches
+from levelhead.training.group_queue import make_batches
 from levelhead.training.identities import NoIdentities
 from levelhead.training.merging import accumulate, make_merger, switch_events
 from levelhead.training.objective import Objective
@@ -95,17 +96,18 @@ class GrpoTrainer:
         self.trust_region = (
             TrustRegion(policy, updater, objective.coefficients, guard, tokens, self.ranks) if guard else None
         )
-        self.batches = make_batches(
+        setup = SamplingSetup(
             stream,
             collector,
             config,
             seed,
-            policy=policy,
+            policy,
             controls=self._controls,
             synced=self.identities.synced,
             ranks=self.ranks,
             keeps=self.trust_region is not None and self.trust_region.guard.corrects,
         )
+        self.batches = make_batches(setup)
         self.unrated = UnratedWatch()
 
     def step(self, step: int) -> StepResult:
