@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
-from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint, Standards
+from levelhead.recipe.judge import Standards
 from levelhead.tasks.endpoint import EndpointError
-from levelhead.tasks.judges.calibration import Entry, Figures, fingerprint, plain
+from levelhead.tasks.judges.calibration import Entry, Figures, plain
 from levelhead.tasks.judges.labelled import PLAIN, Case
 from levelhead.tasks.judges.member import Member, Outcome
+from levelhead.tasks.judges.questions import Asked
 from levelhead.tasks.judges.scale import Scale, fit_scale
 from levelhead.tasks.judges.task import JudgedTask
 from levelhead.tasks.metering import quantile
@@ -25,74 +28,90 @@ _REVERSED = ("perfect", "subtle")
 _LEAST_ERROR = 0.01
 
 
-async def calibrate(
-    task: JudgedTask,
-    member: Member,
-    section: JudgeEndpoint | FunctionJudge,
-    cases: Sequence[Case],
-    standards: Standards,
-    patience_s: float,
-) -> Entry:
-    """Ask a judge about every case, about some again, and about some with the perfect answer last.
+class Measured(NamedTuple):
+    """What a judge's verdicts on answers of known worth come to.
+
+    Attributes:
+        figures: What was measured.
+        means: Its mean grade of each kind of answer.
+        scale: To the common scale, where there is one.
+    """
+
+    figures: Figures
+    means: Mapping[str, float]
+    scale: Scale | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Questions of which it is known what a good judge says.
+
+    Attributes:
+        member: The judge.
+        questions: In the order in which they are put to it.
+        measure: Returns what its outcomes come to, given in that order.
+    """
+
+    member: Member
+    questions: Sequence[Asked]
+    measure: Callable[[Sequence[Outcome]], Measured]
+
+
+async def calibrate(trial: Trial, print_: str, standards: Standards, patience_s: float) -> Entry:
+    """Put a trial to its judge.
 
     Args:
-        task: What is judged.
-        member: The judge.
-        section: Its section of the recipe.
-        cases: Answers of known worth.
+        trial: What to ask.
+        print_: Of what the judge's verdicts depend on.
         standards: What it must reach.
         patience_s: How long to wait where it is silent.
 
     Raises:
         InputError: What the recipe names cannot be used.
     """
+    outcomes = await trial.member.outcomes(trial.questions, patience_s)
+    fault = next((one for one in outcomes if isinstance(one, EndpointError)), None)
+    if fault is not None:
+        figures = plain(Figures(len(trial.questions), 1.0, fault=str(fault), cost=cost_of(trial.member)))
+        refused = [f"it cannot be asked: {fault}"]
+        return Entry(fingerprint=print_, refused=refused, weight=0, knots=[], grades={}, figures=figures)
+    measured = trial.measure(outcomes)
+    refused = refusals(measured.figures, standards)
+    error = measured.figures.error
+    return Entry(
+        fingerprint=print_,
+        refused=refused,
+        weight=0.0 if refused or error is None else 1 / (error**2 + _LEAST_ERROR),
+        knots=list(measured.scale.knots) if measured.scale is not None else [],
+        grades=dict(measured.means),
+        figures=plain(measured.figures),
+    )
+
+
+def trial_of_grades(task: JudgedTask, member: Member, cases: Sequence[Case]) -> Trial:
+    """Return a trial of every case, of some again, and of some with the perfect answer last.
+
+    Args:
+        task: What is judged.
+        member: The judge.
+        cases: Answers of known worth.
+    """
     again = [i for i, case in enumerate(cases) if case.kind in TWICE]
     turned = [i for i, case in enumerate(cases) if case.kind in _REVERSED]
     questions = [task.question(case.answer, "calibration") for case in cases]
     questions += [task.question(cases[i].answer, "calibration-again") for i in again]
     questions += [task.question(cases[i].answer, "calibration", reference_last=True) for i in turned]
-    outcomes = await member.outcomes(questions, patience_s)
-    fault = next((one for one in outcomes if isinstance(one, EndpointError)), None)
-    print_ = fingerprint(section, task.rubric)
-    if fault is not None:
-        return unasked(print_, len(questions), fault, cost_of(member))
-    first = outcomes[: len(cases)]
-    scale = _scale(cases, first)
-    repeats = list(zip((first[i] for i in again), outcomes[len(cases) :], strict=False))
-    turns = list(zip((first[i] for i in turned), outcomes[len(cases) + len(again) :], strict=False))
-    figures = _figures(member, cases, outcomes, scale, repeats, turns)
-    means = {kind: fmean(grades) for kind in _kinds(cases) if (grades := _of_kind(cases, first, kind))}
-    return entry_of(print_, figures, standards, means, scale)
 
+    def measure(outcomes: Sequence[Outcome]) -> Measured:
+        first = outcomes[: len(cases)]
+        scale = _scale(cases, first)
+        repeats = list(zip((first[i] for i in again), outcomes[len(cases) :], strict=False))
+        turns = list(zip((first[i] for i in turned), outcomes[len(cases) + len(again) :], strict=False))
+        figures = _figures(member, cases, outcomes, scale, repeats, turns)
+        means = {kind: fmean(grades) for kind in _kinds(cases) if (grades := _of_kind(cases, first, kind))}
+        return Measured(figures, means, scale)
 
-def unasked(print_: str, verdicts: int, fault: EndpointError, cost: float | None) -> Entry:
-    """Return the entry of a judge that could not be asked."""
-    figures = plain(Figures(verdicts, 1.0, fault=str(fault), cost=cost))
-    refused = [f"it cannot be asked: {fault}"]
-    return Entry(fingerprint=print_, refused=refused, weight=0, knots=[], grades={}, figures=figures)
-
-
-def entry_of(
-    print_: str, figures: Figures, standards: Standards, means: Mapping[str, float], scale: Scale | None = None
-) -> Entry:
-    """Return the entry of a judge by what was measured.
-
-    Args:
-        print_: Of what its verdicts depend on.
-        figures: What was measured.
-        standards: What it must reach.
-        means: Its mean grade of each kind of answer.
-        scale: To the common scale, where there is one.
-    """
-    refused = refusals(figures, standards)
-    return Entry(
-        fingerprint=print_,
-        refused=refused,
-        weight=0.0 if refused or figures.error is None else 1 / (figures.error**2 + _LEAST_ERROR),
-        knots=list(scale.knots) if scale is not None else [],
-        grades=dict(means),
-        figures=plain(figures),
-    )
+    return Trial(member, questions, measure)
 
 
 def refusals(figures: Figures, standards: Standards) -> list[str]:

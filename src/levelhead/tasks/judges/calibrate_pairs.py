@@ -8,20 +8,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint, Standards
-from levelhead.tasks.endpoint import EndpointError
-from levelhead.tasks.judges.calibrate import (
-    GAIN,
-    SAME,
-    TWICE,
-    both,
-    cost_of,
-    entry_of,
-    mean,
-    spearman,
-    unasked,
-)
-from levelhead.tasks.judges.calibration import Entry, Figures, fingerprint
+from levelhead.tasks.judges.calibrate import GAIN, SAME, TWICE, Measured, Trial, both, cost_of, mean, spearman
+from levelhead.tasks.judges.calibration import Figures
 from levelhead.tasks.judges.labelled import PLAIN, Case, Kind
 from levelhead.tasks.judges.member import Outcome
 from levelhead.tasks.judges.orders import TIE, BothOrders, settled
@@ -63,45 +51,23 @@ def meetings(cases: Sequence[Case], rubric: str) -> list[Meeting]:
     return result
 
 
-async def calibrate_pairs(
-    task: JudgedTask,
-    member: BothOrders,
-    section: JudgeEndpoint | FunctionJudge,
-    cases: Sequence[Case],
-    standards: Standards,
-    patience_s: float,
-) -> Entry:
-    """Ask a judge about every meeting in both orders, and about some again.
-
-    Args:
-        task: What is judged.
-        member: The judge.
-        section: Its section of the recipe.
-        cases: Answers of known worth.
-        standards: What it must reach.
-        patience_s: How long to wait where it is silent.
-
-    Raises:
-        InputError: What the recipe names cannot be used.
-    """
+def trial_of_pairs(task: JudgedTask, member: BothOrders, cases: Sequence[Case]) -> Trial:
+    """Return a trial of every meeting in both orders, and of some again; arguments as of :func:`trial_of_grades`."""
     met = meetings(cases, task.rubric)
     again = [i for i, one in enumerate(met) if one.kind in TWICE]
     pairs = [one.pair for one in met]
     pairs += [replace(met[i].pair, occasion="calibration-again") for i in again]
-    asked = [ordered for pair in pairs for ordered in (pair, pair.turned)]
-    verdicts = await member.member.outcomes(asked, patience_s)
-    print_ = fingerprint(section, task.rubric, pairs=True)
-    fault = next((one for one in verdicts if isinstance(one, EndpointError)), None)
-    if fault is not None:
-        return unasked(print_, len(asked), fault, cost_of(member))
-    orders = list(zip(verdicts[::2], verdicts[1::2], strict=True))
-    first, repeated = orders[: len(met)], orders[len(met) :]
-    repeats = [pair for i, turn in zip(again, repeated, strict=True) for pair in zip(first[i], turn, strict=True)]
-    figures = _figures(member, cases, met, first, repeats)
-    outcomes = [settled(*order) for order in first]
-    kinds: list[str] = list(dict.fromkeys(one.kind for one in met))
-    means = {kind: value for kind in kinds if (value := mean(_of_kind(met, outcomes, kind))) is not None}
-    return entry_of(print_, figures, standards, means)
+
+    def measure(verdicts: Sequence[Outcome]) -> Measured:
+        orders = list(zip(verdicts[::2], verdicts[1::2], strict=True))
+        first, repeated = orders[: len(met)], orders[len(met) :]
+        repeats = [pair for i, turn in zip(again, repeated, strict=True) for pair in zip(first[i], turn, strict=True)]
+        outcomes = [settled(*order) for order in first]
+        kinds: list[str] = list(dict.fromkeys(one.kind for one in met))
+        means = {kind: value for kind in kinds if (value := mean(_of_kind(met, outcomes, kind))) is not None}
+        return Measured(_figures(member, cases, met, first, repeats), means)
+
+    return Trial(member.member, [ordered for pair in pairs for ordered in (pair, pair.turned)], measure)
 
 
 def _figures(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.endpoint import all_of
-from levelhead.tasks.judges.calibrate import calibrate
-from levelhead.tasks.judges.calibrate_pairs import calibrate_pairs
-from levelhead.tasks.judges.calibration import Entry, write_calibrations
+from levelhead.tasks.judges.calibrate import calibrate, trial_of_grades
+from levelhead.tasks.judges.calibrate_pairs import trial_of_pairs
+from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
 from levelhead.tasks.judges.labelled import ORDER, ORDER_OF_PAIRS, labelled_cases
 from levelhead.tasks.judges.orders import BothOrders
 from levelhead.tasks.judges.task import JudgedTask
@@ -101,17 +100,18 @@ async def _calibrate(
     cases = labelled_cases(rules, list(itertools.islice(stream, max(24, LENDERS * items))), items, order)
     if not cases:
         raise InputError(f"tasks[].judges: {rules.name} knows no perfect answers to calibrate its judges on")
+    members = [seat.member for seat in task.lineup.seats]
+    trials = [
+        trial_of_pairs(task, one, cases) if isinstance(one, BothOrders) else trial_of_grades(task, one, cases)
+        for one in members
+    ]
+    prints = [fingerprint(one, task.rubric, pairs=judges.pairwise is not None) for one in judges.members]
     calls = (
-        calibrate_pairs(task, seat.member, member, cases, judges.standards, PATIENCE_S)
-        if isinstance(seat.member, BothOrders)
-        else calibrate(task, seat.member, member, cases, judges.standards, PATIENCE_S)
-        for seat, member in zip(task.lineup.seats, judges.members, strict=True)
+        calibrate(trial, print_, judges.standards, PATIENCE_S) for trial, print_ in zip(trials, prints, strict=True)
     )
-    entries: Mapping[str, Entry] = {
-        seat.member.title: entry for seat, entry in zip(task.lineup.seats, await all_of(calls), strict=True)
-    }
+    entries = dict(zip((one.title for one in members), await all_of(calls), strict=True))
     await task.close()
-    return dict(entries)
+    return entries
 
 
 def _judges(section: TaskSection) -> Judges | None:
