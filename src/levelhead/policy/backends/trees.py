@@ -49,11 +49,30 @@ class TreeAttention(Protocol):
         ...
 
 
-class ForestLike(TreeAttention, Protocol):
-    """Attention over a flat row of trees."""
+class RowOfTrees(TreeAttention):
+    """Attention over the tokens of one flat row, in one pass of a model; may keep their keys and values.
 
-    seen: int
-    """Layers that have attended."""
+    Args:
+        keep: Whether to keep keys and values, layer by layer, in :attr:`keys` and :attr:`values`.
+    """
+
+    def __init__(self, *, keep: bool = False) -> None:
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.seen = 0
+        """Layers that have attended."""
+        self._keep = keep
+
+    def _layer(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Count a layer, and return its queries, keys and values in the type that it computes in."""
+        self.seen += 1
+        if torch.is_autocast_enabled(query.device.type):
+            dtype = torch.get_autocast_dtype(query.device.type)
+            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+        if self._keep:
+            self.keys.append(key)
+            self.values.append(value)
+        return query, key, value
 
 
 def unused_mask(device: torch.device) -> Tensor:
@@ -95,7 +114,7 @@ def branching_attention(
     return out.transpose(1, 2).contiguous(), None
 
 
-def tree_states(policy: PolicyLike, model: Any, batch: MicroBatch, forest: ForestLike) -> Tensor:
+def tree_states(policy: PolicyLike, model: Any, batch: MicroBatch, forest: RowOfTrees) -> Tensor:
     """(m, d) last hidden states that predict the completion tokens of a flat micro-batch, differentiable.
 
     Raises:
@@ -114,6 +133,23 @@ def tree_states(policy: PolicyLike, model: Any, batch: MicroBatch, forest: Fores
         raise RuntimeError(f"{forest.seen} of {layers} layers looked at the prefix tree")
     hidden: Tensor = output.last_hidden_state
     return hidden.flatten(0, 1)[batch.gather]
+
+
+def tree_logits(
+    policy: PolicyLike, model: Any, ids: Tensor, positions: Tensor, trees: TreeAttention, needed: Tensor | None = None
+) -> Tensor:
+    """(n, v) float32 logits of some positions of one row, or of the only one of each row."""
+    output = policy.forward(
+        model,
+        input_ids=ids,
+        attention_mask=unused_mask(ids.device),
+        position_ids=positions,
+        use_cache=False,
+        logits_to_keep=1 if needed is None else needed,
+        trees=trees,
+    )
+    logits: Tensor = output.logits.float().flatten(0, 1)
+    return logits
 
 
 def exactly(policy: PolicyLike) -> bool:

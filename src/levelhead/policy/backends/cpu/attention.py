@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from levelhead.policy.backends.trees import RowOfTrees
 from levelhead.policy.packing import Node
 
 
@@ -65,40 +66,30 @@ class Pieces:
         return cls(tuple(causal), tuple(full))
 
 
-class Forest:
-    """Attention over the tokens of one flat row; may keep their keys and values.
+class Forest(RowOfTrees):
+    """Attention over the tokens of one flat row, piece by piece.
 
     Args:
         nodes: That cover the row.
         layers: Of the model.
         needed: (n,) ascending positions of the row whose last hidden state is asked for; others may come out of the
             last layer as anything.
-        keep: Whether to keep keys and values, layer by layer, in :attr:`keys` and :attr:`values`.
+        keep: Whether to keep keys and values.
     """
 
     def __init__(self, nodes: Sequence[Node], layers: int, needed: Tensor, *, keep: bool = False) -> None:
+        super().__init__(keep=keep)
         ordered = sorted(nodes, key=lambda node: node.start)
         starts = torch.searchsorted(needed, torch.tensor([node.start for node in ordered], device=needed.device))
         firsts = torch.cat([needed, needed.new_full((1,), ordered[-1].stop)])[starts].tolist()
         self.needed = needed
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
-        self.seen = 0
-        self._keep = keep
         self._last = layers - 1
         self._all = Pieces.of(ordered)
         self._trimmed = Pieces.of(ordered, [min(a, n.stop) for a, n in zip(firsts, ordered, strict=True)])
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See :class:`~levelhead.policy.backends.trees.TreeAttention`."""
-        self.seen += 1
-        if torch.is_autocast_enabled(query.device.type):
-            dtype = torch.get_autocast_dtype(query.device.type)
-            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-        if self._keep:
-            self.keys.append(key)
-            self.values.append(value)
-        return attend(query, key, value, self._trimmed if layer == self._last else self._all, scale)
+        return attend(*self._layer(query, key, value), self._trimmed if layer == self._last else self._all, scale)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, pieces: Pieces, scale: float) -> Tensor:

@@ -12,7 +12,7 @@ from levelhead.policy.backends.cpu.attention import Forest
 from levelhead.policy.backends.cpu.fused import FusedForward
 from levelhead.policy.backends.cpu.memory import PrefixCache
 from levelhead.policy.backends.sdpa import distinct
-from levelhead.policy.backends.trees import TreeAttention, unused_mask
+from levelhead.policy.backends.trees import TreeAttention, tree_logits
 from levelhead.policy.packing import trie
 from levelhead.records import Prompt
 
@@ -69,14 +69,4 @@ class SharedDecoder:
         """(n, v) logits of some positions of one row, or of the only one of each row."""
         if self._fused_forward is not None:
             return self._fused_forward(ids, positions, trees, needed)
-        output = self._policy.forward(
-            self._policy.base,
-            input_ids=ids,
-            attention_mask=unused_mask(ids.device),
-            position_ids=positions,
-            use_cache=False,
-            logits_to_keep=1 if needed is None else needed,
-            trees=trees,
-        )
-        logits: Tensor = output.logits.float().flatten(0, 1)
-        return logits
+        return tree_logits(self._policy, self._policy.base, ids, positions, trees, needed)

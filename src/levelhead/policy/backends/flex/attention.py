@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from levelhead.policy.backends.flex.mask import Masks
+from levelhead.policy.backends.trees import RowOfTrees
 
 _COMPILATIONS = 256
 """Compiled versions up to which a new length, type or window is compiled; above it torch raises."""
@@ -25,35 +26,25 @@ Kernel = Callable[[Tensor, Tensor, Tensor, BlockMask, float], Tensor]
 """Attention of (1, heads, t, d) queries to (1, key/value heads, t, d) keys and values, under a mask, at a scale."""
 
 
-class Trees:
-    """Attention over the trees of one flat row, in one pass of a model; may keep their keys and values.
+class Trees(RowOfTrees):
+    """Attention over the tokens of one flat row, by a kernel that takes the whole row at once.
 
     Args:
         masks: Of the row.
         kernel: Computes a layer.
-        keep: Whether to keep keys and values, layer by layer, in :attr:`keys` and :attr:`values`.
+        keep: Whether to keep keys and values.
     """
 
     def __init__(self, masks: Masks, kernel: Kernel, *, keep: bool = False) -> None:
+        super().__init__(keep=keep)
         self.windows = masks.windows
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
-        self.seen = 0
         self._masks, self._kernel = masks, kernel
-        self._keep = keep
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See :class:`~levelhead.policy.backends.trees.TreeAttention`."""
-        self.seen += 1
-        if torch.is_autocast_enabled(query.device.type):
-            dtype = torch.get_autocast_dtype(query.device.type)
-            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-        if self._keep:
-            self.keys.append(key)
-            self.values.append(value)
         behind = (0, 0, 0, self._masks.padding)
         # Of one layout, whatever the padding: another would be compiled anew.
-        queries, keys, values = (functional.pad(x, behind).contiguous() for x in (query, key, value))
+        queries, keys, values = (functional.pad(x, behind).contiguous() for x in self._layer(query, key, value))
         with torch.autocast(query.device.type, enabled=False):  # the kernel's own sums are float32
             return self._kernel(queries, keys, values, self._masks.of(layer), scale)[:, :, : query.shape[2]]
 

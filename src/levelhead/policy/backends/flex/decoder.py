@@ -13,7 +13,7 @@ from levelhead.policy.backends.flex.cache import SharedCache
 from levelhead.policy.backends.flex.graph import Graphs, Step
 from levelhead.policy.backends.flex.mask import Masks
 from levelhead.policy.backends.sdpa import distinct
-from levelhead.policy.backends.trees import TreeAttention, unused_mask
+from levelhead.policy.backends.trees import tree_logits
 from levelhead.policy.packing import trie
 from levelhead.records import Prompt
 
@@ -61,7 +61,8 @@ class StaticDecoder:
         last, order = torch.stack([path[-1] for path in paths]).unique(return_inverse=True)
         positions = torch.tensor([depths], device=device)
         trees = Trees(Masks(nodes, positions[0], self._windows), self._kernel, keep=True)
-        logits = self._logits(torch.tensor([tokens], device=device), positions, trees, last.to(device))
+        ids = torch.tensor([tokens], device=device)
+        logits = tree_logits(self._policy, self._model, ids, positions, trees, last.to(device))
         prompt_of = self._prompt_of.tolist()
         self._cache = SharedCache((trees.keys, trees.values), paths, prompt_of, self._windows, self._budget)
         return logits[order[self._prompt_of].to(device)]
@@ -90,18 +91,4 @@ class StaticDecoder:
         """(slots, v) logits of all slots; the same tensors in, whatever the step."""
         cache = self._cache
         assert cache is not None  # noqa: S101 - start() comes first
-        return self._logits(self._tokens, cache.begin(), cache)
-
-    def _logits(self, ids: Tensor, positions: Tensor, trees: TreeAttention, needed: Tensor | None = None) -> Tensor:
-        """(n, v) float32 logits of some positions of one row, or of the only one of each row."""
-        output = self._policy.forward(
-            self._model,
-            input_ids=ids,
-            attention_mask=unused_mask(ids.device),
-            position_ids=positions,
-            use_cache=False,
-            logits_to_keep=1 if needed is None else needed,
-            trees=trees,
-        )
-        logits: Tensor = output.logits.float().flatten(0, 1)
-        return logits
+        return tree_logits(self._policy, self._model, self._tokens, cache.begin(), cache)
