@@ -13,8 +13,7 @@ from levelhead.cli.main import app
 from levelhead.recipe.load import load
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask
-from levelhead.tasks.judges.questions import text_of
-from levelhead.tasks.judges.references import read_references
+from levelhead.tasks.judges.questions import read_references, text_of
 from levelhead.tasks.registry import make_rules
 from levelhead.training.curriculum import make_stream
 from small_run import recipe

@@ -15,13 +15,12 @@ from levelhead.recipe.environments import Browser
 from levelhead.recipe.tasks import Fairness, Faithfulness, Function, Math, Workflow
 from levelhead.records import Prompt, Score
 from levelhead.tasks import constant
-from levelhead.tasks.base import Answer, Baseline, SingleTurnTask, Split, Task
+from levelhead.tasks.base import Answer, Baseline, SingleTurnTask, Split, Task, stratum_value
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
 from levelhead.tasks.environment import EnvironmentTask
 from levelhead.tasks.function import FunctionTask
 from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.registry import make_task
-from levelhead.tasks.strata import stratum_value
 
 
 class Table(SingleTurnTask):

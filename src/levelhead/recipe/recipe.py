@@ -8,13 +8,12 @@ from pydantic import Field, model_validator
 
 from levelhead.objective.controllers import Controller
 from levelhead.objective.task_weights import TaskWeights
-from levelhead.recipe.distributed import Distributed
 from levelhead.recipe.generator import AnyGenerator, Local, Vllm
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.model import Model
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.tasks import TaskRecipe
-from levelhead.recipe.training import Best, Checkpoint, Evaluation, Grpo, Logging, Sft
+from levelhead.recipe.training import Best, Checkpoint, Distributed, Evaluation, Grpo, Logging, Sft
 from levelhead.section import Section
 
 

@@ -1,4 +1,4 @@
-"""``sft`` and ``grpo``: the two loops, and what keeps them on record."""
+"""``sft``, ``grpo`` and ``distributed``: the two loops, their processes, and what keeps them on record."""
 
 from __future__ import annotations
 
@@ -265,3 +265,14 @@ class Logging(Section):
         """Names of the trackers, each once: those of ``report_to`` and those with a key of their own."""
         own = [*(["tensorboard"] if self.tensorboard else []), *(["wandb"] if self.wandb else [])]
         return list(dict.fromkeys([*self.report_to, *own]))
+
+
+class Distributed(Section):
+    """What several processes (``torchrun``, ``accelerate launch``) do with one model; a run of one ignores it."""
+
+    shard: Literal["none", "full"] = "none"
+    """``none``: every process holds the whole model.  ``full``: weights, gradients and optimizer state are divided over
+    the processes (FSDP2), and so are checkpoints."""
+    timeout_s: float = Field(600.0, ge=1, le=604800)
+    """How long a process waits for the others before the run ends; longer than the slowest process is behind at any
+    time, be it by slow rewards."""

@@ -12,9 +12,8 @@ from levelhead.preflight import run as preflight_run
 from levelhead.preflight.result import Check
 from levelhead.recipe import validate
 from levelhead.recipe.generator import Local, Vllm
-from levelhead.tasks.endpoint.place import network_file_system
 from levelhead.training.ranks import Ranks, _portable, waiting_for_peers
-from levelhead.training.sharding.division import cache_events, check_same, divided
+from levelhead.training.sharding.division import cache_events, check_same, divided, network_file_system
 from levelhead.training.sharding.setup import check_divisible, loading, servers
 from small_run import recipe
 

@@ -10,8 +10,8 @@ from typing import Any
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import Function
 from levelhead.records import Message
+from levelhead.tasks.base import MAX_VALUES, stratum_value
 from levelhead.tasks.function.sources import Record, Table
-from levelhead.tasks.strata import MAX_VALUES, stratum_value
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """Roles a chat message may have."""

@@ -1,12 +1,18 @@
-"""What a judge is shown, between marks: a rubric, the task, a perfect answer, and the answer, or the two to compare."""
+"""What a judge is shown, between marks: a rubric, the task, a perfect answer, and the answer, or the two to compare.
+
+Reference answers to compare with come from a file where the recipe names one.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
+from levelhead.errors import InputError
 from levelhead.records import Message, Prompt
 from levelhead.tasks.judges.forms import VerdictForm
 
@@ -146,3 +152,38 @@ class Pair:
     def texts(self) -> dict[str, str | None]:
         """Return what a function of the user's is called with."""
         return {"question": self.asked, "first": self.first, "second": self.second, "reference": self.reference}
+
+
+_KEY = "tasks[].judges.pairwise.reference"
+
+
+def read_references(path: str) -> dict[str, str]:
+    """Return the answers of a JSON-lines file, by the text of the prompt.
+
+    Raises:
+        InputError: The file cannot be read, or a line is no object with a ``prompt`` and an ``answer``, both texts, or
+            has the prompt of an earlier one.
+    """
+    place = Path(path).expanduser()
+    try:
+        lines = place.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"{place}: cannot be read ({error}; {_KEY})") from None
+    answers: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            raise InputError(f"{place}: line {number} is not a JSON object ({_KEY})") from None
+        texts = [row.get(key) if isinstance(row, dict) else None for key in ("prompt", "answer")]
+        prompt, answer = texts
+        if not isinstance(prompt, str) or not isinstance(answer, str):
+            raise InputError(f"{place}: line {number} has no texts under 'prompt' and 'answer' ({_KEY})")
+        if prompt in answers:
+            raise InputError(f"{place}: line {number} has the prompt of an earlier line ({_KEY})")
+        answers[prompt] = answer
+    if not answers:
+        raise InputError(f"{place}: holds no answers ({_KEY})")
+    return answers

@@ -1,8 +1,9 @@
-"""What several processes of a run divide besides the model: calls, episodes and budgets."""
+"""What several processes of a run divide besides the model: calls, episodes, budgets and files of replies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from levelhead.errors import InputError
 from levelhead.recipe import Recipe
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.records import Event
-from levelhead.tasks.endpoint.place import network_file_system
 from levelhead.training.ranks import Ranks
 
 CACHE_PLACE = "cache-on-network"
@@ -61,6 +61,36 @@ def _share(section: Any, count: int) -> Any:
 def _endpoint_share(endpoint: Endpoint, count: int) -> Mapping[str, int]:
     budgets = {key: value for key in _BUDGETS if (value := getattr(endpoint, key)) is not None}
     return {key: max(value // count, 1) for key, value in {"concurrency": endpoint.concurrency, **budgets}.items()}
+
+
+NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs")
+"""Types of file systems on which several machines may write; one that runs in user space has ``fuse.`` in front."""
+_LOCAL_FUSE = ("fuseblk", "fuse.fuse-overlayfs")
+
+
+def network_file_system(path: str | Path, mounts: Iterable[str] | None = None) -> str | None:
+    """Return the type of the network file system that a path lies on; ``None`` where it is local or cannot be told.
+
+    Args:
+        path: It need not exist yet.
+        mounts: Lines of ``/proc/mounts``; the machine's own unless given.
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return None
+    place = os.path.realpath(Path(path).expanduser())
+    best, kind = "", ""
+    for line in mounts:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = fields[1].replace("\\040", " ").rstrip("/")
+        if (place == point or place.startswith(f"{point}/")) and len(point) >= len(best):
+            best, kind = point, fields[2]
+    remote = kind in NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
+    return kind if remote else None
 
 
 def cache_events(recipe: Recipe, kind_of: Callable[[str], str | None] = network_file_system) -> Iterator[Event]:

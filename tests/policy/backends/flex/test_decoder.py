@@ -14,9 +14,8 @@ from torch.utils._pytree import tree_leaves
 from levelhead.policy.backends.base import Decoder
 from levelhead.policy.backends.flex import cache
 from levelhead.policy.backends.flex.backend import Flex, layer_windows
-from levelhead.policy.backends.flex.decoder import StaticDecoder
+from levelhead.policy.backends.flex.decoder import Converted, StaticDecoder
 from levelhead.policy.backends.flex.graph import Graphs, Step, captured
-from levelhead.policy.backends.flex.weights import Converted
 from levelhead.policy.backends.sdpa import PaddedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling

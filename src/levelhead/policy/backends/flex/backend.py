@@ -92,9 +92,8 @@ class Flex:
 
     def decoders(self, policy: PolicyLike) -> MakeDecoder:
         """See :class:`~levelhead.policy.backends.base.Backend`; the first time, both ways to decode are compared."""
-        from levelhead.policy.backends.flex.decoder import StaticDecoder
+        from levelhead.policy.backends.flex.decoder import Converted, StaticDecoder
         from levelhead.policy.backends.flex.graph import Graphs
-        from levelhead.policy.backends.flex.weights import Converted
 
         if self._graphs is None:
             self._graphs = Graphs()
@@ -212,8 +211,7 @@ def kernel_gap(one: Kernel, other: Kernel, policy: PolicyLike, window: int | Non
 @torch.inference_mode()
 def decoder_fault(policy: PolicyLike, kernel: Kernel, graphs: Graphs) -> str | None:
     """Why the decoder of static shapes does not give the logits of transformers' cache; ``None`` where it does."""
-    from levelhead.policy.backends.flex.decoder import StaticDecoder
-    from levelhead.policy.backends.flex.weights import Converted
+    from levelhead.policy.backends.flex.decoder import Converted, StaticDecoder
 
     prompts = [Prompt(str(i), "", (), ids) for i, ids in enumerate([(0, 1, 2), (2, 1), (0, 1, *[1, 2, 0] * 10)])]
     windows = layer_windows(policy.base.config)

@@ -6,9 +6,8 @@ Nothing here needs a parser.
 
 from levelhead.tasks.workflow.analysis.census import STRUCTURES, Census, Structure, census, operators, structure
 from levelhead.tasks.workflow.analysis.choices import Choice, Written, choices, written
-from levelhead.tasks.workflow.analysis.collapse import Collapse, collapse_after_update
 from levelhead.tasks.workflow.analysis.log import Batch, batches_of_rollouts, is_workflow_log, read_log
-from levelhead.tasks.workflow.analysis.tables import Analysis, Table, analyse
+from levelhead.tasks.workflow.analysis.tables import Analysis, Collapse, Table, analyse, collapse_after_update
 
 __all__ = [
     "STRUCTURES",

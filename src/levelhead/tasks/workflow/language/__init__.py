@@ -3,8 +3,7 @@
 from levelhead.tasks.workflow.language.checks import Limits, check, most_calls
 from levelhead.tasks.workflow.language.errors import WorkflowError
 from levelhead.tasks.workflow.language.extract import Extraction, extract
-from levelhead.tasks.workflow.language.parser import parse
-from levelhead.tasks.workflow.language.printer import to_text
+from levelhead.tasks.workflow.language.parser import parse, to_text
 from levelhead.tasks.workflow.language.tree import (
     Call,
     Chain,

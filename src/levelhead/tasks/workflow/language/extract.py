@@ -9,8 +9,7 @@ from typing import Literal
 from levelhead.tasks.workflow.language.checks import Limits, check
 from levelhead.tasks.workflow.language.errors import WorkflowError
 from levelhead.tasks.workflow.language.normalise import normalise
-from levelhead.tasks.workflow.language.parser import parse
-from levelhead.tasks.workflow.language.printer import to_text
+from levelhead.tasks.workflow.language.parser import parse, to_text
 from levelhead.tasks.workflow.language.tree import Node
 
 Source = Literal["tagged", "fenced", "bare"]

@@ -1,4 +1,7 @@
-"""From text to tree.  Nothing is repaired: what the grammar does not say is an error that names column and remedy."""
+"""From text to tree, and back.
+
+Nothing is repaired: what the grammar does not say is an error that names column and remedy.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken
 
 from levelhead.tasks.workflow.language.errors import WorkflowError
-from levelhead.tasks.workflow.language.tree import Call, Conditional, Done, Loop, Node, Parallel, chain
+from levelhead.tasks.workflow.language.tree import Call, Chain, Conditional, Done, Loop, Node, Parallel, chain
 from levelhead.tasks.workflow.operators import OPERATORS, nearest_operator
 
 LONGEST = 2000
@@ -129,3 +132,29 @@ def _nodes(items: list[Node | Token]) -> list[Node]:
 def _column(items: list[Node | Token]) -> int:
     first = items[0]
     return (first.start_pos or 0) + 1 if isinstance(first, Token) else 0
+
+
+def to_text(node: Node) -> str:
+    """Print a workflow on one line, with single spaces and no bracket that changes nothing."""
+    match node:
+        case Call(operator):
+            return operator
+        case Done():
+            return "done"
+        case Chain(steps):
+            inner = [_in_brackets(step) if isinstance(step, Conditional) else to_text(step) for step in steps[:-1]]
+            return " -> ".join([*inner, to_text(steps[-1])])
+        case Parallel(branches):
+            return f"[{', '.join(to_text(branch) for branch in branches)}]"
+        case Loop(body, times):
+            return f"({to_text(body)}) * {times}"
+        case Conditional(test, fault, clear):
+            return f"{to_text(test)} ? {_unit(fault)} : {_unit(clear)}"
+
+
+def _unit(node: Node) -> str:
+    return _in_brackets(node) if isinstance(node, Chain | Conditional) else to_text(node)
+
+
+def _in_brackets(node: Node) -> str:
+    return f"({to_text(node)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import json
@@ -14,11 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from levelhead.errors import InputError
 from levelhead.recipe.workflow import SandboxLimits
@@ -281,3 +282,23 @@ def _speak(result: ProgramResult, limits: SandboxLimits) -> None:
             network,
             result.note,
         )
+
+
+R = TypeVar("R")
+
+
+class Bench:
+    """Runs sandboxed programs in threads, no more at once than there are processors to spare.
+
+    One belongs to one event loop.
+    """
+
+    def __init__(self, limits: SandboxLimits | None = None) -> None:
+        """Set the limits of every program."""
+        self.limits = limits or SandboxLimits()
+        self._seats = asyncio.Semaphore(max(1, (os.cpu_count() or 2) - 1))
+
+    async def run(self, function: Callable[..., R], *args: str) -> R:
+        """Call ``function(*args, limits)`` in a thread, once there is a seat."""
+        async with self._seats:
+            return await asyncio.to_thread(function, *args, self.limits)
