@@ -185,30 +185,30 @@ def measure(workload: Workload, steps: int, ahead: int) -> list[dict[str, float]
         own: dict[str, Any] = {} if workload.browser else {"data": rows, "rewards": reward}
         train(given, out=Path(folder) / "run", observers=[clock], **own)
         lines = (Path(folder) / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [row for row in map(json.loads, lines) if row["stage"] == "grpo"]
+    recorded = [row for row in map(json.loads, lines) if row["stage"] == "grpo"]
     spent = [b - a for a, b in zip(clock.seconds, clock.seconds[1:], strict=False)]
     names = ("step_time", "time/sample", "time/score", "time/env", "time/train", "time/wait", "off_policy/mean")
     # The last steps begin no batch; what they save there belongs to none.
     return [
         {"async": ahead, "processor": processor, **{name: row[name] for name in names if name in row}}
-        for row, processor in zip(found[1:], spent, strict=True)
+        for row, processor in zip(recorded[1:], spent, strict=True)
     ][WARM - 1 : -max(ahead, 1)]
 
 
 def summary(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
     """Median and range of every number, by setting."""
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for ahead in SETTINGS:
         mine = [row for row in rows if row["async"] == ahead]
         names = [name for name in mine[0] if name != "async"]
         columns = {name: sorted(row[name] for row in mine) for name in names}
-        found[f"async {ahead}"] = {
+        table[f"async {ahead}"] = {
             name: [round(x, 4) for x in (statistics.median(column), column[0], column[-1])]
             for name, column in columns.items()
         }
-    plain = found["async 0"]["step_time"][0]
-    return found | {
-        f"faster {ahead}": round(plain / found[f"async {ahead}"]["step_time"][0], 3) for ahead in SETTINGS if ahead
+    plain = table["async 0"]["step_time"][0]
+    return table | {
+        f"faster {ahead}": round(plain / table[f"async {ahead}"]["step_time"][0], 3) for ahead in SETTINGS if ahead
     }
 
 
@@ -239,8 +239,8 @@ def main() -> None:
         }
         print(json.dumps({name: results[name]}), flush=True)
     if arguments.json:
-        known = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
-        arguments.json.write_text(json.dumps({**known, **results}, indent=1) + "\n", encoding="utf-8")
+        earlier = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+        arguments.json.write_text(json.dumps({**earlier, **results}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

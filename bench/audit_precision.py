@@ -107,17 +107,17 @@ class Contrasted(Collector):
 
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Any, seed: int) -> Collected:
         """Collect, and score again."""
-        found = await super().collect(prompts, k, controls, seed)
+        collected = await super().collect(prompts, k, controls, seed)
         if not self._drawn:
-            return found
+            return collected
         rng = random.Random(seed)
         groups = []
-        for group in found.groups:
+        for group in collected.groups:
             scored = [(r, rng.choice((0.0, 1.0, rng.random()))) for r in group.rollouts]
             groups.append(
                 replace(group, rollouts=tuple(r.scored(replace(r.score or Score(x), total=x)) for r, x in scored))
             )
-        return replace(found, groups=groups)
+        return replace(collected, groups=groups)
 
 
 def settings(rng: random.Random, **fixed: Any) -> dict[str, Any]:
@@ -153,9 +153,9 @@ def tokenizer() -> Any:
     return train_tokenizer([*texts, *(f"{row['prompt']} {row['answer']}" for row in ROWS)], VOCABULARY)
 
 
-def run(chosen: dict[str, Any]) -> Outcome:
+def run(drawn_settings: dict[str, Any]) -> Outcome:
     """Make the first updates of a run."""
-    recipe = parse(TEXT.format(**chosen), [f"seed={chosen['seed']}"], source="audit_precision")
+    recipe = parse(TEXT.format(**drawn_settings), [f"seed={drawn_settings['seed']}"], source="audit_precision")
     section = recipe.tasks[2]
     function = FunctionTask(section, data=[dict(row) for row in ROWS], rewards=closeness)  # type: ignore[arg-type]
     tasks: dict[str, Task] = make_tasks(recipe, {"function": function})
@@ -170,7 +170,7 @@ def run(chosen: dict[str, Any]) -> Outcome:
     loop = EventLoop()
     generator = make_generator(policy, loop.waiter)
     stream = PromptStream(list(tasks.values()), [1.0] * len(tasks), derive(recipe.seed, "stream"))
-    collector = Contrasted(tasks, policy.codec, generator, loop, drawn=chosen["contrast"])
+    collector = Contrasted(tasks, policy.codec, generator, loop, drawn=drawn_settings["contrast"])
     updater = Updater(policy.parameters, grpo.optimizer, grpo.steps)
     trainer = GrpoTrainer(
         policy, collector, stream, objective, updater, grpo, derive(recipe.seed, "grpo"), estimator=estimator
@@ -234,17 +234,17 @@ def precision(kind: str) -> contextlib.AbstractContextManager[Any]:
 def sound(runs: int, seed: int) -> dict[str, Any]:
     """The first table; what a run's own gradient is not stopped for counts as well where there is no float32."""
     start = time.perf_counter()
-    found = []
+    outcomes = []
     for index in range(runs):
-        chosen = settings(random.Random(f"{seed}/{index}"))
-        found.append(run(chosen))
-        if found[-1].stopped:
-            print(f"  stopped: {index} {chosen} {found[-1].message}", flush=True)
+        drawn_settings = settings(random.Random(f"{seed}/{index}"))
+        outcomes.append(run(drawn_settings))
+        if outcomes[-1].stopped:
+            print(f"  stopped: {index} {drawn_settings} {outcomes[-1].message}", flush=True)
     row = {
         "runs": runs,
-        "stopped": sum(o.stopped is not None for o in found),
-        "coefficients": sum(o.judged for o in found),
-        "hidden": sum(o.hidden for o in found),
+        "stopped": sum(o.stopped is not None for o in outcomes),
+        "coefficients": sum(o.judged for o in outcomes),
+        "hidden": sum(o.hidden for o in outcomes),
         "seconds_a_run": round((time.perf_counter() - start) / runs, 2),
     }
     print(row, flush=True)
@@ -257,27 +257,27 @@ def power(each: int, seed: int) -> list[dict[str, Any]]:
     for name, fault in FAULTS.items():
         row: dict[str, Any] = {"fault": name, "runs": each}
         for dtype, kind in (("float32", "with"), ("bfloat16", "with"), ("bfloat16", "without")):
-            found = []
+            outcomes = []
             with fault(), precision(kind):
                 for index in range(each):
                     fixed = {"dtype": dtype, "entropy": 0.002, "kl": 0.01, "merge": "cagrad", "contrast": True}
-                    found.append(run(settings(random.Random(f"{seed}/{index}"), **fixed)).stopped)
-            row[f"{dtype}/{kind}"] = [sum(s == update for s in found) for update in range(1, UPDATES + 1)]
+                    outcomes.append(run(settings(random.Random(f"{seed}/{index}"), **fixed)).stopped)
+            row[f"{dtype}/{kind}"] = [sum(s == update for s in outcomes) for update in range(1, UPDATES + 1)]
         rows.append(row)
         print(row, flush=True)
     return rows
 
 
-def tables(found: dict[str, Any]) -> str:
+def tables(document: dict[str, Any]) -> str:
     """Both tables as Markdown."""
-    row = found["sound"]
+    row = document["sound"]
     lines = ["| sound runs | stopped | coefficients | of them hidden by rounding |", "|---|---|---|---|"]
     lines += [f"| {row['runs']} | {row['stopped']} | {row['coefficients']} | {row['hidden']} |", ""]
     lines += ["| fault | runs | float32 | bfloat16 | bfloat16, float32 withheld |", "|---|---|---|---|---|"]
     columns = ("float32/with", "bfloat16/with", "bfloat16/without")
     lines += [
         f"| {r['fault']} | {r['runs']} | " + " | ".join(", ".join(str(n) for n in r[c]) for c in columns) + " |"
-        for r in found["power"]
+        for r in document["power"]
     ]
     return "\n".join(lines)
 
@@ -293,12 +293,12 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    found = {"sound": sound(arguments.runs, arguments.seed), "power": power(arguments.each, arguments.seed)}
+    document = {"sound": sound(arguments.runs, arguments.seed), "power": power(arguments.each, arguments.seed)}
     if arguments.write:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-        PAGE.write_text(f"{before}{START}\n{tables(found)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-    print(tables(found))
+        PAGE.write_text(f"{before}{START}\n{tables(document)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    print(tables(document))
 
 
 if __name__ == "__main__":

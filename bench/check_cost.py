@@ -131,8 +131,8 @@ def _run(arguments: argparse.Namespace) -> dict[str, float]:
     threads = str(arguments.threads)
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    seconds: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return seconds
 
 
 if __name__ == "__main__":

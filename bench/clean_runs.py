@@ -67,9 +67,9 @@ def start_of(name: str, folder: Path) -> Path:
     if newest_checkpoint(run) is None:
         given = [*ALWAYS, *RUNS[name][1], "grpo=null"]
         train(load(ROOT / "recipes" / f"{name}.yaml", given), out=run.path, check=False)
-    found = newest_checkpoint(run)
-    assert found is not None
-    return found
+    checkpoint = newest_checkpoint(run)
+    assert checkpoint is not None
+    return checkpoint
 
 
 def run_one(name: str, seed: int, folder: Path) -> dict[str, Any]:
@@ -107,19 +107,19 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
         "|---|---:|---:|---:|---:|---|---|",
     ]
     for name in RUNS:
-        chosen = [r for r in results if r["recipe"] == name]
-        if not chosen:
+        rows = [r for r in results if r["recipe"] == name]
+        if not rows:
             continue
         actions: Counter[str] = Counter()
-        for r in chosen:
+        for r in rows:
             actions.update(r["actions"])
         grave = actions.pop("rollback", 0) + actions.pop("stop", 0)
-        verdicts = Counter(r["doctor"] for r in chosen)
+        verdicts = Counter(r["doctor"] for r in rows)
         cells = (
             f"`{name}`",
-            len(chosen),
-            sum(r["steps"] for r in chosen),
-            sum(len(r["critical"]) for r in chosen),
+            len(rows),
+            sum(r["steps"] for r in rows),
+            sum(len(r["critical"]) for r in rows),
             grave,
             ", ".join(f"{count} {action}" for action, count in sorted(actions.items())) or "-",
             ", ".join(str(verdicts[verdict]) for verdict in ("healthy", "warning", "critical")),
@@ -138,9 +138,9 @@ def main() -> None:
     files = {(name, seed): arguments.out / f"{name}-{seed}.json" for name in RUNS for seed in range(RUNS[name][0])}
     for (name, seed), path in () if arguments.write else sorted(files.items(), key=lambda item: item[0][1]):
         if name in arguments.only and not path.is_file():
-            found = run_one(name, seed, arguments.out)
-            path.write_text(json.dumps(found) + "\n", encoding="utf-8")
-            print(json.dumps(found), flush=True)
+            result = run_one(name, seed, arguments.out)
+            path.write_text(json.dumps(result) + "\n", encoding="utf-8")
+            print(json.dumps(result), flush=True)
     results = [json.loads(path.read_text(encoding="utf-8")) for path in files.values() if path.is_file()]
     print(table(results))
     if arguments.write:

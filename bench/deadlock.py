@@ -96,16 +96,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write every step of every run here")
     options = parser.parse_args()
     start = options.start or (fine_tuned(options.out, options.sft_steps) if options.shared else None)
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for seed in options.seeds:
         for arm in options.arms:
             steps = play(options.out, arm, seed, start)
-            found[f"{arm}/{seed}"] = {"verdict": verdict(steps), "steps": steps}
-            print(f"\n{arm}, seed {seed}: {json.dumps(found[f'{arm}/{seed}']['verdict'])}\n")
+            outcomes[f"{arm}/{seed}"] = {"verdict": verdict(steps), "steps": steps}
+            print(f"\n{arm}, seed {seed}: {json.dumps(outcomes[f'{arm}/{seed}']['verdict'])}\n")
             print(table([row for row in steps if row["step"] in SHOWN], ("step", *COLUMNS)), flush=True)
             if options.json:
                 options.json.parent.mkdir(parents=True, exist_ok=True)
-                options.json.write_text(json.dumps(found, indent=1) + "\n")
+                options.json.write_text(json.dumps(outcomes, indent=1) + "\n")
 
 
 if __name__ == "__main__":

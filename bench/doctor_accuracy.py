@@ -80,22 +80,22 @@ def doctor(report: Report) -> tuple[tuple[str, ...], tuple[float, ...]]:
 def checklist(report: Report | View) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """What a list of fixed thresholds says: the mean of the last quarter of the rows against each."""
     history = report.history
-    found: list[str] = []
+    codes: list[str] = []
     if any(history.series(name).bad.count for name in ("grad_norm", "loss")):
-        found.append("nonfinite")
+        codes.append("nonfinite")
     if history.series("reward").values and max(map(abs, history.series("reward").values)) == 0:
-        found.append("no-learning-signal-all-zero-reward")
+        codes.append("no-learning-signal-all-zero-reward")
     limits = (
         ("frac_reward_zero_std", lambda v: v >= 0.9, "reward-dead-groups"),
         ("entropy", lambda v: v < 0.1, "entropy-collapse"),
         ("kl", lambda v: v > 1, "kl-blowup"),
         ("completions/clipped_ratio", lambda v: v > 0.5, "length-truncation"),
     )
-    found += [code for name, beyond, code in limits if (v := _last_quarter(history, name)) is not None and beyond(v)]
+    codes += [code for name, beyond, code in limits if (v := _last_quarter(history, name)) is not None and beyond(v)]
     gradient = history.series("grad_norm").values
     if gradient and max(gradient) > 10 * stats.median(gradient) > 0:
-        found.append("gradient-spike")
-    return tuple(found), tuple(1.0 for _ in found)
+        codes.append("gradient-spike")
+    return tuple(codes), tuple(1.0 for _ in codes)
 
 
 def _last_quarter(history: History, name: str) -> float | None:

@@ -62,14 +62,14 @@ class Labelled:
 
 def load(folder: Path) -> list[Labelled]:
     """Read every labelled log and ask the detectors about it."""
-    found = []
+    cases = []
     for case in accuracy.load(folder, accuracy.doctor):
         log = next(p for p in sorted((folder / case.name).iterdir()) if p.name.startswith("log"))
         view = View(examine(log).history)
         candidates = [s for detector in DETECTORS for s in detector.examine(view)]
         candidates += too_fast(candidates, view)
-        found.append(Labelled(case.source, case.root, case.right, case.acceptable, view, tuple(candidates)))
-    return found
+        cases.append(Labelled(case.source, case.root, case.right, case.acceptable, view, tuple(candidates)))
+    return cases
 
 
 def averaged(results: Sequence[tuple[str, dict[str, float]]]) -> dict[str, float]:
@@ -179,7 +179,7 @@ def of_parts(logs: Sequence[Labelled]) -> dict[str, dict[str, float]]:
         for kind, history in parts(log.view.history):
             if log.root == "healthy" or not kind.endswith("half"):
                 results[kind].append((log.source, log.figures(diagnose(history))))
-    return {kind: {**averaged(found), "parts": len(found)} for kind, found in results.items()}
+    return {kind: {**averaged(scores), "parts": len(scores)} for kind, scores in results.items()}
 
 
 def noisy(rows: Sequence[tuple[float, dict[str, float]]], width: float, seed: int) -> History:
@@ -208,7 +208,7 @@ def of_noise(logs: Sequence[Labelled]) -> dict[str, dict[str, float]]:
             for seed in range(5):
                 results[f"noise of {width:.0%}"].append((log.source, log.figures(diagnose(noisy(rows, width, seed)))))
         results["steps times 10"].append((log.source, log.figures(diagnose(_history([(10 * s, r) for s, r in rows])))))
-    return {kind: {**averaged(found), "logs": len(found)} for kind, found in results.items()}
+    return {kind: {**averaged(scores), "logs": len(scores)} for kind, scores in results.items()}
 
 
 def of_forms(logs: Sequence[Labelled]) -> dict[str, dict[str, float]]:
@@ -217,18 +217,18 @@ def of_forms(logs: Sequence[Labelled]) -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         for log, rows in whole(logs):
             for name, (suffix, write, carried) in FORMS.items():
-                kept = [(s, {k: v for k, v in r.items() if carried is None or k in carried}) for s, r in rows]
-                kept = [(s, r) for s, r in kept if r and s == int(s)]
-                if len({name for _, r in kept for name in r}) < 3:
+                carried_rows = [(s, {k: v for k, v in r.items() if carried is None or k in carried}) for s, r in rows]
+                carried_rows = [(s, r) for s, r in carried_rows if r and s == int(s)]
+                if len({name for _, r in carried_rows for name in r}) < 3:
                     continue
                 path = Path(folder) / f"log.{suffix}"
-                path.write_text(write(kept), encoding="utf-8")
-                there, here = examine(path).diagnosis, diagnose(_history(kept))
+                path.write_text(write(carried_rows), encoding="utf-8")
+                there, here = examine(path).diagnosis, diagnose(_history(carried_rows))
                 same = (there.verdict, there.findings[0].code) == (here.verdict, here.findings[0].code)
                 if not same and "--why" in sys.argv:
                     print(name, log.source, log.root, there.findings[0].code, here.findings[0].code, file=sys.stderr)
                 results[name].append(float(same))
-    return {name: {"same": stats.mean(found), "logs": len(found)} for name, found in results.items()}
+    return {name: {"same": stats.mean(scores), "logs": len(scores)} for name, scores in results.items()}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -90,13 +90,13 @@ class Record:
         start = time.monotonic()
         self._doing = [kind, *map(str, what.values())]
         try:
-            found = make()
+            entry = make()
         except Exception as error:
-            found = {
+            entry = {
                 "error": f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:300] if str(error) else ''}"
             }
         self._taken[kind] = max(self._taken.get(kind, 0.0), time.monotonic() - start)
-        for row in found if isinstance(found, list) else [found]:
+        for row in entry if isinstance(entry, list) else [entry]:
             self.write(kind=kind, **what, **row, took=round(time.monotonic() - start, 2))
 
 
@@ -114,18 +114,18 @@ def machine(device: Any) -> dict[str, Any]:
     """What the numbers depend on."""
     import torch
 
-    found: dict[str, Any] = {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()}
-    found |= {"device": "cpu"}
+    facts: dict[str, Any] = {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()}
+    facts |= {"device": "cpu"}
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        found |= {"device": properties.name, "memory": properties.total_memory, "cuda": torch.version.cuda}
+        facts |= {"device": properties.name, "memory": properties.total_memory, "cuda": torch.version.cuda}
     versions = {}
     for name in PACKAGES:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = None
-    return found | {"versions": versions}
+    return facts | {"versions": versions}
 
 
 def planned(shape: Any, device: Any, folder: Path) -> dict[str, Any]:
@@ -200,8 +200,8 @@ def measure(record: Record, options: argparse.Namespace) -> None:
     width = 32 if options.toy else 256
     for model in agree.MODELS:
         record.measure("agree", lambda model=model: agree.compare(model, device, 2 if options.toy else 4, width))
-    chosen = shapes.toys(2, 32 if options.smallest else 64) if options.toy else shapes.SHAPES
-    for shape in chosen:
+    sizes = shapes.toys(2, 32 if options.smallest else 64) if options.toy else shapes.SHAPES
+    for shape in sizes:
         name = shape.work.name
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)

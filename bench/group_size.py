@@ -198,19 +198,19 @@ class Bench:
             out = RunDir(folder)
             out.claim(resume=False)
             Run(prepare(recipe, tasks=self._tasks), out).execute()
-        found = checkpoints.latest()
-        assert found is not None
-        return found
+        checkpoint = checkpoints.latest()
+        assert checkpoint is not None
+        return checkpoint
 
 
 def measure(rows: Sequence[Mapping[str, float]], held_out: TaskResult) -> dict[str, Any]:
     """What a run came to: collapses after updates, and the policy's end on held-out problems, sampled."""
     validity = [row["validity"] for row in rows]
-    found = collapse_after_update(validity, [row["grad_norm"] > 0 for row in rows])
+    collapse = collapse_after_update(validity, [row["grad_norm"] > 0 for row in rows])
     return {
-        "updates": found.updates,
-        "collapsed": found.collapsed,
-        "rate": found.rate or 0.0,
+        "updates": collapse.updates,
+        "collapsed": collapse.collapsed,
+        "rate": collapse.rate or 0.0,
         "lowest": min(validity),
         "dead": sum(value == 0 for value in validity) / len(validity),
         "validity": held_out.validity,
@@ -225,22 +225,22 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     """Cells that are there, by name."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     names = Cell.__dataclass_fields__
-    found = {}
+    results = {}
     for row in map(json.loads, filter(None, lines)):
-        found[Cell(**{name: row[name] for name in names if name in row}).name] = row
-    return found
+        results[Cell(**{name: row[name] for name in names if name in row}).name] = row
+    return results
 
 
 def work(cells: list[Cell], path: Path, folder: Path, most: int | None) -> None:
     """Run what is missing and append it, a line a cell."""
-    known = read(path)
-    missing = [cell for cell in cells if cell.name not in known][:most]
+    results = read(path)
+    missing = [cell for cell in cells if cell.name not in results][:most]
     path.parent.mkdir(parents=True, exist_ok=True)
     bench = Bench(folder)
     for number, cell in enumerate(missing, start=1):
-        twin = known.get(unclipped(cell).name)
+        twin = results.get(unclipped(cell).name)
         row = {**twin, "advantage": cell.advantage} if twin and cell != unclipped(cell) else bench.run(cell)
-        known[cell.name] = row
+        results[cell.name] = row
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{number}/{len(missing)} {brief(row)}", file=sys.stderr, flush=True)

@@ -30,7 +30,7 @@ def write(page: Path, rows: Sequence[Row]) -> None:
     for mark, table in (("grid", grid_table(grid)), ("harsh", harsh_table(harsh))):
         text = re.sub(
             f"(<!-- {mark} -->\n).*?(<!-- end of {mark} -->)",
-            lambda found, table=table: f"{found[1]}{table}\n{found[2]}",  # type: ignore[misc]
+            lambda match, table=table: f"{match[1]}{table}\n{match[2]}",  # type: ignore[misc]
             text,
             flags=re.DOTALL,
         )
@@ -41,8 +41,8 @@ def write(page: Path, rows: Sequence[Row]) -> None:
 
 def mean(values: Iterable[float]) -> tuple[float, float]:
     """Mean and its standard error."""
-    found = list(values)
-    return statistics.fmean(found), statistics.stdev(found) / math.sqrt(len(found)) if len(found) > 1 else 0.0
+    numbers = list(values)
+    return statistics.fmean(numbers), statistics.stdev(numbers) / math.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
 
 
 def share(values: Iterable[float]) -> str:

@@ -129,8 +129,8 @@ DONE = 1 << 20
 
 def _ended(pid: int) -> int:
     """0 while a process runs, then :data:`DONE` and its status."""
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return DONE + status if found else 0
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return DONE + status if ended else 0
 
 
 def holder(run: Path) -> int | None:
@@ -143,20 +143,20 @@ def holder(run: Path) -> int | None:
 
 def contents(run: Path) -> dict[str, Any]:
     """What two runs of one seed have in common, by name."""
-    found: dict[str, Any] = {}
+    files: dict[str, Any] = {}
     for path in sorted(p for p in run.rglob("*") if p.is_file()):
         name = path.relative_to(run).as_posix()
         if path.name in ("state.json", "summary.json"):
-            found[name] = timeless(json.loads(path.read_text(encoding="utf-8")))
+            files[name] = timeless(json.loads(path.read_text(encoding="utf-8")))
         elif path.name == "training.pt":
-            found[name] = list(leaves(torch.load(path, weights_only=True)))
+            files[name] = list(leaves(torch.load(path, weights_only=True)))
         elif name == "metrics.jsonl" or name == "events.jsonl":
-            found[name] = [timeless(json.loads(line)) for line in lines(path)]
+            files[name] = [timeless(json.loads(line)) for line in lines(path)]
         elif path.name not in ("manifest.json", "report.html", "environment.json"):
-            found[name] = path.read_bytes()
-    found["events.jsonl"] = [e for e in found.get("events.jsonl", []) if e["code"] not in ABOUT_THE_KILL]
-    found["report.html"] = page(run) if (run / "report.html").is_file() else None
-    return found
+            files[name] = path.read_bytes()
+    files["events.jsonl"] = [e for e in files.get("events.jsonl", []) if e["code"] not in ABOUT_THE_KILL]
+    files["report.html"] = page(run) if (run / "report.html").is_file() else None
+    return files
 
 
 def lines(path: Path) -> list[str]:
@@ -166,8 +166,8 @@ def lines(path: Path) -> list[str]:
 def timeless(value: Any) -> Any:
     """JSON without seconds, and without sizes of files that hold seconds."""
     if isinstance(value, dict):
-        kept = {k: v for k, v in value.items() if k not in ("seconds", "sizes", "step_time", "time_limit")}
-        return {k: timeless(v) for k, v in kept.items() if not k.startswith("time/")}
+        lasting = {k: v for k, v in value.items() if k not in ("seconds", "sizes", "step_time", "time_limit")}
+        return {k: timeless(v) for k, v in lasting.items() if not k.startswith("time/")}
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
@@ -251,13 +251,13 @@ def main() -> int:
         most = min(draw.randint(1, PER_RUN), given.kills - done)
         run = given.out / f"{slug}-{runs:03d}"
         kills = killed_run(case, settings, run, draw, most, wanted[case][1])
-        found = differences(wanted[case][0], contents(run))
-        row = {"case": case, "run": run.name, "kills": kills, "differs": found}
+        unlike = differences(wanted[case][0], contents(run))
+        row = {"case": case, "run": run.name, "kills": kills, "differs": unlike}
         with (given.out / "kills.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         print(json.dumps(row), flush=True)
-        done, wrong, runs = done + len(kills), wrong + bool(found), runs + 1
-        if not found:
+        done, wrong, runs = done + len(kills), wrong + bool(unlike), runs + 1
+        if not unlike:
             shutil.rmtree(run)
     print(f"{done} kills of {runs} runs: {runs - wrong} ended like the undisturbed run to the bit, {wrong} did not")
     return int(wrong > 0)

@@ -136,14 +136,14 @@ def main(arguments: list[str]) -> None:
         )
         return
     for title, group in (("developed on", developed), ("held back", held_back)):
-        chosen = {name: tallies[name] for name in group if name in tallies}
-        if not chosen:
+        members = {name: tallies[name] for name in group if name in tallies}
+        if not members:
             continue
-        print(f"{title}: {len(chosen)} forms of {count} logs")
-        for name, t in chosen.items():
+        print(f"{title}: {len(members)} forms of {count} logs")
+        for name, t in members.items():
             print(f"  {name:28} recall {t.recall:6.1%}  precision {t.precision:6.1%}  whole {t.whole / t.logs:6.1%}")
-        means = [sum(getattr(t, key) for t in chosen.values()) / len(chosen) for key in ("recall", "precision")]
-        whole = sum(t.whole for t in chosen.values()) / sum(t.logs for t in chosen.values())
+        means = [sum(getattr(t, key) for t in members.values()) / len(members) for key in ("recall", "precision")]
+        whole = sum(t.whole for t in members.values()) / sum(t.logs for t in members.values())
         print(f"  {'mean over forms':28} recall {means[0]:6.1%}  precision {means[1]:6.1%}  whole {whole:6.1%}")
 
 

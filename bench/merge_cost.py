@@ -100,14 +100,14 @@ def main() -> None:
     if options.mode:
         print(json.dumps(measure(options.mode, options)))
         return
-    found = {}
+    results = {}
     for mode in MODES:
         call = [sys.executable, __file__, *sys.argv[1:], "--mode", mode]
-        found[mode] = json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
-    base = found["sum"]
+        results[mode] = json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
+    base = results["sum"]
     print(f"{options.tasks} tasks, one gradient is {base['gradient'] / 2**20:.0f} MiB")
     print("| mode | seconds | against sum | peak memory beyond sum, in gradients |\n|---|---|---|---|")
-    for mode, row in found.items():
+    for mode, row in results.items():
         extra = (row["peak"] - base["peak"]) / base["gradient"]
         print(f"| {mode} | {row['seconds']:.2f} | {row['seconds'] / base['seconds']:.2f} | {extra:+.1f} |")
 

@@ -47,7 +47,7 @@ def lines(run: Path) -> list[dict[str, Any]]:
 
 def measure(root: Path, kinds: list[str], seeds: list[int], sft: int, steps: int) -> list[dict[str, Any]]:
     """Train every pair of seed and aggregator, from one SFT policy a seed."""
-    found = []
+    results = []
     for seed in seeds:
         base = root / f"sft-{seed}"
         common = [f"seed={seed}", f"sft.steps={sft}", "eval.every=0", "checkpoint.every=0", "threads=1", "check=false"]
@@ -57,7 +57,7 @@ def measure(root: Path, kinds: list[str], seeds: list[int], sft: int, steps: int
             run = root / f"{kind}-{seed}"
             done = run / "measured.json"
             if done.exists():
-                found.append(json.loads(done.read_text()))
+                results.append(json.loads(done.read_text()))
                 continue
             if not run.exists():
                 shutil.copytree(base, run)
@@ -67,7 +67,7 @@ def measure(root: Path, kinds: list[str], seeds: list[int], sft: int, steps: int
             rows = lines(run)
             summary = json.loads((run / "summary.json").read_text())["tasks"]
             cosine = "merge/cosine/fairness/faithfulness"
-            found.append(
+            results.append(
                 {
                     "seed": seed,
                     "kind": kind,
@@ -84,9 +84,9 @@ def measure(root: Path, kinds: list[str], seeds: list[int], sft: int, steps: int
                     "cosine": [round(row[cosine], 4) for row in rows if cosine in row],
                 }
             )
-            done.write_text(json.dumps(found[-1]))
-            print(json.dumps({k: v for k, v in found[-1].items() if k != "cosine"}), file=sys.stderr, flush=True)
-    return found
+            done.write_text(json.dumps(results[-1]))
+            print(json.dumps({k: v for k, v in results[-1].items() if k != "cosine"}), file=sys.stderr, flush=True)
+    return results
 
 
 def main() -> None:

@@ -80,9 +80,9 @@ async def survey(task: BrowserTask, pools: Sequence[Pool], page: str, seeds: int
     except TabLostError as error:
         return Row(page, True, False, False, 0, 0, "", None, str(error))
     texts = {seed: {text for run in seen for text in run.get(seed, [])} for seed in (1, 2, 3)}
-    consistent = all(len(found) == 1 for found in texts.values())
-    characters = max(len(text) for found in texts.values() for text in found)
-    elements = max(text.count("\n[") + text.count(" [") for found in texts.values() for text in found)
+    consistent = all(len(variants) == 1 for variants in texts.values())
+    characters = max(len(text) for variants in texts.values() for text in variants)
+    elements = max(text.count("\n[") + text.count(" [") for variants in texts.values() for text in variants)
     solved, steps, note = await play(task, page, seeds)
     oracle = f"{solved}/{seeds}" if page in ORACLES else ""
     return Row(page, True, True, consistent, elements, characters, oracle, steps, note)

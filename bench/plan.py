@@ -178,13 +178,13 @@ def peaks(recorded: Any) -> dict[str, int]:
     events = recorded.profiler.kineto_results.events()
     inside = [(e.start_ns(), e.start_ns() + e.duration_ns()) for e in events if e.name() == "sampling phase"]
     whole = [(e.start_ns(), e.start_ns() + e.duration_ns()) for e in events if e.name() == "step phase"]
-    now, found = 0, {"sampling": 0, "update": 0}
+    now, highest = 0, {"sampling": 0, "update": 0}
     for moment, size in sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"):
         now += size
         phase = "sampling" if any(a <= moment <= b for a, b in inside) else "update"
         if any(a <= moment <= b for a, b in whole):
-            found[phase] = max(found[phase], now)
-    return found
+            highest[phase] = max(highest[phase], now)
+    return highest
 
 
 def child(name: str) -> None:
@@ -214,11 +214,11 @@ def table(results: dict[str, Any]) -> str:
     """The Markdown table of plan, measurement and ratio."""
     lines = ["| policy | parameters (trained) | backend | phase | plan, MiB | measured, MiB | plan / measured |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for name, found in results.items():
+    for name, result in results.items():
         for phase in ("update", "sampling"):
-            plan, peak = found["plan"][phase], found["measured"][phase]
-            size = f"{found['parameters'] / 1e6:.1f}M ({found['trained'] / 1e6:.2f}M)"
-            cells = [name, size, found["backend"], phase, f"{plan / 2**20:.1f}", f"{peak / 2**20:.1f}"]
+            plan, peak = result["plan"][phase], result["measured"][phase]
+            size = f"{result['parameters'] / 1e6:.1f}M ({result['trained'] / 1e6:.2f}M)"
+            cells = [name, size, result["backend"], phase, f"{plan / 2**20:.1f}", f"{peak / 2**20:.1f}"]
             lines.append(f"| {' | '.join([*cells, f'{plan / peak:.3f}'])} |")
     return "\n".join(lines)
 

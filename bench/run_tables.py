@@ -27,8 +27,8 @@ def table(head: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 def scores(summary: dict[str, Any]) -> Iterator[str]:
     """A table a task: strata by stage beside the best constant answer, that answer, and the verdict."""
-    for task, found in summary["tasks"].items():
-        stages = stages_of(found)
+    for task, entry in summary["tasks"].items():
+        stages = stages_of(entry)
         if not stages:
             continue
         yield f"### {task}"
@@ -88,8 +88,8 @@ def beside(runs: list[Path]) -> Iterator[str]:
     made = [(json.loads((run / "summary.json").read_text()), run) for run in runs]
     rows: dict[str, list[str]] = {}
     for summary, _ in made:
-        for task, found in summary["tasks"].items():
-            stages = [stage for stage in stages_of(found) if stage.name != "start"]
+        for task, entry in summary["tasks"].items():
+            stages = [stage for stage in stages_of(entry) if stage.name != "start"]
             for name in strata_names(stages):
                 metrics = [stage.strata[name].metrics for stage in stages]
                 for metric in telling(metrics):

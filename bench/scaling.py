@@ -59,18 +59,18 @@ def slope(sizes: Sequence[int], costs: Sequence[float]) -> float:
     return statistics.linear_regression(x, y).slope
 
 
-def panel(name: str, found: dict[str, Any]) -> Panel:
-    sizes = [str(size) for size in found["sizes"]]
-    points = {label: [(cost, 0.0) for cost in found["costs"][part]] for part, label in PARTS.items()}
-    title = f"{TITLES[name]}: slope {found['slopes']['cpu']:.2f}"
-    return Panel(title, sizes, points, 0.0, 1.1 * max(found["costs"]["cpu"]))
+def panel(name: str, result: dict[str, Any]) -> Panel:
+    sizes = [str(size) for size in result["sizes"]]
+    points = {label: [(cost, 0.0) for cost in result["costs"][part]] for part, label in PARTS.items()}
+    title = f"{TITLES[name]}: slope {result['slopes']['cpu']:.2f}"
+    return Panel(title, sizes, points, 0.0, 1.1 * max(result["costs"]["cpu"]))
 
 
 def save(options: argparse.Namespace, results: dict[str, Any]) -> None:
     """Write what has been measured so far."""
-    found = {"base": asdict(BASE), "threads": options.threads, "command": sys.argv, "results": results}
+    document = {"base": asdict(BASE), "threads": options.threads, "command": sys.argv, "results": results}
     if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if options.plot:
         panels = [panel(name, result) for name, result in results.items()]
         options.plot.write_text(figure(panels, 2, "Processor seconds of a step"), encoding="utf-8")
@@ -85,16 +85,16 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    known: dict[Workload, dict[str, float]] = {}
+    baselines: dict[Workload, dict[str, float]] = {}
     results: dict[str, Any] = {}
     for name in options.sweeps:
         sizes = SWEEPS[name]
         for size in sizes:
             workload = replace(BASE, **{name: size})
-            if workload not in known:
-                known[workload] = measured(workload, options.repeats)
-                print(f"{name} {size}: {known[workload]}", file=sys.stderr, flush=True)
-        rows = [known[replace(BASE, **{name: size})] for size in sizes]
+            if workload not in baselines:
+                baselines[workload] = measured(workload, options.repeats)
+                print(f"{name} {size}: {baselines[workload]}", file=sys.stderr, flush=True)
+        rows = [baselines[replace(BASE, **{name: size})] for size in sizes]
         costs = {part: [row[part] for row in rows] for part in PARTS}
         slopes = {part: slope(sizes, cost) for part, cost in costs.items()}
         results[name] = {"sizes": sizes, "costs": costs, "slopes": slopes}

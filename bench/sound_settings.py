@@ -37,10 +37,10 @@ GDPO = "grpo.advantage.kind=gdpo"
 
 def _all() -> dict[str, tuple[str, tuple[str, ...], str, bool]]:
     """Probe, settings, reward and whether it is resumed, by name."""
-    found: dict[str, tuple[str, tuple[str, ...], str, bool]] = {}
+    by_name: dict[str, tuple[str, tuple[str, ...], str, bool]] = {}
 
     def add(name: str, *settings: str, probe: str = "single", reward: str = "closeness", resumes: bool = False) -> None:
-        found[name] = (probe, settings, reward, resumes)
+        by_name[name] = (probe, settings, reward, resumes)
 
     add("as it is")
     for kind in ("dr_grpo", "rloo", "batch", "reinforce_pp", "reinforce_pp_baseline", "opo", "gtpo"):
@@ -100,7 +100,7 @@ def _all() -> dict[str, tuple[str, tuple[str, ...], str, bool]]:
     add("resumed", "grpo.kl.coef=0.02", resumes=True)
     add("resumed, cosine, two tasks", "grpo.optimizer.schedule=cosine", probe="dual", resumes=True)
     add("evaluated on the way", "eval.every=5", "checkpoint.best=true")
-    return found
+    return by_name
 
 
 SETTINGS = _all()
@@ -141,19 +141,19 @@ def alarms(row: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Write counts of each label, then the settings of which something was said, as Markdown."""
     who = ("failed", "warned", "guard", "doctor", "ended")
     lines = ["| | settings | runs | preflight fails | preflight warns | guard or run | doctor | ended |"]
     lines += ["|---|---:|---:|---:|---:|---:|---:|---:|"]
-    for label, rows in found.items():
+    for label, rows in results.items():
         settings = {name.rsplit(" | ", 1)[0] for name in rows}
         counts = [sum(bool(row[each]) for row in rows.values()) for each in who]
         lines.append(f"| {label} | {len(settings)} | {len(rows)} | {' | '.join(map(str, counts))} |")
-    lines += ["", "| setting | seed | " + " | ".join(found) + " |", "|---|---:|" + "---|" * len(found)]
-    order = dict.fromkeys(name for rows in found.values() for name in rows)
+    lines += ["", "| setting | seed | " + " | ".join(results) + " |", "|---|---:|" + "---|" * len(results)]
+    order = dict.fromkeys(name for rows in results.values() for name in rows)
     for identity in sorted(order, key=lambda each: list(SETTINGS).index(each.rsplit(" | ", 1)[0])):
-        cells = [_cell(rows[identity]) if identity in rows else "" for rows in found.values()]
+        cells = [_cell(rows[identity]) if identity in rows else "" for rows in results.values()]
         if any(cell not in ("", "-") for cell in cells):
             name, seed = identity.rsplit(" | ", 1)
             lines.append(f"| {name} | {seed} | {' | '.join(cells)} |")
@@ -173,11 +173,11 @@ def write(label: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """Write a label's results, and the table of all labels into the page."""
     results = {name: alarms(row) for name, row in rows.items()}
     _file(label).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    found = {each: json.loads(_file(each).read_text(encoding="utf-8")) for each in LABELS if _file(each).is_file()}
+    by_label = {each: json.loads(_file(each).read_text(encoding="utf-8")) for each in LABELS if _file(each).is_file()}
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
-    PAGE.write_text(f"{before}{MARKS[0]}\n{table(found)}\n{MARKS[1]}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{MARKS[0]}\n{table(by_label)}\n{MARKS[1]}{after}", encoding="utf-8")
     print(table({label: results}))
 
 

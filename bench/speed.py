@@ -69,8 +69,8 @@ class Worker:
         if not line:
             self._errors.seek(0)
             raise RuntimeError("".join(self._errors.readlines()[-12:]))
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -102,8 +102,8 @@ class Bench:
         setting = PEER_BEST[self.workload.name]
         makers = {"ours": self.ours} | ({"trl": lambda: self.peer(setting)} if self.options.peer else {})
         workers = {name: make() for name, make in makers.items()}
-        found: dict[str, Any] = {"workload": asdict(self.workload), "trl_setting": setting}
-        found["versions"] = {name: worker.hello["versions"] for name, worker in workers.items()}
+        result: dict[str, Any] = {"workload": asdict(self.workload), "trl_setting": setting}
+        result["versions"] = {name: worker.hello["versions"] for name, worker in workers.items()}
         for _ in range(self.options.warmup):
             for worker in workers.values():
                 worker.ask("step")
@@ -112,33 +112,33 @@ class Bench:
             for name, worker in workers.items():
                 load = os.getloadavg()[0]
                 rows[name].append(worker.ask("step") | {"load": load})
-        found["memory"] = {name: worker.ask("memory") for name, worker in workers.items()}
+        result["memory"] = {name: worker.ask("memory") for name, worker in workers.items()}
         paths = {name: self.folder / f"{name}.safetensors" for name in workers}
         for name, worker in workers.items():
             worker.ask("gradient", str(paths[name]))
         if "trl" in workers:
-            found["gradient"] = compare.gradients(paths["ours"], paths["trl"])
+            result["gradient"] = compare.gradients(paths["ours"], paths["trl"])
         for worker in workers.values():
             worker.close()
-        found["steps"] = rows
-        found["summary"] = {name: compare.summary(steps) for name, steps in rows.items()}
-        return found
+        result["steps"] = rows
+        result["summary"] = {name: compare.summary(steps) for name, steps in rows.items()}
+        return result
 
     def explore(self) -> dict[str, Any]:
         """Try TRL's settings one by one."""
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for setting in self.options.settings:
             try:
                 worker = self.peer(setting)
                 for _ in range(self.options.warmup):
                     worker.ask("step")
                 steps = [worker.ask("step") for _ in range(self.options.repeats)]
-                found[setting] = {"summary": compare.summary(steps), **worker.ask("memory")}
+                result[setting] = {"summary": compare.summary(steps), **worker.ask("memory")}
                 worker.close()
             except (RuntimeError, subprocess.TimeoutExpired) as error:
-                found[setting] = {"error": ([*str(error).strip().splitlines()] or ["it ended"])[-1]}
-            print(f"{self.workload.name}: {setting}: {json.dumps(found[setting])[:300]}", file=sys.stderr)
-        return found
+                result[setting] = {"error": ([*str(error).strip().splitlines()] or ["it ended"])[-1]}
+            print(f"{self.workload.name}: {setting}: {json.dumps(result[setting])[:300]}", file=sys.stderr)
+        return result
 
 
 def table(results: dict[str, Any]) -> str:
@@ -150,19 +150,19 @@ def table(results: dict[str, Any]) -> str:
         ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for name, found in results.items():
-        whole = {side: summary["seconds"]["median"] for side, summary in found["summary"].items()}
-        for side, summary in found["summary"].items():
+    for name, result in results.items():
+        whole = {side: summary["seconds"]["median"] for side, summary in result["summary"].items()}
+        for side, summary in result["summary"].items():
             spreads = [
                 f"{x['median']:.2f} ({x['min']:.2f}-{x['max']:.2f})" for x in (summary["seconds"], summary["cpu"])
             ]
             parts = [f"{summary[key]['median']:.2f}" for key in ("sampling", "scoring", "backward", "optimizer")]
-            peak = found["memory"][side]["peak"]
+            peak = result["memory"][side]["peak"]
             ratios = ["", "", ""]
             if side == "ours" and "trl" in whole:
-                processor = found["summary"]["trl"]["cpu"]["median"] / summary["cpu"]["median"]
+                processor = result["summary"]["trl"]["cpu"]["median"] / summary["cpu"]["median"]
                 ratios = [f"{whole['trl'] / whole['ours']:.1f}x", f"{processor:.1f}x"]
-                ratios.append(f"{peak / found['memory']['trl']['peak']:.2f}")
+                ratios.append(f"{peak / result['memory']['trl']['peak']:.2f}")
             rate = f"{summary['drawn']['median'] / whole[side]:,.0f}"
             cells = [name, side, *spreads, *parts, rate, f"{peak / 2**20:,.0f} MiB", *ratios]
             lines.append(f"| {' | '.join(cells)} |")
@@ -200,16 +200,16 @@ def save(options: argparse.Namespace, results: dict[str, Any], gflops: float) ->
     machine = {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()}
     machine |= {"threads": options.threads, "gflop_a_processor_second": gflops}
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    found = {"machine": machine, "command": sys.argv, "results": results}
-    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    document = {"machine": machine, "command": sys.argv, "results": results}
+    options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     options = parsed()
     if options.show:
-        found = json.loads(options.show.read_text(encoding="utf-8"))
-        print(table(found["results"]))
-        print(roofline.report(found["results"], found["machine"]["gflop_a_processor_second"]))
+        document = json.loads(options.show.read_text(encoding="utf-8"))
+        print(table(document["results"]))
+        print(roofline.report(document["results"], document["machine"]["gflop_a_processor_second"]))
         return
     if not options.peer:
         print(f"no --peer and no {PEER}: measuring ours alone", file=sys.stderr)

@@ -140,9 +140,9 @@ def start_of(family: str, folder: Path) -> Path:
         shutil.rmtree(run.path, ignore_errors=True)
         run.claim(resume=False)
         Run(setup_of(family, ["grpo=null", *BEFORE[family]]), run).execute()
-    found = newest_checkpoint(run)
-    assert found is not None
-    return found
+    checkpoint = newest_checkpoint(run)
+    assert checkpoint is not None
+    return checkpoint
 
 
 def run_one(name: str, policy: str, seed: int, folder: Path, extra: Sequence[str] = ()) -> dict[str, Any]:
@@ -194,8 +194,8 @@ def score_of(family: str, policy: Policy) -> float:
     setup, loop = setup_of(family, WIDER[family], policy), EventLoop()
     try:
         collector = Collector(setup.tasks, policy.codec, make_generator(policy, loop.waiter), loop)
-        (found,) = evaluate(setup.tasks, collector, setup.recipe.eval, 0, setup.recipe.eval.final_items).values()
-        return found.score
+        (result,) = evaluate(setup.tasks, collector, setup.recipe.eval, 0, setup.recipe.eval.final_items).values()
+        return result.score
     finally:
         for task in setup.tasks.values():
             loop.run(task.close())
@@ -204,11 +204,11 @@ def score_of(family: str, policy: Policy) -> float:
 
 def actions_of(path: Path) -> dict[str, int]:
     """How often a guard did what."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         action = json.loads(line)["action"] or "note"
-        found[action] = found.get(action, 0) + 1
-    return found
+        counts[action] = counts.get(action, 0) + 1
+    return counts
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -226,22 +226,22 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     for name in SCENARIOS:
         finals: dict[str, dict[int, float]] = {}
         for policy in POLICIES:
-            chosen = [r for r in results if r["scenario"] == name and r["policy"] == policy]
-            if not chosen:
+            rows = [r for r in results if r["scenario"] == name and r["policy"] == policy]
+            if not rows:
                 continue
-            finals[policy] = {r["seed"]: r["final"] for r in chosen}
+            finals[policy] = {r["seed"]: r["final"] for r in rows}
             gain = ""
             if len(finals) == 2:
                 gain = shown([finals["protect"][s] - finals["off"][s] for s in finals["off"] if s in finals["protect"]])
             actions: dict[str, int] = {}
-            for r in chosen:
+            for r in rows:
                 for action, count in r["actions"].items():
                     actions[action] = actions.get(action, 0) + count
-            told = ", ".join(f"{count / len(chosen):.1f} {action}" for action, count in sorted(actions.items()))
-            collapsed = f"{sum(r['collapsed'] for r in chosen)} of {len(chosen)}"
-            start = f"{statistics.fmean(r['start'] for r in chosen):.2f}"
-            seconds = f"{statistics.fmean(r['seconds'] for r in chosen):.1f}"
-            end = shown([r["final"] for r in chosen])
+            told = ", ".join(f"{count / len(rows):.1f} {action}" for action, count in sorted(actions.items()))
+            collapsed = f"{sum(r['collapsed'] for r in rows)} of {len(rows)}"
+            start = f"{statistics.fmean(r['start'] for r in rows):.2f}"
+            seconds = f"{statistics.fmean(r['seconds'] for r in rows):.1f}"
+            end = shown([r["final"] for r in rows])
             lines.append(
                 f"| `{name}` | {policy} | {collapsed} | {start} | {end} | {gain} | {seconds} | {told or '-'} |"
             )
@@ -279,9 +279,9 @@ def main() -> None:
             for policy in arguments.policies:
                 result = arguments.out / f"{name}-{policy}-{seed}" / "result.json"
                 if not result.is_file():
-                    found = run_one(name, policy, seed, arguments.out, arguments.set)
-                    result.write_text(json.dumps(found) + "\n", encoding="utf-8")
-                    print(json.dumps(found), flush=True)
+                    outcome = run_one(name, policy, seed, arguments.out, arguments.set)
+                    result.write_text(json.dumps(outcome) + "\n", encoding="utf-8")
+                    print(json.dumps(outcome), flush=True)
     if arguments.write:
         write(arguments.out)
     else:

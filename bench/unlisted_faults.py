@@ -81,7 +81,7 @@ def verdicts(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Verdict]:
     }
 
 
-def summary(found: Mapping[str, Mapping[str, Any]]) -> str:
+def summary(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Write counts by class as Markdown: who saw a fault first, whether its cause was named, whether the aim is met."""
     from faults.unlisted import KINDS, UNLISTED
 
@@ -90,30 +90,30 @@ def summary(found: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     lines += ["|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
     for kind, heading in [*KINDS.items(), (None, "**all**")]:
-        chosen = [found[n] for n, f in UNLISTED.items() if n in found and kind in (f.kind, None)]
-        if chosen:
-            counts = [sum(v["caught"] == who for v in chosen) for who in WORDS]
-            more = [sum(bool(v["naming"]) for v in chosen), sum(v["reached"] for v in chosen)]
-            lines.append(f"| {heading} | {' | '.join(map(str, [len(chosen), *counts, *more]))} |")
+        selected = [results[n] for n, f in UNLISTED.items() if n in results and kind in (f.kind, None)]
+        if selected:
+            counts = [sum(v["caught"] == who for v in selected) for who in WORDS]
+            more = [sum(bool(v["naming"]) for v in selected), sum(v["reached"] for v in selected)]
+            lines.append(f"| {heading} | {' | '.join(map(str, [len(selected), *counts, *more]))} |")
     return "\n".join(lines)
 
 
-def table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Write every fault as Markdown, a section a class; a column a label."""
     from faults.unlisted import KINDS, UNLISTED
 
     lines: list[str] = []
     for kind, heading in KINDS.items():
-        faults = [f for f in UNLISTED.values() if f.kind == kind and any(f.name in rows for rows in found.values())]
+        faults = [f for f in UNLISTED.values() if f.kind == kind and any(f.name in rows for rows in results.values())]
         if not faults:
             continue
         lines += [f"### {heading[0].upper()}{heading[1:]}", ""]
         lines += [
-            "| fault | what goes wrong | from | " + " | ".join(found) + " |",
-            "|---|---|---|" + "---|" * len(found),
+            "| fault | what goes wrong | from | " + " | ".join(results) + " |",
+            "|---|---|---|" + "---|" * len(results),
         ]
         for fault in faults:
-            cells = [_cell(rows[fault.name]) if fault.name in rows else "" for rows in found.values()]
+            cells = [_cell(rows[fault.name]) if fault.name in rows else "" for rows in results.values()]
             threads = ", ".join(f"[{_short(thread)}]({thread})" for thread in fault.threads)
             lines.append(f"| `{fault.name}` | {fault.story} | {threads} | {' | '.join(cells)} |")
         lines.append("")
@@ -147,12 +147,12 @@ def write(label: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
         n: {**asdict(v), "caught": v.caught, "reached": v.reached, "run": _run(rows[n])} for n, v in said.items()
     }
     _file(label).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    found = {each: json.loads(_file(each).read_text(encoding="utf-8")) for each in LABELS if _file(each).is_file()}
-    texts = [f"{each[0].upper()}{each[1:]}:\n\n{summary(rows)}\n" for each, rows in found.items()]
+    by_label = {each: json.loads(_file(each).read_text(encoding="utf-8")) for each in LABELS if _file(each).is_file()}
+    texts = [f"{each[0].upper()}{each[1:]}:\n\n{summary(rows)}\n" for each, rows in by_label.items()]
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
-    body = "\n".join([*texts, table(found)])
+    body = "\n".join([*texts, table(by_label)])
     PAGE.write_text(f"{before}{MARKS[0]}\n{body}{MARKS[1]}{after}", encoding="utf-8")
     print(summary(results))
 

@@ -107,7 +107,7 @@ def main() -> None:
         policy = load_policy(Model(name=root, tokenizer=f"{root}/tokenizer", dtype="float32"))
     counts = [n for n in COUNTS if n <= max(options.rows)]
     measured = {n: step_seconds(policy, workload.prompt, options.k, n) for n in counts}
-    found = {"command": sys.argv, "step_seconds": measured, "replays": []}
+    document = {"command": sys.argv, "step_seconds": measured, "replays": []}
     print("| rows | " + " | ".join(map(str, measured)) + " |")
     print("|---|" + "---|" * len(measured))
     print("| processor ms a step | " + " | ".join(f"{1e3 * s:.1f}" for s in measured.values()) + " |\n")
@@ -118,12 +118,12 @@ def main() -> None:
             for kind in ("geometric", "even"):
                 lengths = drawn_lengths(kind, n, options.budget)
                 waves, full = in_waves(lengths, rows, measured), filled(lengths, rows, measured)
-                found["replays"].append(
+                document["replays"].append(
                     {"rows": rows, "completions": n, "lengths": kind, "waves": waves, "filled": full}
                 )
                 print(f"| {rows} | {n} | {kind} | {waves:.1f} | {full:.1f} | {100 * (1 - full / waves):.0f}% |")
     if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

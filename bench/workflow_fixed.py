@@ -67,10 +67,10 @@ def written(run: Path, prompts: list[Prompt]) -> tuple[list[float], list[float],
             f"{file}: {len(missing)} of {len(prompts)} held-out problems are not kept; "
             "train with log.rollouts at least as high as eval.final_items"
         )
-    found = [rows[prompt.id] for prompt in prompts]
-    invalid = [row["reward"] for row in found]
-    expectation = [row["info"].get("expected", reward) for row, reward in zip(found, invalid, strict=True)]
-    return expectation, invalid, statistics.fmean(row["valid"] for row in found)
+    rewards = [rows[prompt.id] for prompt in prompts]
+    invalid = [row["reward"] for row in rewards]
+    expectation = [row["info"].get("expected", reward) for row, reward in zip(rewards, invalid, strict=True)]
+    return expectation, invalid, statistics.fmean(row["valid"] for row in rewards)
 
 
 def main() -> None:

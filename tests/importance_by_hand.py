@@ -33,15 +33,15 @@ def weights(ratios: list[float], mode: str, low: float, high: float) -> list[flo
 @torch.no_grad()
 def mean_weight(policy: Policy, groups: list[Group], mode: str, low: float, high: float) -> float:
     """Mean weight over the tokens of groups with contrast, ``policy`` being what the step starts from."""
-    found: list[float] = []
+    values: list[float] = []
     for group in groups:
         if len(set(group.rewards)) > 1:
             for rollout in group.rollouts:
                 (turn,) = rollout.turns
                 now, _ = alone(policy, turn.context_ids, turn.completion_ids)
                 gaps = zip(now.tolist(), turn.behaviour_logprobs, strict=True)
-                found += weights([math.exp(a - b) for a, b in gaps], mode, low, high)
-    return math.fsum(found) / len(found)
+                values += weights([math.exp(a - b) for a, b in gaps], mode, low, high)
+    return math.fsum(values) / len(values)
 
 
 @contextmanager

@@ -53,9 +53,9 @@ def descendants() -> set[int]:
             parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
         except (OSError, IndexError, ValueError):
             continue
-    found = {os.getpid()}
+    processes = {os.getpid()}
     while True:
-        more = {pid for pid, parent in parents.items() if parent in found} - found
+        more = {pid for pid, parent in parents.items() if parent in processes} - processes
         if not more:
-            return found - {os.getpid()}
-        found |= more
+            return processes - {os.getpid()}
+        processes |= more

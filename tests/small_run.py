@@ -49,8 +49,8 @@ def rows(n: int = 12, prefix: str = "") -> list[dict[str, str]]:
     return [{"prompt": f"{prefix}question {i}?", "answer": f"the number is {i}."} for i in range(n)]
 
 
-def write_rows(path: Path, found: Iterable[Mapping[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
@@ -69,7 +69,7 @@ def recipe(folder: Path, **changes: Any) -> dict[str, Any]:
         return {"name": name, "path": path, "rewards": [function], **shared}
 
     optimizer = {"learning_rate": 3e-3}
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "name": "small",
         "seed": 3,
         "check": False,
@@ -95,10 +95,10 @@ def recipe(folder: Path, **changes: Any) -> dict[str, Any]:
         "checkpoint": {"every": 1, "keep_last": 2},
         "log": {"rollouts_every": 2, "rollouts": 3},
     }
-    found = copy.deepcopy(found)
+    document = copy.deepcopy(document)
     for key, value in changes.items():
-        put(found, key.split("__"), value)
-    return found
+        put(document, key.split("__"), value)
+    return document
 
 
 def put(tree: Any, path: Sequence[str], value: Any) -> None:

@@ -99,6 +99,6 @@ def test_dry_run_of_a_pretrained_model_needs_its_config_and_no_weights(tmp_path:
     from levelhead.recipe import load
 
     overrides = [f"model.name={tmp_path}", "tasks.0.path=null", "tasks.1.path=null"]
-    found = dry_run(load(shipped, overrides))
-    assert found["parameters"] > 8e9
-    assert 0 < found["trained_parameters"] < 1e8
+    facts = dry_run(load(shipped, overrides))
+    assert facts["parameters"] > 8e9
+    assert 0 < facts["trained_parameters"] < 1e8

@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_no_hostile_input_crashes_hangs_or_reaches_the_terminal() -> None:
     command = [sys.executable, "bench/fuzz.py", "--count", "1000", "--seed", "0", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
-    found = json.loads(done.stdout)
-    counts = {target: {k: row[k] for k in ("crashes", "hangs", "memory", "controls")} for target, row in found.items()}
+    report = json.loads(done.stdout)
+    counts = {target: {k: row[k] for k in ("crashes", "hangs", "memory", "controls")} for target, row in report.items()}
     assert set(counts) == {"logs", "folders", "reports", "recipes", "replies"}
-    assert all(not any(row.values()) for row in counts.values()), json.dumps(found, indent=1)
-    assert sum(row["inputs"] for row in found.values()) == 1000
+    assert all(not any(row.values()) for row in counts.values()), json.dumps(report, indent=1)
+    assert sum(row["inputs"] for row in report.values()) == 1000

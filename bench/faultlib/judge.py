@@ -54,8 +54,8 @@ class Verdict:
     @property
     def caught(self) -> str:
         """Who was first: ``stopped``, ``warned``, ``guard``, ``doctor`` or ``nobody``."""
-        for who, found in (("stopped", self.failed), ("warned", self.warned), ("guard", self.live)):
-            if found:
+        for who, codes in (("stopped", self.failed), ("warned", self.warned), ("guard", self.live)):
+            if codes:
                 return who
         return "doctor" if self.doctor else "nobody"
 
@@ -71,9 +71,9 @@ def judge(fault: Any, row: Mapping[str, Any], sound: Mapping[str, Any]) -> Verdi
     if error := row.get("error") or sound.get("error"):
         return Verdict(error=str(error))
     usual = {(check["name"], check["status"]) for check in sound["check"]}
-    known = {event["code"] for event in sound["events"]}
+    seen_in_sound = {event["code"] for event in sound["events"]}
     checks = [check for check in row["check"] if (check["name"], check["status"]) not in usual]
-    events = [e for e in row["events"] if e["code"] not in known and e["step"] <= LAST_STEP]
+    events = [e for e in row["events"] if e["code"] not in seen_in_sound and e["step"] <= LAST_STEP]
     first: dict[str, int] = {}
     for event in events:
         first.setdefault(event["code"], event["step"])

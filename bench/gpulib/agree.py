@@ -34,15 +34,15 @@ def sequences(vocab: int, seed: int = 0) -> list[TokenSequence]:
     def ids(n: int) -> tuple[int, ...]:
         return tuple(rng.randrange(2, vocab) for _ in range(n))
 
-    found = [TokenSequence(prompt, ids(rng.randint(1, 9)), g) for g in range(3) for prompt in [ids(5 + 7 * g)]
+    trees = [TokenSequence(prompt, ids(rng.randint(1, 9)), g) for g in range(3) for prompt in [ids(5 + 7 * g)]
              for _ in range(g + 2)]  # fmt: skip
     for _ in range(2):
         context = ids(6)
         for _ in range(3):
             answer = ids(4)
-            found.append(TokenSequence(context, answer, 3))
+            trees.append(TokenSequence(context, answer, 3))
             context += answer + ids(3)
-    return found
+    return trees
 
 
 def outcome(policy: Policy, examples: list[TokenSequence]) -> dict[str, torch.Tensor]:
@@ -84,9 +84,9 @@ def compare(model: str, device: torch.device, layers: int, hidden: int) -> list[
                 rows.append(row | {"skipped": reason})
                 continue
             policy._backend = kind()
-            found = outcome(policy, examples)
-            reference = reference or found
-            far = {part: distance(found[part], reference[part]) for part in found}
+            computed = outcome(policy, examples)
+            reference = reference or computed
+            far = {part: distance(computed[part], reference[part]) for part in computed}
             allowed.setdefault(name, {p: EXACT if name == "float32" else COARSE * d + EXACT for p, d in far.items()})
             row |= {f"{part}_distance": d for part, d in far.items()}
             rows.append(row | {"agrees": all(d <= allowed[name][part] for part, d in far.items())})

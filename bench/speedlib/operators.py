@@ -9,6 +9,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 def profiled(step: Callable[[], object], rows: int) -> str:
     """Run one step under torch's profiler and return its table of operators by their own time."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=False) as found, record_function("step"):
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=False) as profiler, record_function("step"):
         step()
-    return str(found.key_averages().table(sort_by="self_cpu_time_total", row_limit=rows, max_name_column_width=60))
+    return str(profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=rows, max_name_column_width=60))

@@ -126,10 +126,10 @@ class Ours:
         start, cpu = perf_counter(), process_time()
         result = self.trainer.step(self.done)
         seconds, cpu = perf_counter() - start, process_time() - cpu
-        found, timings = self.clock.take(), result.record.timings
-        found |= {"scoring": timings["time/score"]}
+        spent, timings = self.clock.take(), result.record.timings
+        spent |= {"scoring": timings["time/score"]}
         drawn = sum(rollout.length for group in result.groups for rollout in group.rollouts)
-        return {"seconds": seconds, "cpu": cpu, "drawn": drawn, "version": self.updater.done, **found}
+        return {"seconds": seconds, "cpu": cpu, "drawn": drawn, "version": self.updater.done, **spent}
 
     def gradient(self, path: Path) -> float:
         """Write the gradient of the compared batch; returns the loss."""

@@ -67,9 +67,9 @@ def report(results: dict[str, Any], gflops: float) -> str:
     lines = ["", f"float32 matrix products here: {gflops:.0f} GFLOP a processor second at best", "",
              "| workload | side | unavoidable, training | share reached | unavoidable, sampling | share reached |",
              "|---|---|---|---|---|---|"]  # fmt: skip
-    for name, found in results.items():
-        work = found["roofline"]
-        for side, summary in found["summary"].items():
+    for name, result in results.items():
+        work = result["roofline"]
+        for side, summary in result["summary"].items():
             cells = []
             for part, seconds in (("training", "backward_cpu"), ("sampling", "sampling_cpu")):
                 share = work[part] / 1e9 / gflops / summary[seconds]["median"]

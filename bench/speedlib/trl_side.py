@@ -46,9 +46,9 @@ class Driver(TrainerCallback):
         generate = trainer._generate
 
         def counted(prompts: list[Any]) -> Any:
-            found = generate(prompts)
-            self.drawn += sum(len(ids) for ids in found[1])
-            return found
+            completions = generate(prompts)
+            self.drawn += sum(len(ids) for ids in completions[1])
+            return completions
 
         trainer._generate = counted
 
@@ -62,9 +62,9 @@ class Driver(TrainerCallback):
                 versions={"trl": trl.__version__, "transformers": transformers.__version__, "torch": torch.__version__},
             )
         else:
-            found = self.clock.take()
+            spent = self.clock.take()
             seconds, cpu = perf_counter() - self.started, process_time() - self.cpu
-            self.channel.send(seconds=seconds, cpu=cpu, drawn=self.drawn, version=state.global_step, **found)
+            self.channel.send(seconds=seconds, cpu=cpu, drawn=self.drawn, version=state.global_step, **spent)
         for command, *rest in self.commands:
             if command == "gradient":
                 self.channel.send(loss=self.gradient(Path(rest[0])))
@@ -103,10 +103,10 @@ class Driver(TrainerCallback):
         if trainer.beta:
             whole = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
             with torch.no_grad(), model.disable_adapter():
-                found = trainer._get_per_token_logps_and_entropies(
+                statistics = trainer._get_per_token_logps_and_entropies(
                     model, whole, torch.ones_like(whole), inputs["completion_ids"].shape[1]
                 )
-            inputs["ref_per_token_logps"] = found[0]
+            inputs["ref_per_token_logps"] = statistics[0]
         size = len(rows) // trainer.args.steps_per_generation
         loss = 0.0
         for start in range(0, len(rows), size):

@@ -67,5 +67,5 @@ class Clock:
 
     def take(self) -> dict[str, float]:
         """Return the sums since the last call."""
-        found, self.seconds = self.seconds, {}
-        return found
+        seconds, self.seconds = self.seconds, {}
+        return seconds

@@ -105,8 +105,8 @@ def write(workload: Workload, folder: Path, *, weights: bool = True) -> None:
         model_config(workload).save_pretrained(folder)
     tokenizer_of(workload).save_pretrained(folder / "tokenizer")  # beside config.json it would be taken for Qwen2's own
     prompts, batch = examples(workload)
-    found = {"workload": asdict(workload), "prompts": prompts, "batch": batch}
-    (folder / "bench.json").write_text(json.dumps(found), encoding="utf-8")
+    document = {"workload": asdict(workload), "prompts": prompts, "batch": batch}
+    (folder / "bench.json").write_text(json.dumps(document), encoding="utf-8")
 
 
 def examples(workload: Workload) -> tuple[list[list[int]], list[dict[str, Any]]]:
@@ -129,8 +129,8 @@ def examples(workload: Workload) -> tuple[list[list[int]], list[dict[str, Any]]]
 
 def load(folder: Path) -> tuple[Workload, list[list[int]], list[dict[str, Any]]]:
     """Return the workload, its prompts and the compared batch."""
-    found = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
-    return Workload(**found["workload"]), found["prompts"], found["batch"]
+    document = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
+    return Workload(**document["workload"]), document["prompts"], document["batch"]
 
 
 def text(ids: list[int]) -> str:
@@ -158,8 +158,8 @@ def fill_adapters(model: torch.nn.Module) -> None:
 
 def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Gradients by the plain name of their parameter, ready to be saved."""
-    found = {}
+    tensors = {}
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            found[name.removeprefix("module.")] = parameter.grad.detach().float().contiguous().clone()
-    return found
+            tensors[name.removeprefix("module.")] = parameter.grad.detach().float().contiguous().clone()
+    return tensors

@@ -38,11 +38,11 @@ def test_a_plan_that_does_not_fit_leaves_with_1_and_names_what_to_change() -> No
 @pytest.mark.slow
 def test_json_is_one_document() -> None:
     code, text = run("--gpu", "1.3GB", "--json")
-    found = json.loads(text)
+    document = json.loads(text)
     assert code == 1
-    assert found["status"] == "does not fit"
-    assert found["change"]["fits"]
-    assert found["total"] == max(found["phases"].values())
+    assert document["status"] == "does not fit"
+    assert document["change"]["fits"]
+    assert document["total"] == max(document["phases"].values())
 
 
 @pytest.mark.parametrize("arguments", [["--plan", "--gpu", "80XB"], ["--gpu", "80GB"]])

@@ -38,7 +38,7 @@ def test_json_prints_one_document_and_nothing_else(tmp_path):
     plot = tmp_path / "plot.html"
     result = run("-k", "2", "-k", "4", "-p", "0.5", "-e", "grpo,rloo", "--json", "--plot", str(plot))
     document = json.loads(result.stdout)
-    assert [found["setup"]["estimator"] for found in document["results"]] == ["grpo", "rloo"]
+    assert [result["setup"]["estimator"] for result in document["results"]] == ["grpo", "rloo"]
     assert [row["k"] for row in document["results"][0]["rows"]] == [2, 4]
     assert document["results"][0]["rows"][1]["dead"] == 0.125
     assert plot.stat().st_size > 1000
@@ -48,13 +48,13 @@ def test_json_prints_one_document_and_nothing_else(tmp_path):
 def test_distributions_and_files_stand_beside_chances(tmp_path):
     (tmp_path / "rewards.txt").write_text("0 0 1")
     arguments = ("--distribution", "0=0.5,0.2=0.5", "--rewards", str(tmp_path / "rewards.txt"), "-p", "0.1", "--json")
-    labels = [found["outcomes"]["label"] for found in json.loads(run(*arguments, "-k", "2").stdout)["results"]]
+    labels = [result["outcomes"]["label"] for result in json.loads(run(*arguments, "-k", "2").stdout)["results"]]
     assert labels == ["success 0.1", "rewards 0=0.5, 0.2=0.5", "rewards.txt"]
 
 
 def test_estimator_options_reach_the_estimator():
-    found = json.loads(run("-k", "8", "-p", "0.5", "-e", "pass_at_k", "--attempts", "2", "--json").stdout)
-    assert found["results"][0]["setup"]["options"] == {"k": 2}
+    document = json.loads(run("-k", "8", "-p", "0.5", "-e", "pass_at_k", "--attempts", "2", "--json").stdout)
+    assert document["results"][0]["setup"]["options"] == {"k": 2}
     clipped = json.loads(run("-k", "64", "-p", "0.05", "--clip", "2", "--json").stdout)
     assert clipped["results"][0]["rows"][0]["largest"] == 2.0
 

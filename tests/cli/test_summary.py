@@ -16,9 +16,9 @@ from levelhead.cli.summary import show_scores, show_summary
 from levelhead.recipe import Recipe
 
 
-def shown(found: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int = 80) -> str:
+def shown(summary: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int = 80) -> str:
     monkeypatch.setenv("COLUMNS", str(width))
-    show_summary(found, Path("runs/demo"))
+    show_summary(summary, Path("runs/demo"))
     return capsys.readouterr().out
 
 
@@ -54,10 +54,10 @@ def test_the_table_holds_strata_baseline_and_verdict(
 def test_a_verdict_may_stand_beside_the_tasks_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = strata_summary.summary()
-    for task, verdict in found.pop("verdict").items():
-        found["tasks"][task]["verdict"] = verdict
-    assert shown(found, capsys, monkeypatch) == shown(strata_summary.summary(), capsys, monkeypatch)
+    summary = strata_summary.summary()
+    for task, verdict in summary.pop("verdict").items():
+        summary["tasks"][task]["verdict"] = verdict
+    assert shown(summary, capsys, monkeypatch) == shown(strata_summary.summary(), capsys, monkeypatch)
 
 
 def test_an_older_summary_is_shown_and_claims_nothing(
@@ -75,11 +75,11 @@ def test_an_older_summary_is_shown_and_claims_nothing(
 def test_a_run_that_did_not_come_to_its_end_has_no_verdict(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = strata_summary.summary()
-    del found["verdict"]
-    for stages in found["tasks"].values():
+    summary = strata_summary.summary()
+    del summary["verdict"]
+    for stages in summary["tasks"].values():
         del stages["grpo"]
-    assert "no verdict, for the run did not come to its end" in shown(found, capsys, monkeypatch)
+    assert "no verdict, for the run did not come to its end" in shown(summary, capsys, monkeypatch)
 
 
 def test_many_strata_take_a_line_each(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +95,9 @@ def test_many_strata_take_a_line_each(capsys: pytest.CaptureFixture[str], monkey
 def test_what_a_policy_wrote_does_nothing_to_the_terminal(
     answer: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = strata_summary.summary()
-    found["tasks"]["fairness"]["grpo"]["constant"]["answer"] = answer
-    text = shown(found, capsys, monkeypatch)
+    summary = strata_summary.summary()
+    summary["tasks"]["fairness"]["grpo"]["constant"]["answer"] = answer
+    text = shown(summary, capsys, monkeypatch)
     assert f"Best constant answer: {said}" in text
     assert "\x1b" not in text
     assert "\x07" not in text
@@ -105,9 +105,9 @@ def test_what_a_policy_wrote_does_nothing_to_the_terminal(
 
 @pytest.mark.parametrize("found", [{}, {"tasks": {}}, {"tasks": {"a": {"sft": {"score": "nan"}, "verdict": 3}}}])
 def test_a_summary_without_results_shows_nothing(
-    found: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    summary: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert shown(found, capsys, monkeypatch) == ""
+    assert shown(summary, capsys, monkeypatch) == ""
 
 
 def test_scores_of_a_checkpoint_stand_side_by_side(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ _WAYS = {"greedy": "grpo", "sampled": "sft"}
 def test_json_carries_strata_baseline_and_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = strata_summary.summary()
-    monkeypatch.setattr(api, "train", lambda *_, **__: api.Result("done", tmp_path, found, None, None))
+    summary = strata_summary.summary()
+    monkeypatch.setattr(api, "train", lambda *_, **__: api.Result("done", tmp_path, summary, None, None))
     train.run(Recipe.model_construct(name="demo"), tmp_path, resume=False, as_json=True)
     said = capsys.readouterr()
     assert json.loads(said.out) == {"outcome": "done", "run": str(tmp_path), **strata_summary.summary()}

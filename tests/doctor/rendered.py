@@ -411,8 +411,8 @@ def pandas_describe(run: Run, rng: random.Random) -> Rendered:
     numbers, spelt = _statistics(run, rng, wanted), {k: v.replace(" ", "_") for k, v in names_of(run, rng).items()}
     cells = [["", *spelt.values()], *([stat, *(show(numbers[k][stat]) for k in spelt)] for stat in wanted)]
     cells.insert(1, ["count", *("100" for _ in spelt)])
-    kept = {k: {s: v for s, v in row.items() if s in ("mean", "min", "max")} for k, row in numbers.items()}
-    return Rendered(_aligned(cells), _summary(kept))
+    spread = {k: {s: v for s, v in row.items() if s in ("mean", "min", "max")} for k, row in numbers.items()}
+    return Rendered(_aligned(cells), _summary(spread))
 
 
 @form

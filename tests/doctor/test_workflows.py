@@ -63,13 +63,13 @@ def test_a_census_worked_out_by_hand() -> None:
         "[Custom, Test] -> ScEnsemble",
         None,
     ]
-    found = census(answers)
-    assert (found.answers, found.valid, found.unique) == (7, 5, 3)
-    assert found.fallback == pytest.approx(2 / 7)
-    assert found.top == (("Custom", 2, 0.4), ("Custom -> Review", 2, 0.4), ("[Custom, Test] -> ScEnsemble", 1, 0.2))
-    assert found.entropy == pytest.approx(-(2 * 0.4 * math.log(0.4) + 0.2 * math.log(0.2)))
-    assert found.operators == {"Custom": 1.0, "Review": 0.4, "ScEnsemble": 0.2, "Test": 0.2}
-    assert found.structures == {"single": 0.4, "chain": 0.4, "conditional": 0.0, "loop": 0.0, "parallel": 0.2}
+    counted = census(answers)
+    assert (counted.answers, counted.valid, counted.unique) == (7, 5, 3)
+    assert counted.fallback == pytest.approx(2 / 7)
+    assert counted.top == (("Custom", 2, 0.4), ("Custom -> Review", 2, 0.4), ("[Custom, Test] -> ScEnsemble", 1, 0.2))
+    assert counted.entropy == pytest.approx(-(2 * 0.4 * math.log(0.4) + 0.2 * math.log(0.2)))
+    assert counted.operators == {"Custom": 1.0, "Review": 0.4, "ScEnsemble": 0.2, "Test": 0.2}
+    assert counted.structures == {"single": 0.4, "chain": 0.4, "conditional": 0.0, "loop": 0.0, "parallel": 0.2}
 
 
 def test_a_census_of_nothing_and_of_fallbacks_alone_has_no_shares() -> None:
@@ -82,25 +82,25 @@ def test_a_census_of_nothing_and_of_fallbacks_alone_has_no_shares() -> None:
 @given(st.lists(st.sampled_from(["Custom", "Custom -> Review", "[Custom, Custom] -> ScEnsemble"]), min_size=1))
 @settings(deadline=None)
 def test_shares_are_shares_and_entropy_lies_within_its_bounds(answers: list[str]) -> None:
-    found = census(answers)
-    assert sum(found.structures.values()) == pytest.approx(1.0)
-    assert sum(share for _, _, share in found.top) == pytest.approx(1.0)
-    assert 0.0 <= found.entropy <= math.log(found.unique) + 1e-12
-    assert set(found.structures) == set(STRUCTURES)
+    counted = census(answers)
+    assert sum(counted.structures.values()) == pytest.approx(1.0)
+    assert sum(share for _, _, share in counted.top) == pytest.approx(1.0)
+    assert 0.0 <= counted.entropy <= math.log(counted.unique) + 1e-12
+    assert set(counted.structures) == set(STRUCTURES)
 
 
 def test_only_updates_that_lose_more_than_half_of_the_validity_are_collapses() -> None:
     #            a kept half,  a lost more,  nothing to lose, recovered,  last: nothing after it
     validity = [1.0, 0.5, 0.2, 0.0, 0.0, 1.0, 0.4]
-    found = collapse_after_update(validity)
-    assert found.at == (1, 2, 5)
-    assert (found.updates, found.collapsed) == (4, 3)
-    assert found.rate == 0.75
+    collapse = collapse_after_update(validity)
+    assert collapse.at == (1, 2, 5)
+    assert (collapse.updates, collapse.collapsed) == (4, 3)
+    assert collapse.rate == 0.75
 
 
 def test_batches_without_an_update_are_no_collapses() -> None:
-    found = collapse_after_update([1.0, 0.0, 1.0, 0.0], [False, True, True, True])
-    assert (found.at, found.updates) == ((2,), 1)
+    collapse = collapse_after_update([1.0, 0.0, 1.0, 0.0], [False, True, True, True])
+    assert (collapse.at, collapse.updates) == ((2,), 1)
     assert collapse_after_update([1.0, 0.0], [False, False]).rate is None
     with pytest.raises(ValueError, match="marks of updates"):
         collapse_after_update([1.0], [True, False])
@@ -136,8 +136,8 @@ def test_a_text_log_is_read_step_by_step_and_answers_are_not_mistaken_for_steps(
 
 def test_the_story_of_the_log_is_one_update_and_one_collapse() -> None:
     batches = read_log(LOG.splitlines())
-    found = collapse_after_update([batch.validity for batch in batches], [batch.updated for batch in batches])
-    assert (found.updates, found.collapsed) == (1, 1)
+    collapse = collapse_after_update([batch.validity for batch in batches], [batch.updated for batch in batches])
+    assert (collapse.updates, collapse.collapsed) == (1, 1)
 
 
 def test_reports_after_an_update_belong_to_the_next_batch_even_without_a_number() -> None:
@@ -168,12 +168,12 @@ def test_the_rollout_lines_of_a_run_become_batches() -> None:
 
 
 def test_an_analysis_says_what_was_written_and_at_which_steps_it_collapsed() -> None:
-    found = analyse(read_log(LOG.splitlines()))
-    data = found.to_json()
+    analysis = analyse(read_log(LOG.splitlines()))
+    data = analysis.to_json()
     assert data["validity"] == {4: 1.0, 5: 0.0, 6: 1.0}
     assert data["collapse"] == {"updates": 1, "collapsed": 1, "rate": 1.0, "steps": [4]}
     assert data["overall"]["answers"] == 5
-    numbers, top, used, classes = found.tables()
+    numbers, top, used, classes = analysis.tables()
     assert dict(numbers.rows)["updates followed by a collapse"] == "1 of 1 (100.0%)"
     assert dict(numbers.rows)["fallbacks"] == "2 (40.0%)"
     assert len(top.rows) == 3
@@ -204,18 +204,18 @@ def metric(step: int, validity: float, **more: object) -> dict[str, object]:
 def test_the_collapse_rate_of_a_run_comes_from_every_step_and_not_from_the_sampled_ones() -> None:
     metrics = [metric(1, 1.0), metric(2, 0.9), metric(3, 0.3), metric(4, 0.8), metric(5, 0.9)]
     rollouts = [rollout(1, "Custom"), rollout(5, "Custom")]
-    found = analyse_run(["workflow"], rollouts, metrics)
-    assert found is not None
-    assert list(found.batches) == [1, 5]
-    assert found.validity == {1: 1.0, 2: 0.9, 3: 0.3, 4: 0.8, 5: 0.9}
-    assert (found.collapse.collapsed, found.collapse.updates, found.collapsed_at) == (1, 4, [2])
+    analysis = analyse_run(["workflow"], rollouts, metrics)
+    assert analysis is not None
+    assert list(analysis.batches) == [1, 5]
+    assert analysis.validity == {1: 1.0, 2: 0.9, 3: 0.3, 4: 0.8, 5: 0.9}
+    assert (analysis.collapse.collapsed, analysis.collapse.updates, analysis.collapsed_at) == (1, 4, [2])
 
 
 def test_a_step_without_an_update_is_not_blamed_for_what_follows() -> None:
     metrics = [metric(1, 1.0, grad_norm="nan"), metric(2, 0.3), metric(3, 0.1, grad_norm=0.0), metric(4, 0.01)]
-    found = analyse_run(["workflow"], [], metrics)
-    assert found is not None
-    assert (found.collapse.collapsed, found.collapse.updates, found.collapsed_at) == (1, 1, [2])
+    analysis = analyse_run(["workflow"], [], metrics)
+    assert analysis is not None
+    assert (analysis.collapse.collapsed, analysis.collapse.updates, analysis.collapsed_at) == (1, 1, [2])
 
 
 def test_choices_are_told_class_by_class_with_their_cost() -> None:
@@ -227,21 +227,21 @@ def test_choices_are_told_class_by_class_with_their_cost() -> None:
         rollout(9, "Custom", info={"domain": "law", "difficulty": "hard", "workflow": "Custom"}),
         {"task": "workflow", "reward": 1.0},
     ]
-    found = choices(answer for row in rows if (answer := written(row)) is not None)
-    assert [(choice.domain, choice.answers.answers) for choice in found] == [("math", 3), ("code", 1), ("law", 1)]
-    first = found[0]
+    table = choices(answer for row in rows if (answer := written(row)) is not None)
+    assert [(choice.domain, choice.answers.answers) for choice in table] == [("math", 3), ("code", 1), ("law", 1)]
+    first = table[0]
     assert (first.tokens, first.calls) == (300.0, 1.0)
     assert first.reward == pytest.approx((0.9 + 0.5 - 0.1) / 3)
     assert first.accuracy == pytest.approx(1 / 3)
     assert first.row() == ("math, easy", "3", "Custom", "67%", "0.433", "33%", "300", "1.0")
-    assert found[2].tokens is None
+    assert table[2].tokens is None
 
 
 def test_rows_of_other_tasks_are_passed_over_and_a_run_without_workflows_has_no_analysis() -> None:
     rows = [rollout(1, "Custom"), rollout(1, None, task="other")]
-    found = analyse_run(["workflow"], rows, [], [rollout(2, "Custom", task="other")])
-    assert found is not None
-    assert (found.overall.answers, found.choices) == (1, ())
+    analysis = analyse_run(["workflow"], rows, [], [rollout(2, "Custom", task="other")])
+    assert analysis is not None
+    assert (analysis.overall.answers, analysis.choices) == (1, ())
     assert analyse_run(["workflow"], [], [{"step": 1, "stage": "sft", "loss": 1.0}]) is None
     assert tasks_of({"tasks": [{"kind": "workflow", "name": "flows"}, {"kind": "math"}, {"kind": "workflow"}]}) == [
         "flows",
@@ -268,10 +268,10 @@ def write_folder(folder: Path) -> Path:
 
 def test_the_doctor_reads_a_run_folder_with_its_last_held_out_choices(tmp_path: Path) -> None:
     report = examine(write_folder(tmp_path / "run"))
-    found = report.to_json()["workflows"]
-    assert found["overall"]["top"][0]["workflow"] == "Custom -> Review"
-    assert found["collapse"]["steps"] == [2]
-    assert [choice["answers"]["top"][0]["workflow"] for choice in found["choices"]] == ["Custom"]
+    workflows = report.to_json()["workflows"]
+    assert workflows["overall"]["top"][0]["workflow"] == "Custom -> Review"
+    assert workflows["collapse"]["steps"] == [2]
+    assert [choice["answers"]["top"][0]["workflow"] for choice in workflows["choices"]] == ["Custom"]
     said = text(report)
     assert "math, easy  1        Custom" in said
     assert "1 of 11 (9.1%)" in said

@@ -240,10 +240,10 @@ def _events(folder: Path) -> list[dict[str, Any]]:
     """Warnings and critical events of the run."""
     path = folder / "events.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    found = [json.loads(line) for line in lines]
+    events = [json.loads(line) for line in lines]
     return [
         {"code": e["code"], "step": e["step"], "severity": e["severity"], "text": e["message"]}
-        for e in found
+        for e in events
         if e["severity"] != "info"
     ]
 
@@ -271,7 +271,7 @@ def _hash(path: Path) -> str:
 
 def rows(folder: Path) -> dict[tuple[str, int], dict[str, float]]:
     """Numbers of a run by stage and step, without what differs between two runs of one seed."""
-    found: dict[tuple[str, int], dict[str, float]] = {}
+    by_step: dict[tuple[str, int], dict[str, float]] = {}
     path = folder / "metrics.jsonl"
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         row = json.loads(line)
@@ -280,8 +280,8 @@ def rows(folder: Path) -> dict[tuple[str, int], dict[str, float]]:
             for k, v in row.items()
             if isinstance(v, int | float) and k not in ("step", "step_time") and "time/" not in k
         }
-        found[str(row["stage"]), int(row["step"])] = numbers
-    return found
+        by_step[str(row["stage"]), int(row["step"])] = numbers
+    return by_step
 
 
 def difference(folder: Path, sound: Path) -> dict[str, Any]:

@@ -83,9 +83,9 @@ def test_there_are_more_than_thirty_over_all_classes_and_none_is_the_labs() -> N
 
 @pytest.mark.parametrize("fault", UNLISTED.values(), ids=UNLISTED)
 def test_each_fault_cites_a_thread_of_a_trainer(fault: Unlisted) -> None:
-    found = [re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+)/(issues|pull)/\d+", t) for t in fault.threads]
-    assert all(found)
-    assert any(match is not None and match[1] in TRACKERS for match in found)
+    matches = [re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+)/(issues|pull)/\d+", t) for t in fault.threads]
+    assert all(matches)
+    assert any(match is not None and match[1] in TRACKERS for match in matches)
 
 
 @pytest.mark.parametrize("fault", UNLISTED.values(), ids=UNLISTED)

@@ -32,9 +32,9 @@ def test_the_loss_of_everything_is_seen_within_three_readings() -> None:
 
 
 def test_a_loss_of_half_is_seen_within_a_window() -> None:
-    found = first_fall([*noisy(0.6, 30, 0.05, 1), *noisy(0.3, 12, 0.05, 2)])
-    assert found is not None
-    assert 30 < found <= 38
+    fall = first_fall([*noisy(0.6, 30, 0.05, 1), *noisy(0.3, 12, 0.05, 2)])
+    assert fall is not None
+    assert 30 < fall <= 38
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -53,9 +53,9 @@ def test_weights_from_before_may_be_the_reference_s_own() -> None:
 @pytest.mark.parametrize("name", AGREEMENTS)
 def test_updates_against_the_rewards_are_told_of(name: str) -> None:
     rng = random.Random(0)
-    found = codes_after(Invariants(), [{name: rng.gauss(-0.5, 0.4)} for _ in range(20)])
-    assert found[0][1] == "update-against-reward"
-    assert found[0][0] >= 8
+    codes = codes_after(Invariants(), [{name: rng.gauss(-0.5, 0.4)} for _ in range(20)])
+    assert codes[0][1] == "update-against-reward"
+    assert codes[0][0] >= 8
 
 
 @pytest.mark.parametrize("name", AGREEMENTS)

@@ -106,8 +106,8 @@ def test_a_reward_that_still_rises_is_left_to_rise() -> None:
     ],
 )
 def test_what_only_looks_alike_is_left_alone(values: dict[str, float]) -> None:
-    known = f"answers/perfect_share/{TASK}" in values
-    rows = [{k: v for k, v in reads(i).items() if known or "perfect" not in k} for i in range(16)]
+    measured = f"answers/perfect_share/{TASK}" in values
+    rows = [{k: v for k, v in reads(i).items() if measured or "perfect" not in k} for i in range(16)]
     rows += [values | {"reward": 0.4, "validity": 1.0, f"reward/{TASK}": values[f"reward/{TASK}"]} for _ in range(80)]
     said = shown(LiveGuard(Bounds()), rows)
     assert not [d for d in said if d.event.code == "constant-answer"]

@@ -37,22 +37,22 @@ def row(outcomes, k, **options):
 @pytest.mark.parametrize("chance", CHANCES)
 class TestExactBinomials:
     def test_probability_of_dead_groups(self, k, chance):
-        mass, found = binomial(k, chance), row(bernoulli(chance), k)
-        assert found.exact
-        assert found.all_failed == pytest.approx(float(mass[0]), rel=1e-12)
-        assert found.all_solved == pytest.approx(float(mass[-1]), rel=1e-12)
-        assert found.dead == pytest.approx(float(mass[0] + mass[-1]), rel=1e-12)
-        assert found.live == pytest.approx(float(1 - mass[0] - mass[-1]), rel=1e-12)
+        mass, result = binomial(k, chance), row(bernoulli(chance), k)
+        assert result.exact
+        assert result.all_failed == pytest.approx(float(mass[0]), rel=1e-12)
+        assert result.all_solved == pytest.approx(float(mass[-1]), rel=1e-12)
+        assert result.dead == pytest.approx(float(mass[0] + mass[-1]), rel=1e-12)
+        assert result.live == pytest.approx(float(1 - mass[0] - mass[-1]), rel=1e-12)
 
     def test_probability_of_steps_without_signal(self, k, chance):
-        mass, found = binomial(k, chance), row(bernoulli(chance), k, tokens=100, budget=12800)
-        assert found.groups == 128 // k
-        assert found.dead_step == pytest.approx(float((mass[0] + mass[-1]) ** (128 // k)), rel=1e-9, abs=1e-15)
-        assert found.live_groups == pytest.approx(float((1 - mass[0] - mass[-1]) * (128 // k)))
+        mass, result = binomial(k, chance), row(bernoulli(chance), k, tokens=100, budget=12800)
+        assert result.groups == 128 // k
+        assert result.dead_step == pytest.approx(float((mass[0] + mass[-1]) ** (128 // k)), rel=1e-9, abs=1e-15)
+        assert result.live_groups == pytest.approx(float((1 - mass[0] - mass[-1]) * (128 // k)))
 
     @pytest.mark.parametrize("estimator", ["grpo", "dr_grpo", "rloo"])
     def test_distribution_of_advantages(self, k, chance, estimator):
-        mass, found = binomial(k, chance), row(bernoulli(chance), k, estimator=estimator)
+        mass, result = binomial(k, chance), row(bernoulli(chance), k, estimator=estimator)
         weights: dict[float, Fraction] = {}
         for solved in range(k + 1):
             rewards = np.array([[1.0] * solved + [0.0] * (k - solved)])
@@ -60,18 +60,18 @@ class TestExactBinomials:
                 weights[float(value)] = weights.get(float(value), Fraction(0)) + mass[solved] / k
         ordered = sorted(weights)
         second = sum(value**2 * float(weights[value]) for value in ordered)
-        assert found.spread == pytest.approx(math.sqrt(second), rel=1e-9)
-        assert found.largest == pytest.approx(max(map(abs, ordered)))
-        for level, value in zip(LEVELS, found.quantiles, strict=True):
+        assert result.spread == pytest.approx(math.sqrt(second), rel=1e-9)
+        assert result.largest == pytest.approx(max(map(abs, ordered)))
+        for level, value in zip(LEVELS, result.quantiles, strict=True):
             below = sum(float(weights[v]) for v in ordered if v < value - 1e-9)
             upto = sum(float(weights[v]) for v in ordered if v <= value + 1e-9)
             assert below <= level + 1e-9
             assert upto >= level - 1e-9
 
     def test_rloo_signal_is_the_reward_s_deviation_whatever_the_group_size(self, k, chance):
-        found = row(bernoulli(chance), k, estimator="rloo", tokens=250)
-        assert found.signal == pytest.approx(math.sqrt(chance * (1 - chance)))
-        assert found.signal_per_1k_tokens == pytest.approx(4 * found.signal)
+        result = row(bernoulli(chance), k, estimator="rloo", tokens=250)
+        assert result.signal == pytest.approx(math.sqrt(chance * (1 - chance)))
+        assert result.signal_per_1k_tokens == pytest.approx(4 * result.signal)
 
     def test_a_group_mean_costs_one_rollout(self, k, chance):
         for estimator in ("rloo", "dr_grpo"):
@@ -84,9 +84,9 @@ class TestExactBinomials:
 
 class TestOtherRewards:
     def test_groups_of_graded_rewards_die_with_the_sum_of_powers(self):
-        found = row(GRADED, 4)
-        assert found.dead == pytest.approx(0.5**4 + 0.3**4 + 0.2**4)
-        assert (found.all_failed, found.all_solved) == pytest.approx((0.5**4, 0.2**4))
+        result = row(GRADED, 4)
+        assert result.dead == pytest.approx(0.5**4 + 0.3**4 + 0.2**4)
+        assert (result.all_failed, result.all_solved) == pytest.approx((0.5**4, 0.2**4))
 
     def test_enumerated_groups_have_probability_one(self):
         _, weights = lab._enumerated(GRADED, 9)
@@ -111,26 +111,26 @@ class TestOtherRewards:
         assert row(GRADED, 6, estimator="opo").efficiency < same.efficiency
 
     def test_batch_estimators_see_the_whole_step(self):
-        found = row(bernoulli(0.5), 8, estimator="batch", ddof=0, eps=0.0)
-        assert not found.exact
-        assert found.signal == pytest.approx(7 / 8, abs=0.01)
+        result = row(bernoulli(0.5), 8, estimator="batch", ddof=0, eps=0.0)
+        assert not result.exact
+        assert result.signal == pytest.approx(7 / 8, abs=0.01)
 
     def test_a_step_of_reinforce_pp_is_dead_only_when_every_rollout_is_alike(self):
-        found = row(bernoulli(0.05), 8, estimator="reinforce_pp", tokens=100, budget=3200)
-        assert found.dead_step == pytest.approx(0.95**32 + 0.05**32)
-        assert found.live > 1 - found.dead
+        result = row(bernoulli(0.05), 8, estimator="reinforce_pp", tokens=100, budget=3200)
+        assert result.dead_step == pytest.approx(0.95**32 + 0.05**32)
+        assert result.live > 1 - result.dead
 
     def test_many_different_rewards_are_drawn_with_their_frequencies(self):
         rewards = np.random.default_rng(0).random(500)
-        found = row(empirical(rewards), 4, estimator="rloo")
-        assert not found.exact
-        assert found.dead < 1e-6
-        assert found.signal == pytest.approx(rewards.std(), rel=0.02)
+        result = row(empirical(rewards), 4, estimator="rloo")
+        assert not result.exact
+        assert result.dead < 1e-6
+        assert result.signal == pytest.approx(rewards.std(), rel=0.02)
 
     def test_a_certain_outcome_has_no_signal(self):
         result = simulate(bernoulli(1.0), [2, 8], Setup())
-        assert [found.dead for found in result.rows] == [1.0, 1.0]
-        assert [found.efficiency for found in result.rows] == [0.0, 0.0]
+        assert [line.dead for line in result.rows] == [1.0, 1.0]
+        assert [line.efficiency for line in result.rows] == [0.0, 0.0]
         assert "no group size helps" in result.reason
 
     def test_the_same_seed_gives_the_same_numbers(self):
@@ -230,7 +230,7 @@ class TestBadSetups:
 
 def test_results_are_json(tmp_path):
     document = json.loads(json.dumps(simulate(GRADED, [2, 4], Setup()).to_json()))
-    assert [found["k"] for found in document["rows"]] == [2, 4]
+    assert [line["k"] for line in document["rows"]] == [2, 4]
     assert set(document["rows"][0]["quantiles"]) == {"0.05", "0.25", "0.5", "0.75", "0.95"}
 
 
@@ -239,7 +239,7 @@ def test_the_plot_shows_every_result_in_one_self_contained_file(tmp_path):
     drawn = figure(results)
     assert len(drawn.data) == 2 * (3 + 2 + 1)
     failed = next(trace for trace in drawn.data if trace.name == "all failed")
-    assert list(failed.y) == [found.all_failed for found in results[0].rows]
+    assert list(failed.y) == [line.all_failed for line in results[0].rows]
     write_plot(results, tmp_path / "plot.html")
     page = (tmp_path / "plot.html").read_text()
     assert "<script src=" not in page

@@ -40,9 +40,9 @@ def test_a_family_begins_and_ends_as_its_members_do() -> None:
     ],
 )
 def test_a_key_of_a_line_is_found_by_its_declaration(key: str, shown: str) -> None:
-    found = find(key)
-    assert found is not None
-    assert found.shown == shown
+    declared = find(key)
+    assert declared is not None
+    assert declared.shown == shown
 
 
 @pytest.mark.parametrize("key", ["mine", "kl/one/two", "guard/speed", "eval/one"])

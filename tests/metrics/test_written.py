@@ -178,15 +178,15 @@ def judge_numbers() -> Mapping[str, float]:
 def written(tmp_path_factory: pytest.TempPathFactory) -> set[Reading]:
     folder = tmp_path_factory.mktemp("runs")
     (folder / "more.py").write_text(REWARDS, encoding="utf-8")
-    found: set[Reading] = set()
+    seen: set[Reading] = set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("levelhead.report.write", lambda _folder: None)
         patch.setattr(FunctionTask, "strata", thirds)
         for name, changes in variants(folder).items():
             train(recipe(folder, **changes), out=folder / name)
-            found |= {*readings(folder / name)}
-        found |= {*readings(run_with(folder / "judged", "Grade: 7", prompt_price=1.0))}
-    return found | {*of_functions(), *of_engines(), *of_tasks()}
+            seen |= {*readings(folder / name)}
+        seen |= {*readings(run_with(folder / "judged", "Grade: 7", prompt_price=1.0))}
+    return seen | {*of_functions(), *of_engines(), *of_tasks()}
 
 
 def test_every_metric_that_is_written_is_declared(written: set[Reading]) -> None:

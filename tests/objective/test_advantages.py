@@ -44,7 +44,7 @@ def extras(name, groups, k, make=np.asarray, seed=0):
     """Everything that estimator ``name`` cannot do without, for rewards of shape (groups, k)."""
     rng = np.random.default_rng(seed)
     mask = (np.arange(6)[None, None] < rng.integers(1, 7, (groups, k, 1))).astype(float)
-    known = {
+    extra = {
         "parts": lambda: {"a": make(rng.random((groups, k)).tolist()), "b": make(rng.random((groups, k)).tolist())},
         "lengths_gk": lambda: make(rng.integers(1, 50, (groups, k)).astype(float).tolist()),
         "entropies_gkt": lambda: make(rng.random((groups, k, 6)).tolist()),
@@ -52,7 +52,7 @@ def extras(name, groups, k, make=np.asarray, seed=0):
         "features": lambda: {f: make(rng.random((groups, k)).tolist()) for f in advantages.STRUCTURE_WEIGHTS},
     }
     options = {"k": min(4, k - 1)} if name == "pass_at_k" else {"k": min(4, k)} if name == "pkpo" else {}
-    return {key: known[key]() for key in advantages.inputs(name)} | options
+    return {key: extra[key]() for key in advantages.inputs(name)} | options
 
 
 def compute(name, rewards, **options):
@@ -285,9 +285,9 @@ class TestSubsets:
     def test_match_enumeration_of_all_subsets(self, rewards, data):
         k = data.draw(st.integers(2, len(rewards) - 1))
         own, mean, std, gain = self.brute(rewards, k)
-        chosen = advantages.compute("pass_at_k", [rewards], k=k, eps=0.5)
-        assert chosen.values_gk[0] == pytest.approx((own - mean) / (std + 0.5), abs=1e-12)
-        assert bool(chosen.has_signal_g[0]) == (std > 1e-12)
+        computed = advantages.compute("pass_at_k", [rewards], k=k, eps=0.5)
+        assert computed.values_gk[0] == pytest.approx((own - mean) / (std + 0.5), abs=1e-12)
+        assert bool(computed.has_signal_g[0]) == (std > 1e-12)
         added = advantages.compute("pkpo", [rewards], k=k)
         assert added.values_gk[0] == pytest.approx(gain, abs=1e-12)
         assert bool(added.has_signal_g[0]) == (gain.max() > 1e-12)

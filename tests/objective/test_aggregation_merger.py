@@ -41,8 +41,8 @@ class Toy(nn.Module):
         logp = every.gather(-1, self.tokens[rows, :, None]).squeeze(-1)
         total = losses.count("token_mean", self.mask)
 
-        def mean(values: Tensor, chosen: Tensor) -> Tensor:
-            return losses.aggregate("token_mean", values[chosen], self.mask[rows][chosen], denominator=total)
+        def mean(values: Tensor, members: Tensor) -> Tensor:
+            return losses.aggregate("token_mean", values[members], self.mask[rows][members], denominator=total)
 
         surrogate = losses.policy_loss(
             "ppo_clip", logp, logp.detach() + self.drift[rows], self.advantages[rows], self.mask[rows]
@@ -51,10 +51,10 @@ class Toy(nn.Module):
         entropies = -(every.exp() * every).sum(-1)
         terms = []
         for index in self.task[rows].unique().tolist():
-            chosen = self.task[rows] == index
+            members = self.task[rows] == index
             name = f"task{index}"
-            terms.append(Term("policy", mean(surrogate, chosen), "maximize", task=name))
-            terms.append(Term("kl", mean(leash, chosen), "minimize", beta * (1 + index), name))
+            terms.append(Term("policy", mean(surrogate, members), "maximize", task=name))
+            terms.append(Term("kl", mean(leash, members), "minimize", beta * (1 + index), name))
         whole = torch.ones(len(rows), dtype=torch.bool)
         return [*terms, Term("entropy", mean(entropies, whole), "maximize", bonus)]
 
@@ -81,8 +81,8 @@ def run(toy: Toy, kind: str, batches: list[list[int]] = WHOLE, **options: Any) -
     return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in toy.leaves()], report
 
 
-def relative(found: list[Tensor], expected: list[Tensor]) -> float:
-    difference = sum((a.double() - b.double()).square().sum() for a, b in zip(found, expected, strict=True))
+def relative(grads: list[Tensor], expected: list[Tensor]) -> float:
+    difference = sum((a.double() - b.double()).square().sum() for a, b in zip(grads, expected, strict=True))
     return float((difference / sum(b.double().square().sum() for b in expected)).sqrt())
 
 
@@ -135,13 +135,13 @@ def test_kl_and_entropy_go_straight_through_with_their_own_coefficients(name):
 
 def test_the_merged_gradient_is_the_weighted_sum_of_the_tasks_policy_gradients():
     toy = Toy(seed=3)
-    found, report = run(toy, "cagrad", terms={"beta": 0.0, "bonus": 0.0}, c=0.5, scale="own")
+    merged_grads, report = run(toy, "cagrad", terms={"beta": 0.0, "bonus": 0.0}, c=0.5, scale="own")
     policy = [term for term in toy.terms(WHOLE[0]) if term.name == "policy"]
     gradients = task_gradients(policy, toy.leaves())
     flat = torch.stack([torch.cat([g.flatten() for g in grads]) for grads in gradients.values()]).double()
     expected = weights("cagrad", flat @ flat.T, c=0.5)
     assert list(report.weights.values()) == pytest.approx(expected.tolist(), rel=1e-5)
-    merged = torch.cat([g.flatten() for g in found]).double()
+    merged = torch.cat([g.flatten() for g in merged_grads]).double()
     torch.testing.assert_close(merged, expected @ flat, rtol=1e-4, atol=1e-7)
     cosine = torch.nn.functional.cosine_similarity(flat[0], flat[1], dim=0).item()
     assert report.metrics["merge/cosine/task0/task1"] == pytest.approx(cosine, rel=1e-4)
@@ -162,8 +162,8 @@ def test_a_task_without_contrast_does_not_stop_the_other():
     toy.advantages[toy.task == 1] = 0.0
     single, _ = run(toy, "sum")
     for name in ("cagrad", "upgrad", "mgda", "aligned_mtl", "pcgrad"):
-        found, report = run(toy, name)
-        assert relative(found, single) < 1e-6
+        merged_grads, report = run(toy, name)
+        assert relative(merged_grads, single) < 1e-6
         assert report.weights == {"task0": 1.0, "task1": 0.0}
         assert not [metric for metric in report.metrics if "cosine" in metric]
 
@@ -177,10 +177,10 @@ def test_a_task_missing_from_a_step_is_no_error():
 def test_half_precision_gradients_are_weighed_in_float32():
     exact, rounded = Toy(seed=7), Toy(seed=7, dtype=torch.bfloat16)
     for name in ("mean", "cagrad", "upgrad"):
-        found, report = run(rounded, name)
-        assert found[0].dtype == torch.bfloat16
+        merged_grads, report = run(rounded, name)
+        assert merged_grads[0].dtype == torch.bfloat16
         expected, _ = run(exact, name)
-        assert relative(found, expected) < 0.05
+        assert relative(merged_grads, expected) < 0.05
         assert 0 < report.metrics["merge/norm/task0"] < 10
     big = [[torch.full((3,), 300.0, dtype=torch.float16)], [torch.full((3,), 300.0, dtype=torch.float16)]]
     assert gramian(big).tolist() == [[270000.0] * 2] * 2
@@ -209,8 +209,8 @@ def test_the_merger_clears_old_gradients_and_starts_over_after_each_step():
             param.grad = torch.full_like(param, 99.0)
         merger.add(toy.terms(WHOLE[0]))
         merger.finish()
-        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in toy.leaves()]
-        assert relative(found, once) < 1e-6
+        merged_grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in toy.leaves()]
+        assert relative(merged_grads, once) < 1e-6
 
 
 def test_low_memory_needs_no_backward_beyond_one_a_task():
@@ -272,11 +272,11 @@ def test_the_monitor_looks_only_when_it_is_due():
 
 def test_a_resumed_merger_goes_on_where_the_first_one_stopped():
     def steps(merger: GradientMerger, toy: Toy, count: int) -> list[list[float]]:
-        found = []
+        merged_grads = []
         for _ in range(count):
             merger.add(toy.terms(WHOLE[0]))
-            found.append(list(merger.finish().weights.values()))
-        return found
+            merged_grads.append(list(merger.finish().weights.values()))
+        return merged_grads
 
     toy = Toy(seed=13, tasks=4)
     options: dict[str, Any] = {"kind": "pcgrad", "seed": 3}

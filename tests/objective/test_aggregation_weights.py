@@ -44,8 +44,8 @@ def jacobian(seed: int, m: int, *, size: int = 12, conflict: bool = False) -> Te
 
 def merge(name: str, rows: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
     options = {"generator": torch.Generator().manual_seed(0), **options}
-    found = weights(name, rows @ rows.T, **options)
-    return found, found @ rows
+    computed = weights(name, rows @ rows.T, **options)
+    return computed, computed @ rows
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_pcgrad_of_three_tasks_equals_torchjd_in_the_same_order():
     rows = jacobian(3, 4, conflict=True)
     torch.manual_seed(5)
     theirs = torchjd.PCGradWeighting()(rows @ rows.T)
-    found, _ = merge("pcgrad", rows, generator=torch.Generator().manual_seed(5))
-    torch.testing.assert_close(found, theirs)
+    computed, _ = merge("pcgrad", rows, generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(computed, theirs)
 
 
 def test_aligned_mtl_equals_torchjd_for_many_tasks():
@@ -224,8 +224,8 @@ def test_the_unit_of_the_gradients_does_not_matter(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_opposite_gradients_of_equal_length_cancel_and_nothing_is_divided_by_zero(name):
     row = torch.ones(4, dtype=D)
-    found, d = merge(name, torch.stack([row, -row]))
-    assert torch.isfinite(found).all()
+    computed, d = merge(name, torch.stack([row, -row]))
+    assert torch.isfinite(computed).all()
     torch.testing.assert_close(d, torch.zeros(4, dtype=D), atol=1e-9, rtol=0)
 
 
@@ -239,9 +239,9 @@ def test_no_gradient_at_all_is_no_error(name):
 def test_the_order_of_the_tasks_does_not_matter(seed, order):
     rows = jacobian(seed, 3, conflict=True)
     for name in ("cagrad", "upgrad", "mgda", "aligned_mtl", "nash_mtl"):
-        found, _ = merge(name, rows)
+        computed, _ = merge(name, rows)
         shuffled, _ = merge(name, rows[list(order)])
-        torch.testing.assert_close(shuffled, found[list(order)], rtol=1e-2, atol=1e-2)
+        torch.testing.assert_close(shuffled, computed[list(order)], rtol=1e-2, atol=1e-2)
 
 
 def test_dtype_and_device_of_the_gramian_come_back():

@@ -114,8 +114,8 @@ def test_shares_add_up_to_the_slope_and_name_their_source():
 
 def test_the_audit_reads_back_every_coefficient():
     metrics = audited_step(Policy(), None).metrics
-    found = {name.split("/")[1]: value for name, value in metrics.items() if name.endswith("/coef")}
-    assert found == pytest.approx({"policy": 1.0, "kl": 0.1, "entropy": 0.3}, rel=1e-6)
+    coefs = {name.split("/")[1]: value for name, value in metrics.items() if name.endswith("/coef")}
+    assert coefs == pytest.approx({"policy": 1.0, "kl": 0.1, "entropy": 0.3}, rel=1e-6)
     merged = audited_step(Policy(), None, "cagrad").metrics
     assert merged["audit/entropy/coef"] == pytest.approx(0.3, rel=1e-6)
     assert merged["audit/kl/coef"] == pytest.approx(0.1, rel=1e-6)

@@ -25,8 +25,8 @@ def distributions(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     [("k1", 0.5, 0.5), ("k2", 0.5, 0.125), ("k3", 0.5, math.exp(-0.5) - 0.5), ("k1", -2.0, -2.0), ("k3", 0.0, 0.0)],
 )
 def test_hand_numbers(name, gap, value):
-    found = kl.estimate(name, torch.tensor([[-1.0]], dtype=D), torch.tensor([[-1.0 - gap]], dtype=D))
-    assert found.item() == pytest.approx(value, rel=1e-12)
+    estimate = kl.estimate(name, torch.tensor([[-1.0]], dtype=D), torch.tensor([[-1.0 - gap]], dtype=D))
+    assert estimate.item() == pytest.approx(value, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["k1", "k3"])

@@ -144,10 +144,10 @@ def test_top_entropy_mask_equals_trl():
 
 def test_truncated_importance_weights_equal_trl():
     batch, recorded = TRL["batch"], TRL["cases"]["importance/token_mean"]
-    found = losses.importance_weights(
+    weights = losses.importance_weights(
         "token_truncate", table(batch, "old_logp"), table(batch, "behaviour_logp"), table(batch, "mask"), high=1.5
     )
-    loss, grad, _ = ours(batch, "trl ppo_clip/token_mean", {}, weight_nt=found.weight_nt)
+    loss, grad, _ = ours(batch, "trl ppo_clip/token_mean", {}, weight_nt=weights.weight_nt)
     torch.testing.assert_close(loss.item(), recorded["loss"], **CLOSE)
     torch.testing.assert_close(grad, torch.tensor(recorded["grad"], dtype=torch.float64), **CLOSE)
 
@@ -155,7 +155,7 @@ def test_truncated_importance_weights_equal_trl():
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_truncated_importance_weights_equal_verl(level):
     batch = VERL["batch"]
-    found = losses.importance_weights(
+    weights = losses.importance_weights(
         f"{level}_truncate", table(batch, "old_logp"), table(batch, "behaviour_logp"), table(batch, "mask"), high=1.5
     )
-    torch.testing.assert_close(found.weight_nt, torch.tensor(VERL["importance"][level], dtype=torch.float64), **CLOSE)
+    torch.testing.assert_close(weights.weight_nt, torch.tensor(VERL["importance"][level], dtype=torch.float64), **CLOSE)

@@ -69,29 +69,29 @@ IMPORTANCE_MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])
     ],
 )
 def test_hand_numbers_of_importance_weights(mode, low, expected):
-    found = losses.importance_weights(mode, OLD, SAMPLER, IMPORTANCE_MASK, low=low, high=2.0)
-    torch.testing.assert_close(found.weight_nt, torch.tensor(expected))
-    assert not found.weight_nt.requires_grad
+    weights = losses.importance_weights(mode, OLD, SAMPLER, IMPORTANCE_MASK, low=low, high=2.0)
+    torch.testing.assert_close(weights.weight_nt, torch.tensor(expected))
+    assert not weights.weight_nt.requires_grad
 
 
 def test_importance_statistics_report_what_was_cut():
     stats = losses.importance_weights("token_truncate", OLD, SAMPLER, IMPORTANCE_MASK).stats
     prefix = "sampling/importance_sampling_ratio/"
-    found = {name.removeprefix(prefix): value.item() for name, value in stats.items()}
-    assert found == pytest.approx({"min": 0.2, "mean": 5.7 / 5, "max": 2.0, "cut_mean": 0.2})
+    reported = {name.removeprefix(prefix): value.item() for name, value in stats.items()}
+    assert reported == pytest.approx({"min": 0.2, "mean": 5.7 / 5, "max": 2.0, "cut_mean": 0.2})
 
 
 def test_importance_weights_are_one_where_sampler_and_trainer_agree():
     for mode in get_args(Correction):
-        found = losses.importance_weights(mode, OLD, OLD, IMPORTANCE_MASK)
-        assert torch.equal(found.weight_nt, IMPORTANCE_MASK.float())
+        weights = losses.importance_weights(mode, OLD, OLD, IMPORTANCE_MASK)
+        assert torch.equal(weights.weight_nt, IMPORTANCE_MASK.float())
 
 
 def test_importance_weights_stay_finite_for_long_sequences():
     gap = torch.full((1, 5000), 0.1)
     for mode in ("sequence_truncate", "sequence_mask", "geometric_mask"):
-        found = losses.importance_weights(mode, gap, torch.zeros(1, 5000), torch.ones(1, 5000))
-        assert torch.isfinite(found.weight_nt).all()
+        weights = losses.importance_weights(mode, gap, torch.zeros(1, 5000), torch.ones(1, 5000))
+        assert torch.isfinite(weights.weight_nt).all()
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ class Net(nn.Module):
         self.one, self.two = nn.Linear(6, 8, bias=bias), nn.Linear(8, 5, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.two(self.one(x).tanh())
-        return found
+        output: Tensor = self.two(self.one(x).tanh())
+        return output
 
 
 def adapted_net(*, join: bool, dtype: torch.dtype = torch.float64, **config: Any) -> Any:
@@ -67,7 +67,7 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 @pytest.mark.parametrize(("bias", "dtype"), itertools.product([True, False], [torch.float64, torch.bfloat16]))
 def test_values_and_gradients_are_those_of_peft(bias: bool, dtype: torch.dtype) -> None:
     x = torch.randn(4, 7, 6, generator=torch.Generator().manual_seed(2)).to(dtype)
-    found = []
+    sides = []
     for join in (True, False):
         model = adapted_net(join=join, dtype=dtype, with_bias=bias)
         model.eval()
@@ -75,8 +75,8 @@ def test_values_and_gradients_are_those_of_peft(bias: bool, dtype: torch.dtype) 
             out = model(x)
         assert len(seen) == (2 if join else 0)
         out.float().square().sum().backward()
-        found.append((out, gradients(model)))
-    (out, grads), (want, wanted) = found
+        sides.append((out, gradients(model)))
+    (out, grads), (want, wanted) = sides
     assert grads.keys() == wanted.keys()
     assert len(grads) == 4
     for one, other in [(out, want), *((grads[name], wanted[name]) for name in grads)]:
@@ -154,10 +154,10 @@ def test_a_policy_has_the_gradient_that_pefts_layers_give(monkeypatch: pytest.Mo
         return policy
 
     with calls() as seen:
-        found = gradient_of(made())
+        gradient = gradient_of(made())
     assert len(seen) >= 14
     monkeypatch.setattr(adapter, "_only_adapter", lambda *_: None)
     wanted = gradient_of(made())
-    assert found.keys() == wanted.keys()
-    for name, grad in found.items():
+    assert gradient.keys() == wanted.keys()
+    for name, grad in gradient.items():
         torch.testing.assert_close(grad, wanted[name], rtol=1e-4, atol=1e-5)

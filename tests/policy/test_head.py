@@ -59,9 +59,9 @@ def test_values_and_gradients_equal_autograd_on_the_full_logits(
     blocks = token_statistics(hidden, weight, targets, bias=bias, **sizes, **options)
     whole = in_full(hidden, weight, targets, bias, **options)
     pull = torch.randn(2, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found = torch.autograd.grad((pull[0] * blocks[0] + pull[1] * blocks[1]).sum(), leaves)
+    grads = torch.autograd.grad((pull[0] * blocks[0] + pull[1] * blocks[1]).sum(), leaves)
     wanted = torch.autograd.grad((pull[0] * whole[0] + pull[1] * whole[1]).sum(), leaves)
-    for a, b in zip((*blocks, *found), (*whole, *wanted), strict=True):
+    for a, b in zip((*blocks, *grads), (*whole, *wanted), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
@@ -80,7 +80,7 @@ def test_gradients_equal_finite_differences(options: dict) -> None:
 
 
 @pytest.mark.parametrize(("stored_elements", "kept"), [(0, 0), (20, 0), (21, 21), (50, 42), (1 << 20, 77)])
-def test_no_more_logits_are_kept_than_allowed(stored_elements: int, kept: int) -> None:
+def test_no_more_logits_are_kept_than_allowed(stored_elements: int, stored: int) -> None:
     hidden, weight, targets, _ = problem(torch.float32, bias=False)
     saved: list[Tensor] = []
 
@@ -92,23 +92,23 @@ def test_no_more_logits_are_kept_than_allowed(stored_elements: int, kept: int) -
         token_statistics(
             hidden, weight, targets, block_elements=21, stored_elements=stored_elements
         )  # 7 x 3 logits each
-    assert sum(tensor.numel() for tensor in saved if tensor.ndim == 2) == hidden.numel() + weight.numel() + kept
+    assert sum(tensor.numel() for tensor in saved if tensor.ndim == 2) == hidden.numel() + weight.numel() + stored
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("stored_elements", [21, 50, 1 << 20])
 def test_kept_logits_give_the_gradients_of_logits_computed_again(dtype: torch.dtype, stored_elements: int) -> None:
     hidden, weight, targets, bias = problem(dtype, bias=True)
-    found = []
-    for kept in (0, stored_elements):
+    sides = []
+    for stored in (0, stored_elements):
         logp, entropy = token_statistics(
-            hidden, weight, targets, bias=bias, temperature=0.7, block_elements=21, stored_elements=kept
+            hidden, weight, targets, bias=bias, temperature=0.7, block_elements=21, stored_elements=stored
         )
-        found.append(torch.autograd.grad((logp - 0.5 * entropy).sum(), (hidden, weight, bias)))
-    size = max(float(grad.abs().max()) for grad in found[0])
+        sides.append(torch.autograd.grad((logp - 0.5 * entropy).sum(), (hidden, weight, bias)))
+    size = max(float(grad.abs().max()) for grad in sides[0])
     atol = (1e-6 if dtype == torch.float32 else 2**-7) * size
-    for again, kept in zip(*found, strict=True):
-        torch.testing.assert_close(kept, again, rtol=0, atol=atol)
+    for again, stored in zip(*sides, strict=True):
+        torch.testing.assert_close(stored, again, rtol=0, atol=atol)
 
 
 def test_kept_logits_serve_a_second_backward_pass() -> None:

@@ -88,13 +88,13 @@ def test_a_twin_draws_in_one_thread_while_the_policy_trains_in_another(policy: P
 
     inference_copy = policy.inference_copy()
     wanted, drawn = gradients(), draws(inference_copy)
-    found: list[Any] = []
+    completions: list[Any] = []
     done = threading.Event()
 
     def draw() -> None:
         torch.set_num_threads(1)
         while not done.is_set():
-            found.append(draws(inference_copy))
+            completions.append(draws(inference_copy))
 
     thread = threading.Thread(target=draw)
     thread.start()
@@ -104,8 +104,8 @@ def test_a_twin_draws_in_one_thread_while_the_policy_trains_in_another(policy: P
     finally:
         done.set()
         thread.join()
-    assert found
-    assert all(turns == drawn for turns in found)
+    assert completions
+    assert all(turns == drawn for turns in completions)
 
 
 def test_a_twin_samples_the_way_the_policy_does(policy: Policy) -> None:

@@ -12,7 +12,7 @@ def sequences_of(micro: MicroBatch) -> dict[int, tuple[list[int], list[int]]]:
     """What a model would see of each sequence: the tokens it may look at from each predicting position, in order."""
     length = micro.input_ids.shape[1]
     causal = torch.ones((length, length), dtype=torch.bool).tril()
-    found: dict[int, tuple[list[int], list[int]]] = {}
+    sequences: dict[int, tuple[list[int], list[int]]] = {}
     places = torch.split(micro.gather, list(micro.lengths))
     targets = torch.split(micro.targets, list(micro.lengths))
     for index, place, target in zip(micro.indices, places, targets, strict=True):
@@ -24,8 +24,8 @@ def sequences_of(micro: MicroBatch) -> dict[int, tuple[list[int], list[int]]]:
         assert depths[order].tolist() == list(range(len(where)))
         tokens = micro.input_ids[row, where[order]].tolist()
         assert (place - row * length).tolist() == where[order][-len(target) :].tolist()
-        found[index] = (tokens, target.tolist())
-    return found
+        sequences[index] = (tokens, target.tolist())
+    return sequences
 
 
 TOKENS = st.lists(st.integers(1, 3), min_size=1, max_size=9).map(tuple)
@@ -33,14 +33,14 @@ TOKENS = st.lists(st.integers(1, 3), min_size=1, max_size=9).map(tuple)
 
 @settings(deadline=None, max_examples=150)
 @given(
-    found=st.lists(st.tuples(TOKENS, TOKENS, st.integers(0, 2)), min_size=1, max_size=9),
+    items=st.lists(st.tuples(TOKENS, TOKENS, st.integers(0, 2)), min_size=1, max_size=9),
     tokens=st.integers(1, 60),
     share=st.booleans(),
 )
 def test_every_sequence_is_packed_once_and_sees_its_own_history_alone(
-    found: list[tuple[tuple[int, ...], tuple[int, ...], int]], tokens: int, share: bool
+    items: list[tuple[tuple[int, ...], tuple[int, ...], int]], tokens: int, share: bool
 ) -> None:
-    sequences = [TokenSequence(*item) for item in found]
+    sequences = [TokenSequence(*item) for item in items]
     seen: dict[int, tuple[list[int], list[int]]] = {}
     for micro in pack(sequences, tokens=tokens, share=share):
         assert micro.input_ids.numel() <= tokens or micro.input_ids.shape[0] == 1

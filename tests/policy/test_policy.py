@@ -56,8 +56,8 @@ def in_packs(
     share, flat = layout != "apart", layout == "flat"
     with policy.training():
         for micro in pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, share=share, flat=flat):
-            found = policy.score(micro, temperature)
-            logp, entropy = spread_out(micro, found.logp), spread_out(micro, found.entropy)
+            scored = policy.score(micro, temperature)
+            logp, entropy = spread_out(micro, scored.logp), spread_out(micro, scored.entropy)
             sum((wanted[i][0] * logp[i] + wanted[i][1] * entropy[i]).sum() for i in logp).backward()
             stats |= {i: (logp[i].detach(), entropy[i].detach()) for i in logp}
     grads = [p.grad for p in policy.parameters]
@@ -68,8 +68,8 @@ def gradient(policy: Policy, loss: torch.Tensor) -> list[Any]:
     return list(torch.autograd.grad(loss, policy.parameters, allow_unused=True))
 
 
-def close(found: list[Any], wanted: list[Any]) -> None:
-    for a, b in zip(found, wanted, strict=True):
+def close(values: list[Any], wanted: list[Any]) -> None:
+    for a, b in zip(values, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
 
 
@@ -86,8 +86,8 @@ def test_packed_scores_and_gradients_equal_the_plain_computation(
     policy = adapted(**model)
     sequences = group()
     stats, grads = in_plain(policy, sequences, 0.8)
-    found, found_grads = in_packs(policy, sequences, 0.8, tokens, layout)
-    for (logp, entropy), (want_logp, want_entropy) in zip(found, stats, strict=True):
+    scores, found_grads = in_packs(policy, sequences, 0.8, tokens, layout)
+    for (logp, entropy), (want_logp, want_entropy) in zip(scores, stats, strict=True):
         close([logp, entropy], [want_logp.detach(), want_entropy.detach()])
     assert any(float(g.abs().max()) > 1e-3 for g in grads if g is not None)
     close(found_grads, grads)
@@ -113,7 +113,7 @@ def test_half_precision_packs_are_as_exact_as_the_plain_computation_in_half_prec
     exact, exact_grads = in_plain(policy, sequences, 0.8)
     policy.compute_dtype = torch.bfloat16
     plain, plain_grads = in_plain(policy, sequences, 0.8)
-    found, grads = in_packs(policy, sequences, 0.8, 10_000, "flat")
+    scores, grads = in_packs(policy, sequences, 0.8, 10_000, "flat")
 
     def error(one: list[Any], other: list[Any]) -> float:
         a, b = (torch.cat([x.detach().flatten() for x in side if x is not None]) for side in (one, other))
@@ -121,7 +121,7 @@ def test_half_precision_packs_are_as_exact_as_the_plain_computation_in_half_prec
 
     for i in range(2):
         want = [stats[i] for stats in exact]
-        assert error([stats[i] for stats in found], want) < 2 * error([stats[i] for stats in plain], want)
+        assert error([stats[i] for stats in scores], want) < 2 * error([stats[i] for stats in plain], want)
     assert error(grads, exact_grads) < 2 * error(plain_grads, exact_grads)
 
 
@@ -154,8 +154,8 @@ def test_attention_that_cannot_branch_is_announced_and_masked(
     assert policy.base.config._attn_implementation == "sdpa"
     layer = policy.base.get_decoder().layers[-1]
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in layer.modules())
-    found, _ = in_packs(policy, group(), 0.8, 10_000, "padded")
-    for one, other in zip(found, in_plain(policy, group(), 0.8)[0], strict=True):
+    scores, _ = in_packs(policy, group(), 0.8, 10_000, "padded")
+    for one, other in zip(scores, in_plain(policy, group(), 0.8)[0], strict=True):
         close(list(one), [x.detach() for x in other])
 
 

@@ -54,9 +54,9 @@ def function(folder: Path, reward: str, answers: Sequence[str], **changes: Any) 
         "rewards": [f"{folder / 'more.py'}:{reward}"],
         "oracle": "answer",
     }
-    (found,) = checks(validate(recipe(folder, **{"tasks": [task], **changes})))
-    assert found.name == "rewards/constant/one"
-    return found
+    (check,) = checks(validate(recipe(folder, **{"tasks": [task], **changes})))
+    assert check.name == "rewards/constant/one"
+    return check
 
 
 @pytest.mark.parametrize("name", ["dual-constant"])
@@ -75,9 +75,9 @@ def test_the_demo_of_150_supervised_steps_is_warned_of_abstaining(name: str) -> 
 
 @pytest.mark.parametrize("seed", [0, 2])
 def test_a_policy_that_reads_before_it_is_supervised_is_compared_itself(seed: int) -> None:
-    found = checks(load(RECIPES / "dual-tiny.yaml", [*FEW, f"seed={seed}"]))
-    assert [check.status for check in found] == ["pass", "pass"], found
-    assert all(check.evidence["policy_is_known"] for check in found)
+    by_name = checks(load(RECIPES / "dual-tiny.yaml", [*FEW, f"seed={seed}"]))
+    assert [check.status for check in by_name] == ["pass", "pass"], by_name
+    assert all(check.evidence["policy_is_known"] for check in by_name)
 
 
 def test_answers_are_read_only_where_they_score_less_on_other_prompts() -> None:
@@ -95,8 +95,8 @@ def test_a_workflow_that_suits_every_problem_is_no_trap() -> None:
 
 def test_continuous_rewards_are_no_trap(tmp_path: Path) -> None:
     """The middle number is worth three quarters to everybody, answers to other prompts two thirds."""
-    found = function(tmp_path, "near", [str(i) for i in range(80)])
-    assert found.status == "pass"
+    check = function(tmp_path, "near", [str(i) for i in range(80)])
+    assert check.status == "pass"
 
 
 def test_a_base_rate_is_a_trap_where_strata_say_so(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_a_base_rate_is_a_trap_where_strata_say_so(tmp_path: Path) -> None:
 
 def test_without_supervised_steps_the_policy_itself_is_compared(tmp_path: Path) -> None:
     answers = ["no" if i % 5 else "yes" for i in range(120)]
-    found = function(tmp_path, "right", answers, sft=None)
-    assert found.status == "warn"
-    assert "yours +0.00: GRPO will find it" in found.message
-    assert "teach it first (sft.steps)" in found.fix.lower()
+    check = function(tmp_path, "right", answers, sft=None)
+    assert check.status == "warn"
+    assert "yours +0.00: GRPO will find it" in check.message
+    assert "teach it first (sft.steps)" in check.fix.lower()
 
 
 def test_a_reward_that_one_answer_wins_whatever_is_asked_is_nothing_to_read_for(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ def test_fault_is_caught(name: str) -> None:
     check = CAUGHT_BY[name]
     with inject(name):
         report = preflight(setup_of(*FAULTS[name].settings), families=[check.split("/")[0]])
-    assert check in [found.name for found in report.failures], {c.name: (c.status, c.message) for c in report.checks}
+    assert check in [failure.name for failure in report.failures], {
+        c.name: (c.status, c.message) for c in report.checks
+    }
 
 
 @pytest.mark.parametrize("settings", sorted({FAULTS[name].settings for name in CAUGHT_BY}))

@@ -88,8 +88,8 @@ def twins(patch: pytest.MonkeyPatch) -> None:
     real = FunctionTask.prompts
 
     def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
-        found = list(real(self, split, seed))
-        yield from [*found, found[0]]
+        listed = list(real(self, split, seed))
+        yield from [*listed, listed[0]]
 
     patch.setattr(FunctionTask, "prompts", prompts)
 

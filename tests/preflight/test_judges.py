@@ -62,9 +62,9 @@ def test_a_judge_that_does_not_rank_fails(verdict: Verdict, named: str) -> None:
 
 def test_a_grade_missing_now_and_then_is_a_warning() -> None:
     replies = iter([True] + [False] * 99)
-    found = checks_of(lambda perfect, answer: "hm" if next(replies) else sound(perfect, answer))
-    assert found["judges/grades/fairness"].status == "warn"
-    assert found["judges/order/fairness"].status == "pass"
+    results = checks_of(lambda perfect, answer: "hm" if next(replies) else sound(perfect, answer))
+    assert results["judges/grades/fairness"].status == "warn"
+    assert results["judges/order/fairness"].status == "pass"
 
 
 def test_a_refused_key_fails_with_advice_on_the_key_and_is_asked_no_more() -> None:

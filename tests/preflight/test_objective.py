@@ -456,8 +456,8 @@ def test_turns_that_count_as_rollouts_are_named(monkeypatch: pytest.MonkeyPatch)
     assert {c.status for c in checks(rooms, recipe=rooms.recipe).values()} == {"pass"}
     real = batch_module.Sample
     monkeypatch.setattr(batch_module, "Sample", lambda **fields: replace(real(**fields), weight=1.0))
-    found = checks(rooms, recipe=rooms.recipe)["objective/gradient"]
-    assert "every turn counts as a whole rollout" in found.message
+    check = checks(rooms, recipe=rooms.recipe)["objective/gradient"]
+    assert "every turn counts as a whole rollout" in check.message
 
 
 LOSSES = get_args(Loss.model_fields["kind"].annotation)

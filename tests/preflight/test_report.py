@@ -29,7 +29,7 @@ from small_run import metrics
 from text.families import FAMILIES, codec_of
 
 
-def found(report: Report) -> dict[str, Check]:
+def by_name(report: Report) -> dict[str, Check]:
     return {check.name: check for check in report.checks}
 
 
@@ -65,21 +65,21 @@ def raises(completions: Sequence[Any], **_: Any) -> list[float]:
 )
 def test_broken_reward_of_the_user_fails(reward: Any, check: str) -> None:
     report = preflight(setup_of(reward=reward), families=["rewards"])
-    assert found(report)[check].status == "fail"
+    assert by_name(report)[check].status == "fail"
     if check == "rewards/finite":
-        assert reward.__name__ in found(report)[check].message
+        assert reward.__name__ in by_name(report)[check].message
 
 
 def test_bounds_that_no_perfect_answer_fits_fail() -> None:
-    report = found(preflight(setup_of("grpo.sampling.max_new_tokens=3"), families=["sampling"]))
+    report = by_name(preflight(setup_of("grpo.sampling.max_new_tokens=3"), families=["sampling"]))
     assert report["sampling/max-length"].status == "fail"
-    report = found(preflight(setup_of("grpo.sampling.min_new_tokens=20"), families=["sampling"]))
+    report = by_name(preflight(setup_of("grpo.sampling.min_new_tokens=20"), families=["sampling"]))
     assert report["sampling/min-length"].status == "fail"
 
 
 def test_greedy_rollouts_fail_and_two_rollouts_are_named() -> None:
     setup = setup_of("grpo.sampling.temperature=0", "grpo.group_size=2")
-    report = found(preflight(setup, families=["sampling", "rewards"]))
+    report = by_name(preflight(setup, families=["sampling", "rewards"]))
     assert report["sampling/temperature"].status == "fail"
     assert report["rewards/group-size"].status == "warn"
     assert "plus and minus the same number" in report["rewards/group-size"].message
@@ -136,9 +136,9 @@ def test_a_tokenizer_that_is_not_the_same_once_saved_is_refused(monkeypatch: pyt
         path.write_text(json.dumps(saved | {"normalizer": {"type": "NFC"}}), encoding="utf-8")
 
     setup = setup_of()
-    assert found(preflight(setup, families=["tokens"]))["tokens/round-trip"].status == "pass"
+    assert by_name(preflight(setup, families=["tokens"]))["tokens/round-trip"].status == "pass"
     monkeypatch.setattr(Codec, "save", slow_class)
-    check = found(preflight(setup, families=["tokens"]))["tokens/round-trip"]
+    check = by_name(preflight(setup, families=["tokens"]))["tokens/round-trip"]
     assert check.status == "fail"
     assert "the probe 'cafe\u0301" in check.message
     assert "model.tokenizer" in check.fix

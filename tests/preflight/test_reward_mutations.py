@@ -33,7 +33,7 @@ def exact(prompts: Sequence[Any], completions: Sequence[Any], answer: Sequence[s
     return [float(value == 1) for value in closeness(prompts, completions, answer)]
 
 
-def found(name: str, family: str, *settings: str, reward: Any = closeness) -> Check:
+def first_check(name: str, family: str, *settings: str, reward: Any = closeness) -> Check:
     report = preflight(setup_of(*settings, reward=reward), families=[family])
     return next(check for check in report.checks if check.name == name)
 
@@ -110,7 +110,7 @@ def test_a_reward_that_is_changed_on_its_way_is_seen(
     name: str, mutate: Any, settings: tuple[str, ...], reward: Any, status: Status, monkeypatch: Patch
 ) -> None:
     mutate(monkeypatch)
-    assert found(name, "roundtrip", *settings, reward=reward).status == status
+    assert first_check(name, "roundtrip", *settings, reward=reward).status == status
 
 
 CALLS = {"n": 0}
@@ -161,7 +161,7 @@ def backwards(prompts: Any, completions: Any, **columns: Any) -> list[float]:
     ],
 )
 def test_a_reward_that_depends_on_more_than_the_answer_is_seen(reward: Any, status: Status, said: str) -> None:
-    check = found("rewards/steady/echo", "steadiness", reward=reward)
+    check = first_check("rewards/steady/echo", "steadiness", reward=reward)
     assert check.status == status, check.evidence
     assert said in check.message
 
@@ -197,7 +197,7 @@ def test_sound_rewards_raise_no_alarm(seed: int) -> None:
 
 
 def test_a_declared_range_that_rewards_keep_passes() -> None:
-    assert found("rewards/range/echo", "roundtrip", "tasks.0.reward_range=[0, 1]", reward=exact).status == "pass"
+    assert first_check("rewards/range/echo", "roundtrip", "tasks.0.reward_range=[0, 1]", reward=exact).status == "pass"
 
 
 def test_noisy_scores_in_no_order_stop_no_run() -> None:
@@ -235,4 +235,4 @@ def test_an_answer_that_beats_the_perfect_one_always_is_a_finding_unless_that_on
 
 def test_coins_of_the_lab_are_stopped() -> None:
     with inject("reward-by-chance"):
-        assert found("rewards/steady/echo", "steadiness").status == "fail"
+        assert first_check("rewards/steady/echo", "steadiness").status == "fail"

@@ -34,7 +34,7 @@ def setup(*settings: str) -> Setup:
     return setup_of(*settings)
 
 
-def found(name: str, family: str, *settings: str) -> Check:
+def first_check(name: str, family: str, *settings: str) -> Check:
     report = preflight(setup(*settings), families=[family])
     return next(check for check in report.checks if check.name == name)
 
@@ -138,7 +138,7 @@ def test_a_broken_sampler_is_seen(
     name: str, mutate: Callable[[Patch], None], settings: tuple[str, ...], monkeypatch: Patch
 ) -> None:
     mutate(monkeypatch)
-    assert found(name, "draws", *settings).status == "fail"
+    assert first_check(name, "draws", *settings).status == "fail"
 
 
 def the_first_task_alone(patch: Patch) -> None:
@@ -230,7 +230,7 @@ def test_a_broken_choice_of_prompts_or_groups_is_seen(
     name: str, mutate: Callable[[Patch], None], settings: tuple[str, ...], monkeypatch: Patch
 ) -> None:
     mutate(monkeypatch)
-    assert found(name, "choice", *settings).status == "fail"
+    assert first_check(name, "choice", *settings).status == "fail"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -242,4 +242,4 @@ def test_sound_draws_raise_no_alarm(seed: int, settings: tuple[str, ...]) -> Non
 
 def test_a_cooler_schedule_and_penalties_are_part_of_what_is_asked() -> None:
     controls = ("grpo.sampling.temperature=0.7", "grpo.sampling.presence_penalty=0.5", "grpo.sampling.min_new_tokens=3")
-    assert found("sampling/distribution", "draws", *controls, "grpo.sampling.no_repeat_ngram=2").status == "pass"
+    assert first_check("sampling/distribution", "draws", *controls, "grpo.sampling.no_repeat_ngram=2").status == "pass"

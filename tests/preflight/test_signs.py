@@ -23,22 +23,22 @@ SMALL = ("grpo.kl.coef=0.001", "grpo.entropy.coef=0.0005", "grpo.merge.kind=cagr
 
 def precision(dtype: str, *settings: str) -> Check:
     report = preflight(setup_of(*SMALL, f"model.dtype={dtype}", *settings), families=["signs"])
-    (found,) = [check for check in report.checks if check.name == "signs/precision"]
-    return found
+    (only,) = [check for check in report.checks if check.name == "signs/precision"]
+    return only
 
 
 def test_signs_can_be_judged_in_half_precision_with_a_rehearsal() -> None:
-    found = precision("bfloat16")
-    assert found.status == "pass", found
-    assert found.evidence["dtype"] == "bfloat16"
+    only = precision("bfloat16")
+    assert only.status == "pass", only
+    assert only.evidence["dtype"] == "bfloat16"
 
 
 def test_terms_that_cannot_be_judged_are_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signs, "why_not_exact", lambda _policy: "no room")
-    found = precision("bfloat16")
-    assert found.status == "warn"
-    assert "entropy/echo" in found.message
-    assert "no room" in found.message
+    check = precision("bfloat16")
+    assert check.status == "warn"
+    assert "entropy/echo" in check.message
+    assert "no room" in check.message
 
 
 def test_a_run_that_its_audit_would_stop_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,10 +48,10 @@ def test_a_run_that_its_audit_would_stop_is_foreseen(monkeypatch: pytest.MonkeyP
         return real([replace(t, sense="minimize") if t.name == "entropy" else t for t in terms])
 
     monkeypatch.setattr(merging, "scalar_loss", loss)
-    found = precision("bfloat16", "grpo.entropy.coef=0.02")
-    assert found.status == "fail"
-    assert "the run would end" in found.message
-    assert "entropy/" in found.message
+    check = precision("bfloat16", "grpo.entropy.coef=0.02")
+    assert check.status == "fail"
+    assert "the run would end" in check.message
+    assert "entropy/" in check.message
 
 
 def test_what_is_not_audited_is_not_foreseen() -> None:

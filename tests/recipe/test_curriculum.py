@@ -10,9 +10,9 @@ from levelhead.recipe.curriculum import ByWeight, Learnability
 
 
 def grpo(**keys: Any) -> Any:
-    found = validate({"model": {"preset": "tiny"}, "tasks": [{"kind": "math"}], "grpo": keys})
-    assert found.grpo is not None
-    return found.grpo
+    recipe = validate({"model": {"preset": "tiny"}, "tasks": [{"kind": "math"}], "grpo": keys})
+    assert recipe.grpo is not None
+    return recipe.grpo
 
 
 def test_tasks_go_by_weight_and_nothing_is_drawn_again_unless_asked() -> None:
@@ -41,5 +41,7 @@ def test_what_does_not_fit_is_named(keys: dict[str, Any], named: str) -> None:
 
 
 def test_a_resolved_recipe_reads_back() -> None:
-    found = validate({"model": {"preset": "tiny"}, "tasks": [{"kind": "math"}], "grpo": {"curriculum": "learnability"}})
-    assert parse(dump(found), [], source="resolved") == found
+    recipe = validate(
+        {"model": {"preset": "tiny"}, "tasks": [{"kind": "math"}], "grpo": {"curriculum": "learnability"}}
+    )
+    assert parse(dump(recipe), [], source="resolved") == recipe

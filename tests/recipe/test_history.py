@@ -69,14 +69,14 @@ def test_a_changed_key_and_changed_contents_are_both_told(files: Path) -> None:
     history = begun(files)
     (files / "data.jsonl").write_text('{"prompt": "b"}\n', encoding="utf-8")
     (files / "code.py").write_text("def reward(completions, **_): return 1\n", encoding="utf-8")
-    found = history.changes("recipe.yaml", recipe_in(files, "grpo.steps=8"))
-    assert [(change.key, change.contents) for change in found] == [
+    told = history.changes("recipe.yaml", recipe_in(files, "grpo.steps=8"))
+    assert [(change.key, change.contents) for change in told] == [
         ("grpo.steps", False),
         ("tasks.0.path", True),
         ("tasks.0.rewards.0", True),
     ]
-    assert str(found[0]) == "grpo.steps (4 -> 8)"
-    assert str(found[1]).startswith("tasks.0.path (contents: ")
+    assert str(told[0]) == "grpo.steps (4 -> 8)"
+    assert str(told[1]).startswith("tasks.0.path (contents: ")
 
 
 def test_a_folder_counts_by_its_data_files(files: Path) -> None:

@@ -30,8 +30,8 @@ def names(section: type, key: str) -> set[str]:
         (Merge, "switch_to", set(surgery.AGGREGATORS) - {"sum", "mean"}),
     ],
 )
-def test_every_name_of_the_library_can_be_asked_for_and_no_other(section, key, known):
-    assert names(section, key) == known
+def test_every_name_of_the_library_can_be_asked_for_and_no_other(section, key, registered):
+    assert names(section, key) == registered
 
 
 @pytest.mark.parametrize(

@@ -48,13 +48,13 @@ def naive(logits: list[float], history: list[int], c: Sampling, stops: tuple[int
         z = [x if x >= least else -math.inf for x in z]
     p = softmax(z)
     if c.top_p < 1:
-        kept, mass = [], 0.0
+        nucleus, mass = [], 0.0
         for q in sorted(p, reverse=True):
-            kept.append(q)
+            nucleus.append(q)
             mass += q
             if mass >= c.top_p:
                 break
-        p = [q if q >= kept[-1] else 0.0 for q in p]
+        p = [q if q >= nucleus[-1] else 0.0 for q in p]
     if c.min_p:
         p = [q if q >= c.min_p * max(p) else 0.0 for q in p]
     return [q / sum(p) for q in p]
@@ -236,15 +236,15 @@ def test_minimum_length_forbids_stops_of_rows_below_it_alone():
 
 def test_a_nucleus_wider_than_the_first_guess_is_found():
     logits = random_logits(3, 7, vocab=2000, scale=torch.tensor([[0.1], [6.0], [1.0]]))
-    kept = truncate(logits, top_p=0.9).isfinite()
+    survivors = truncate(logits, top_p=0.9).isfinite()
     for i in range(3):
         p = logits[i].softmax(-1).sort(descending=True).values.double()
         width = int((p.cumsum(0) < 0.9).sum()) + 1
-        assert kept[i].sum().item() == pytest.approx(width, abs=1)
-    assert kept[0].sum() > 1000
-    assert kept[1].sum() < 100
+        assert survivors[i].sum().item() == pytest.approx(width, abs=1)
+    assert survivors[0].sum() > 1000
+    assert survivors[1].sum() < 100
     alone = truncate(logits[1:2], top_p=0.9).isfinite()
-    assert torch.equal(alone[0], kept[1])
+    assert torch.equal(alone[0], survivors[1])
 
 
 def test_ties_stay_together():
@@ -256,9 +256,9 @@ def test_ties_stay_together():
 @pytest.mark.parametrize("rule", [{"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}])
 def test_the_strictest_truncation_keeps_the_likeliest_token_alone(rule: dict[str, float]):
     logits = random_logits(5, 11)
-    kept = truncate(logits, **rule).isfinite()
-    assert torch.equal(kept.int().argmax(-1), logits.argmax(-1))
-    assert kept.sum() == 5
+    survivors = truncate(logits, **rule).isfinite()
+    assert torch.equal(survivors.int().argmax(-1), logits.argmax(-1))
+    assert survivors.sum() == 5
 
 
 def test_draws_follow_the_distribution():

@@ -59,10 +59,10 @@ def test_the_answer_that_pays_most_is_found_among_many() -> None:
     def score(text: str, i: int) -> float:
         return float(i % 3 == 0) if text == "answer 17" else float(i % 20 == 0)
 
-    found = best(Table(score, answers))
-    assert found is not None
-    assert found.answer == "answer 17"
-    assert fmean(found.scores) == pytest.approx(67 / 200)
+    best_constant = best(Table(score, answers))
+    assert best_constant is not None
+    assert best_constant.answer == "answer 17"
+    assert fmean(best_constant.scores) == pytest.approx(67 / 200)
 
 
 def test_choosing_among_worthless_answers_does_not_flatter() -> None:
@@ -87,17 +87,17 @@ def test_every_item_is_scored_by_an_answer_chosen_without_it() -> None:
     task = Table(
         lambda text, i: float((text == "one") == (i in first)) if text in ("one", "two") else -1.0, ["one", "two"]
     )
-    found = best(task, 40)
-    assert found is not None
-    assert set(found.scores) == {0.0}
+    best_constant = best(task, 40)
+    assert best_constant is not None
+    assert set(best_constant.scores) == {0.0}
 
 
 def test_answers_that_were_seen_are_candidates_and_frequent_ones_come_first() -> None:
     seen = {f"seen {i}": 1 for i in range(500)} | {"the one": 9}
-    found = best(Table(lambda text, _i: float(text == "the one")), seen=seen)
-    assert found is not None
-    assert found.answer == "the one"
-    assert found.scores == (1.0,) * 200
+    best_constant = best(Table(lambda text, _i: float(text == "the one")), seen=seen)
+    assert best_constant is not None
+    assert best_constant.answer == "the one"
+    assert best_constant.scores == (1.0,) * 200
 
 
 def test_at_least_64_candidates_are_tried_where_there_are_that_many() -> None:
@@ -145,9 +145,9 @@ def test_prompts_that_a_glance_tells_apart_have_a_constant_answer_each() -> None
 
 
 def test_forms_of_few_prompts_alone_are_one_form() -> None:
-    found = best(Forms(lambda text, _i: float(text == "no"), ["no", "unknown"]), 6)
-    assert found is not None
-    assert found.answer == "no"
+    best_constant = best(Forms(lambda text, _i: float(text == "no"), ["no", "unknown"]), 6)
+    assert best_constant is not None
+    assert best_constant.answer == "no"
 
 
 def test_an_answer_that_a_reward_chokes_on_is_left_out() -> None:
@@ -156,9 +156,9 @@ def test_an_answer_that_a_reward_chokes_on_is_left_out() -> None:
             raise RewardError("empty")
         return 0.5
 
-    found = best(Table(score, ["a"]))
-    assert found is not None
-    assert found.answer == "a"
+    best_constant = best(Table(score, ["a"]))
+    assert best_constant is not None
+    assert best_constant.answer == "a"
 
 
 def test_a_slow_reward_is_not_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +198,10 @@ class Played(EnvironmentTask):
 def test_an_environment_plays_its_best_script_once_a_prompt_and_others_on_a_few() -> None:
     task = Played(Browser(kind="browser", tasks=["click-test", "enter-text"], items=40, eval_fraction=0.5), "system")
     looking, prompts = search(task), list(task.prompts("eval", 0))
-    found = asyncio.run(looking.best(prompts[:20]))
-    assert found is not None
-    assert found.answer == "click the first button"
-    assert found.scores == tuple(float(p.facts["task"] == "click-test") for p in prompts[:20])
+    best_constant = asyncio.run(looking.best(prompts[:20]))
+    assert best_constant is not None
+    assert best_constant.answer == "click the first button"
+    assert best_constant.scores == tuple(float(p.facts["task"] == "click-test") for p in prompts[:20])
     assert asyncio.run(looking.best(prompts)) is not None
     assert task.asked == len(prompts)
     assert task.idled <= 4 * constant.FIRST_ITEMS < len(prompts)
@@ -250,11 +250,13 @@ def test_fairness_tells_conditions_apart_and_knows_the_policy_that_reads_options
     task = make_task(Fairness(kind="fairness", items=400))
     prompts = prompts_of(task)
     assert {tuple(task.strata(p).items()) for p in prompts} == {(("condition", "ambig"),), (("condition", "disambig"),)}
-    found = asyncio.run(search(task).best(prompts))
-    assert found is not None
-    assert found.answer == "the option that says it is not known"
+    best_constant = asyncio.run(search(task).best(prompts))
+    assert best_constant is not None
+    assert best_constant.answer == "the option that says it is not known"
     ambiguous = [task.strata(p)["condition"] == "ambig" for p in prompts]
-    assert all(score > 0.9 if ambig else score == -0.3 for score, ambig in zip(found.scores, ambiguous, strict=True))
+    assert all(
+        score > 0.9 if ambig else score == -0.3 for score, ambig in zip(best_constant.scores, ambiguous, strict=True)
+    )
     assert all(task.score(prompts[0], answer).valid for answer in task.constants())  # type: ignore[attr-defined]
 
 
@@ -264,9 +266,9 @@ def test_faithfulness_tells_answerable_questions_apart_and_abstaining_is_its_bes
         (("answerable", "yes"),),
         (("answerable", "no"),),
     }
-    found = asyncio.run(search(task).best(prompts_of(task)))
-    assert found is not None
-    assert found.answer == "Evidence: none\nAnswer: unknown"
+    best_constant = asyncio.run(search(task).best(prompts_of(task)))
+    assert best_constant is not None
+    assert best_constant.answer == "Evidence: none\nAnswer: unknown"
 
 
 def test_verdicts_are_told_apart_by_the_right_one_and_kinds_where_there_are_several(tmp_path: object) -> None:
@@ -286,8 +288,8 @@ def test_verdicts_are_told_apart_by_the_right_one_and_kinds_where_there_are_seve
     task = make_task(Faithfulness(kind="faithfulness", path=str(path), eval_fraction=0.5))
     assert {tuple(task.strata(p).items()) for p in prompts_of(task)} == {(("verdict", "yes"),), (("verdict", "no"),)}
     assert list(task.constants()) == ["Evidence: none\nAnswer: yes", "Evidence: none\nAnswer: no"]
-    known = {"right_answer": "red", "hallucinated_answer": "blue"}
-    more = [{"knowledge": f"The {i} is red.", "question": f"What is {i}?", **known} for i in range(20)]
+    facts = {"right_answer": "red", "hallucinated_answer": "blue"}
+    more = [{"knowledge": f"The {i} is red.", "question": f"What is {i}?", **facts} for i in range(20)]
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *more]), encoding="utf-8")
     task = make_task(Faithfulness(kind="faithfulness", path=str(path), eval_fraction=0.5))
     assert {task.strata(p)["kind"] for p in prompts_of(task)} == {"general", "qa"}
@@ -331,8 +333,8 @@ def test_a_judge_is_not_asked() -> None:
     inner = make_task(Faithfulness(kind="faithfulness", items=60))
     assert isinstance(inner, SingleTurnTask)
     task = Deaf(inner, "faithfulness", Judge(base_url="http://127.0.0.1:1/v1", model="none"))
-    found = asyncio.run(search(task).best(list(task.prompts("train", 0))[:20]))
-    assert found is not None
+    best_constant = asyncio.run(search(task).best(list(task.prompts("train", 0))[:20]))
+    assert best_constant is not None
     assert task.strata(prompts_of(task)[0])
 
 

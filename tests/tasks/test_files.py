@@ -98,8 +98,8 @@ def test_a_field_of_the_wrong_kind_names_line_and_field(tmp_path, value, read):
 def test_a_folder_gives_its_files_in_name_order_and_none_twice(tmp_path):
     for name in ("b.jsonl", "a.jsonl", "c.txt"):
         write(tmp_path / name, "{}")
-    found = find_files([str(tmp_path), str(tmp_path / "a.jsonl")], [".jsonl"])
-    assert [file.name for file in found] == ["a.jsonl", "b.jsonl"]
+    files = find_files([str(tmp_path), str(tmp_path / "a.jsonl")], [".jsonl"])
+    assert [file.name for file in files] == ["a.jsonl", "b.jsonl"]
 
 
 def test_what_is_not_there_is_named(tmp_path):

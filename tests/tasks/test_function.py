@@ -42,8 +42,8 @@ def task(rows: Any = ROWS, rewards: Any = exact, **keys: object) -> FunctionTask
 
 
 def all_prompts(made: FunctionTask) -> dict[str, Prompt]:
-    found = [prompt for split in ("train", "eval") for prompt in made.prompts(split, 0)]  # type: ignore[arg-type]
-    return {prompt.id: prompt for prompt in found}
+    prompts = [prompt for split in ("train", "eval") for prompt in made.prompts(split, 0)]  # type: ignore[arg-type]
+    return {prompt.id: prompt for prompt in prompts}
 
 
 def batch(made: FunctionTask, *texts: str) -> list[Score | None]:

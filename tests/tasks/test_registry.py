@@ -22,5 +22,5 @@ def test_an_unknown_kind_is_told_which_there_are():
 
 def test_a_task_is_imported_only_when_it_is_asked_for():
     code = "import sys, levelhead.tasks.registry; print(*[name for name in sys.modules if 'fairness' in name])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == []
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -219,5 +219,5 @@ def test_a_random_template_is_rendered_stopped_and_continued_as_written(scheme: 
     demo = codec.demonstration(chat, answer)
     assert demo.context_ids == ids
     assert demo.completion_ids[-1] == closing
-    kept = codec.decode(demo.completion_ids).rstrip()
-    assert kept.endswith(answer.rstrip())
+    decoded = codec.decode(demo.completion_ids).rstrip()
+    assert decoded.endswith(answer.rstrip())

@@ -215,9 +215,9 @@ def test_only_the_tokens_of_highest_entropy_are_kept() -> None:
     made = estimator(loss={"top_entropy": 0.25})
     scores = recomputed(groups)
     batch = make_batch(groups, assign(made, groups, scores), scores, 0.25)
-    kept = [k for s in batch.groups[0] for k in s.keep or ()]
+    flags = [k for s in batch.groups[0] for k in s.keep or ()]
     entropies = [h for turns in scores[0] for t in turns for h in t.entropies]
-    assert sum(kept) >= 0.25 * len(kept)
-    assert min(h for h, k in zip(entropies, kept, strict=True) if k) > max(
-        h for h, k in zip(entropies, kept, strict=True) if not k
+    assert sum(flags) >= 0.25 * len(flags)
+    assert min(h for h, k in zip(entropies, flags, strict=True) if k) > max(
+        h for h, k in zip(entropies, flags, strict=True) if not k
     )

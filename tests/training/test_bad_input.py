@@ -194,6 +194,6 @@ def test_a_full_disk_while_saving(command: Any, tmp_path: Path, monkeypatch: pyt
     assert "no space left" in said
     assert "step-000002, saved before, is whole" in said
     assert "--resume" in said
-    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
-    assert kept == ["step-000001", "step-000002"]
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == ["step-000001", "step-000002"]
     assert command(short(tmp_path), "--resume")[0] == 0

@@ -75,12 +75,12 @@ def halves(_: FunctionTask, prompt: Prompt) -> Mapping[str, str]:
 
 def test_a_balanced_run_says_its_weights_and_goes_another_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("levelhead.report.write", lambda _folder: None)
-    found = {**recipe(tmp_path, grpo__batch_size=18, grpo__steps=2), "sft": None}
-    train(found, out=tmp_path / "plain")
+    document = {**recipe(tmp_path, grpo__batch_size=18, grpo__steps=2), "sft": None}
+    train(document, out=tmp_path / "plain")
     monkeypatch.setattr(FunctionTask, "strata", halves)
-    train(found, out=tmp_path / "off")
-    found["tasks"][0]["balance"] = True
-    train(found, out=tmp_path / "on")
+    train(document, out=tmp_path / "off")
+    document["tasks"][0]["balance"] = True
+    train(document, out=tmp_path / "on")
     plain, off, on = (steps(tmp_path / name, "grpo") for name in ("plain", "off", "on"))
     assert plain == off
     weights = {name: value for row in on for name, value in row.items() if name.startswith("balance/")}

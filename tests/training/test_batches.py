@@ -72,16 +72,16 @@ def delay(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
 
 def watch_draws(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[str]]:
     """Prompts of each step's batch, as it was drawn last."""
-    found: dict[int, list[str]] = {}
+    draws: dict[int, list[str]] = {}
     draw = RolloutBatcher.draw
 
     async def watched(self: RolloutBatcher, step: int, *rest: Any) -> Collected:
         collected = await draw(self, step, *rest)
-        found[step] = [group.prompt.id for group in collected.groups]
+        draws[step] = [group.prompt.id for group in collected.groups]
         return collected
 
     monkeypatch.setattr(RolloutBatcher, "draw", watched)
-    return found
+    return draws
 
 
 def test_timing_changes_no_number(tmp_path: Path) -> None:

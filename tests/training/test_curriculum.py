@@ -59,8 +59,8 @@ def group(prompt: Prompt, wins: int, k: int = K) -> Group:
 
 
 def stream(*tasks: SingleTurnTask, seed: int = 0, **recipe: float) -> LearnabilityStream:
-    found = list(tasks) or [Pages()]
-    return LearnabilityStream(found, [1.0] * len(found), seed, Learnability(kind="learnability", **recipe))
+    members = list(tasks) or [Pages()]
+    return LearnabilityStream(members, [1.0] * len(members), seed, Learnability(kind="learnability", **recipe))
 
 
 def teach(one: LearnabilityStream, wins: Mapping[str, int], steps: int = 5, start: int = 1) -> None:

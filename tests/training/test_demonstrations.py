@@ -54,8 +54,8 @@ def loop() -> Iterator[EventLoop]:
     made.close()
 
 
-def shown(found: Sequence[Any]) -> list[list[str]]:
-    return [[answer for _, answer in turns] for turns in found]
+def shown(demonstrations: Sequence[Any]) -> list[list[str]]:
+    return [[answer for _, answer in turns] for turns in demonstrations]
 
 
 def prompt(name: str, task: str = "played") -> Prompt:
@@ -64,9 +64,9 @@ def prompt(name: str, task: str = "played") -> Prompt:
 
 def test_answers_and_episodes_come_in_the_order_of_the_prompts(loop: EventLoop) -> None:
     tasks = {"told": Told(), "played": Played()}
-    found = Demonstrations(tasks, loop).show([prompt("a"), prompt("b", "told"), prompt("c")])
-    assert shown(found) == [["act 0", "act 1"], ["answer b"], ["act 0", "act 1"]]
-    assert found[2][1][0][0]["content"] == "c.1"
+    demonstrations = Demonstrations(tasks, loop).show([prompt("a"), prompt("b", "told"), prompt("c")])
+    assert shown(demonstrations) == [["act 0", "act 1"], ["answer b"], ["act 0", "act 1"]]
+    assert demonstrations[2][1][0][0]["content"] == "c.1"
 
 
 def test_episodes_are_played_side_by_side_and_once(loop: EventLoop) -> None:
@@ -79,8 +79,8 @@ def test_episodes_are_played_side_by_side_and_once(loop: EventLoop) -> None:
 
 
 def test_an_episode_that_is_lost_shows_nothing_and_is_not_the_end(loop: EventLoop) -> None:
-    found = Demonstrations({"played": Played()}, loop).show([prompt("lost"), prompt("a")])
-    assert shown(found) == [[], ["act 0", "act 1"]]
+    demonstrations = Demonstrations({"played": Played()}, loop).show([prompt("lost"), prompt("a")])
+    assert shown(demonstrations) == [[], ["act 0", "act 1"]]
 
 
 def test_a_task_without_a_perfect_answer_is_an_input_error(loop: EventLoop) -> None:

@@ -73,9 +73,9 @@ class Numbers(SingleTurnTask):
 
 
 def test_balanced_score_by_hand() -> None:
-    found = balanced_mean([1.0, 1.0, 0.0, 1.0, 0.0], ["a", "a", "b", "b", "b"])
-    assert found.score == pytest.approx((1 + 1 / 3) / 2)
-    assert found.se == pytest.approx(math.sqrt(0 + (1 / 3) ** 2) / 2)  # sample std of (0, 1, 0) is 1 / sqrt 3
+    balanced = balanced_mean([1.0, 1.0, 0.0, 1.0, 0.0], ["a", "a", "b", "b", "b"])
+    assert balanced.score == pytest.approx((1 + 1 / 3) / 2)
+    assert balanced.se == pytest.approx(math.sqrt(0 + (1 / 3) ** 2) / 2)  # sample std of (0, 1, 0) is 1 / sqrt 3
     assert balanced_mean([2.0, 4.0], ["", ""]) == Estimate.of([2.0, 4.0])
     assert balanced_mean([], []) == Estimate(0.0, 0.0)
 
@@ -86,9 +86,9 @@ def test_strata_hold_scores_errors_and_the_metrics_that_mean_something(loop: Eve
     result = evaluate(
         {"numbers": task}, collector, Evaluation(), 0, 100, Baselines({"numbers": task}, collector, loop, 0)
     )
-    found = json.loads(json.dumps(result["numbers"].to_json()))
-    assert list(found["strata"]) == ["kind=common", "kind=rare", "half=first", "half=second"]
-    assert found["strata"]["kind=rare"] == {
+    document = json.loads(json.dumps(result["numbers"].to_json()))
+    assert list(document["strata"]) == ["kind=common", "kind=rare", "half=first", "half=second"]
+    assert document["strata"]["kind=rare"] == {
         "score": 1.0,
         "se": 0.0,
         "n": 20,
@@ -96,10 +96,10 @@ def test_strata_hold_scores_errors_and_the_metrics_that_mean_something(loop: Eve
         "constant": {"score": 1.0, "se": 0.0},
         "over_constant": {"score": 0.0, "se": 0.0},
     }
-    assert found["score"] == 0.2
-    assert found["balanced"] == {"score": 0.5, "se": 0.0}
-    assert found["constant"]["answer"] == "rare"
-    assert found["over_constant"] == {"score": 0.0, "se": 0.0, "balanced": {"score": 0.0, "se": 0.0}}
+    assert document["score"] == 0.2
+    assert document["balanced"] == {"score": 0.5, "se": 0.0}
+    assert document["constant"]["answer"] == "rare"
+    assert document["over_constant"] == {"score": 0.0, "se": 0.0, "balanced": {"score": 0.0, "se": 0.0}}
     values = result["numbers"].to_values()
     assert values["balanced"] == 0.5
     assert values["over_constant"] == 0.0
@@ -136,9 +136,9 @@ def test_answers_of_earlier_evaluations_are_candidates_and_survive_a_resume(loop
 
     def result(baselines: Baselines, text: str) -> str:
         collector: Any = Writes(task, lambda prompt: text)
-        found = evaluate({"numbers": task}, collector, Evaluation(), 0, 40, baselines)["numbers"].constant
-        assert found is not None
-        return found.answer
+        constant = evaluate({"numbers": task}, collector, Evaluation(), 0, 40, baselines)["numbers"].constant
+        assert constant is not None
+        return constant.answer
 
     first = Baselines({"numbers": task}, Writes(task, lambda p: ""), loop, 0)  # type: ignore[arg-type]
     assert result(first, "rare") == "rare"
@@ -197,10 +197,10 @@ def test_a_run_warns_of_the_constant_answer_before_grpo_and_its_verdict_says_it(
     assert "trap: a policy that always answers 'none' scores" in warning["message"]
     assert "sft.steps above 3" in warning["message"]
     assert "tasks[].balance: true" in warning["message"]
-    found = json.loads((result.folder / "summary.json").read_text(encoding="utf-8"))
-    assert found["tasks"]["trap"]["grpo"]["constant"]["answer"] == "none"
-    assert set(found["tasks"]["trap"]["grpo"]["strata"]) == {"known=True", "known=False"}
-    assert found["verdict"]["trap"]["improved"] is False
+    summary = json.loads((result.folder / "summary.json").read_text(encoding="utf-8"))
+    assert summary["tasks"]["trap"]["grpo"]["constant"]["answer"] == "none"
+    assert set(summary["tasks"]["trap"]["grpo"]["strata"]) == {"known=True", "known=False"}
+    assert summary["verdict"]["trap"]["improved"] is False
     rows = [row for row in metrics(result.folder) if row["stage"] == "eval"]
     assert {"eval/trap/balanced", "eval/trap/over_constant", "eval/trap/known=True/score"} <= set(rows[-1])
     lines = (result.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

@@ -221,9 +221,9 @@ def result(*parts: dict[str, float]) -> TaskResult:
 
 
 def test_one_task_with_named_parts_is_pulled_between_them() -> None:
-    found = objectives_of({"t": result({"right": 1.0, "short": 0.0}, {"right": 0.0, "short": 0.5}, {"right": 9.0})})
-    assert {name: estimate.score for name, estimate in found.items()} == {"right": 0.5, "short": 0.25}
-    assert found["right"].se == pytest.approx(0.5)
+    points = objectives_of({"t": result({"right": 1.0, "short": 0.0}, {"right": 0.0, "short": 0.5}, {"right": 9.0})})
+    assert {name: estimate.score for name, estimate in points.items()} == {"right": 0.5, "short": 0.25}
+    assert points["right"].se == pytest.approx(0.5)
     assert set(objectives_of({"t": result({"right": 1.0}, {"right": 0.0})})) == {"right"}
     both = objectives_of({"t": result({"a": 1.0}), "u": result({"b": 1.0})})
     assert {name: (one.score, one.se) for name, one in both.items()} == {"t": (0.5, 0.1), "u": (0.5, 0.1)}

@@ -34,8 +34,8 @@ def folder(launcher: sharded_run.Launcher, tmp_path_factory: pytest.TempPathFact
 
 
 def told(folder: Path, rank: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / f"told-{rank}.json").read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = json.loads((folder / f"told-{rank}.json").read_text(encoding="utf-8"))
+    return document
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

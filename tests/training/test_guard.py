@@ -253,9 +253,9 @@ def test_old_logprobabilities_follow_the_order_of_the_probe() -> None:
     def sample(*logprobs: float, old: tuple[float, ...] | None = None) -> Sample:
         return Sample(TokenSequence((1,), (2,) * len(logprobs)), "one", 0.0, logprobs, 1.0, True, False, old=old)
 
-    chosen = [sample(-1.0), sample(-2.0, -3.0), sample(-4.0, -5.0, old=(-6.0, -7.0))]
+    probed = [sample(-1.0), sample(-2.0, -3.0), sample(-4.0, -5.0, old=(-6.0, -7.0))]
     probe = [_micro((2, 0), (2, 1)), _micro((1,), (2,))]
-    assert old_logp(probe, chosen, torch.zeros(5)).tolist() == [-6.0, -7.0, -1.0, -2.0, -3.0]
+    assert old_logp(probe, probed, torch.zeros(5)).tolist() == [-6.0, -7.0, -1.0, -2.0, -3.0]
 
 
 def _micro(indices: tuple[int, ...], lengths: tuple[int, ...]) -> MicroBatch:

@@ -18,12 +18,12 @@ def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def merging(folder: Path, **merge: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Steps and switches of a run that looks at every update."""
-    found = recipe(
+    document = recipe(
         folder,
         grpo__updates_per_batch=1,
         grpo__merge={"monitor_every": 1, "switch_after": 3, "switch_to": "upgrad", **merge},
     )
-    train({**found, "sft": None}, out=folder / "run")
+    train({**document, "sft": None}, out=folder / "run")
     return steps(folder / "run", "grpo"), [e for e in events(folder / "run") if e["code"] == "merge-switched"]
 
 

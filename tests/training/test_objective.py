@@ -37,7 +37,7 @@ def policy() -> Policy:
 def samples(policy: Policy) -> list[Sample]:
     """Four groups of three, two a task; the last one has no contrast; one rollout has two turns, one is truncated."""
     ids = codec_ids()
-    found: list[Sample] = []
+    result: list[Sample] = []
     for g, task in enumerate(("one", "two", "one", "two")):
         prompt = ids[12 * g : 12 * g + 6 + g]
         for k in range(3):
@@ -46,7 +46,7 @@ def samples(policy: Policy) -> list[Sample]:
                 logp = alone(policy, prompt, completion)[0]
             drift = 0.3 * torch.sin(torch.arange(len(completion)) + g + k)
             live = g != 3
-            found.append(
+            result.append(
                 Sample(
                     TokenSequence(prompt, completion, g),
                     task,
@@ -58,7 +58,7 @@ def samples(policy: Policy) -> list[Sample]:
                     tuple((logp + 0.9 * drift).tolist()),
                 )
             )
-    return found
+    return result
 
 
 def grpo(**changes: Any) -> Grpo:
@@ -70,11 +70,11 @@ def make(recipe: Grpo, kl: Mapping[str, float | None] | None = None) -> Objectiv
 
 
 def update(
-    policy: Policy, found: Sequence[Sample], recipe: Grpo, tokens: int = 10_000, *, on_policy: bool = False
+    policy: Policy, samples: Sequence[Sample], recipe: Grpo, tokens: int = 10_000, *, on_policy: bool = False
 ) -> tuple[dict[str, float], list[torch.Tensor]]:
     """Metrics and gradient of one optimizer step."""
     objective, merger, metrics = make(recipe), make_merger(policy, recipe, 0), UpdateMetrics()
-    plan = objective.plan(found, temperature=1.0, on_policy=on_policy, seed=0)
+    plan = objective.plan(samples, temperature=1.0, on_policy=on_policy, seed=0)
     for task, members in plan.samples.items():
         for micro in policy.pack([s.sequence for s in members], tokens):
             merger.add(objective.terms(policy, micro, task, plan, metrics))
@@ -83,10 +83,10 @@ def update(
     return summarise(metrics.read(), plan.shares), grads
 
 
-def same(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
+def same(grads: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
     scale = max(float(g.abs().max()) for g in wanted)
     assert scale > 0
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(grads, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5 * scale)
 
 
@@ -98,9 +98,9 @@ def test_splitting_an_update_into_micro_batches_changes_nothing(policy: Policy, 
         kl={"coef": 0.1},
         entropy={"coef": 0.05},
     )
-    found = samples(policy)
-    values, grads = update(policy, found, recipe)
-    small_values, small_grads = update(policy, found, recipe, 30)
+    batch = samples(policy)
+    values, grads = update(policy, batch, recipe)
+    small_values, small_grads = update(policy, batch, recipe, 30)
     same(small_grads, grads)
     assert small_values.keys() == values.keys()
     for name, value in values.items():
@@ -108,10 +108,10 @@ def test_splitting_an_update_into_micro_batches_changes_nothing(policy: Policy, 
 
 
 def test_groups_without_contrast_are_not_computed_unless_kl_or_entropy_needs_them(policy: Policy) -> None:
-    found = samples(policy)
+    batch = samples(policy)
 
     def computed(recipe: Grpo, kl: Mapping[str, float | None] | None = None) -> int:
-        plan = make(recipe, kl).plan(found, temperature=1.0, on_policy=True, seed=0)
+        plan = make(recipe, kl).plan(batch, temperature=1.0, on_policy=True, seed=0)
         return sum(len(members) for members in plan.samples.values())
 
     assert computed(grpo()) == 9
@@ -125,9 +125,9 @@ def test_groups_without_contrast_are_not_computed_unless_kl_or_entropy_needs_the
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "fixed_length"])
 def test_leaving_groups_without_contrast_out_changes_no_gradient(policy: Policy, aggregation: str) -> None:
     recipe = grpo(loss={"aggregation": aggregation})
-    found = samples(policy)
-    _, grads = update(policy, found, recipe)
-    _, paid_for = update(policy, [replace(s, has_signal=True) for s in found], recipe)
+    batch = samples(policy)
+    _, grads = update(policy, batch, recipe)
+    _, paid_for = update(policy, [replace(s, has_signal=True) for s in batch], recipe)
     same(grads, paid_for)
 
 
@@ -137,9 +137,9 @@ def test_gradients_of_tasks_merged_by_a_sum_are_the_gradient_of_the_single_loss(
     policy: Policy, merge: dict[str, Any], memory: str
 ) -> None:
     shared: dict[str, Any] = {"kl": {"coef": 0.1}, "entropy": {"coef": 0.05}}
-    found = samples(policy)
-    values, single = update(policy, found, grpo(**shared))
-    apart_values, apart = update(policy, found, grpo(**shared, merge={**merge, "memory": memory}), 40)
+    batch = samples(policy)
+    values, single = update(policy, batch, grpo(**shared))
+    apart_values, apart = update(policy, batch, grpo(**shared, merge={**merge, "memory": memory}), 40)
     same(apart, single)
     assert apart_values["loss"] == pytest.approx(values["loss"], rel=1e-4)
 
@@ -148,13 +148,13 @@ def test_later_epochs_ask_the_reference_nothing_and_have_the_same_gradient(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = grpo(kl={"coef": 0.1}, epochs=2)
-    found, asked = samples(policy), []
+    batch, asked = samples(policy), []
     real = policy.reference_logp
     monkeypatch.setattr(policy, "reference_logp", lambda micro, t=1.0: asked.append(1) or real(micro, t))
     objective, merger = make(recipe), make_merger(policy, recipe, 0)
     metrics = UpdateMetrics()
     epochs = []
-    for tokens, order in ((10_000, found), (40, found[::-1])):
+    for tokens, order in ((10_000, batch), (40, batch[::-1])):
         plan = objective.plan(order, temperature=1.0, on_policy=False, seed=0)
         merger.start()
         for task, members in plan.samples.items():
@@ -165,19 +165,19 @@ def test_later_epochs_ask_the_reference_nothing_and_have_the_same_gradient(
     assert len(asked) == 2  # once a task, in the first epoch
     same(epochs[1], epochs[0])
     objective.references.clear()
-    update(policy, found, recipe)
+    update(policy, batch, recipe)
     assert len(asked) == 4
 
 
 def test_the_loss_of_an_update_is_its_formula(policy: Policy) -> None:
     """PPO's surrogate, k3 and entropy of each task from plain forward passes, by hand."""
     recipe = grpo(kl={"coef": 0.1}, entropy={"coef": 0.05})
-    found = samples(policy)
+    batch = samples(policy)
     loss = torch.zeros(())
     for task, share in (("one", 0.75), ("two", 0.25)):
         surrogate = kl = entropy = torch.zeros(())
-        tokens = sum(s.weight * len(s.logprobs) for s in found if s.task == task)
-        for s in (s for s in found if s.task == task):
+        tokens = sum(s.weight * len(s.logprobs) for s in batch if s.task == task)
+        for s in (s for s in batch if s.task == task):
             logp, h = alone(policy, s.sequence.context_ids, s.sequence.completion_ids)
             ratio = (logp - torch.tensor(s.logprobs)).exp()
             surrogate = (
@@ -189,26 +189,26 @@ def test_the_loss_of_an_update_is_its_formula(policy: Policy) -> None:
             entropy = entropy + s.weight * h.sum()
         loss = loss + share * (-surrogate + 0.1 * kl - 0.05 * entropy) / tokens
     wanted = torch.autograd.grad(loss, policy.parameters)
-    values, grads = update(policy, found, recipe)
+    values, grads = update(policy, batch, recipe)
     assert values["loss"] == pytest.approx(float(loss), rel=1e-4)
     same(grads, wanted)
 
 
 def test_only_completion_tokens_are_targets(policy: Policy) -> None:
-    found = samples(policy)
-    for micro in policy.pack([s.sequence for s in found], 60):
-        wanted = [t for i in micro.indices for t in found[i].sequence.completion_ids]
+    batch = samples(policy)
+    for micro in policy.pack([s.sequence for s in batch], 60):
+        wanted = [t for i in micro.indices for t in batch[i].sequence.completion_ids]
         assert micro.targets.tolist() == wanted
 
 
 def test_masked_truncated_completions_teach_as_if_they_were_not_there(policy: Policy) -> None:
-    found = samples(policy)
-    _, masked = update(policy, found, grpo(mask_truncated=True))
-    _, gone = update(policy, [s for s in found if not s.truncated], grpo())
-    _, kept = update(policy, found, grpo())
+    batch = samples(policy)
+    _, masked = update(policy, batch, grpo(mask_truncated=True))
+    _, gone = update(policy, [s for s in batch if not s.truncated], grpo())
+    _, whole = update(policy, batch, grpo())
     same(masked, gone)
     with pytest.raises(AssertionError):
-        same(masked, kept)
+        same(masked, whole)
 
 
 def test_on_policy_the_ratio_is_one_and_nothing_is_clipped(policy: Policy) -> None:
@@ -219,36 +219,36 @@ def test_on_policy_the_ratio_is_one_and_nothing_is_clipped(policy: Policy) -> No
 
 
 def test_an_advantage_a_token_equal_to_the_rollouts_changes_nothing(policy: Policy) -> None:
-    found = samples(policy)
-    spelled = [replace(s, advantages=(s.advantage,) * len(s.logprobs)) for s in found]
-    same(update(policy, spelled, grpo())[1], update(policy, found, grpo())[1])
+    batch = samples(policy)
+    spelled = [replace(s, advantages=(s.advantage,) * len(s.logprobs)) for s in batch]
+    same(update(policy, spelled, grpo())[1], update(policy, batch, grpo())[1])
 
 
 def test_tokens_that_are_not_kept_teach_nothing(policy: Policy) -> None:
-    found = samples(policy)
-    all_kept = [replace(s, keep=(1.0,) * len(s.logprobs)) for s in found]
-    same(update(policy, all_kept, grpo())[1], update(policy, found, grpo())[1])
-    none_kept = [replace(s, keep=(0.0,) * len(s.logprobs)) for s in found]
+    batch = samples(policy)
+    all_kept = [replace(s, keep=(1.0,) * len(s.logprobs)) for s in batch]
+    same(update(policy, all_kept, grpo())[1], update(policy, batch, grpo())[1])
+    none_kept = [replace(s, keep=(0.0,) * len(s.logprobs)) for s in batch]
     assert all(float(g.abs().max()) == 0 for g in update(policy, none_kept, grpo())[1])
 
 
 def test_the_correction_for_the_sampler_is_the_truncated_ratio_of_old_to_behaviour(policy: Policy) -> None:
-    found = samples(policy)
+    batch = samples(policy)
     recipe = grpo(loss={"importance": "token_truncate", "importance_high": 1.01})
     spelled = []
-    for s in found:
+    for s in batch:
         ratio = (torch.tensor(s.logprobs) - torch.tensor(s.behaviour)).exp().clamp(max=1.01)
         spelled.append(replace(s, advantages=tuple((s.advantage * ratio).tolist())))
-    corrected = update(policy, found, recipe)[1]
+    corrected = update(policy, batch, recipe)[1]
     same(corrected, update(policy, spelled, grpo())[1])
     with pytest.raises(AssertionError):
-        same(corrected, update(policy, found, grpo())[1])
+        same(corrected, update(policy, batch, grpo())[1])
 
 
 def test_scored_old_log_probabilities_take_the_place_of_the_samplers(policy: Policy) -> None:
-    found = samples(policy)
-    moved = [replace(s, logprobs=tuple(x - 0.5 for x in s.logprobs), old=s.logprobs) for s in found]
-    same(update(policy, moved, grpo())[1], update(policy, found, grpo())[1])
+    batch = samples(policy)
+    moved = [replace(s, logprobs=tuple(x - 0.5 for x in s.logprobs), old=s.logprobs) for s in batch]
+    same(update(policy, moved, grpo())[1], update(policy, batch, grpo())[1])
 
 
 def test_clip_cov_draws_from_its_own_seed(policy: Policy) -> None:
@@ -317,10 +317,10 @@ def test_a_controller_that_does_not_fit_names_its_task() -> None:
 def test_the_largest_ratio_is_that_of_any_token_that_teaches_whatever_the_micro_batches(
     policy: Policy, tokens: int
 ) -> None:
-    found = samples(policy)
+    batch = samples(policy)
     objective = make(grpo(loss={"importance": "token_truncate", "importance_high": 1.2}))
     metrics = UpdateMetrics()
-    plan = objective.plan(found, temperature=1.0, on_policy=False, seed=0)
+    plan = objective.plan(batch, temperature=1.0, on_policy=False, seed=0)
     ratios: list[float] = []
     for task, members in plan.samples.items():
         for micro in policy.pack([s.sequence for s in members], tokens):
@@ -368,35 +368,35 @@ def test_the_loss_reported_is_the_loss_descended(policy: Policy) -> None:
 def test_balanced_strata_add_up_their_gradients_by_their_weights(policy: Policy) -> None:
     strata = ["a", "a", "b", "a"]  # the last group has no contrast
     weights = group_weights(strata)
-    found = [replace(s, task="one", centred_reward=0.0) for s in samples(policy)]
-    balanced = [replace(s, balance=weights[s.sequence.prefix_group]) for s in found]
+    batch = [replace(s, task="one", centred_reward=0.0) for s in samples(policy)]
+    balanced = [replace(s, balance=weights[s.sequence.prefix_group]) for s in batch]
 
-    def gradient(chosen: Sequence[Sample], stratum: str | None = None, **recipe: Any) -> list[torch.Tensor]:
+    def gradient(members: Sequence[Sample], stratum: str | None = None, **recipe: Any) -> list[torch.Tensor]:
         seen = [
             replace(
                 s,
                 has_signal=s.has_signal
                 and strata[s.sequence.prefix_group] == (stratum or strata[s.sequence.prefix_group]),
             )
-            for s in chosen
+            for s in members
         ]
         return update(policy, seen, grpo(**recipe))[1]
 
-    a, b = gradient(found, "a"), gradient(found, "b")
+    a, b = gradient(batch, "a"), gradient(batch, "b")
     assert weights == pytest.approx([2 / 3, 2 / 3, 2.0, 2 / 3])
     same(gradient(balanced), [2 / 3 * x + 2.0 * y for x, y in zip(a, b, strict=True)])
-    same(gradient(found), [x + y for x, y in zip(a, b, strict=True)])
+    same(gradient(batch), [x + y for x, y in zip(a, b, strict=True)])
     # The leash and the bonus keep their weights.
     others = {"kl": {"coef": 0.1}, "entropy": {"coef": 0.05}}
-    plain = [x - y for x, y in zip(gradient(found, **others), gradient(found), strict=True)]
+    plain = [x - y for x, y in zip(gradient(batch, **others), gradient(batch), strict=True)]
     same([x - y for x, y in zip(gradient(balanced, **others), gradient(balanced), strict=True)], plain)
 
 
 def test_a_balance_of_one_changes_no_bit(policy: Policy) -> None:
-    found = samples(policy)
+    batch = samples(policy)
     recipe = grpo(loss={"importance": "token_truncate"}, entropy={"coef": 0.05})
-    weighed = [replace(s, balance=1.0) for s in found]
+    weighed = [replace(s, balance=1.0) for s in batch]
     assert all(
         torch.equal(x, y)
-        for x, y in zip(update(policy, found, recipe)[1], update(policy, weighed, recipe)[1], strict=True)
+        for x, y in zip(update(policy, batch, recipe)[1], update(policy, weighed, recipe)[1], strict=True)
     )

@@ -26,13 +26,13 @@ def give_gradients(parameters: list[nn.Parameter], step: int) -> None:
 
 
 def test_updates_are_those_of_adamw_computed_by_hand() -> None:
-    found, wanted = weights(), [p.detach().double() for p in weights()]
-    updater = Updater(found, RECIPE, steps=5)
+    trained, wanted = weights(), [p.detach().double() for p in weights()]
+    updater = Updater(trained, RECIPE, steps=5)
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in wanted]
     beta1, beta2 = RECIPE.betas
     for step in range(5):
-        give_gradients(found, step)
-        gradients = [p.grad.double() for p in found]
+        give_gradients(trained, step)
+        gradients = [p.grad.double() for p in trained]
         updater.clip()
         rate = updater.learning_rate
         updater.step()
@@ -44,7 +44,7 @@ def test_updates_are_those_of_adamw_computed_by_hand() -> None:
             p.sub_(
                 rate * (first / (1 - beta1 ** (step + 1))) / ((second / (1 - beta2 ** (step + 1))).sqrt() + RECIPE.eps)
             )
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(trained, wanted, strict=True):
         torch.testing.assert_close(a.detach().double(), b, rtol=1e-5, atol=1e-6)
 
 
@@ -53,17 +53,17 @@ def test_the_state_of_an_optimizer_that_was_not_fused_goes_on() -> None:
     optimizer = torch.optim.AdamW(plain, lr=0.1, betas=RECIPE.betas, eps=RECIPE.eps, weight_decay=0.3)
     give_gradients(plain, 0)
     optimizer.step()
-    found = [nn.Parameter(p.detach().clone()) for p in plain]
-    updater = Updater(found, RECIPE, steps=5)
+    copies = [nn.Parameter(p.detach().clone()) for p in plain]
+    updater = Updater(copies, RECIPE, steps=5)
     updater.optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for parameters in (plain, found):
+    for parameters in (plain, copies):
         give_gradients(parameters, 1)
     updater.clip()
     for group in optimizer.param_groups:
         group["lr"] = updater.learning_rate
     optimizer.step()
     updater.step()
-    for a, b in zip(found, plain, strict=True):
+    for a, b in zip(copies, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
 
 

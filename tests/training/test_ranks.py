@@ -27,9 +27,9 @@ for path, out in zip(sys.argv[1::2], sys.argv[2::2]):
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def in_two_processes(runs: dict[Path, dict[str, Any]]) -> None:
@@ -89,13 +89,13 @@ def same_as_alone(alone: Path, together: Path) -> None:
     """Hold the run of two processes against that of one."""
     other = together.with_name(f"{together.name}.rank-1")
     for one, first, second in zip(steps(alone), steps(together), steps(other), strict=True):
-        known = {name for name, value in one.items() if isinstance(value, float) and "time" not in name}
-        assert {"loss", "grad_norm", "kl", "entropy", "reward"} <= known
-        assert {n: first[n] for n in known if "audit" not in n} == pytest.approx(
-            {n: one[n] for n in known if "audit" not in n}, rel=2e-3, abs=1e-5, nan_ok=True
+        compared = {name for name, value in one.items() if isinstance(value, float) and "time" not in name}
+        assert {"loss", "grad_norm", "kl", "entropy", "reward"} <= compared
+        assert {n: first[n] for n in compared if "audit" not in n} == pytest.approx(
+            {n: one[n] for n in compared if "audit" not in n}, rel=2e-3, abs=1e-5, nan_ok=True
         )
         assert [n for n in first if "time" not in n] == [n for n in second if "time" not in n]
-        assert all(first[n] == second[n] for n in known if n in first)
+        assert all(first[n] == second[n] for n in compared if n in first)
     for name, value in weights(alone).items():
         torch.testing.assert_close(weights(together)[name], value, rtol=1e-3, atol=2e-5)
     moments = [

@@ -379,8 +379,8 @@ def test_one_broken_task_of_two_is_named_and_stops_the_run(tmp_path: Path) -> No
 @pytest.mark.parametrize(("when", "status"), [(ALWAYS, "fail"), (MOSTLY, "warn"), (SELDOM, "pass")])
 def test_the_preflight_foresees_it(tmp_path: Path, when: str, status: str) -> None:
     report = check(validate(failing(tmp_path, when, grpo__batch_size=24, grpo__group_size=6)))
-    (found,) = [one for one in report.checks if one.name == "rewards/dropped/one"]
-    assert found.status == status
+    (dropped,) = [one for one in report.checks if one.name == "rewards/dropped/one"]
+    assert dropped.status == status
     assert not [one for one in report.checks if one.name == "rewards/error"]
 
 

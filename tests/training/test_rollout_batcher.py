@@ -70,40 +70,40 @@ def drawn(stream: Numbered, collector: Scripted, redraws: int, step: int = 7) ->
     return asyncio.run(RolloutBatcher(stream, collector, recipe, seed=1).draw(step, recipe.sampling))  # type: ignore[arg-type]
 
 
-def ids(found: Collected) -> list[str]:
-    return [group.prompt.id for group in found.groups]
+def ids(collected: Collected) -> list[str]:
+    return [group.prompt.id for group in collected.groups]
 
 
 def test_groups_are_taken_as_they_come_unless_they_are_to_be_redrawn() -> None:
     stream = Numbered()
-    found = drawn(stream, Scripted(), 0)
-    assert ids(found) == ["0", "1", "2"]
+    collected = drawn(stream, Scripted(), 0)
+    assert ids(collected) == ["0", "1", "2"]
     assert stream.told == [(7, ["0", "1", "2"])]
     counts = {"num_rollouts": 12.0, "dropped_rollouts": 1.0, "answers/asked_of": 3.0}
-    assert found.values == {"curriculum/told": 0.0, "sampling/temperature": found.temperature, **counts}
+    assert collected.values == {"curriculum/told": 0.0, "sampling/temperature": collected.temperature, **counts}
 
 
 def test_groups_without_contrast_give_way_to_further_prompts() -> None:
     stream, collector = Numbered(), Scripted(1, 4, 5)
-    found = drawn(stream, collector, 5)
-    assert ids(found) == ["1", "4", "5"]
+    collected = drawn(stream, collector, 5)
+    assert ids(collected) == ["1", "4", "5"]
     assert [told for _, told in stream.told] == [["0", "1", "2"], ["3", "4"], ["5"]]
     assert len(set(collector.seeds)) == 3
 
 
 def test_the_bound_is_kept_and_the_batch_is_never_short() -> None:
-    found = drawn(Numbered(), Scripted(3), 2)
-    assert ids(found) == ["3", "0", "1"]
-    assert found.values["dynamic_sampling/rounds"] == 2
+    collected = drawn(Numbered(), Scripted(3), 2)
+    assert ids(collected) == ["3", "0", "1"]
+    assert collected.values["dynamic_sampling/rounds"] == 2
 
 
 def test_what_is_redrawn_is_counted_and_paid_for() -> None:
-    found = drawn(Numbered(), Scripted(1, 4, 5), 5)
-    assert found.values["dynamic_sampling/redrawn"] == 3
-    assert found.values["dynamic_sampling/contrast"] == pytest.approx(3 / 6)
-    assert found.values["dynamic_sampling/reward"] == pytest.approx(3 / 24)
-    assert found.values["num_rollouts"] == 24
-    assert (found.sample_s, found.score_s, found.env_s, found.dropped) == (3.0, 6.0, 9.0, 3)
+    collected = drawn(Numbered(), Scripted(1, 4, 5), 5)
+    assert collected.values["dynamic_sampling/redrawn"] == 3
+    assert collected.values["dynamic_sampling/contrast"] == pytest.approx(3 / 6)
+    assert collected.values["dynamic_sampling/reward"] == pytest.approx(3 / 24)
+    assert collected.values["num_rollouts"] == 24
+    assert (collected.sample_s, collected.score_s, collected.env_s, collected.dropped) == (3.0, 6.0, 9.0, 3)
 
 
 def test_whether_answers_depend_on_prompts_is_asked_of_all_that_was_drawn() -> None:

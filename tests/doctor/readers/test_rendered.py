@@ -25,8 +25,8 @@ def readings(log: Log) -> list[Reading]:
     return course + [(name, place, value) for name, row in log.summary.items() for place, value in row.items()]
 
 
-def keys(found: list[Reading], stepless: bool) -> Counter[tuple[str, str, str]]:
-    return Counter((name, "" if stepless else str(place), f"{value:.5g}") for name, place, value in found)
+def keys(readings: list[Reading], stepless: bool) -> Counter[tuple[str, str, str]]:
+    return Counter((name, "" if stepless else str(place), f"{value:.5g}") for name, place, value in readings)
 
 
 @pytest.mark.parametrize("form", sorted(set(FORMS) - {AMBIGUOUS}))

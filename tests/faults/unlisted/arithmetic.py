@@ -59,14 +59,14 @@ def _groups_interleaved() -> Iterator[None]:
 )
 def _deviation_leaves_one_out() -> Iterator[None]:
     def change(real: Any, name: str, rewards_gk: Any, **options: Any) -> Advantages:
-        found = real(name, rewards_gk, **options)
+        advantages = real(name, rewards_gk, **options)
         r = np.asarray(rewards_gk, dtype=np.float32)
         n = np.float32(r.shape[1] - 1)
         mean = (r.sum(1, keepdims=True) - r) / n
         square = ((r * r).sum(1, keepdims=True) - r * r) / n
         std = np.sqrt(np.maximum((square - mean * mean) * n / (n - 1), 0))
         values = np.where(std > 0, (r - mean) / (std + np.float32(1e-6)), r - mean).astype(np.float64)
-        return replace(found, values_gk=np.where(found.has_signal_g[:, None], values, 0.0))
+        return replace(advantages, values_gk=np.where(advantages.has_signal_g[:, None], values, 0.0))
 
     yield from _computed(change)
 

@@ -105,15 +105,15 @@ def _long_episodes_count_more() -> Iterator[None]:
 
     def make(real: Any) -> Any:
         def compute(name: str, rewards_gk: Any, **options: Any) -> Advantages:
-            found = real(name, rewards_gk, **options)
+            advantages = real(name, rewards_gk, **options)
             if not turns or np.shape(turns[-1]) != np.shape(rewards_gk):
-                return found
+                return advantages
             w = np.array(turns[-1], dtype=np.float64)
             r = np.asarray(rewards_gk)
             mean = (w * r).sum(1, keepdims=True) / w.sum(1, keepdims=True)
             std = np.sqrt((w * (r - mean) ** 2).sum(1, keepdims=True) / (w.sum(1, keepdims=True) - 1))
-            values = np.where(found.has_signal_g[:, None], (r - mean) / (std + options.get("eps", 1e-4)), 0.0)
-            return replace(found, values_gk=values)
+            values = np.where(advantages.has_signal_g[:, None], (r - mean) / (std + options.get("eps", 1e-4)), 0.0)
+            return replace(advantages, values_gk=values)
 
         return compute
 

@@ -247,10 +247,10 @@ def _reference_follows() -> Iterator[None]:
     def make(real: Any) -> Any:
         def step(self: GrpoTrainer, number: int) -> Any:
             result = real(self, number)
-            kept = self.policy._reference
-            if number % 4 == 0 and isinstance(kept, torch.nn.Module):
+            reference = self.policy._reference
+            if number % 4 == 0 and isinstance(reference, torch.nn.Module):
                 with torch.no_grad():
-                    for mine, theirs in zip(kept.parameters(), self.policy.base.parameters(), strict=True):
+                    for mine, theirs in zip(reference.parameters(), self.policy.base.parameters(), strict=True):
                         mine.lerp_(theirs, 0.6)
             return result
 

@@ -56,15 +56,15 @@ REFRESHED = 12
     named_by=["stale", "cache", "older weights", "old weights", "sync"],
 )
 def _prompt_cache_outlives_the_weights() -> Iterator[None]:
-    kept: dict[int, list[Any]] = {}
+    cache: dict[int, list[Any]] = {}
 
     def make(real: Any) -> Any:
         def start(self: SharedDecoder) -> Any:
             policy, fused_forward = self._policy, self._fused_forward
-            entry = kept.get(id(policy.base))
+            entry = cache.get(id(policy.base))
             if entry is None or entry[1] >= REFRESHED:
                 with torch.inference_mode(False), torch.no_grad():
-                    entry = kept[id(policy.base)] = [copy.deepcopy(policy.base), 0]
+                    entry = cache[id(policy.base)] = [copy.deepcopy(policy.base), 0]
             entry[1] += 1
             self._policy, self._fused_forward = copy.copy(policy), None
             self._policy.base = entry[0]

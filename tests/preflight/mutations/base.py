@@ -90,8 +90,8 @@ def _sound(family: str, settings: tuple[str, ...]) -> Sequence[Check]:
 
 def fault(check: str, name: str, **options: Any) -> Mutation:
     """A known bug of the lab as a mutation."""
-    known = FAULTS[name]
-    return Mutation(check, f"`{name}`", lambda: inject(name), known.settings, **options)
+    entry = FAULTS[name]
+    return Mutation(check, f"`{name}`", lambda: inject(name), entry.settings, **options)
 
 
 def patch(owner: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], Context]:

@@ -199,14 +199,14 @@ def test_a_completion_is_the_same_alone_and_in_any_batch(policy: Policy, control
 
 
 def test_rows_at_once_change_nothing_but_how_many_are_drawn_together(policy: Policy) -> None:
-    found = []
+    samples = []
     for rows in (4, 8, 256):
         controls = Sampling(max_new_tokens=12, rows_at_once=rows)
         with counted() as shapes:
-            found.append(LocalGenerator(policy).sample(prompts(), 4, controls, seed=1))
+            samples.append(LocalGenerator(policy).sample(prompts(), 4, controls, seed=1))
         assert rows / 2 < max(batch for batch, _ in shapes) <= rows or rows > 16
-    for groups in found[1:]:
-        for turns, want in zip(groups, found[0], strict=True):
+    for groups in samples[1:]:
+        for turns, want in zip(groups, samples[0], strict=True):
             assert [turn.completion_ids for turn in turns] == [turn.completion_ids for turn in want]
 
 
@@ -246,8 +246,8 @@ def test_recorded_log_probabilities_are_those_that_the_trainer_computes(policy: 
     flat = [turn for group in turns for turn in group]
     sequences = [TokenSequence(t.context_ids, t.completion_ids, i // 2) for i, t in enumerate(flat)]
     for micro in policy.pack(sequences, 200):
-        found = spread_out(micro, policy.score(micro, temperature or 1.0).logp.detach())
-        for index, value in found.items():
+        recomputed = spread_out(micro, policy.score(micro, temperature or 1.0).logp.detach())
+        for index, value in recomputed.items():
             assert value.tolist() == pytest.approx(flat[index].logprobs, abs=2e-5)
 
 

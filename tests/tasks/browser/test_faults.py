@@ -109,14 +109,14 @@ async def test_a_killed_driver_is_replaced_too(own: BrowserTask) -> None:
 
 
 async def test_a_closed_page_costs_its_episode(own: BrowserTask) -> None:
-    lost, kept = (own.episode(own.prompt("click-test", seed)) for seed in (1, 2))
+    lost, other = (own.episode(own.prompt("click-test", seed)) for seed in (1, 2))
     await lost.observe()
-    await kept.observe()
+    await other.observe()
     assert lost._tab is not None
     await lost._tab.page.close()
     with pytest.raises(EpisodeLostError):
         await lost.act("click(1)")
-    step = await kept.act("click(1)")
+    step = await other.act("click(1)")
     assert step.score is not None
     assert step.score.total == 1
     assert codes(own) == ["page-lost"]
@@ -267,8 +267,8 @@ async def test_each_event_loop_gets_a_browser_and_the_old_one_goes(task: Browser
 
 
 async def test_only_browsers_whose_trainer_is_gone_are_ended_at_the_next_start(own: BrowserTask) -> None:
-    orphaned, kept = Trainer("wait"), Trainer("wait")
-    (orphan, driver), (browser, _) = orphaned.pids(), kept.pids()
+    orphaned, other = Trainer("wait"), Trainer("wait")
+    (orphan, driver), (browser, _) = orphaned.pids(), other.pids()
     # Stopped processes notice nothing, as hung ones would.
     os.kill(orphan, signal.SIGSTOP)
     os.kill(driver, signal.SIGKILL)
@@ -281,5 +281,5 @@ async def test_only_browsers_whose_trainer_is_gone_are_ended_at_the_next_start(o
     (told,) = (event for event in own.drain_events(0) if event.code == "browser-leftover-ended")
     assert f"ended browser {orphan}," in told.message
     assert not (records_folder() / f"{orphan}.json").exists()
-    kept.end(signal.SIGKILL)
+    other.end(signal.SIGKILL)
     assert wait_until_gone(browser)

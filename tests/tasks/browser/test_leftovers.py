@@ -31,15 +31,15 @@ def sleeper() -> Iterator[Popen[bytes]]:
 
 
 def me() -> Process:
-    found = Process.find(os.getpid())
-    assert found is not None
-    return found
+    process = Process.find(os.getpid())
+    assert process is not None
+    return process
 
 
 def process_of(popen: Popen[bytes]) -> Process:
-    found = Process.find(popen.pid)
-    assert found is not None
-    return found
+    process = Process.find(popen.pid)
+    assert process is not None
+    return process
 
 
 def gone() -> Process:

@@ -168,13 +168,13 @@ def wait_for(done: Callable[[], bool], seconds: float = 300) -> bool:
 
 def records(owner: int) -> list[BrowserRecord]:
     """The browsers that a process has started and not ended."""
-    found = []
+    rows = []
     for path in records_folder().glob("*.json"):
         try:
-            found.append(BrowserRecord.read(path))
+            rows.append(BrowserRecord.read(path))
         except ValueError:  # another process has just taken it away
             continue
-    return [record for record in found if record.owner.pid == owner]
+    return [record for record in rows if record.owner.pid == owner]
 
 
 def taught(folder: Path) -> int:

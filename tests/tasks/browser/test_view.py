@@ -44,9 +44,9 @@ def test_the_page_never_exceeds_its_bound_and_says_where_it_was_cut(texts: list[
     if len(view.text) <= limit:
         assert shown == view.text
     else:
-        *kept, mark = shown.split("\n")
-        assert mark == f"... ({len(texts) - len(kept)} more lines)"
-        assert view.text.startswith("\n".join(kept))
+        *lines, mark = shown.split("\n")
+        assert mark == f"... ({len(texts) - len(lines)} more lines)"
+        assert view.text.startswith("\n".join(lines))
 
 
 def test_a_first_line_beyond_the_bound_is_cut_inside() -> None:

@@ -77,7 +77,7 @@ def test_rows_about_one_text_stay_together_whatever_is_withheld(tmp_path):
         number = prompt.facts["question"].rstrip("?").split()[-1]
         clocks.setdefault(number, set()).add(sides[prompt.id])
     assert len(clocks) == 40
-    assert all(len(found) == 1 for found in clocks.values())
+    assert all(len(sides) == 1 for sides in clocks.values())
 
 
 def test_the_recipe_says_how_many_questions_lose_their_answer(tmp_path):

@@ -139,9 +139,9 @@ def test_a_server_killed_and_restarted_in_a_run_costs_no_rollout_and_counts_none
     assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
     assert all(row["dropped_rollouts"] == 0 for row in steps)
     for step in range(1, STEPS + 1):
-        kept = rollouts(out, step)
-        assert len(kept) == BATCH
-        assert set(Counter(row["prompt_id"] for row in kept).values()) == {4}
+        saved = rollouts(out, step)
+        assert len(saved) == BATCH
+        assert set(Counter(row["prompt_id"] for row in saved).values()) == {4}
     assert any(row["valid"] for step in range(1, STEPS + 1) for row in rollouts(out, step))
 
     # None counted twice: the replies that were counted are those on disk.

@@ -22,9 +22,9 @@ from levelhead.tasks.workflow.language.normalise import RULES, normalise
     ],
 )
 def test_a_workflow_is_found_in_tags_in_a_fence_or_bare(answer: str, source: str, alone: bool) -> None:
-    found = extract(answer)
-    assert (found.text, found.source, found.alone) == ("Custom -> Format", source, alone)
-    assert found.error is None
+    extraction = extract(answer)
+    assert (extraction.text, extraction.source, extraction.alone) == ("Custom -> Format", source, alone)
+    assert extraction.error is None
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_a_workflow_is_found_in_tags_in_a_fence_or_bare(answer: str, source: str
     ],
 )
 def test_what_is_no_workflow_is_a_fallback_with_a_reason(answer: str) -> None:
-    found = extract(answer)
-    assert found.tree is None
-    assert found.text == ""
-    assert found.error is not None
-    assert found.repairs == ()
+    extraction = extract(answer)
+    assert extraction.tree is None
+    assert extraction.text == ""
+    assert extraction.error is not None
+    assert extraction.repairs == ()
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_what_is_no_workflow_is_a_fallback_with_a_reason(answer: str) -> None:
 )
 def test_near_misses_are_rewritten_only_on_request_and_named(answer: str, text: str, repairs: tuple[str, ...]) -> None:
     assert extract(answer).tree is None
-    found = extract(answer, near_misses=True)
-    assert (found.text, found.repairs) == (text, repairs)
+    extraction = extract(answer, near_misses=True)
+    assert (extraction.text, extraction.repairs) == (text, repairs)
 
 
 def test_every_rule_for_near_misses_is_tried_above() -> None:

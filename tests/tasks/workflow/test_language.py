@@ -130,13 +130,13 @@ def test_a_conditional_binds_tighter_than_an_arrow() -> None:
     ],
 )
 def test_a_syntax_error_names_the_column_and_what_was_expected(
-    text: str, column: int, found: str, expected: str
+    text: str, column: int, given: str, expected: str
 ) -> None:
     with pytest.raises(WorkflowError) as caught:
         parse(text)
     error = caught.value
     assert (error.kind, error.column) == ("syntax", column)
-    assert found in error.problem
+    assert given in error.problem
     assert expected in " ".join(error.expected)
     assert str(error).startswith(f"column {column}: ")
 

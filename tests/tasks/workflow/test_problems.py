@@ -30,10 +30,10 @@ def jsonl(folder: Path, *rows: object) -> str:
 
 
 def test_generated_problems_are_many_different_and_evenly_spread() -> None:
-    found = generate(900)
-    assert len({problem.question for problem in found}) == 900
-    assert len({problem.id for problem in found}) == 900
-    spread = Counter((problem.domain, problem.difficulty) for problem in found)
+    problems = generate(900)
+    assert len({problem.question for problem in problems}) == 900
+    assert len({problem.id for problem in problems}) == 900
+    spread = Counter((problem.domain, problem.difficulty) for problem in problems)
     assert len(spread) == 9
     assert max(spread.values()) - min(spread.values()) <= 1
 
@@ -140,11 +140,11 @@ def test_a_malformed_row_is_refused_with_its_line(tmp_path: Path, row: object, s
 def test_gsm8k_is_read_whole_and_every_answer_can_be_graded() -> None:
     if not GSM8K.exists():
         pytest.skip(f"needs GSM8K at {GSM8K}")
-    found = load(str(GSM8K))
-    assert len(found) == 7473
-    assert {problem.domain for problem in found} == {"math"}
-    assert len({problem.difficulty for problem in found}) == 3
-    for problem in found[::25]:
+    problems = load(str(GSM8K))
+    assert len(problems) == 7473
+    assert {problem.domain for problem in problems} == {"math"}
+    assert len({problem.difficulty for problem in problems}) == 3
+    for problem in problems[::25]:
         assert grade_number(f"So it is\n#### {problem.answers[0]}", problem.answers[0]) == 1.0
 
 

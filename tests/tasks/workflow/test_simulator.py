@@ -94,12 +94,12 @@ def test_an_ensemble_takes_one_of_its_drafts_whatever_their_order(
 async def test_the_mean_of_many_runs_is_the_exact_expectation(
     text: str, domain: Domain, difficulty: Difficulty
 ) -> None:
-    found = extract(text)
-    assert found.tree is not None
+    extraction = extract(text)
+    assert extraction.tree is not None
     runs = await SimulatedExecutor(7).execute(jobs(text, problems(600, domain, difficulty)))
-    looks = reward.looks(found)
+    looks = reward.looks(extraction)
     rewards = [reward.total(REWARD, reward.parts(REWARD, looks, run.level, run.tokens)) for run in runs]
-    exact = expected(found.tree, domain, difficulty, REWARD)
+    exact = expected(extraction.tree, domain, difficulty, REWARD)
     error = statistics.stdev(rewards) / math.sqrt(len(rewards))
     assert abs(statistics.fmean(rewards) - exact.reward) < 4 * error
     right = statistics.fmean(run.level == 1.0 for run in runs)
@@ -136,9 +136,9 @@ def test_outcomes_depend_on_seed_problem_workflow_and_sample_and_on_nothing_else
 def test_whether_a_problem_is_tricky_is_the_same_for_every_workflow_and_as_frequent_as_documented() -> None:
     simulator = SimulatedExecutor(0)
     for difficulty, share in zip(DIFFICULTIES, model.TRICKY_SHARE, strict=True):
-        found = [simulator.world(item).tricky for item in problems(4000, "qa", difficulty)]
-        assert found == [simulator.world(item).tricky for item in problems(4000, "qa", difficulty)]
-        assert abs(statistics.fmean(found) - share) < 0.03
+        tricky = [simulator.world(item).tricky for item in problems(4000, "qa", difficulty)]
+        assert tricky == [simulator.world(item).tricky for item in problems(4000, "qa", difficulty)]
+        assert abs(statistics.fmean(tricky) - share) < 0.03
 
 
 @pytest.mark.parametrize("domain", DOMAINS)

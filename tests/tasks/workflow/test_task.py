@@ -150,9 +150,9 @@ def test_near_misses_count_only_where_the_recipe_says_so() -> None:
 
 def test_domain_ratios_shape_the_prompts() -> None:
     one = task(domains={"math": 2, "qa": 1})
-    found = [prompt.facts["domain"] for prompt in one.prompts("train", 0)]
-    assert found.count("math") == pytest.approx(2 * found.count("qa"), abs=2)
-    assert "code" not in found
+    domains = [prompt.facts["domain"] for prompt in one.prompts("train", 0)]
+    assert domains.count("math") == pytest.approx(2 * domains.count("qa"), abs=2)
+    assert "code" not in domains
 
 
 def test_the_summary_counts_what_was_written() -> None:
@@ -213,12 +213,12 @@ def test_structural_features_are_those_that_workflow_aware_advantages_ask_for() 
     texts = ["Custom", "Custom", "Custom -> Test -> Revise", "### Step 1"]
     scores = score_all(one, [Answer(hard, text) for text in texts])
     features = [score.info["features"] for score in scores]
-    assert all(set(found) == set(STRUCTURE_WEIGHTS) for found in features)
-    assert [found["diversity"] for found in features] == pytest.approx([2 / 3, 2 / 3, 1.0, 0.0])
-    assert [found["operator_variety"] for found in features] == pytest.approx([1 / 6, 1 / 6, 3 / 6, 0.0])
+    assert all(set(row) == set(STRUCTURE_WEIGHTS) for row in features)
+    assert [row["diversity"] for row in features] == pytest.approx([2 / 3, 2 / 3, 1.0, 0.0])
+    assert [row["operator_variety"] for row in features] == pytest.approx([1 / 6, 1 / 6, 3 / 6, 0.0])
     assert features[0]["improvement"] == features[1]["improvement"] == 0.0
     assert set(features[3].values()) == {0.0}
-    assert all(0.0 <= value <= 1.0 for found in features for value in found.values())
+    assert all(0.0 <= value <= 1.0 for row in features for value in row.values())
 
 
 def test_what_a_revision_made_of_the_first_draft_is_its_improvement() -> None:

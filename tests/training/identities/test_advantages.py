@@ -50,8 +50,8 @@ def made(
     return BatchAdvantages(grpo, shaping, groups, group_advantages, batch, hands)
 
 
-def told(found: BatchAdvantages) -> dict[str, str]:
-    return {violation.code: violation.text for identity in BATCH for violation in identity(found)}
+def told(batch: BatchAdvantages) -> dict[str, str]:
+    return {violation.code: violation.text for identity in BATCH for violation in identity(batch)}
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -93,9 +93,9 @@ ADVANTAGES: dict[str, tuple[Callable[[Any], Any], str]] = {
 @pytest.mark.parametrize("kind", ["grpo", "rloo"])
 def test_other_advantages_are_told_of_with_what_is_off(name: str, kind: str) -> None:
     change, cause = ADVANTAGES[name]
-    found = told(made(kind, credit=change))
-    assert "advantage" in found
-    assert cause in found["advantage"]
+    messages = told(made(kind, credit=change))
+    assert "advantage" in messages
+    assert cause in messages["advantage"]
 
 
 REWARDS = {
@@ -111,16 +111,16 @@ def test_rewards_that_change_on_the_way_are_told_of(name: str) -> None:
 
 
 def test_rewards_that_are_to_be_shaped_may_change() -> None:
-    found = made(credit=REWARDS["rounded"])
-    shaped = replace(found, shaping={"one": Shaping(clip=(-1.0, 1.0)), "two": Shaping(clip=(-1.0, 1.0))})
+    batch = made(credit=REWARDS["rounded"])
+    shaped = replace(batch, shaping={"one": Shaping(clip=(-1.0, 1.0)), "two": Shaping(clip=(-1.0, 1.0))})
     assert "rewards-changed" not in told(shaped)
 
 
 def agreement(change: Callable[[float], float]) -> BatchAdvantages:
-    found = made()
-    logged = found.batch.values["advantages/agreement"]
-    values = {**found.batch.values, "advantages/agreement": change(logged)}
-    return replace(found, batch=replace(found.batch, values=values))
+    batch = made()
+    logged = batch.batch.values["advantages/agreement"]
+    values = {**batch.batch.values, "advantages/agreement": change(logged)}
+    return replace(batch, batch=replace(batch.batch, values=values))
 
 
 @pytest.mark.parametrize("change", [lambda v: v - 0.01, lambda v: -v, lambda _: 1.5])
@@ -128,27 +128,27 @@ def test_an_agreement_other_than_expected_is_told_of(change: Callable[[float], f
     assert set(told(agreement(change))) == {"advantage-agreement"}
 
 
-def dropped(found: BatchAdvantages) -> BatchAdvantages:
-    return replace(found, minibatches=[hand[:-1] for hand in found.minibatches])
+def dropped(batch: BatchAdvantages) -> BatchAdvantages:
+    return replace(batch, minibatches=[hand[:-1] for hand in batch.minibatches])
 
 
-def doubled(found: BatchAdvantages) -> BatchAdvantages:
-    return replace(found, minibatches=[[*hand, hand[0]] for hand in found.minibatches])
+def doubled(batch: BatchAdvantages) -> BatchAdvantages:
+    return replace(batch, minibatches=[[*hand, hand[0]] for hand in batch.minibatches])
 
 
-def one_epoch(found: BatchAdvantages) -> BatchAdvantages:
-    return replace(found, minibatches=found.minibatches[:2])
+def one_epoch(batch: BatchAdvantages) -> BatchAdvantages:
+    return replace(batch, minibatches=batch.minibatches[:2])
 
 
-def other_tokens(found: BatchAdvantages) -> BatchAdvantages:
-    groups = [list(samples) for samples in found.batch.groups]
+def other_tokens(batch: BatchAdvantages) -> BatchAdvantages:
+    groups = [list(samples) for samples in batch.batch.groups]
     groups[0][0], groups[0][1] = groups[0][1], groups[0][0]
-    return replace(found, batch=replace(found.batch, groups=groups))
+    return replace(batch, batch=replace(batch.batch, groups=groups))
 
 
-def other_advantage(found: BatchAdvantages) -> BatchAdvantages:
-    groups = [[replace(s, advantage=s.advantage * 1.01) for s in samples] for samples in found.batch.groups]
-    return replace(found, batch=replace(found.batch, groups=groups))
+def other_advantage(batch: BatchAdvantages) -> BatchAdvantages:
+    groups = [[replace(s, advantage=s.advantage * 1.01) for s in samples] for samples in batch.batch.groups]
+    return replace(batch, batch=replace(batch.batch, groups=groups))
 
 
 @pytest.mark.parametrize("break_it", [dropped, doubled, one_epoch, other_tokens, other_advantage])

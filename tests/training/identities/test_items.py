@@ -144,8 +144,8 @@ def save(folder: Path, step: int) -> None:
 
 def test_the_best_checkpoint_is_the_best_evaluation(tmp_path: Path) -> None:
     best = Best(tmp_path)
-    for step, score, kept in [(1, 0.2, 1), (2, 0.1, 1), (3, 0.5, 3), (4, 0.5, 3), (5, 0.4, 3)]:
-        save(tmp_path, kept)
+    for step, score, saved_step in [(1, 0.2, 1), (2, 0.1, 1), (3, 0.5, 3), (4, 0.5, 3), (5, 0.4, 3)]:
+        save(tmp_path, saved_step)
         assert codes(best.evaluated(step, score)) == []
     save(tmp_path, 9)  # of a branch that was left
     assert codes(best.evaluated(6, 0.9)) == ["best-checkpoint"]
@@ -154,9 +154,9 @@ def test_the_best_checkpoint_is_the_best_evaluation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scores", "kept"), [([0.2, 0.5, 0.4], 3), ([0.2, 0.5, 0.4], 1), ([0.9, 0.1, 0.2], 2), ([0.1, 0.2, 0.3], None)]
 )
-def test_another_best_checkpoint_is_told_of(scores: list[float], kept: int | None, tmp_path: Path) -> None:
-    if kept is not None:
-        save(tmp_path, kept)
+def test_another_best_checkpoint_is_told_of(scores: list[float], saved_step: int | None, tmp_path: Path) -> None:
+    if saved_step is not None:
+        save(tmp_path, saved_step)
     best = Best(tmp_path)
     *before, last = scores
     best.scores = [[float(step), score] for step, score in enumerate(before, 1)]

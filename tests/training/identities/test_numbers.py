@@ -47,8 +47,8 @@ def numbers(made: Recipe, **values: float) -> Numbers:
     )
 
 
-def codes(found: Numbers) -> set[str]:
-    return {violation.code for identity in UPDATE for violation in identity(found)}
+def codes(numbers: Numbers) -> set[str]:
+    return {violation.code for identity in UPDATE for violation in identity(numbers)}
 
 
 def test_numbers_that_fit_are_left_alone(made: Recipe) -> None:
@@ -72,8 +72,8 @@ def test_a_guard_turns_coefficients_and_that_is_known(made: Recipe) -> None:
 def test_clipping_and_merging_scale_what_is_audited(made: Recipe) -> None:
     coefs = {"audit/policy/one/coef": 0.3, "audit/policy/two/coef": 0.2}
     others = {f"audit/{label}/coef": AUDIT[label] / 5 for label in AUDIT if not label.startswith("policy")}
-    found = replace(numbers(made, **coefs, **others), clip_factor=0.2, merged={"one": 3.0, "two": 2.0})
-    assert codes(found) == set()
+    scaled = replace(numbers(made, **coefs, **others), clip_factor=0.2, merged={"one": 3.0, "two": 2.0})
+    assert codes(scaled) == set()
 
 
 def test_a_term_in_the_dust_and_one_of_large_error_are_not_judged(made: Recipe) -> None:
@@ -115,5 +115,5 @@ def test_numbers_that_do_not_fit_are_told_of(
 
 
 def test_every_identity_is_broken_in_three_ways() -> None:
-    found = [code for code, _, _ in MUTANTS]
-    assert {code for code in found if found.count(code) < 3} == set()
+    codes = [code for code, _, _ in MUTANTS]
+    assert {code for code in codes if codes.count(code) < 3} == set()

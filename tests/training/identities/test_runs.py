@@ -155,10 +155,10 @@ def test_what_a_resumption_loses_is_named(
 ) -> None:
     lose, part = LOST[name]
     lose(monkeypatch)
-    found = resumed(left, tmp_path)
-    assert found["resume-differs"]["severity"] == "critical"
-    assert found["resume-differs"]["evidence"]["parts"] == [part]
-    assert PARTS[part][0] in found["resume-differs"]["message"]
+    events = resumed(left, tmp_path)
+    assert events["resume-differs"]["severity"] == "critical"
+    assert events["resume-differs"]["evidence"]["parts"] == [part]
+    assert PARTS[part][0] in events["resume-differs"]["message"]
 
 
 def test_what_an_accepted_change_explains_is_no_difference() -> None:
@@ -287,8 +287,8 @@ def test_items_of_other_data_are_no_repeats(replaced: bool, tmp_path: Path, monk
     if replaced:
         write_rows(tmp_path / "one.jsonl", [{**row, "answer": "no."} for row in rows()])
     monkeypatch.setattr(PromptStream, "load_state_dict", lambda self, state: None)  # the order may be another one
-    found = told(train(given, out=tmp_path / "run", resume=True, accept_changes=("all",)))
-    assert ("item-repeated" in found) is not replaced
+    events = told(train(given, out=tmp_path / "run", resume=True, accept_changes=("all",)))
+    assert ("item-repeated" in events) is not replaced
 
 
 def test_a_check_that_breaks_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ class Bench:
         if self.stepping is None:
             self.watch()
         self.prepare(self)
-        found: list[Violation] = []
+        violations: list[Violation] = []
         for number in range(updates):
             self.toy.backward(number)
             self.unclipped(self, number)
@@ -80,12 +80,12 @@ class Bench:
             self.stepping.gradient()
             norm = self.updater.clip() * self.norm
             self.clipped(self, number)
-            found += self.stepping.clipped(norm, self.recipe.max_grad_norm)
+            violations += self.stepping.clipped(norm, self.recipe.max_grad_norm)
             self.step(self, number)
-            found += self.stepping.finish(rate, self.factor, skipped=self.skips)
-            found += self.stepping.frozen()
+            violations += self.stepping.finish(rate, self.factor, skipped=self.skips)
+            violations += self.stepping.frozen()
             self.stepped(self, number)
-        return found
+        return violations
 
     def codes(self) -> set[str]:
         return {violation.code for violation in self.run()}
@@ -225,12 +225,12 @@ def put_back(whole: bool) -> Callable[[Bench], None]:
     """Weights that are put back as soon as the optimizer has moved them."""
 
     def prepare(bench: Bench) -> None:
-        chosen = bench.toy.parameters if whole else bench.toy.parameters[:1]
-        kept = [parameter.detach().clone() for parameter in chosen]
+        parameters = bench.toy.parameters if whole else bench.toy.parameters[:1]
+        copies = [parameter.detach().clone() for parameter in parameters]
         real = torch.optim.AdamW.step
 
         def restore(*_: Any) -> None:
-            for parameter, before in zip(chosen, kept, strict=True):
+            for parameter, before in zip(parameters, copies, strict=True):
                 parameter.data.copy_(before)
 
         hooks = bench.updater.optimizer._optimizer_step_post_hooks

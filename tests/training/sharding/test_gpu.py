@@ -56,10 +56,10 @@ def gradients(policy: Policy) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("lora", [None, {"r": 4, "alpha": 8}], ids=["full", "lora"])
 def test_on_one_device_divided_weights_have_the_gradients_of_whole_ones(lora: dict[str, int] | None) -> None:
     want = gradients(tiny_policy(device="cuda", lora=lora))
-    found = gradients(shard_policy(tiny_policy(device="cuda", lora=lora), samples=False))
-    assert found.keys() == want.keys()
+    divided = gradients(shard_policy(tiny_policy(device="cuda", lora=lora), samples=False))
+    assert divided.keys() == want.keys()
     for name, gradient in want.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(divided[name], gradient, rtol=1e-4, atol=1e-5)
 
 
 @two_gpus

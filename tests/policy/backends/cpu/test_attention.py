@@ -82,12 +82,12 @@ def test_values_and_gradients_equal_attention_under_a_mask(dtype: torch.dtype, m
     needed = torch.stack([path[-1] for path in paths]).unique() if trimmed else torch.arange(len(mask))
     forest = Forest(nodes, 2, needed)
     given = heads(len(mask), dtype)
-    found = forest.attend(1, *given, 0.3)[:, :, needed]
+    attended = forest.attend(1, *given, 0.3)[:, :, needed]
     want = dense(*(x.double() for x in given), mask, 0.3)[:, :, needed]
     pull = torch.randn(want.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    grads = torch.autograd.grad((found.double() * pull).sum(), given)
+    grads = torch.autograd.grad((attended.double() * pull).sum(), given)
     wanted = torch.autograd.grad((want * pull).sum(), given)
-    for a, b in zip((found, *grads), (want, *wanted), strict=True):
+    for a, b in zip((attended, *grads), (want, *wanted), strict=True):
         assert float((a.detach().double() - b.detach()).norm() / b.detach().norm()) < most
 
 

@@ -19,22 +19,22 @@ from small_run import codec_ids, tiny_policy
 def prompts() -> list[Prompt]:
     """Of several lengths; two begin alike, and one is the beginning of another."""
     ids = codec_ids()
-    found = [ids[:4], ids[:9], (*ids[:4], *ids[30:40]), ids[50:53], ids[:4]]
-    return [Prompt(f"p{i}", "task", (), tuple(part)) for i, part in enumerate(found)]
+    token_ids = [ids[:4], ids[:9], (*ids[:4], *ids[30:40]), ids[50:53], ids[:4]]
+    return [Prompt(f"p{i}", "task", (), tuple(part)) for i, part in enumerate(token_ids)]
 
 
 def played(decoder: Decoder, rows: int, vocab: int) -> list[torch.Tensor]:
     """All logits of a decoding in which rows leave: prompts are left with unequal numbers, and with none."""
     live = torch.arange(rows)
-    found = [decoder.start()]
+    logits = [decoder.start()]
     for position in range(6):
         tokens = (live * 7 + position * 3) % vocab
         if position in (1, 2, 4):
             keep = torch.tensor([i for i in range(len(live)) if (i + position) % 3 and not 3 <= int(live[i]) < 6])
             decoder.keep(keep)
             live, tokens = live[keep], tokens[keep]
-        found.append(decoder.step(tokens))
-    return found
+        logits.append(decoder.step(tokens))
+    return logits
 
 
 def both(policy: Policy) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -86,8 +86,8 @@ def test_plain_products_and_the_fused_kernel_are_attention(hidden: bool, prompt_
     pairs = [(keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in (shared, own)]
     heads = None if mask is None else mask.repeat_interleave(3, 0)
     for kernel in (memory._products, memory._fused):
-        found = kernel(query.flatten(0, 1), *pairs, 0.3, heads, memory._RowSlots(rows, 3))
-        torch.testing.assert_close(found, expected.flatten(0, 1), atol=1e-5, rtol=1e-5)
+        attended = kernel(query.flatten(0, 1), *pairs, 0.3, heads, memory._RowSlots(rows, 3))
+        torch.testing.assert_close(attended, expected.flatten(0, 1), atol=1e-5, rtol=1e-5)
 
 
 def test_a_backend_decodes_in_its_own_way() -> None:

@@ -71,14 +71,14 @@ def played(policy: Policy, *, fast: bool, k: int = 3) -> list[torch.Tensor]:
     fused_forward = find_fused(policy)
     assert fused_forward is not None
     decoder = SharedDecoder(policy, fused_forward if fast else None, prompts(), k, 8)
-    found = [decoder.start()]
+    logits = [decoder.start()]
     tokens = torch.tensor(codec_ids()[20:32]).repeat(k)[: 4 * k]
     for position in range(5):
         if position == 2:
             decoder.keep(torch.tensor([0, 2, 3, 4, 10]))
             tokens = tokens[:5]
-        found.append(decoder.step(tokens + position))
-    return found
+        logits.append(decoder.step(tokens + position))
+    return logits
 
 
 def close(a: list[torch.Tensor], b: list[torch.Tensor]) -> None:

@@ -44,13 +44,13 @@ def test_values_and_gradients_equal_attention_under_a_mask(
 ) -> None:
     _, depths, _, nodes = trie(SHARED)
     given = heads(len(depths), dtype)
-    found = Trees(Masks(nodes, torch.tensor(depths), [window], block), by_blocks).attend(0, *given, 0.3)
-    assert found.dtype == dtype
+    attended = Trees(Masks(nodes, torch.tensor(depths), [window], block), by_blocks).attend(0, *given, 0.3)
+    assert attended.dtype == dtype
     want = dense(*(x.double() for x in given), ancestors(window), 0.3)
     pull = torch.randn(want.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    grads = torch.autograd.grad((found.double() * pull).sum(), given)
+    grads = torch.autograd.grad((attended.double() * pull).sum(), given)
     wanted = torch.autograd.grad((want * pull).sum(), given)
-    for a, b in zip((found, *grads), (want, *wanted), strict=True):
+    for a, b in zip((attended, *grads), (want, *wanted), strict=True):
         assert float((a.detach().double() - b.detach()).norm() / b.detach().norm()) < most
 
 
@@ -71,8 +71,8 @@ def test_torch_s_kernel_takes_the_same_mask_and_gives_the_same(
     _, depths, _, nodes = trie(SHARED)
     mask = Masks(nodes, torch.tensor(depths), [window]).of(0)
     given = heads(128, torch.float32, grad=False)
-    found = fused(torch_flex.flex_attention, *given, mask, 0.3)
-    torch.testing.assert_close(found, by_blocks(*given, mask, 0.3), rtol=1e-5, atol=1e-6)
+    attended = fused(torch_flex.flex_attention, *given, mask, 0.3)
+    torch.testing.assert_close(attended, by_blocks(*given, mask, 0.3), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.gpu

@@ -43,16 +43,16 @@ def random_trees(seed: int) -> list[TokenSequence]:
     def ids(least: int, most: int) -> tuple[int, ...]:
         return tuple(draw.randrange(3, 9) for _ in range(draw.randint(least, most)))
 
-    found: list[TokenSequence] = []
+    sequences: list[TokenSequence] = []
     for prefix_group in range(3):
         prompt = ids(3, 14)
-        found += [TokenSequence(prompt, ids(1, 9), prefix_group) for _ in range(4)]
+        sequences += [TokenSequence(prompt, ids(1, 9), prefix_group) for _ in range(4)]
     history = ids(2, 6)
     for _ in range(3):
         turn = ids(2, 5)
-        found.append(TokenSequence(history, turn, 3))
+        sequences.append(TokenSequence(history, turn, 3))
         history = (*history, *turn, *ids(1, 4))
-    return [*found, TokenSequence(ids(1, 1), ids(12, 12), 4)]
+    return [*sequences, TokenSequence(ids(1, 1), ids(12, 12), 4)]
 
 
 def family(kind: str, changes: dict[str, Any]) -> Policy:
@@ -96,8 +96,8 @@ def measured(policy: Policy, sequences: list[TokenSequence], tokens: int) -> tup
     stats: dict[int, torch.Tensor] = {}
     with policy.training():
         for micro in policy.pack(sequences, tokens):
-            found = policy.score(micro, 0.8)
-            logp, entropy = spread_out(micro, found.logp), spread_out(micro, found.entropy)
+            scored = policy.score(micro, 0.8)
+            logp, entropy = spread_out(micro, scored.logp), spread_out(micro, scored.entropy)
             pair = {i: torch.stack([logp[i], entropy[i]]) for i in logp}
             sum((pulls[i].to(pair[i]) * pair[i]).sum() for i in pair).backward()
             stats |= {i: pair[i].detach() for i in pair}
@@ -107,8 +107,8 @@ def measured(policy: Policy, sequences: list[TokenSequence], tokens: int) -> tup
 def equal(policy: Policy, tokens: int = 10_000, seed: int = 0) -> None:
     sequences = random_trees(seed)
     want, want_grads = measured(on_reference(policy), sequences, tokens)
-    found, grads = measured(on_flex(policy), sequences, tokens)
-    for a, b in zip(found, want, strict=True):
+    stats, grads = measured(on_flex(policy), sequences, tokens)
+    for a, b in zip(stats, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
     assert any(float(g.abs().max()) > 1e-2 for g in want_grads if g is not None)
     for a, b in zip(grads, want_grads, strict=True):
@@ -137,13 +137,13 @@ def test_half_precision_is_as_exact_as_the_reference_in_half_precision(model: st
     exact, exact_grads = measured(on_reference(policy), sequences, 10_000)
     policy.compute_dtype = torch.bfloat16
     plain, plain_grads = measured(on_reference(policy), sequences, 10_000)
-    found, grads = measured(on_flex(policy), sequences, 10_000)
+    stats, grads = measured(on_flex(policy), sequences, 10_000)
 
     def error(one: list[Any], other: list[Any]) -> float:
         a, b = (torch.cat([x.flatten() for x in side if x is not None]) for side in (one, other))
         return float((a - b).norm() / b.norm())
 
-    assert error(found, exact) < 2 * error(plain, exact)
+    assert error(stats, exact) < 2 * error(plain, exact)
     assert error(grads, exact_grads) < 2 * error(plain_grads, exact_grads)
 
 
@@ -207,14 +207,14 @@ def test_a_copy_without_rounding_runs_block_by_block_where_the_kernel_cannot(
     monkeypatch.setattr("levelhead.policy.backends.flex.backend.kernel_fault", fault)
     monkeypatch.setattr(flex_attention, "compiled", lambda: "compiled")
     config = SimpleNamespace(num_hidden_layers=1)
-    backend, found = Flex(), []
+    backend, stats = Flex(), []
     for dtype in (torch.bfloat16, torch.float32, torch.float32):
         fake: Any = SimpleNamespace(
             device=torch.device("cuda"), compute_dtype=dtype, base=SimpleNamespace(config=config)
         )
         with caplog.at_level("WARNING"):
-            found.append(backend.kernel(fake))
-    assert found == ["compiled", by_blocks, by_blocks]
+            stats.append(backend.kernel(fake))
+    assert stats == ["compiled", by_blocks, by_blocks]
     assert [r.getMessage() for r in caplog.records] == [
         "attention in float32 runs block by block, slowly: out of shared memory"
     ]
@@ -295,8 +295,8 @@ def test_a_gpu_computes_the_policy_that_the_reference_computes(model: str, dtype
     policies = [family(kind, {**changes, "hidden_size": 64}) for _ in range(2)]
     sides = [Policy(policy.base.cuda(), policy.codec, dtype) for policy in policies]
     assert sides[0].backend.name == "flex"
-    found, want = (measured(policy, random_trees(0), 10_000) for policy in (sides[0], on_reference(sides[1])))
+    stats, want = (measured(policy, random_trees(0), 10_000) for policy in (sides[0], on_reference(sides[1])))
     most = 1e-4 if dtype == torch.float32 else 5e-2
-    for a, b in zip(found, want, strict=True):
+    for a, b in zip(stats, want, strict=True):
         one, other = (torch.cat([x.float().flatten() for x in side if x is not None]) for side in (a, b))
         assert float((one - other).norm() / other.norm()) < most

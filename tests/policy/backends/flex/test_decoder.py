@@ -51,8 +51,8 @@ def family(model: str, **changes: Any) -> Policy:
 def prompts() -> list[Prompt]:
     """Of several lengths; two begin alike, one is the beginning of another, and two are the same."""
     ids = codec_ids()
-    found = [ids[:4], ids[:9], (*ids[:4], *ids[30:40]), ids[50:53], ids[:4]]
-    return [Prompt(f"p{i}", "task", (), tuple(part)) for i, part in enumerate(found)]
+    token_ids = [ids[:4], ids[:9], (*ids[:4], *ids[30:40]), ids[50:53], ids[:4]]
+    return [Prompt(f"p{i}", "task", (), tuple(part)) for i, part in enumerate(token_ids)]
 
 
 class Recorded(TorchDispatchMode):
@@ -104,7 +104,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def played(decoder: Decoder, rows: int, vocab: int, device: str = "cpu") -> list[Tensor]:
     """All logits of a decoding in which rows leave: prompts are left with unequal numbers, and with none."""
     live = torch.arange(rows, device=device)
-    found = [decoder.start()]
+    logits = [decoder.start()]
     for position in range(7):
         tokens = (live * 7 + position * 3) % vocab
         if position in (1, 2, 4):
@@ -112,8 +112,8 @@ def played(decoder: Decoder, rows: int, vocab: int, device: str = "cpu") -> list
             keep = torch.tensor(stay, device=device)
             decoder.keep(keep)
             live, tokens = live[keep], tokens[keep]
-        found.append(decoder.step(tokens))
-    return found
+        logits.append(decoder.step(tokens))
+    return logits
 
 
 def static(policy: Policy, k: int, graphs: Graphs) -> StaticDecoder:
@@ -131,12 +131,12 @@ def test_logits_are_those_of_the_usual_cache_while_rows_leave(model: str, k: int
     policy.runs_on = "flex"
     assert policy.backend.name == "flex"
     with torch.inference_mode():
-        found, want = (
+        logits, want = (
             played(decoder, 5 * k, policy.codec.vocab_size)
             for decoder in (static(policy, k, graphs()), PaddedDecoder(policy, prompts(), k, 8))
         )
-    assert [len(x) for x in found] == [len(x) for x in want]
-    for a, b in zip(found, want, strict=True):
+    assert [len(x) for x in logits] == [len(x) for x in want]
+    for a, b in zip(logits, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5)
 
 
@@ -169,8 +169,8 @@ def test_adapters_and_half_precision_decode_as_the_model_computes() -> None:
     exact, want = both()
     torch.testing.assert_close(exact, want, rtol=1e-4, atol=1e-5)
     policy.compute_dtype = torch.bfloat16
-    found, plain = both()
-    assert float((found - exact).norm()) < 2 * float((plain - exact).norm())
+    logits, plain = both()
+    assert float((logits - exact).norm()) < 2 * float((plain - exact).norm())
 
 
 @pytest.mark.usefixtures("small")
@@ -182,13 +182,13 @@ def test_the_sampler_draws_the_same_completions_with_their_log_probabilities(mod
     policy.runs_on, policy._backend = "sdpa", None
     want = LocalGenerator(policy).sample(prompts(), k, controls, 1)
     policy.runs_on, policy._backend = "flex", None
-    found = LocalGenerator(policy).sample(prompts(), k, controls, 1)
+    groups = LocalGenerator(policy).sample(prompts(), k, controls, 1)
     backend = policy.backend
     assert isinstance(backend, Flex)
     assert backend.decodes is None
     lengths = {len(turn.completion_ids) for turns in want for turn in turns}
     assert len(lengths) >= 3
-    for ours, own in zip(found, want, strict=True):
+    for ours, own in zip(groups, want, strict=True):
         for a, b in zip(ours, own, strict=True):
             assert (a.completion_ids, a.finish) == (b.completion_ids, b.finish)
             torch.testing.assert_close(torch.tensor(a.logprobs), torch.tensor(b.logprobs), rtol=1e-4, atol=1e-5)
@@ -233,13 +233,13 @@ def test_a_cache_sums_in_float32_though_autocast_is_on() -> None:
         (drawn(1, 2, 40, 16), drawn(1, 2, 40, 16)),
         (drawn(8, 4, 1, 16), drawn(8, 2, 1, 16), drawn(8, 2, 1, 16)),
     )
-    found: list[Tensor] = []
+    outputs: list[Tensor] = []
     for rounded in (False, True):
         made = cache.SharedCache(([flat[0]], [flat[1]]), [torch.arange(40)], [0] * 8, [None], 4)
         made.begin()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=rounded):
-            found.append(made.attend(0, *token, 0.25))
-    assert torch.equal(*found)
+            outputs.append(made.attend(0, *token, 0.25))
+    assert torch.equal(*outputs)
 
 
 def test_a_step_that_cannot_be_captured_is_run_as_it_is(
@@ -288,9 +288,9 @@ def test_a_captured_step_gives_the_logits_of_the_usual_cache_on_a_gpu(model: str
     assert policy.backend.name == "flex"
     with torch.inference_mode():
         decoder, plain = static(policy, 3, graphs), PaddedDecoder(policy, prompts(), 3, 8)
-        found, want = (played(one, 15, policy.codec.vocab_size, "cuda") for one in (decoder, plain))
+        logits, want = (played(one, 15, policy.codec.vocab_size, "cuda") for one in (decoder, plain))
     assert graphs.refused is None
-    for a, b in zip(found, want, strict=True):
+    for a, b in zip(logits, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 
 

@@ -110,8 +110,8 @@ def test_no_matrix_of_pairs_is_made_for_a_row_of_32768_tokens(window: int | None
 
 
 def test_lengths_fall_into_two_buckets_an_octave() -> None:
-    found = sorted({bucket(n) for n in range(1, 4097)})
-    assert found == [128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096]
+    buckets = sorted({bucket(n) for n in range(1, 4097)})
+    assert buckets == [128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096]
     assert all(n <= bucket(n) and bucket(n) % 128 == 0 for n in range(1, 4097))
 
 
