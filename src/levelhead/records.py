@@ -27,7 +27,7 @@ class Prompt:
     """One problem to answer.
 
     Attributes:
-        id: Unique within its task and stable across runs; the seed of a rollout is drawn from it.
+        id: Unique within its task and stable across runs; the seed of a rollout is sampled from it.
         task: Name of the task that made it.
         messages: Chat messages up to, and without, the assistant's turn.
         token_ids: ``messages`` as the codec rendered them, generation prompt included; empty until rendered.
@@ -47,18 +47,18 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Exactly the tokens that the policy read and drew in one turn.
+    """Exactly the tokens that the policy read and sampled in one turn.
 
     Attributes:
         context_ids: Token ids the policy saw, generation prompt included.
-        completion_ids: Token ids that were drawn, the stop token included.
-        logprobs: Log-probability of each drawn token under the policy at the sampling temperature, before
+        completion_ids: Token ids that were sampled, the stop token included.
+        logprobs: Log-probability of each sampled token under the policy at the sampling temperature, before
             penalties and truncation (top-k, top-p, min-p): what the trainer recomputes.
-        behaviour_logprobs: Log-probability of each drawn token under the distribution it was really drawn
+        behaviour_logprobs: Log-probability of each sampled token under the distribution it was really sampled
             from, after every sampling control; equals ``logprobs`` where no control acted.
-        finish: ``stop`` a stop token was drawn, ``length`` the budget ran out, ``env`` the environment ended it.
-        versions: Where the weights changed while it was drawn: updates that they had seen, and the index behind the
-            last token that they drew, stretch by stretch; empty where one version drew all of it.
+        finish: ``stop`` a stop token was sampled, ``length`` the budget ran out, ``env`` the environment ended it.
+        versions: Where the weights changed while it was sampled: updates that they had seen, and the index behind the
+            last token that they sampled, stretch by stretch; empty where one version sampled all of it.
     """
 
     context_ids: tuple[int, ...]
@@ -109,7 +109,7 @@ class Rollout:
         prompt_id: The prompt it answers.
         turns: In order.
         score: ``None`` until the task has scored it.
-        policy_version: Number of optimizer updates the policy that drew it had seen.
+        policy_version: Number of optimizer updates the policy that sampled it had seen.
         text: The completion of each turn, decoded once for the task.
         info: Free notes, kept with the sample.
     """
@@ -231,7 +231,7 @@ class Change:
     Attributes:
         scale: Share of the step that stands: 1 the whole step, 0 none of it.
         kl: KL of the policy before to the policy after, in nats a token; infinite where it cannot be told.
-        most: Largest change of a drawn token's log-probability, in nats.
+        most: Largest change of a sampled token's log-probability, in nats.
         entropy: Mean entropy a token before and after, in nats.
         later: Whether it is not the first update of its batch.
         drift: KL of the policy that the batch's updates began with to that before the step and to that after it.
@@ -301,7 +301,7 @@ class Guard(Observer, Protocol):
 
     @property
     def keeps(self) -> bool:
-        """Whether the weights that drew the batch just seen are worth coming back to."""
+        """Whether the weights that sampled the batch just seen are worth coming back to."""
         ...
 
     def probe_size(self, samples: int) -> int:

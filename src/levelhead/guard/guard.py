@@ -83,7 +83,7 @@ class LiveGuard:
 
     @property
     def keeps(self) -> bool:
-        """Whether the weights that drew the batch just seen are worth coming back to."""
+        """Whether the weights that sampled the batch just seen are worth coming back to."""
         return self._keep
 
     @property

@@ -189,7 +189,7 @@ class HealthTracker:
         return self.dead >= self._bounds.window and lost
 
     def sound(self, good: RecentStatistics) -> bool:
-        """Whether the weights that drew the newest batch are better to come back to than the good ones so far."""
+        """Whether the weights that sampled the newest batch are better to come back to than the good ones so far."""
         now, best, error = self.reward.now, self.reward.best, self.reward.error
         if now is None or best is None or self.dead >= self._bounds.window // 2:
             return False

@@ -1,8 +1,9 @@
 """What holds at every update of a sound trainer, whatever the task: where it does not, there is a bug and no drift.
 
 The detectors weigh how a run goes; nothing here is weighed.  Before the first update of a batch trainer and sampler
-hold the same weights and give a drawn token the same probability, up to rounding.  A policy that has moved is no longer
-its frozen reference.  Advantages go with rewards, and an update made from them raises, on average, what was rewarded.
+hold the same weights and give a sampled token the same probability, up to rounding.  A policy that has moved is no
+longer its frozen reference.  Advantages go with rewards, and an update made from them raises, on average, what was
+rewarded.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def judge(step: int, trials: Sequence[Change], bounds: Bounds) -> Decision | Non
 
 
 def _astray(change: Change, bounds: Bounds) -> bool:
-    """Whether a step led on, beyond where the policy that drew the batch is any guide."""
+    """Whether a step led on, beyond where the policy that sampled the batch is any guide."""
     before, after = change.drift
     return after > max(bounds.batch_kl, before)
 

@@ -33,7 +33,7 @@ class RecentStatistics:
     """What the policy was like when its weights were kept, to tell what has changed since.
 
     Attributes:
-        step: Step whose rollouts the kept weights drew.
+        step: Step whose rollouts the kept weights sampled.
         reward: Level of the reward.
         entropy: In nats a token; ``None`` where it was not measured.
         kl: From the reference, in nats a token; ``None`` without one.
@@ -115,7 +115,7 @@ def after_collapse(
 
 
 def after_constant(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
-    """Hold a policy that reads to what it can do, and keep it drawing other answers: KL and entropy bonus go up."""
+    """Hold a policy that reads to what it can do, and keep it sampling other answers: KL and entropy bonus go up."""
     return raise_kl(more_entropy(overrides, bounds), bounds)
 
 

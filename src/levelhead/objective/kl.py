@@ -1,6 +1,6 @@
-"""The KL divergence from the policy to its reference, estimated from the tokens that were drawn (Schulman 2020).
+"""The KL divergence from the policy to its reference, estimated from the tokens that were sampled (Schulman 2020).
 
-With the log-ratio ``d = logp - ref_logp`` of a token drawn from the policy:
+With the log-ratio ``d = logp - ref_logp`` of a token sampled from the policy:
 
 - ``k1 = d``: unbiased, may be negative, high variance;
 - ``k2 = d**2 / 2``: biased to third order, but its gradient on policy is the unbiased gradient of the KL;
@@ -45,13 +45,13 @@ def estimate(
 
     Args:
         name: ``k1``, ``k2`` or ``k3``: the value.
-        logp_nt: Log-probabilities of the drawn tokens under the policy.
+        logp_nt: Log-probabilities of the sampled tokens under the policy.
         ref_logp_nt: The same under the reference; no gradient flows into it.  Padding must be finite on both sides.
         gradient: ``plain`` differentiates the value as it stands (on policy k1's gradient is zero on average and k3's
             is that of the reversed divergence); ``k2`` keeps the value and takes k2's gradient, unbiased on policy
             (Liu et al. 2025, verl's ``+``); ``importance`` multiplies by ``pi / pi_old`` and differentiates through
             the product, unbiased off policy too (DeepSeek-V3.2; TRL's ``use_bias_correction_kl``).
-        old_logp_nt: Log-probabilities under the policy that drew the tokens, for ``importance``.
+        old_logp_nt: Log-probabilities under the policy that sampled the tokens, for ``importance``.
         limit: Bound on the exponents.
 
     Raises:

@@ -14,7 +14,7 @@ from levelhead.policy.policy import Policy
 MOST = 1 << 20
 """Entries that are changed at most unless all are, at least one parameter: a copy of them is kept."""
 _NOISE = 1 << 20
-"""Random numbers drawn for one parameter, at most; larger parameters get them again and again."""
+"""Random numbers sampled for one parameter, at most; larger parameters get them again and again."""
 
 
 @contextlib.contextmanager

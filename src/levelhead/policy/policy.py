@@ -30,7 +30,7 @@ class TokenStats:
 
     Attributes:
         logp: (m,) log-probability of each token at the asked temperature, float32.
-        entropy: (m,) entropy of the distribution it was drawn from, in nats, float32.
+        entropy: (m,) entropy of the distribution it was sampled from, in nats, float32.
     """
 
     logp: Tensor
@@ -99,7 +99,7 @@ class Policy:
 
     @property
     def samples_from(self) -> Policy:
-        """The policy that completions are drawn from: this one, or a copy of it with the weights of the last sync."""
+        """The policy that completions are sampled from: this one, or a copy of it with the weights of the last sync."""
         return self
 
     def sync_sampler(self) -> None:

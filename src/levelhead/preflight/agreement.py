@@ -56,7 +56,7 @@ def _redrawn(context: PreflightContext) -> list[Turn]:
 
 @torch.no_grad()
 def _sampler(context: PreflightContext, turns: Sequence[Turn], temperature: float) -> Check:
-    """What the sampler recorded is what the model says of the drawn tokens."""
+    """What the sampler recorded is what the model says of the sampled tokens."""
     gaps: list[float] = []
     for turn in turns[:COMPARED]:
         told = plain.logprobs(context.policy, turn.context_ids, turn.completion_ids, temperature).tolist()

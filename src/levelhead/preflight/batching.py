@@ -1,4 +1,4 @@
-"""Batching: a completion does not depend on what it was drawn with, and every greedy token is the likeliest one."""
+"""Batching: a completion does not depend on what it was sampled with, and every greedy token is the likeliest one."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _explains(case: Dispute, gap: Gap, before: Gap) -> bool:
 
 
 def tokens(case: Dispute) -> Explanation | None:
-    """Other tokens were told of than those drawn, or the numbers belong to their neighbours."""
+    """Other tokens were told of than those sampled, or the numbers belong to their neighbours."""
     others = [(a, drawn) for a in case.accounts if (drawn := _drawn_as(case, a)) and drawn[1][:LABELS] != a.labels]
     if others:
         account, drawn = others[0]
@@ -114,7 +114,7 @@ def tokens(case: Dispute) -> Explanation | None:
 
 
 def _added_tokens(case: Dispute) -> Explanation | None:
-    """The first tokens of completions were never drawn: the end of the prompt, in most cases."""
+    """The first tokens of completions were never sampled: the end of the prompt, in most cases."""
     counts, changed = [], []
     for account in case.accounts:
         most = max(0, len(account.labels) - 3)
@@ -128,7 +128,7 @@ def _added_tokens(case: Dispute) -> Explanation | None:
 
 
 def _drawn_as(case: Dispute, account: Account) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """What was drawn instead of what an account is of: the nearest of all completions; ``None`` where it is one."""
+    """What was sampled instead of what an account is of: the nearest of all completions; ``None`` where it is one."""
     if not case.drawn:
         return None
     whole = account.read_ids + account.labels[-1:]

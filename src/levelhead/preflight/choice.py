@@ -1,4 +1,4 @@
-"""Choice: prompts are drawn in the shares that the recipe means, and redraws keep the groups that teach something.
+"""Choice: prompts are sampled in the shares that the recipe means, and redraws keep the groups that teach something.
 
 The run's own stream and rollout batcher are shown made-up outcomes with known consequences; nothing is sampled.
 """
@@ -24,7 +24,7 @@ from levelhead.training.rollout_batcher import RolloutBatcher
 TAKEN = 96
 """Prompts that are taken from the stream."""
 SINGLES = 200
-"""Prompts that are taken one by one, to see which items of a stratum are drawn."""
+"""Prompts that are taken one by one, to see which items of a stratum are sampled."""
 AGE = 0.5
 """Half-lives that pass after the first outcomes."""
 
@@ -88,7 +88,7 @@ def _shares(
 
 
 def _learnability(context: PreflightContext, config: Learnability) -> Check:
-    """Strata are drawn by their weight times 4 p (1 - p) of their recent success, and items within them as well.
+    """Strata are sampled by their weight times 4 p (1 - p) of their recent success, and items within them as well.
 
     Every other stratum is shown half successes, the others successes alone, at step 1; then the outcomes age.
     """
@@ -117,7 +117,7 @@ def _learnability(context: PreflightContext, config: Learnability) -> Check:
 def _items(
     context: PreflightContext, config: Learnability, strata: Mapping[str, Sequence[Prompt]], late: int
 ) -> tuple[dict[str, float], str | None]:
-    """Items that are always solved must be drawn less often than those solved half of the time, by a known factor."""
+    """Items that are always solved must be sampled less often than those solved half of the time, by a known factor."""
     name, members = max(strata.items(), key=lambda item: len(item[1]))
     if len(members) < 2:
         return {}, None

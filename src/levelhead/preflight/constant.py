@@ -108,7 +108,7 @@ def _policy(
     Args:
         context: Draws.
         task: Scores.
-        prompts: The drawn ones first.
+        prompts: The sampled ones first.
         mine: Scores on these.
         blind: What perfect answers to other prompts score.
     """

@@ -1,4 +1,4 @@
-"""What the checks look at: the run's own policy, tasks, sampler and collector, and a few rollouts drawn with them."""
+"""What the checks look at: the run's own policy, tasks, sampler and collector, and a few rollouts sampled with them."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from levelhead.training.prepare import Setup
 LOOKED_AT = 64
 """Training prompts of a task among which the shortest and longest are chosen."""
 GROUPS = 6
-"""Groups drawn, over all tasks."""
+"""Groups sampled, over all tasks."""
 ROLLOUTS = 8
 """Rollouts of a group, at most."""
 DRAWN = 512
-"""Completion tokens drawn, at most."""
+"""Completion tokens sampled, at most."""
 PROBE_TOKENS = 12
 """Completion tokens of short draws."""
 
 
 class Witness:
-    """A generator that passes requests on and keeps what was drawn, so that what arrives elsewhere can be compared.
+    """A generator that passes requests on and keeps what was sampled, so that what arrives elsewhere can be compared.
 
     Args:
         generator: Draws.
@@ -63,7 +63,7 @@ class Witness:
 
     @property
     def turns(self) -> list[tuple[Prompt, list[Turn]]]:
-        """What was drawn, prompt by prompt, in the order in which the requests stand."""
+        """What was sampled, prompt by prompt, in the order in which the requests stand."""
         drawn = sorted(self._drawn, key=lambda row: (row[0], row[1].place))
         groups: dict[tuple[str, str], tuple[Prompt, list[Turn]]] = {}
         for _, request, turn in drawn:
@@ -72,7 +72,7 @@ class Witness:
         return list(groups.values())
 
     async def generate(self, request: Request) -> Completion:
-        """Draw, and keep what was drawn."""
+        """Sample, and keep what was sampled."""
         call = self._calls
         completion = await self._generator.generate(request)
         self._drawn.append((call, request, completion.turn))
@@ -102,11 +102,11 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Rollouts drawn for the checks.
+    """Rollouts sampled for the checks.
 
     Attributes:
         groups: Of every task; without scores where a reward function misbehaved.
-        turns: What the sampler drew, by its own account, prompt by prompt.
+        turns: What the sampler generated, by its own account, prompt by prompt.
         error: What a reward function did.
         cost: Seconds by part.
         k: Rollouts a group.
@@ -134,7 +134,7 @@ class PreflightContext:
         self.loop = EventLoop()
         self.generator = make_local(self.policy, self.loop.waiter)
         self.train_seconds: float | None = None
-        """What the forward and backward passes of one update on the drawn groups took, once they have been made."""
+        """What the forward and backward passes of one update on the sampled groups took, once they have been made."""
         self.collector().at_step(0, self.recipe.grpo.steps if self.recipe.grpo is not None else 0)
 
     @property
@@ -149,7 +149,7 @@ class PreflightContext:
 
     @cached_property
     def controls(self) -> Sampling:
-        """The controls of the first step's rollouts, the length capped; those of evaluation where nothing is drawn."""
+        """The controls of the first step's rollouts, the length capped; evaluation's where nothing is sampled."""
         grpo = self.grpo
         controls: Sampling = self.recipe.eval.sampling if grpo is None else grpo.sampling.at(0, grpo.steps)
         most = min(controls.max_new_tokens, DRAWN)
@@ -189,12 +189,12 @@ class PreflightContext:
 
     @property
     def rollouts(self) -> list[Rollout]:
-        """All rollouts drawn."""
+        """All rollouts sampled."""
         return [rollout for group in self.drawn.groups for rollout in group.rollouts]
 
     @property
     def turns(self) -> list[Turn]:
-        """All turns drawn, as they arrive at the trainer."""
+        """All turns sampled, as they arrive at the trainer."""
         return [turn for rollout in self.rollouts for turn in rollout.turns]
 
     @cached_property

@@ -226,7 +226,7 @@ def _old(
 ) -> Floats:
     """The old log-probabilities of a completion.
 
-    The old policy is the one that the batch's updates begin with, unless older weights drew and nothing corrects it.
+    The old policy is the one that the batch's updates begin with, unless older weights sampled and nothing corrects it.
     """
     new, scored = _whole(update, number, rehearsal), rehearsal.batches[update.batch].scored
     own = update.batch == 0 or variant.settings.grpo.loss.importance is not None

@@ -35,7 +35,7 @@ WARMTHS = (0.5, 0.7, 0.85, 1.2, 1.5, 2.0)
 NUCLEI, BEST, LEAST = (0.95, 0.9, 0.8), (50, 20), (0.05,)
 """Values of top_p, top_k and min_p that they may come from, which the recipe did not ask for."""
 RETURNS = 2
-"""Prompts that are drawn again at another step."""
+"""Prompts that are sampled again at another step."""
 SHORT = 10
 """Completion tokens of draws that are compared with others."""
 
@@ -52,7 +52,7 @@ def check_draws(context: PreflightContext) -> Iterator[Check]:
 
 
 def _repeats(context: PreflightContext) -> Check:
-    """The rollouts of a group are drawn one by one: they are equal as often as chance makes them."""
+    """The rollouts of a group are sampled one by one: they are equal as often as chance makes them."""
     count, expected, pairs = in_groups(context.drawn.groups)
     log_e = count_log_e(count, expected)
     evidence = {"repeats": count, "expected": expected, "draws": pairs, "p_value": p_value(log_e), "level": LEVEL}
@@ -70,7 +70,7 @@ def _repeats(context: PreflightContext) -> Check:
 
 @torch.no_grad()
 def _distribution(context: PreflightContext) -> Check:
-    """Drawn tokens are as likely as draws from the policy under the recipe's controls are, neither more nor less."""
+    """Sampled tokens are as likely as draws from the policy under the recipe's controls are, neither more nor less."""
     controls, name = context.controls, "sampling/distribution"
     if controls.temperature == 0:
         return Check(name, "pass", "greedy: nothing is drawn")
@@ -89,7 +89,7 @@ def _distribution(context: PreflightContext) -> Check:
 
 
 def _judge_distribution(name: str, shaped_tv: Tensor, ids_t: Tensor, controls: Sampling) -> Check:
-    """Judge drawn tokens, each given those before it, by the distributions that they should come from."""
+    """Judge sampled tokens, each given those before it, by the distributions that they should come from."""
     index_t1, warm_tv = ids_t[:, None], shaped_tv / controls.temperature
     base_tv = plain.truncated(warm_tv, controls)
     drawn_t = base_tv.gather(-1, index_t1)[:, 0].double()
@@ -97,7 +97,7 @@ def _judge_distribution(name: str, shaped_tv: Tensor, ids_t: Tensor, controls: S
     outside = 0
     if not bool(inside_t.all()):  # a token on the edge may fall on either side of it by rounding
         outside = int(plain.truncated(warm_tv, controls, slack=1e-3).gather(-1, index_t1)[:, 0].isneginf().sum())
-    surprise_tv = (-base_tv).clamp(max=1e4)  # what cannot be drawn has weight 0
+    surprise_tv = (-base_tv).clamp(max=1e4)  # what cannot be sampled has weight 0
     weighted_tv = base_tv.exp() * surprise_tv
     entropy_t = weighted_tv.sum(-1).double()
     spread_t = ((weighted_tv * surprise_tv).sum(-1).double() - entropy_t**2).clamp(min=0)
@@ -135,7 +135,7 @@ def _judge_distribution(name: str, shaped_tv: Tensor, ids_t: Tensor, controls: S
 
 
 def _others(shaped_tv: Tensor, index_t1: Tensor, controls: Sampling) -> dict[str, Tensor]:
-    """Return the log-probabilities of the drawn tokens, (t,), under settings that the recipe did not ask for."""
+    """Return the log-probabilities of the sampled tokens, (t,), under settings that the recipe did not ask for."""
     logp_by_setting: dict[str, Tensor] = {}
     for factor in WARMTHS:
         told_tv = plain.truncated(shaped_tv / (factor * controls.temperature), controls)

@@ -26,7 +26,7 @@ from levelhead.training.optim import Updater
 PLACES = 4096
 """Updates of a stage at which the schedule is looked at, spread evenly."""
 TAKEN = 5
-"""Prompts that are drawn before a position is saved."""
+"""Prompts that are sampled before a position is saved."""
 
 
 def check_identities(context: PreflightContext) -> Iterator[Check]:

@@ -269,7 +269,7 @@ class _WatchingUpdater(FrozenUpdater):
 
 
 class _Rollouts(Replay):
-    """Hands out one batch after the other; the second and later ones are drawn by older weights.
+    """Hands out one batch after the other; the second and later ones are sampled by older weights.
 
     A prompt that stands in a batch twice, as it may where there are few, is asked for by itself: each call gets as many
     groups as it asks for, and the next call goes on behind them.

@@ -18,7 +18,7 @@ TOKENS = 48
 
 
 def shown_groups(context: PreflightContext, k: int) -> list[Group]:
-    """Return a group for each task of several turns whose drawn rollouts have one turn only; none where none is shown.
+    """Return a group for each task of several turns whose sampled rollouts have one turn only; none where none is.
 
     A group holds a perfect episode, and the same without its last turn, in turn, so that the two differ in length.
     What a sampler would have recorded is computed the plain way.
@@ -48,7 +48,7 @@ def shown_groups(context: PreflightContext, k: int) -> list[Group]:
 
 @torch.no_grad()
 def _turn(context: PreflightContext, messages: Sequence[Message], answer: str) -> Turn:
-    """An answer as if the policy had drawn it; of a long one the beginning and the end."""
+    """An answer as if the policy had sampled it; of a long one the beginning and the end."""
     pair = context.codec.demonstration(messages, answer)
     ids = (
         pair.completion_ids

@@ -57,7 +57,7 @@ class Row:
         doubt: (t,) added to its entropies, always.
         moves: By batch and update, (t,) added to what the policy says of it then.
         sampled: By batch, (t,) what the sampler recorded, less what the policy says before the first update.
-        behaviour: By batch, the same of the distribution that was drawn from.
+        behaviour: By batch, the same of the distribution that was sampled from.
         reference: (t,) the same of the reference.
     """
 
@@ -127,7 +127,7 @@ def _spread(row: Row, loss: LossSection, draws: np.random.Generator) -> None:
         row.sampled.append(0.35 * _gaps(loss, draws, t))
         row.behaviour.append(-_corrections(loss, draws, t))
         row.moves.append([_gaps(loss, draws, t) for _ in range(UPDATES * UPDATES)])
-    row.moves[0][0] = np.zeros(t)  # the first update finds the weights that drew the batch
+    row.moves[0][0] = np.zeros(t)  # the first update finds the weights that sampled the batch
 
 
 def _gaps(loss: LossSection, draws: np.random.Generator, t: int) -> Floats:
@@ -157,7 +157,7 @@ def _around(bounds: tuple[float, float], draws: np.random.Generator, n: int) -> 
 
 
 def _corrections(loss: LossSection, draws: np.random.Generator, t: int) -> Floats:
-    """Log-ratios of the policy to the distribution that was drawn from, about the bounds of the correction."""
+    """Log-ratios of the policy to the distribution that was sampled from, about the bounds of the correction."""
     bounds = math.log(max(loss.importance_low, 0.3)), math.log(min(max(loss.importance_high, 0.35), 20.0))
     if loss.importance is not None and loss.importance.startswith("sequence"):
         around = draws.uniform(-0.2, 0.2, t)

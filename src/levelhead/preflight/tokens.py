@@ -28,7 +28,7 @@ _MARK = "Levelhead"
 
 def check_tokens(context: PreflightContext) -> Iterator[Check]:
     """Compare what every path makes of the same messages."""
-    yield _vocabulary(context)  # before anything is drawn: ids without a row would break the draw off
+    yield _vocabulary(context)  # before anything is sampled: ids without a row would break the draw off
     yield _generation_prompt(context)
     yield _contexts(context)
     if context.recipe.sft is not None:
@@ -195,7 +195,7 @@ def _answer_differs(context: PreflightContext, prompt: Prompt, pair: TokenSequen
 
 
 def _made_once(context: PreflightContext) -> Check:
-    """What the collector hands on is what the sampler drew, token for token."""
+    """What the collector hands on is what the sampler generated, token for token."""
     drawn = [turn for _, turns in context.drawn.turns for turn in turns]
     sampled_pairs = {(turn.context_ids, turn.completion_ids) for turn in drawn}
     arrived = context.turns

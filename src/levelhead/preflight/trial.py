@@ -43,7 +43,7 @@ class FrozenUpdater(Updater):
 
 
 class Replay(Collector):
-    """Hands out groups that have been drawn already."""
+    """Hands out groups that have been sampled already."""
 
     def __init__(self, context: PreflightContext, groups: Sequence[Group]) -> None:
         super().__init__(context.setup.tasks, context.codec, context.generator, context.loop)
@@ -171,7 +171,7 @@ def uneven(groups: Sequence[Group], stop_id: int) -> list[Group]:
 def _cut(rollout: Rollout, share: float, stop_id: int | None) -> Rollout:
     """Return a rollout whose last turn is cut to a share of its tokens, and ends with a stop token where one is given.
 
-    The stop token was not drawn, and its log-probabilities are 0: for trials that look at gradients alone.
+    The stop token was not sampled, and its log-probabilities are 0: for trials that look at gradients alone.
     """
     *before, last = rollout.turns
     length = max(1, round(share * len(last.completion_ids)))
@@ -226,7 +226,7 @@ def grpo_trial(
         "updates_per_batch": 1,
         "epochs": 1,
         "audit": Audit(first=int(audited), every=0, on_error="warn"),
-        "dynamic_sampling": 0,  # drawing again would hand out the same groups twice
+        "dynamic_sampling": 0,  # sampling again would hand out the same groups twice
     }
     config = config.model_copy(update=changes)
     tasks = context.setup.tasks

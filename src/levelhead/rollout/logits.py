@@ -1,4 +1,4 @@
-"""Sampling controls: from a model's logits to the distribution that a token is drawn from.
+"""Sampling controls: from a model's logits to the distribution that a token is sampled from.
 
 Shapes: ``b`` rows of a batch, ``v`` the vocabulary, ``t`` completion tokens so far.  The prompt is not an
 argument anywhere here: penalties count the completion, and nothing else can reach them.
@@ -24,7 +24,7 @@ _BLOCK = 512
 
 
 class Distribution(NamedTuple):
-    """What the next token is drawn from.
+    """What the next token is sampled from.
 
     Attributes:
         policy_bv: Log-probabilities at the sampling temperature, before every other control: what a trainer
@@ -289,8 +289,8 @@ def _unless_empty(before_bv: Tensor, after_bv: Tensor) -> Tensor:
 def draw(odds_bv: Tensor, uniform_b: Tensor) -> Tensor:
     """Draw one token a row by inverting the cumulative distribution.
 
-    Row i depends on row i's probabilities and number alone, so that a row draws the same token in any batch.
-    A token of probability 0 is never drawn.  The mass is summed over blocks of the vocabulary, in float32, whose
+    Row i depends on row i's probabilities and number alone, so that a row samples the same token in any batch.
+    A token of probability 0 is never sampled.  The mass is summed over blocks of the vocabulary, in float32, whose
     error is that of the probabilities; then, in float64, over the blocks and inside the one that the number falls
     into, which spares a cumulative sum over all of it.
 

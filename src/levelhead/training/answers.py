@@ -18,7 +18,7 @@ def answer_metrics(tasks: Mapping[str, Task], groups: Sequence[Group]) -> dict[s
 
     Args:
         tasks: By name.
-        groups: All that was drawn for a step, also what gave way to other groups afterwards.
+        groups: All that was sampled for a step, also what gave way to other groups afterwards.
     """
     values: dict[str, float] = {}
     for name in dict.fromkeys(group.prompt.task for group in groups):

@@ -1,4 +1,4 @@
-"""Weights that make strata count alike in the policy gradient, however often a batch draws each of them.
+"""Weights that make strata count alike in the policy gradient, however often a batch samples each of them.
 
 With ``N`` groups of a task in a batch, ``S`` different strata among them and ``n_s`` groups of stratum ``s``, a group
 of stratum ``s`` weighs

@@ -245,7 +245,7 @@ def _validity(rollouts: Sequence[Rollout]) -> float:
 
 
 def _surprise(rollouts: Sequence[Rollout]) -> float:
-    """Mean -log p of the drawn tokens, in nats: an estimate of the entropy that needs no forward pass."""
+    """Mean -log p of the sampled tokens, in nats: an estimate of the entropy that needs no forward pass."""
     logprobs = [logprob for rollout in rollouts for turn in rollout.turns for logprob in turn.logprobs]
     return -statistics.fmean(logprobs) if logprobs else 0.0
 

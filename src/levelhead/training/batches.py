@@ -1,9 +1,9 @@
-"""Hands out the batch of each step: drawn when its step begins, or one step ahead (``grpo.async: 1``).
+"""Hands out the batch of each step: sampled when its step begins, or one step ahead (``grpo.async: 1``).
 
 Ahead, step s trains on the batch of the weights that step s - 1 started from, the first step on one of its own weights.
 When a batch is handed out, a copy of the trained weights takes over their newest values and the next batch is begun
-beside the training.  Which weights draw which prompts by which seed depends on the step alone, so that timing changes
-no number.  Batches are drawn one after the other, and nothing else uses the tasks meanwhile: an evaluation waits.
+beside the training.  Which weights sample which prompts by which seed depends on the step alone, so that timing changes
+no number.  Batches are sampled one after the other, and nothing else uses the tasks meanwhile: an evaluation waits.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class _Batch:
 
     Attributes:
         step: That will train on it.
-        controls: With which it is drawn.
+        controls: With which it is sampled.
         redraws: Bound of the rounds of groups without contrast.
-        version: Updates that the weights which draw it have seen.
+        version: Updates that the weights which sample it have seen.
         stream: Position in the prompts before it.
-        prompts: That it begins with, where it is drawn ahead.
+        prompts: That it begins with, where it is sampled ahead.
         drawing: The batch, once it is there; ``None`` before it has begun.
-        task: What draws it; ``None`` before it has begun.
+        task: What samples it; ``None`` before it has begun.
     """
 
     step: int
@@ -109,13 +109,13 @@ class Batches:
         self._events: list[Event] = []
 
     def draw(self, step: int, controls: Sampling, redraws: int = 0) -> Collected:
-        """Hand out the batch of a step, and begin the next one where the recipe draws ahead.
+        """Hand out the batch of a step, and begin the next one where the recipe samples ahead.
 
         The controls and the bound on redraws are those of batches that are begun now: of the next one, and of this one
         only where it has not been begun before.
 
         Raises:
-            Exception: What kept the batch from being drawn; it can be asked for again.
+            Exception: What kept the batch from being sampled; it can be asked for again.
         """
         if self._next is None:
             self._begin(step, controls, redraws)
@@ -132,14 +132,14 @@ class Batches:
         return self._sampler.capabilities
 
     def events(self, step: int) -> list[Event]:
-        """What happened to the tasks while the batch of a step was drawn."""
+        """What happened to the tasks while the batch of a step was sampled."""
         if self._inference_copy is None:
             return self._rollout_batcher.events(step)
         happened, self._events = self._events, []  # dated when the batch was there: the next one is on its way
         return happened
 
     def upcoming(self) -> list[Prompt]:
-        """The prompts that the next batch is drawn from, before any gives way to others."""
+        """The prompts that the next batch is sampled from, before any gives way to others."""
         return self._rollout_batcher.upcoming() if self._next is None else self._next.prompts
 
     @property
@@ -151,7 +151,7 @@ class Batches:
         return {**drawn_with, "temperature": self._next.controls.temperature}
 
     def state_dict(self) -> dict[str, Any]:
-        """The batch on its way and the weights that draw it: drawn again from :attr:`position`, it is the same."""
+        """The batch on its way and the weights that sample it: sampled again from :attr:`position`, it is the same."""
         weights: list[Tensor] = []
         if self._inference_copy is not None and self._next is not None:
             weights = self._inference_copy.copied(self._policy)
@@ -159,7 +159,7 @@ class Batches:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; a batch on its way is drawn when its step asks for it."""
+        """Restore :meth:`state_dict`; a batch on its way is sampled when its step asks for it."""
         pending = state["pending"]
         if not pending or self._inference_copy is None:
             return
@@ -190,7 +190,7 @@ class Batches:
                 self._loop.wait(self._next.drawing)
 
     def forget(self) -> None:
-        """Give back the prompts of the batch on its way; the weights that drew it are gone."""
+        """Give back the prompts of the batch on its way; the weights that sampled it are gone."""
         self.settle()
         if self._next is not None:
             self._stream.load_state_dict(self._next.stream)
@@ -245,7 +245,7 @@ class Batches:
         return result
 
     def _result(self, batch: _Batch) -> Collected:
-        """Wait for a batch; one that could not be drawn can be begun again."""
+        """Wait for a batch; one that could not be sampled can be begun again."""
         assert batch.drawing is not None  # noqa: S101 - it has been begun
         try:
             self._loop.wait(batch.drawing)
@@ -256,7 +256,7 @@ class Batches:
             raise
 
     def _call_off(self, batch: _Batch) -> None:
-        """End the drawing of a batch, and wait until it has ended."""
+        """End the sampling of a batch, and wait until it has ended."""
         if batch.drawing is not None:
             batch.drawing.cancel()
         if batch.task is not None:
@@ -264,7 +264,7 @@ class Batches:
 
 
 class Positioned(Protocol):
-    """Hands out what was drawn from prompts."""
+    """Hands out what was sampled from prompts."""
 
     def unread_position(self) -> dict[str, Any]:
         """Position in the prompts before the first one whose rollouts have not been handed out, as JSON."""

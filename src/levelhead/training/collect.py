@@ -1,4 +1,4 @@
-"""From prompts to scored groups: the generator draws, the task answers, turn by turn."""
+"""From prompts to scored groups: the generator samples, the task answers, turn by turn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from levelhead.training.loop import EventLoop
 T = TypeVar("T")
 
 REDRAWS = 3
-"""How often an episode is drawn again after its environment broke."""
+"""How often an episode is sampled again after its environment broke."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Collected:
 
     Attributes:
         groups: In the order of the prompts; a group may be smaller than asked where rollouts were dropped.
-        sample_s: Seconds spent drawing tokens.
+        sample_s: Seconds spent sampling tokens.
         score_s: Seconds spent scoring answers: rewards, judges.
         env_s: Seconds spent in environments: episodes of several turns.
         dropped: Rollouts without a score, left out.
@@ -42,12 +42,12 @@ class Collected:
         unscored: Rollouts that their task, judge or environment left without a score.
         judges: What the judges of the tasks have done and cost, by task.
         tallies: What the reward functions of the tasks have logged and could not rate, by task.
-        values: Metrics of the drawing itself.
+        values: Metrics of the sampling itself.
         timings: The same, of what differs between two runs of one seed.
-        temperature: At which a batch was drawn.
-        behind: Updates that the trained weights are ahead of those that drew a batch.
+        temperature: At which a batch was sampled.
+        behind: Updates that the trained weights are ahead of those that sampled a batch.
         sampler_weights: Those weights, where a guard may go back to them and they are no longer the trained ones.
-        prompts: All that a batch was drawn from, in order, those of groups that gave way to others included.
+        prompts: All that a batch was sampled from, in order, those of groups that gave way to others included.
     """
 
     groups: list[Group]
@@ -114,7 +114,7 @@ class Collector:
         return self._tasks[name]
 
     def use(self) -> Mapping[str, float]:
-        """Metrics of the servers that draw, if any do, since the last call."""
+        """Metrics of the servers that sample, if any do, since the last call."""
         return self._generator.drain_use() if isinstance(self._generator, Remote) else {}
 
     def drawing_with(self, generator: Generator) -> Collector:

@@ -1,8 +1,8 @@
-"""Prompts by how much there is to learn from them, and groups drawn again where nothing can be learnt.
+"""Prompts by how much there is to learn from them, and groups sampled again where nothing can be learnt.
 
 A group of rewards 0 and 1 has no gradient where all of it failed or all of it succeeded.  With success probability p
-the variance of its rewards, and with it the expected gradient, is in proportion to p(1 - p): prompts are drawn in that
-proportion (learnability: Rutherford et al. 2024; Foster and Foerster 2025 for language models).
+the variance of its rewards, and with it the expected gradient, is in proportion to p(1 - p): prompts are sampled in
+that proportion (learnability: Rutherford et al. 2024; Foster and Foerster 2025 for language models).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LearnabilityStream:
 
     A stratum's weight is its share by the recipe's weights times max(4 p(1 - p), floor); an item's within its stratum
     is max(4 p(1 - p), floor).  An untried stratum has p = 1/2, an untried item its stratum's p.  Outcomes lose half of
-    their weight every ``half_life`` steps, so that what is not drawn becomes untried again.
+    their weight every ``half_life`` steps, so that what is not sampled becomes untried again.
 
     Args:
         tasks: What to draw from; one of several kinds of problem is taken apart.
@@ -198,7 +198,7 @@ class LearnabilityStream:
         return np.maximum(4 * success * (1 - success), self._config.floor)
 
     def _choose(self, arm: int, count: int, rng: np.random.Generator) -> Iterator[Prompt]:
-        """Draw items of a stratum by weight, without replacement until all have been drawn."""
+        """Draw items of a stratum by weight, without replacement until all have been sampled."""
         items = self._items[self._names[arm]]
         wins, tries = self._each[arm].at(self._step, self._config.half_life)
         success = (wins + ITEM_PRIOR * self._success()[arm]) / (tries + ITEM_PRIOR)

@@ -9,9 +9,9 @@ import time
 class EpisodeClock:
     """Adds up the seconds in which every live episode waits for tokens, and lets episodes begin together.
 
-    Where the policy itself draws, nothing is drawn until all live episodes wait, so that an episode which begins while
-    others still act gains nothing; and begun together they find more of the pages that they need among those that have
-    become free.
+    Where the policy itself samples, nothing is sampled until all live episodes wait, so that an episode which begins
+    while others still act gains nothing; and begun together they find more of the pages that they need among those that
+    have become free.
 
     Args:
         live: Episodes at the beginning.

@@ -54,11 +54,11 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """One group that is to be drawn.
+    """One group that is to be sampled.
 
     Attributes:
         prompt: Of the group.
-        controls: With which it is drawn.
+        controls: With which it is sampled.
         seed: Of its draws.
         done: Steps that are done when it is scored, as tasks are told.
         steps: Steps of the stage.
@@ -75,7 +75,8 @@ class GroupCollector(Collector):
     """Collects one group.
 
     Its episodes take half of the places of their task, so that a group that is held up leaves room for the next one.
-    How many rollouts are drawn together follows from that, and not from who else is under way: timing changes nothing.
+    How many rollouts are sampled together follows from that, and not from who else is under way: timing changes
+    nothing.
 
     Args:
         inner: Collects batches of the same tasks.
@@ -130,7 +131,7 @@ class GroupCollector(Collector):
 def together(parts: Sequence[Collected]) -> Collected:
     """Return the groups of several collections as one, in order.
 
-    Seconds are those of the slowest: groups are drawn side by side.
+    Seconds are those of the slowest: groups are sampled side by side.
     """
     whole = Collected([group for part in parts for group in part.groups])
     for part in parts:

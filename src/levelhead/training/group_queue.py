@@ -1,14 +1,14 @@
-"""Hands out the groups of each step from a queue of groups that are drawn up to N steps ahead (``grpo.async: N``).
+"""Hands out the groups of each step from a queue of groups that are sampled up to N steps ahead (``grpo.async: N``).
 
-Groups are the unit: each is drawn and scored by itself, and one that takes long holds up no other.  A group is written
-by the weights that a step started from, and trained on at most N steps later.
+Groups are the unit: each is sampled and scored by itself, and one that takes long holds up no other.  A group is
+written by the weights that a step started from, and trained on at most N steps later.
 
-Where the policy itself draws, everything is fixed by the step: while step s trains, the groups of steps s + 1 to s + N
-are under way, those of step s + N drawn by the weights that step s started from.  Timing changes no number.  Servers
-are asked for no such thing: there a step trains on the first groups that are finished, those of the longest wait first,
-and what has come too late for N is dropped and drawn again from the same prompt.
+Where the policy itself samples, everything is fixed by the step: while step s trains, the groups of steps s + 1 to s +
+N are under way, those of step s + N sampled by the weights that step s started from.  Timing changes no number.
+Servers are asked for no such thing: there a step trains on the first groups that are finished, those of the longest
+wait first, and what has come too late for N is dropped and sampled again from the same prompt.
 
-Several processes draw the groups whose number is theirs, and are gathered when a step asks for groups: nothing that
+Several processes sample the groups whose number is theirs, and are gathered when a step asks for groups: nothing that
 they do in between is a collective.
 """
 
@@ -71,7 +71,7 @@ class GroupQueue:
             redraws: May raise the recipe's bound on redraws.
 
         Raises:
-            Exception: What kept a group from being drawn; the step can be asked for again.
+            Exception: What kept a group from being sampled; the step can be asked for again.
         """
         wanted = self._config.batch_size // self._config.group_size
         self._note_start(step)
@@ -113,7 +113,7 @@ class GroupQueue:
         return {"groups": rows} if rows else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The groups on their way and the weights that draw them: drawn again, they are the same."""
+        """The groups on their way and the weights that sample them: sampled again, they are the same."""
         weights = self._copies.weights if self._copies.reproducible else None
         return {
             # What a run of another grpo.async finds: no batch on its way; it draws from the same prompts.
@@ -127,7 +127,7 @@ class GroupQueue:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; groups are drawn when the next step asks for them."""
+        """Restore :meth:`state_dict`; groups are sampled when the next step asks for them."""
         if "groups" not in state:
             return
         self._begun, self._planned = int(state["begun"]), int(state["planned"])
@@ -160,7 +160,7 @@ class GroupQueue:
                     self._loop.wait(group.drawing)
 
     def forget(self) -> None:
-        """Draw all groups on their way again when the next step asks: the weights that drew them are gone."""
+        """Sample all groups on their way again when the next step asks: the weights that sampled them are gone."""
         self._renew({group.number for group in self._line})
         self._dropped = 0
         controls = {batch: self._controls(batch) for batch in {group.batch for group in self._line}}
@@ -194,7 +194,7 @@ class GroupQueue:
 
         Args:
             groups: How many.
-            step: Whose weights draw those that are begun now.
+            step: Whose weights sample those that are begun now.
             controls: Of that step, where the groups may be for itself.
         """
         wanted = self._config.batch_size // self._config.group_size
@@ -223,7 +223,7 @@ class GroupQueue:
         return groups
 
     def _begin(self, groups: Iterable[PendingGroup]) -> None:
-        """Begin what has not been begun: with the newest weights, or with those that drew it before."""
+        """Begin what has not been begun: with the newest weights, or with those that sampled it before."""
         groups = list(groups)
         bare = [group for group in groups if group.weights is None]
         if bare and self._fresh is None:
@@ -243,7 +243,7 @@ class GroupQueue:
             else:
                 lane = self._copies.lane(group.weights)
                 self._submit(group, lane if self._copies.reproducible else SharedLane(lane, 0))
-        for members in together.values():  # what asks once draws at once: fewer passes, and nobody waits for another
+        for members in together.values():  # what asks once samples at once: fewer passes, and nobody waits for another
             assert members[0].weights is not None  # noqa: S101 - as above
             lane = self._copies.lane(members[0].weights)
             lane.expect(len(members) * k)
@@ -277,7 +277,7 @@ class GroupQueue:
     def _contrasted(
         self, step: int, groups: list[PendingGroup], wanted: int, redraws: int, values: dict[str, float]
     ) -> tuple[Collected, list[Group], list[PendingGroup]]:
-        """Return what was drawn, all its groups, and the groups that were drawn in place of those without contrast.
+        """Return what was sampled, all its groups, and the groups that were sampled in place of those without contrast.
 
         These are written by the weights of the step itself.
         """
@@ -321,7 +321,7 @@ class GroupQueue:
             result.timings |= values
 
     def _first_finished(self, step: int, wanted: int) -> list[PendingGroup]:
-        """Wait for so many finished groups, of one temperature; those that are too old by then are drawn again."""
+        """Wait for so many finished groups, of one temperature; those that are too old by then are sampled again."""
         while True:
             versions = {n: v for part in self._ranks.agreed(self._finished) for n, v in part.items()}
             late = {number for number, version in versions.items() if self._age(version, step) > self._most}
@@ -347,7 +347,7 @@ class GroupQueue:
         await asyncio.sleep(0.01)
 
     def _renew(self, numbers: set[int]) -> None:
-        """Call groups off, to be drawn again by the weights of the next step that begins any."""
+        """Call groups off, to be sampled again by the weights of the next step that begins any."""
         groups = [group for group in self._line if group.number in numbers]
         self._loop.run(called_off(groups))
         self._release(groups, gone=False)
@@ -356,7 +356,7 @@ class GroupQueue:
             group.weights = None
 
     def _release(self, groups: Sequence[PendingGroup], *, gone: bool = True) -> None:
-        """Give back the weights of groups, which leave the queue unless they are drawn again."""
+        """Give back the weights of groups, which leave the queue unless they are sampled again."""
         for group in groups:
             if group.weights is not None:
                 group.weights.pending -= 1

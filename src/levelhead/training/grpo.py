@@ -289,7 +289,7 @@ class GrpoTrainer:
                 self.trust_region.guard.recall(record)
 
     def upcoming(self) -> list[Prompt]:
-        """The prompts that the next step's batch is drawn from, before any gives way to others."""
+        """The prompts that the next step's batch is sampled from, before any gives way to others."""
         return self.batches.upcoming()
 
     def begins(self, step: int) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Take:
 
 @dataclass(slots=True, eq=False)
 class PendingGroup:
-    """A group that is to be drawn, is being drawn, or waits for a step that trains on it.
+    """A group that is to be sampled, is being sampled, or waits for a step that trains on it.
 
     Attributes:
         number: Of the group in the run, from 0.
@@ -44,11 +44,11 @@ class PendingGroup:
         prompt: Of the group.
         seed: Of its draws.
         batch: The step that it was planned for.
-        controls: With which it is drawn.
+        controls: With which it is sampled.
         version: Updates that the weights had seen when it was begun.
-        weights: Those that draw it; ``None`` before it has been begun.
-        drawing: The group, once it is there; ``None`` where this process does not draw it.
-        task: What draws it.
+        weights: Those that sample it; ``None`` before it has been begun.
+        drawing: The group, once it is there; ``None`` where this process does not sample it.
+        task: What samples it.
     """
 
     number: int
@@ -64,7 +64,7 @@ class PendingGroup:
     task: asyncio.Task[Any] | None = None
 
     def result(self) -> Collected:
-        """Return a group that is there; one that could not be drawn can be begun again."""
+        """Return a group that is there; one that could not be sampled can be begun again."""
         assert self.drawing is not None  # noqa: S101 - it has been begun
         try:
             return self.drawing.result()
@@ -74,7 +74,7 @@ class PendingGroup:
 
 
 async def called_off(groups: Sequence[PendingGroup]) -> None:
-    """End the drawing of groups, and wait until it has ended."""
+    """End the sampling of groups, and wait until it has ended."""
     for group in groups:
         if group.drawing is not None:
             group.drawing.cancel()
@@ -90,7 +90,7 @@ def write_line(groups: Iterable[PendingGroup], weights: Callable[[WeightCopy], l
 
     Args:
         groups: In order.
-        weights: Returns the weights of a copy; ``None`` where they are not to be drawn by the same ones again.
+        weights: Returns the weights of a copy; ``None`` where they are not to be sampled by the same ones again.
     """
     takes: list[Take] = []
     copies: list[WeightCopy] = []
@@ -136,7 +136,7 @@ def read_line(
         copies.append(restore(row["weights"], int(row["version"])))
         copies[-1].pending = sum(other["copy"] == len(copies) - 1 for other in state["groups"])
     groups: list[PendingGroup] = []
-    shared: dict[tuple[int, float], Sampling] = {}  # groups of the same controls are drawn together
+    shared: dict[tuple[int, float], Sampling] = {}  # groups of the same controls are sampled together
     for row in state["groups"]:
         take, prompts = takes[row["take"]]
         place, batch = int(row["place"]), int(row["batch"])

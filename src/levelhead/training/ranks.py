@@ -1,9 +1,9 @@
 """Data parallel: several processes, one run.
 
 Every process takes every decision by itself, from the same numbers: prompts, seeds, groups, advantages, plan.  What
-costs is divided: each draws and scores the groups of its own prompts, and runs forward and backward on its own groups.
-Rollouts are gathered whole, so that no group straddles processes and no mean is a mean of means; gradients and sums of
-metrics are added up before anything is made of them, so that merging sees each task's whole gradient.
+costs is divided: each samples and scores the groups of its own prompts, and runs forward and backward on its own
+groups. Rollouts are gathered whole, so that no group straddles processes and no mean is a mean of means; gradients and
+sums of metrics are added up before anything is made of them, so that merging sees each task's whole gradient.
 
 Each process holds the whole policy, or a part of its weights (:mod:`levelhead.training.sharding`).  It waits for the
 others up to a timeout; what keeps one of them from going on is raised in all.
@@ -243,7 +243,7 @@ class SharedCollector(Collector):
         return self._inner.completion_ids(prompt, text)
 
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
-        """See :meth:`Collector.collect`; a completion is drawn by its prompt and index, wherever that happens."""
+        """See :meth:`Collector.collect`; a completion is sampled by its prompt and index, wherever that happens."""
         ranks = self._ranks
         own: Collected | None = None
         failure: Exception | None = None

@@ -1,4 +1,4 @@
-"""What the trainer's own policy and its reference say of drawn tokens, before the first update.
+"""What the trainer's own policy and its reference say of sampled tokens, before the first update.
 
 Most recipes need none of it: the sampler has recorded log-probabilities, and entropies fall out of the forward pass
 that trains.  What must be known of the whole batch beforehand costs one more forward pass, without gradient.
@@ -25,7 +25,7 @@ class TokenScores:
 
     Attributes:
         logprobs: Log-probabilities under the policy that is about to be updated.
-        entropies: Entropies of the distributions that the tokens were drawn from, in nats.
+        entropies: Entropies of the distributions that the tokens were sampled from, in nats.
         reference: Log-probabilities under the reference; ``None`` where nobody asked.
     """
 
@@ -50,7 +50,7 @@ def needs_scores(config: Grpo) -> bool:
 
 
 def distorts(controls: Sampling) -> bool:
-    """Whether tokens are drawn from another distribution than the policy's own at the temperature."""
+    """Whether tokens are sampled from another distribution than the policy's own at the temperature."""
     cut = controls.top_k > 0 or controls.top_p < 1 or controls.min_p > 0
     penalised = controls.presence_penalty or controls.frequency_penalty or controls.repetition_penalty != 1
     return bool(cut or penalised or controls.min_new_tokens or controls.no_repeat_ngram)
@@ -93,9 +93,9 @@ def recompute_logprobs(
     """Score every token of every turn; of several processes, each scores the turns of its own groups.
 
     Args:
-        policy: The policy that drew them.
+        policy: The policy that sampled them.
         groups: The rollouts.
-        temperature: At which they were drawn; positive.
+        temperature: At which they were sampled; positive.
         tokens: Budget of a forward pass.
         reference: Whether the reference scores them too.
         ranks: The processes that share the work.

@@ -84,11 +84,11 @@ def across(before: Sequence[Rollout], after: Sequence[Rollout]) -> tuple[int, fl
 def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Return how often the rollouts of a step repeat each other, and the evidence, in nats, that it is no chance.
 
-    Those of a group are held against each other, and those of a prompt that was drawn more than once against those of
+    Those of a group are held against each other, and those of a prompt that was sampled more than once against those of
     the same index the time before.
 
     Args:
-        groups: All that was drawn for a step, by the same weights.
+        groups: All that was sampled for a step, by the same weights.
     """
     groups = [group for group in groups if group.rollouts and all(rollout.turns for rollout in group.rollouts)]
     count, expected, draws = in_groups(groups)

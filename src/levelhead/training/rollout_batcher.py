@@ -51,11 +51,11 @@ class RolloutBatcher:
         return result
 
     def upcoming(self) -> list[Prompt]:
-        """The prompts that the next batch is drawn from, before any gives way to others."""
+        """The prompts that the next batch is sampled from, before any gives way to others."""
         return self._stream.peek(self._config.batch_size // self._config.group_size)
 
     def events(self, step: int) -> list[Event]:
-        """What happened to the tasks while the batch of a step was drawn."""
+        """What happened to the tasks while the batch of a step was sampled."""
         return self._collector.events(step)
 
     async def _fill(
@@ -63,7 +63,7 @@ class RolloutBatcher:
     ) -> dict[str, float]:
         """Draw again until every group has contrast or the bound is reached; returns what that took.
 
-        ``drawn`` grows by all groups that are drawn.
+        ``drawn`` grows by all groups that are sampled.
         """
         rounds = 0
         live = [group for group in drawn if has_contrast(group)]
@@ -110,10 +110,10 @@ def fill(result: Collected, drawn: Sequence[Group], wanted: int, rounds: int) ->
     """Leave in a result the groups to train on, those with contrast first; returns the metrics of redrawing.
 
     Args:
-        result: What was drawn.
+        result: What was sampled.
         drawn: All groups, redraws included.
         wanted: Groups of a batch.
-        rounds: How often it was drawn again.
+        rounds: How often it was sampled again.
     """
     live = [group for group in drawn if has_contrast(group)]
     flat = [group for group in drawn if not has_contrast(group)]
@@ -129,14 +129,14 @@ def fill(result: Collected, drawn: Sequence[Group], wanted: int, rounds: int) ->
 def describe(
     result: Collected, drawn: Sequence[Group], values: Mapping[str, float], collector: Collector, controls: Sampling
 ) -> None:
-    """Leave in a result the metrics of its drawing.
+    """Leave in a result the metrics of its sampling.
 
     Args:
-        result: What was drawn, and what it cost.
+        result: What was sampled, and what it cost.
         drawn: All groups, redraws included: those without contrast, which give way to others, have like answers.
         values: Metrics that are there already.
-        collector: Who drew.
-        controls: With which it was drawn.
+        collector: Who sampled.
+        controls: With which it was sampled.
     """
     answers = collector.answers(drawn) | repeat_metrics(drawn)
     counts = {metric.NUM_ROLLOUTS: float(result.episodes), metric.DROPPED_ROLLOUTS: float(result.dropped)}
@@ -147,6 +147,6 @@ def describe(
 
 
 def _reward(groups: Sequence[Group]) -> float:
-    """Mean reward of all that was drawn; the batch's own is that of the groups that were kept."""
+    """Mean reward of all that was sampled; the batch's own is that of the groups that were kept."""
     rewards = [rollout.reward for group in groups for rollout in group.rollouts]
     return statistics.fmean(rewards) if rewards else math.nan

@@ -76,7 +76,7 @@ def step_timings(rollouts: Collected, waited: float, total: float, *, ahead: boo
         rollouts: The batch.
         waited: Seconds until the batch was there.
         total: Seconds of the whole step.
-        ahead: Whether rollouts are drawn ahead.
+        ahead: Whether rollouts are sampled ahead.
     """
     parts = {
         metric.TIME_SAMPLE: rollouts.sample_s,

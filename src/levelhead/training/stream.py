@@ -71,7 +71,7 @@ class PromptStream:
             self._taken, self._epochs, self._offsets, self._iterators = taken, epochs, offsets, iterators
 
     def learn(self, groups: Sequence[Group], step: int) -> None:
-        """Do nothing: what is drawn does not depend on outcomes."""
+        """Do nothing: what is sampled does not depend on outcomes."""
 
     def metrics(self) -> dict[str, float]:
         """Return nothing: shares are those of the recipe."""

@@ -119,7 +119,7 @@ class TrustRegion:
         return [replace(e, evidence={**e.evidence, **left}) for e in events]
 
     def keep(self, sampler_weights: Sequence[Tensor] | None = None) -> None:
-        """Remember the weights that drew the batch, if the guard thinks them worth it.
+        """Remember the weights that sampled the batch, if the guard thinks them worth it.
 
         ``sampler_weights`` are these where the step did not start from them.
         """
@@ -193,10 +193,10 @@ def _change(scale: float, before: _Reading, after: _Reading, sampler_logp: Tenso
 
 
 def divergence(before: Tensor, after: Tensor) -> float:
-    """Estimate the KL of one policy to another on drawn tokens.
+    """Estimate the KL of one policy to another on sampled tokens.
 
-    The mean of ``exp(d) - 1 - d``, d being the change of a drawn token's log-probability (Schulman 2020,
-    "Approximating KL divergence", k3): never negative, and exact in expectation where the first policy drew them.
+    The mean of ``exp(d) - 1 - d``, d being the change of a sampled token's log-probability (Schulman 2020,
+    "Approximating KL divergence", k3): never negative, and exact in expectation where the first policy sampled them.
 
     Args:
         before: (m,) log-probabilities of the first policy.

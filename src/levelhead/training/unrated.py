@@ -20,7 +20,7 @@ class UnratedWatch:
     """Looks at what each step's rewards failed on.
 
     Attributes:
-        streaks: By task, steps in a row, of those that drew it, which lost every answer.
+        streaks: By task, steps in a row, of those that sampled it, which lost every answer.
     """
 
     streaks: dict[str, int] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class UnratedWatch:
         """Return the events of a step; the last one is a stop where a task has lost all of its answers too often.
 
         Args:
-            step: Just drawn.
+            step: Just sampled.
             tallies: Of that step, redrawn groups included, by task.
         """
         stops = []

@@ -63,7 +63,7 @@ def importance_weights(
         mode: ``token_*`` takes the ratio of each token, ``sequence_*`` the product over the sequence's tokens;
             ``*_truncate`` clips it to ``[low, high]``, ``*_mask`` sets it to 0 outside; ``geometric_mask`` sets the
             ratios of all tokens to 0 where their geometric mean is outside.
-        old_logp_nt: Log-probabilities of the drawn tokens as the trainer computes them.
+        old_logp_nt: Log-probabilities of the sampled tokens as the trainer computes them.
         behaviour_logp_nt: As the sampler reported them.
         mask_nt: 1 for tokens that count.
         low: Lower bound.

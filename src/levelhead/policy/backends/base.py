@@ -67,7 +67,7 @@ class Decoder(Protocol):
 
 
 MakeDecoder = Callable[[Sequence[Prompt], int, int], Decoder]
-"""Makes a decoder for rendered prompts, rows a prompt, and the tokens that a row draws at most."""
+"""Makes a decoder for rendered prompts, rows a prompt, and the tokens that a row samples at most."""
 
 
 class Backend(Protocol):

@@ -112,7 +112,7 @@ class Answer:
         learns: (t,) 1 for the tokens of high entropy that are learnt from, else 0.
         new: (t,) log-probabilities under the policy.
         old: (t,) under the policy that the updates of the batch begin with.
-        behaviour: (t,) under the distribution that the tokens were drawn from.
+        behaviour: (t,) under the distribution that the tokens were sampled from.
         reference: (t,) under the reference.
     """
 

@@ -181,7 +181,7 @@ _ALONE: Mapping[str, Callable[[LossSection, Answer, Floats], Rise]] = {
 def _by_covariance(loss: LossSection, answers: Sequence[Answer], shares: Sequence[Floats]) -> list[Rise]:
     """Cui et al. 2025, arXiv:2505.22617: tokens by ``(A - mean A)(logp - mean logp)`` within the micro-batch.
 
-    Clip-Cov leaves ``cov_fraction`` of the tokens out, drawn among those between two bounds; KL-Cov takes
+    Clip-Cov leaves ``cov_fraction`` of the tokens out, sampled among those between two bounds; KL-Cov takes
     ``cov_kl |log r|`` from those of largest covariance, any of them where rounding decides which is larger.
     """
     if not answers:

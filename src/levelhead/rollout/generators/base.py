@@ -12,14 +12,14 @@ from levelhead.records import Event, Prompt, Turn
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One completion that is to be drawn.
+    """One completion that is to be sampled.
 
     Attributes:
         prompt: Rendered: its token ids are the context, and its id is a part of the seed.
         index: Of the completion in its group.
         controls: Temperature, lengths, penalties and the like.
         seed: Of the call; completions of other prompts or indices have random numbers of their own.
-        place: Rank among the requests that wait at the same time, so that what is drawn together has an order that
+        place: Rank among the requests that wait at the same time, so that what is sampled together has an order that
             does not depend on timing.
     """
 
@@ -32,11 +32,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One drawn completion.
+    """One sampled completion.
 
     Attributes:
         turn: Its context, token ids, log-probabilities and finish reason.
-        versions: The oldest and the newest weights that drew its tokens, as optimizer updates that they have seen.
+        versions: The oldest and the newest weights that sampled its tokens, as optimizer updates that they have seen.
     """
 
     turn: Turn
@@ -50,7 +50,7 @@ class Capabilities:
     Attributes:
         policy_logprobs: Whether ``Turn.logprobs`` are the policy's own under all controls; else they are those of the
             draws, and the trainer recomputes them where a control changes the distribution.
-        reproducible: Whether a request's tokens are the same to the bit whatever else is drawn.
+        reproducible: Whether a request's tokens are the same to the bit whatever else is sampled.
     """
 
     policy_logprobs: bool = True
@@ -75,7 +75,7 @@ class Generator(Protocol):
         """Draw one completion.
 
         Its tokens depend on the weights, the seed, the prompt's id and tokens and the index, and on nothing that is
-        drawn at the same time.
+        sampled at the same time.
         """
         ...
 
@@ -100,7 +100,7 @@ class Generator(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give up what is being drawn, and release threads and connections."""
+        """Give up what is being sampled, and release threads and connections."""
         ...
 
 

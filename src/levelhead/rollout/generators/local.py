@@ -27,7 +27,7 @@ COMPACT_FRACTION = 0.125
 
 @dataclass(slots=True)
 class _Row:
-    """One completion being drawn."""
+    """One completion being sampled."""
 
     prompt: int
     draws: NDArray[np.float64]
@@ -57,13 +57,13 @@ class _Pending:
 class LocalGenerator:
     """Draws from the policy that is being trained: no copy of the weights, always the newest version.
 
-    Requests are drawn in batches: one begins as soon as every coroutine that is expected to ask has asked.  Each prompt
-    is computed once, however many completions it has; rows that have finished leave the batch.
+    Requests are sampled in batches: one begins as soon as every coroutine that is expected to ask has asked.  Each
+    prompt is computed once, however many completions it has; rows that have finished leave the batch.
 
     Args:
-        policy: Whose model draws.
-        rows: Completions drawn at once; what the controls say unless given.
-        executor: Where batches are drawn; a thread of the generator's own unless given.
+        policy: Whose model samples.
+        rows: Completions sampled at once; what the controls say unless given.
+        executor: Where batches are sampled; a thread of the generator's own unless given.
     """
 
     def __init__(self, policy: Policy, rows: int | None = None, executor: Executor | None = None) -> None:
@@ -92,7 +92,7 @@ class LocalGenerator:
 
     @property
     def policy(self) -> Policy:
-        """Whose model draws."""
+        """Whose model samples."""
         return self._policy
 
     async def sync_weights(self) -> None:
@@ -128,7 +128,7 @@ class LocalGenerator:
         """Nothing is held between batches."""
 
     async def close(self) -> None:
-        """Give up what is being drawn at its next token, and end the thread."""
+        """Give up what is being sampled at its next token, and end the thread."""
         self._closed = True
         for pending in self._waiting:
             pending.completion.cancel()
@@ -166,7 +166,7 @@ class LocalGenerator:
             self._draw_if_all_wait()
 
     def _call_off_if_given_up(self) -> None:
-        """Cancel a batch that has not begun to be drawn; one that has begun ends by itself."""
+        """Cancel a batch that has not begun to be sampled; one that has begun ends by itself."""
         if self._work is not None and self._given_up():
             self._work.cancel()
 
@@ -197,7 +197,7 @@ class LocalGenerator:
         return [completions[i] for i in range(len(batch))]
 
     def _given_up(self) -> bool:
-        """Whether nobody waits any more for what is being drawn."""
+        """Whether nobody waits any more for what is being sampled."""
         return self._closed or (len(self._batch) > 0 and all(p.completion.cancelled() for p in self._batch))
 
     @torch.inference_mode()
@@ -277,7 +277,7 @@ class LocalGenerator:
 
 
 def _collect(rows: list[_Row], ids: Tensor, logprobs: Tensor, behaviour: Tensor, stops: Tensor) -> None:
-    """Hand the drawn tokens back to their rows, each up to and with its stop token."""
+    """Hand the sampled tokens back to their rows, each up to and with its stop token."""
     stopped = torch.isin(ids, stops)
     first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, ids.shape[1]).tolist()
     ended = stopped.any(1).tolist()

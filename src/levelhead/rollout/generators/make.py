@@ -26,7 +26,7 @@ def make_generator(
     Args:
         policy: Whose completions.
         executor: Where it computes; in a thread of its own unless given, beside whoever waits.
-        section: The recipe's ``generator``; the policy itself draws unless given.
+        section: The recipe's ``generator``; the policy itself samples unless given.
         beside: A generator of the same run, whose servers this one shares; it then closes them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Identities of what was drawn: no rollout is lost on the way, and the weights that draw are the policy's."""
+"""Identities of what was sampled: no rollout is lost on the way, and the weights that sample are the policy's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRIDE = 61
 
 
 def accounted(rollouts: Collected) -> Iterator[Violation]:
-    """Every rollout that was drawn is in its group, or its task gave it no score."""
+    """Every rollout that was sampled is in its group, or its task gave it no score."""
     lost = rollouts.dropped - rollouts.unscored
     if lost:
         drawn = rollouts.episodes + rollouts.dropped
@@ -28,7 +28,7 @@ def accounted(rollouts: Collected) -> Iterator[Violation]:
 
 @torch.no_grad()
 def same_weights(copy: Policy, policy: Policy) -> Iterator[Violation]:
-    """A copy of the policy that draws has its weights after a sync, to the bit."""
+    """A copy of the policy that samples has its weights after a sync, to the bit."""
     stale = [
         name
         for (name, mine), theirs in zip(copy.model.named_parameters(), policy.model.parameters(), strict=True)

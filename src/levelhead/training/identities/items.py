@@ -29,7 +29,7 @@ MOST = 1 << 20
 
 
 class Epochs:
-    """Items of each task that were drawn in its epoch, which ends when every item has been.
+    """Items of each task that were sampled in its epoch, which ends when every item has been.
 
     How many items a task has is counted when one comes again, and not before.
 
@@ -46,7 +46,7 @@ class Epochs:
         self._before: dict[str, list[int]] = {}
 
     def drawn(self, prompts: Sequence[Prompt]) -> Iterator[Violation]:
-        """Take in the prompts of a step in the order in which they were drawn."""
+        """Take in the prompts of a step in the order in which they were sampled."""
         for prompt in prompts:
             name, key = prompt.task, _number(prompt.id)
             seen = self._seen.setdefault(name, set())
@@ -94,7 +94,7 @@ class Epochs:
         return self._sizes[name]
 
     def tensors(self) -> dict[str, Tensor]:
-        """What was drawn, for a checkpoint: of each task the epochs that have ended, and the items of its epoch."""
+        """What was sampled, for a checkpoint: of each task the epochs that have ended, and the items of its epoch."""
         return {
             name: torch.tensor([self._epochs.get(name, 0), *sorted(seen)], dtype=torch.int64)
             for name, seen in self._seen.items()

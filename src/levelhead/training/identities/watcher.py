@@ -47,7 +47,7 @@ class NoIdentities:
         """Begin a step, with the overrides where the guard has put them."""
 
     def drawn(self, prompts: Sequence[Prompt]) -> None:
-        """Look at the prompts of a step, in the order in which they were drawn."""
+        """Look at the prompts of a step, in the order in which they were sampled."""
 
     def collected(self, rollouts: Collected) -> None:
         """Look at the rollouts of a step, and what became of those that are not among them."""
@@ -117,12 +117,15 @@ class NoIdentities:
         """
 
     def tensors(self) -> dict[str, Tensor]:
-        """What was drawn of each task, for a checkpoint."""
+        """What was sampled of each task, for a checkpoint."""
         return {}
 
 
 class Identities(NoIdentities):
     """Watches a stage of a run.
+
+    It is not :class:`~levelhead.training.stateful.Stateful`: its state lies in two files, because a checkpoint reads
+    and clears the scores in ``state.json`` before any tensor is loaded, and items are left out where data have changed.
 
     Args:
         recipe: The whole recipe.
@@ -158,7 +161,7 @@ class Identities(NoIdentities):
         self.witness = MergeWitness(policy.total)
 
     def _by_turns(self) -> bool:
-        """Whether items are drawn epoch after epoch, and by no curriculum."""
+        """Whether items are sampled epoch after epoch, and by no curriculum."""
         return self._grpo is None or isinstance(self._grpo.curriculum, ByWeight)
 
     def begin(self, overrides: CoefficientOverrides) -> None:

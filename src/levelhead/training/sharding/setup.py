@@ -50,7 +50,7 @@ def servers(recipe: Recipe, ranks: Ranks) -> Local | Vllm:
 
 
 def samples_here(recipe: Recipe) -> bool:
-    """Whether the processes of a run draw completions themselves."""
+    """Whether the processes of a run sample completions themselves."""
     return recipe.generator.kind == "local"
 
 

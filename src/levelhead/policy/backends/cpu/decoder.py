@@ -25,11 +25,11 @@ class SharedDecoder:
     aside for the whole budget.
 
     Args:
-        policy: Whose model draws.
+        policy: Whose model samples.
         fused_forward: On the policy's weights as they are now; the model's own modules are used without.
         prompts: Rendered.
         k: Rows a prompt.
-        budget: Tokens that a row draws at most.
+        budget: Tokens that a row samples at most.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 class PrefixCache:
-    """Keys and values of prompts, one copy each, and of what each row has drawn.
+    """Keys and values of prompts, one copy each, and of what each row has sampled.
 
     A prompt's rows look at its keys as one matrix, so they have slots at it: every prompt as many as the one with most
     rows.  A slot without a row of its own repeats the prompt's first row.
@@ -23,13 +23,13 @@ class PrefixCache:
         forest: That holds the prompts' keys and values.
         paths: Row positions of each prompt's tokens.
         prompt_of: (rows,) which prompt each row has.
-        budget: Tokens that a row draws at most.
+        budget: Tokens that a row samples at most.
     """
 
     def __init__(self, forest: Forest, paths: Sequence[Tensor], prompt_of: Tensor, budget: int) -> None:
         longest = max(len(path) for path in paths)
         places = torch.stack([torch.nn.functional.pad(path, (longest - len(path), 0)) for path in paths])
-        # (prompts * kv, n, d) of each layer, and what rows have drawn.
+        # (prompts * kv, n, d) of each layer, and what rows have sampled.
         self._shared: list[Pair] = [
             (keys[0][:, places].transpose(0, 1).flatten(0, 1), values[0][:, places].transpose(0, 1).flatten(0, 1))
             for keys, values in zip(forest.keys, forest.values, strict=True)
@@ -73,7 +73,7 @@ class PrefixCache:
 
 
 class _KvBuffer:
-    """Keys or values of a layer, of what each row has drawn.
+    """Keys or values of a layer, of what each row has sampled.
 
     Args:
         memory: (rows, kv, budget, d).
@@ -96,7 +96,7 @@ class _KvBuffer:
         return self._of_heads.narrow(1, 0, length)
 
     def of(self, rows: Tensor, length: int) -> _KvBuffer:
-        """The memory's beginning, which now holds what some rows have drawn."""
+        """The memory's beginning, which now holds what some rows have sampled."""
         held = self._of_rows[: len(rows)]
         held.narrow(2, 0, length).copy_(self._of_rows.narrow(2, 0, length).index_select(0, rows))
         return _KvBuffer(held)

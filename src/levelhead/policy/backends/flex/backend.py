@@ -43,7 +43,7 @@ class Flex:
         self.block = 128
         """Tokens of a block of the mask."""
         self.decodes: str | None = None
-        """Why rollouts are drawn with transformers' own cache; ``None`` where they are not, and before a trial."""
+        """Why rollouts are sampled with transformers' own cache; ``None`` where they are not, and before a trial."""
         self._padded = Sdpa()
         self._graphs: Graphs | None = None
         self._kernels: dict[torch.dtype, Kernel] = {}

@@ -1,8 +1,8 @@
 """Keys and values while decoding on a GPU: a prompt's once for all of its rows, and each row's own.
 
-Every tensor keeps its shape and its place in memory until rows have left or drawn enough for the next smaller or larger
-size, so that a decoding step can be captured once a size and played again: what changes from step to step (the number
-of tokens drawn, the prompt of a slot, the rows of a prompt) lies in tensors, and nothing in Python.
+Every tensor keeps its shape and its place in memory until rows have left or sampled enough for the next smaller or
+larger size, so that a decoding step can be captured once a size and played again: what changes from step to step (the
+number of tokens sampled, the prompt of a slot, the rows of a prompt) lies in tensors, and nothing in Python.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SharedCache:
         paths: Positions in that row of each prompt's tokens.
         prompt_of: Which prompt each row has.
         windows: Tokens that each layer looks back, ``None`` for all.
-        budget: Tokens that a row draws at most.
+        budget: Tokens that a row samples at most.
     """
 
     def __init__(

@@ -28,17 +28,17 @@ class StaticDecoder:
     """See :class:`~levelhead.policy.backends.base.Decoder`.
 
     All prompts are one forest, so that a beginning which they have in common is computed once.  A step is captured
-    anew whenever rows have left for a smaller batch, or drawn so much that their keys need more room.
+    anew whenever rows have left for a smaller batch, or sampled so much that their keys need more room.
 
     Args:
-        policy: Whose model draws.
+        policy: Whose model samples.
         model: It, or what computes the same.
         windows: Tokens that each layer looks back, ``None`` for all.
         kernel: Computes attention over the prompts.
         graphs: Capture the steps.
         prompts: Rendered.
         k: Rows a prompt.
-        budget: Tokens that a row draws at most.
+        budget: Tokens that a row samples at most.
     """
 
     def __init__(
