@@ -103,7 +103,7 @@ def test_what_a_policy_wrote_does_nothing_to_the_terminal(
     assert "\x07" not in text
 
 
-@pytest.mark.parametrize("found", [{}, {"tasks": {}}, {"tasks": {"a": {"sft": {"score": "nan"}, "verdict": 3}}}])
+@pytest.mark.parametrize("summary", [{}, {"tasks": {}}, {"tasks": {"a": {"sft": {"score": "nan"}, "verdict": 3}}}])
 def test_a_summary_without_results_shows_nothing(
     summary: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,7 +79,7 @@ def test_gradients_equal_finite_differences(options: dict) -> None:
     assert torch.autograd.gradcheck(run, leaves)
 
 
-@pytest.mark.parametrize(("stored_elements", "kept"), [(0, 0), (20, 0), (21, 21), (50, 42), (1 << 20, 77)])
+@pytest.mark.parametrize(("stored_elements", "stored"), [(0, 0), (20, 0), (21, 21), (50, 42), (1 << 20, 77)])
 def test_no_more_logits_are_kept_than_allowed(stored_elements: int, stored: int) -> None:
     hidden, weight, targets, _ = problem(torch.float32, bias=False)
     saved: list[Tensor] = []

@@ -19,7 +19,7 @@ def names(section: type, key: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "known"),
+    ("section", "key", "registered"),
     [
         (Loss, "kind", set(losses.LOSSES)),
         (Loss, "aggregation", set(get_args(losses.Aggregation))),

@@ -112,7 +112,7 @@ def test_a_conditional_binds_tighter_than_an_arrow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "found", "expected"),
+    ("text", "column", "given", "expected"),
     [
         ("", 1, "empty", "a workflow"),
         ("### Step 1: think", 1, "'#'", "an operator"),
