@@ -152,7 +152,8 @@ def test_the_best_checkpoint_is_the_best_evaluation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scores", "saved_step"), [([0.2, 0.5, 0.4], 3), ([0.2, 0.5, 0.4], 1), ([0.9, 0.1, 0.2], 2), ([0.1, 0.2, 0.3], None)]
+    ("scores", "saved_step"),
+    [([0.2, 0.5, 0.4], 3), ([0.2, 0.5, 0.4], 1), ([0.9, 0.1, 0.2], 2), ([0.1, 0.2, 0.3], None)],
 )
 def test_another_best_checkpoint_is_told_of(scores: list[float], saved_step: int | None, tmp_path: Path) -> None:
     if saved_step is not None:
