@@ -75,7 +75,6 @@ class LogitsPipeline:
             raise ValueError(f"every one of the {vocab_size} tokens is a stop token")
         self.controls = controls
         self._stops = torch.tensor(stops, dtype=torch.long)
-        self._vocab_size = vocab_size
         self._top_k = controls.top_k if controls.top_k < vocab_size else 0
         self._penalties = (
             controls.presence_penalty != 0 or controls.frequency_penalty != 0 or controls.repetition_penalty != 1

@@ -32,7 +32,6 @@ class EnvironmentTask(Task):
     """What the environment's own tasks are called as strata."""
 
     def __init__(self, section: EnvironmentSection, system: str) -> None:
-        self._common = section
         self.name = section.name or str(getattr(section, "kind", "environment"))
         self._system = system
         self._weights = section.weights

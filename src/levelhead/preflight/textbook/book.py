@@ -36,12 +36,6 @@ class Worth:
     tokens: Sequence[Floats] | None
     balance: float
 
-    @property
-    def learns(self) -> bool:
-        """Whether any of its advantages is not 0."""
-        rows = [np.array(self.values)] if self.tokens is None else self.tokens
-        return any(bool((np.abs(row) > 0).any()) for row in rows)
-
 
 @dataclass(slots=True)
 class Book:
