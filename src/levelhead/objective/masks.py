@@ -11,7 +11,9 @@ from torch import Tensor
 def entropy_threshold(entropies_nt: Tensor, mask_nt: Tensor, fraction: float) -> float:
     """Return the entropy that ``fraction`` of the unmasked tokens reach, over the whole batch.
 
-    It is the entropy of the ``ceil(fraction m)``-th largest of m tokens, an order statistic without interpolation.
+    It is the entropy of the ``ceil(fraction m)``-th largest of m tokens, an order statistic without interpolation.  Where
+    those tokens alone are learnt from (Wang et al. 2025, "80/20"), the loss is still divided by all, as in the paper and
+    in TRL.
 
     Raises:
         ValueError: If shapes differ, the fraction is not in (0, 1], or nothing is unmasked.
@@ -24,15 +26,6 @@ def entropy_threshold(entropies_nt: Tensor, mask_nt: Tensor, fraction: float) ->
     if len(values) == 0:
         raise ValueError("top entropy: the mask leaves no token")
     return float(values.topk(math.ceil(fraction * len(values))).values[-1])
-
-
-def top_entropy(entropies_nt: Tensor, mask_nt: Tensor, threshold: float) -> Tensor:
-    """Return where the entropy reaches the threshold, boolean (n, t), false where masked (Wang et al. 2025, "80/20").
-
-    Use it as ``weight_nt`` of the policy loss and aggregate over the full mask: the loss is still divided by all
-    tokens, as in the paper and in TRL.
-    """
-    return (entropies_nt.detach() >= threshold) & (mask_nt != 0)
 
 
 def combine_weights(*weights: Tensor | None) -> Tensor | None:
