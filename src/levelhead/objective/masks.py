@@ -11,9 +11,8 @@ from torch import Tensor
 def entropy_threshold(entropies_nt: Tensor, mask_nt: Tensor, fraction: float) -> float:
     """Return the entropy that ``fraction`` of the unmasked tokens reach, over the whole batch.
 
-    It is the entropy of the ``ceil(fraction m)``-th largest of m tokens, an order statistic without interpolation.  Where
-    those tokens alone are learnt from (Wang et al. 2025, "80/20"), the loss is still divided by all, as in the paper and
-    in TRL.
+    It is the entropy of the ``ceil(fraction m)``-th largest of m tokens, an order statistic without interpolation.
+    Where those tokens alone are learnt from (Wang et al. 2025, "80/20"), the loss is still divided by all tokens.
 
     Raises:
         ValueError: If shapes differ, the fraction is not in (0, 1], or nothing is unmasked.
