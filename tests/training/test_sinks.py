@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from levelhead.records import Event, StepRecord
+from levelhead.terminal.spark import BLOCKS, PLAIN
 from levelhead.training.eventlog import EventLog
 from levelhead.training.rundir import RunDir
-from levelhead.training.sinks import BLOCKS, PLAIN, ProgressSink
+from levelhead.training.sinks import ProgressSink
 
 
 class Screen(io.TextIOWrapper):

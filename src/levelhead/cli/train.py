@@ -72,7 +72,8 @@ def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool 
     """Train, print the summary and what a person must know of the run, and leave with the outcome's exit code."""
     from levelhead.api import default_folder
     from levelhead.api import train as start
-    from levelhead.cli.summary import show_events, show_summary, why_stopped
+    from levelhead.cli.events import show_events, why_stopped
+    from levelhead.cli.summary import show_summary
 
     out = out or default_folder(recipe)
     first = not int(os.environ.get("RANK", "0"))  # of several processes, the first speaks

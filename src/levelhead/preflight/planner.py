@@ -185,7 +185,7 @@ class Planner:
         return parts + [Part(name, size, ("update",), note) for name, size, note in passes]
 
     def _copies(self, recipe: Recipe, section: Grpo, trained: int) -> list[Part]:
-        """Copies of trained weights that guard and sampling ahead hold; those to go back to lie in host memory."""
+        """Copies of trained weights that guard and drawing ahead hold; those to go back to lie in host memory."""
         both, here = ("update", "sampling"), self.target.device == "cpu"
         parts = []
         protects = recipe.guard.policy == "protect"
@@ -293,7 +293,7 @@ def _reference(recipe: Recipe, footprints: Footprints, trained: int, *, penalise
 
 
 def _logits_held(controls: Sampling, vocabulary: int) -> int:
-    """How many (rows, vocabulary) tensors sampling a token holds at once, as :mod:`levelhead.rollout.logits` does."""
+    """How many (rows, vocabulary) tensors drawing a token holds at once, as :mod:`levelhead.rollout.logits` does."""
     plain = not (
         controls.top_k or controls.top_p < 1 or controls.min_p or controls.no_repeat_ngram or controls.temperature == 0
         or controls.presence_penalty or controls.frequency_penalty or controls.repetition_penalty != 1

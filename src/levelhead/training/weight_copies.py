@@ -1,4 +1,4 @@
-"""Copies of the trained weights that sample groups while the policy trains on: one for each step whose groups pend."""
+"""Copies of the trained weights that draw groups while the policy trains on: one for each step whose groups pend."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class WeightCopy:
 class WeightCopies:
     """Takes copies of the trained weights, and makes what draws from them.
 
-    The policy itself samples where ``beside`` is a local generator: then every copy stays as it is for as long as
-    groups need it.  Servers hold one version: there is one copy, and it is what they hold.
+    The policy itself draws where ``beside`` is a local generator: then every copy stays as it is for as long as groups
+    need it.  Servers hold one version: there is one copy, and it is what they hold.
 
     Args:
         policy: What is trained.
@@ -62,7 +62,7 @@ class WeightCopies:
 
     @property
     def reproducible(self) -> bool:
-        """Whether the same request has the same tokens to the bit, whatever else is sampled."""
+        """Whether the same request has the same tokens to the bit, whatever else is drawn."""
         return self._engine is None
 
     def newest(self) -> WeightCopy:
@@ -99,14 +99,14 @@ class WeightCopies:
         return [piece(whole, like).to("cpu", copy=True) for whole, like in pairs]
 
     def lane(self, copy: WeightCopy) -> Generator:
-        """Return a generator of a copy's completions for groups that are sampled together."""
+        """Return a generator of a copy's completions for groups that are drawn together."""
         if self._engine is not None:
             return self._engine
         copy.lanes.append(make_local(copy.policy, self._executor))
         return copy.lanes[-1]
 
     def close(self) -> None:
-        """Give up what is being sampled, and release threads and connections."""
+        """Give up what is being drawn, and release threads and connections."""
         for lane in [lane for copy in self._copies for lane in copy.lanes]:
             self._loop.run(lane.close())
         if self._engine is not None:
@@ -157,7 +157,7 @@ class SharedLane:
         """The weights are those of the copy."""
 
     async def rest(self) -> None:
-        """Others go on sampling."""
+        """Others go on drawing."""
 
     async def close(self) -> None:
         """Whoever made the lane closes it."""

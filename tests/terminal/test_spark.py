@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from levelhead.training.sinks import BLOCKS, PLAIN, spark
+from levelhead.terminal.spark import BLOCKS, PLAIN, spark
 
 
 def test_each_reading_is_a_block_as_high_as_it_lies_between_the_least_and_the_largest() -> None:
