@@ -225,6 +225,12 @@ class View:
             self._dead = self._dead_share()
         return self._dead
 
+    @property
+    def dead_readings(self) -> Series:
+        """The column that :attr:`dead` is told by, as it stands in the log."""
+        column = self.history.series(self.dead.name)
+        return column if len(column) else self.dead
+
     def _dead_share(self) -> Series:
         measured = self.history.series(metric.ZERO_STD)
         if len(measured):

@@ -134,9 +134,7 @@ class GradientSpike:
             return
         case = Candidate("gradient-spike")
         values, steps = gradient.values, gradient.steps
-        base = stats.running_median(values, self.MEDIAN_ROWS)
-        typical = stats.median(values)
-        ratios = [v / max(b, self.LEAST_USUAL * typical, 1e-9) for v, b in zip(values, base, strict=True)]
+        ratios = self._multiples_of_usual(values)
         worst = max(range(n), key=lambda i: (ratios[i], values[i]))
         spikes = [i for i in range(n) if ratios[i] >= _SPIKE]
         top = max(range(n), key=values.__getitem__)
@@ -173,6 +171,13 @@ class GradientSpike:
         case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
         case.show(gradient, *(steps[i] for i in sorted({max(0, worst - 1), worst, top, n - 1})))
         yield case
+
+    def _multiples_of_usual(self, values: list[float]) -> list[float]:
+        """Each gradient by the usual one before it; batches without contrast have none, and measure no others."""
+        moving = [value for value in values if value > _STILL]
+        typical = stats.median(moving)
+        usual = iter(stats.running_median(moving, self.MEDIAN_ROWS))
+        return [value / max(next(usual), self.LEAST_USUAL * typical) if value > _STILL else 0.0 for value in values]
 
     def _from_loss(self, view: View) -> Iterator[Candidate]:
         """Without gradients in the log: a loss that leaves its own range by orders of magnitude."""
@@ -284,7 +289,7 @@ class ZeroGradient:
         hits = zero or tiny
         if hits:
             case.first_step = hits[0]
-            case.show(gradient, hits[0], hits[-1]).show(std, hits[0]).show(dead, hits[0])
+            case.show(gradient, hits[0], hits[-1]).show(std, hits[0]).show(view.dead_readings, hits[0])
             yield case
 
 
