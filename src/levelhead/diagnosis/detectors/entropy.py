@@ -130,7 +130,7 @@ class EntropyCollapse:
         m = len(dead) // self.ENDS_OF_DEAD or 1
         early, late = 1 - stats.mean(dead.values[:m]), 1 - stats.mean(dead.values[-m:])
         left = stats.ramp(late, *self.CONTRAST_LEFT_RANGE) * stats.ramp(stats.ratio(late, early), *self.CONTRAST_RANGE)
-        case.add(0 * left, "contrast-left", share=late)
+        case.add(self.CONTRAST_LEFT_WEIGHT * left, "contrast-left", share=late)
 
     def _speed(self, case: Candidate, entropy: Series) -> None:
         if len(entropy) < self.ROWS_OF_SPEED:
