@@ -149,7 +149,7 @@ class Translator:
             target = lookup(raw)
             if target is None:
                 self._stranger(raw, value)
-                if raw in _SUMMARY or (raw.lower() in SAMPLE and isinstance(value, (str, list))):
+                if raw in _SUMMARY or (raw.lower() in SAMPLE and _is_sample(value, "step" in values)):
                     return None
                 continue
             name = target.name
@@ -196,6 +196,16 @@ class Translator:
         if number is None and self._null_is_nan and name in _NULL_IS_NAN and value in (None, "None"):
             return math.nan, None
         return number, deviation
+
+
+def _is_sample(value: Any, stepped: bool) -> bool:
+    """Whether what stands under a sample's heading is one; in a row of a step a number there is a score of it."""
+    if not isinstance(value, str) or not stepped:
+        return isinstance(value, (str, list))
+    try:
+        return parse_pair(value)[0] is None
+    except NotANumberError:
+        return True
 
 
 def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -> Row | None:
