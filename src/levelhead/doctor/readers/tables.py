@@ -14,7 +14,9 @@ _RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
 _RANGE = re.compile(r"^\s{0,8}\**\s{0,8}(\d{1,15})\s{0,8}[\u2013\u2014-]\s{0,8}(\d{1,15})\s{0,8}\**\s{0,8}$")
 _RUN_METRIC = re.compile(r"^(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?$")
 _TIME = re.compile(
-    r"^(?:check-?points?|ckpts?|calls?|windows?|batch(?:es)?|.*(?:\b|_)(?:steps?|iter\w*|updates?))\b.*$", re.I
+    r"^(?:check-?points?|ckpts?|calls?|windows?|batch(?:es)?|.*(?:\b|_)(?:steps?|iter\w*|updates?))\b.*$"
+    r"|^(?:窗口|区间|步数?区间|步段|检查点|구간|스텝|단계)$",
+    re.I,
 )
 """Headings of a first column that tells when a row was, under a name that is no step's."""
 _WHEN = re.compile(r"(?<!\d)(\d{1,15})\W{0,40}$")
@@ -98,11 +100,12 @@ class Table:
         names = self._names(cells)
         signals = [self._translator.keys.lookup(name) if name else None for name in names]
         targets = {target.name for target in signals if target}
-        of_sample = {cell.strip("*` ").lower() for cell in cells} & SAMPLE
-        if of_sample and not (of_sample <= _SCORED and "step" in targets and len(targets & CORE) > 1):
-            return False
         useful = targets & CORE or any(t.startswith(("rewards/", "eval/")) for t in targets)
         timed = bool(names[0] and not signals[0] and _TIME.match(names[0]) and "step" not in targets)
+        of_sample = {cell.strip("*` ").lower() for cell in cells} & SAMPLE
+        stepped = (timed or "step" in targets) and len(targets & CORE) > 1
+        if of_sample and not (stepped and of_sample <= _SCORED):
+            return False
         if not useful or (len(targets) + timed < 2 and len(cells) > 2) or any(_is_number(cell) for cell in cells):
             return False
         self._header, self._fixed, self._timed = names, False, timed

@@ -33,6 +33,10 @@ NUMBER = (
 )
 """Regular expression of a bare number, case-insensitive words included."""
 
+_ASIDE = re.compile(
+    r"^([-+]?[\d.][\d.,eE+\-]{0,24}%?)\*{0,2}\s{0,4}[(\uff08@][^()\uff08\uff09\d][^()\uff08\uff09]{0,40}[)\uff09]\*{0,2}$"
+)
+"""A number with a remark behind it: ``0.676 (cap fired)``."""
 _ARROWS = ("→", "->", "=>", "⟶")
 _SPAN = re.compile(
     r"^(?:[^\d+\-.→]{1,12})?(?P<low>-?\d{1,12}(?:\.\d{1,12})?)%?\s{0,4}(?P<between>→|->|=>|⟶|[-\u2013\u2014~\uff5e至到])\s{0,4}"
@@ -79,6 +83,8 @@ def parse_number(text: str) -> float | None:
         return float(unit.group(1).replace(",", "")) * scale
     if bare != text:
         return parse_number(bare)
+    if aside := _ASIDE.match(bare):
+        return parse_number(aside.group(1))
     raise NotANumberError(text[:60])
 
 
