@@ -94,3 +94,11 @@ def test_what_is_shown_of_dead_groups_is_what_the_log_holds() -> None:
     dead = findings([{"reward": 0.5, "reward_std": 0.0, "grad_norm": 0.1} for _ in range(6)])["reward-dead-groups"]
     assert {(reading.metric, reading.value) for reading in dead.readings} >= {("reward_std", 0.0)}
     assert ("reward_std", 1.0) not in {(reading.metric, reading.value) for reading in dead.readings}
+
+
+def test_a_loss_that_is_0_for_good_after_it_was_not_is_a_standstill() -> None:
+    rng = random.Random(5)
+    rows = [{"loss": -0.03 if i < 2 else 0.0, "reward": rng.gauss(0, 0.3)} for i in range(20)]
+    assert "deadlock" in findings(rows)
+    assert "deadlock" not in findings([{**row, "loss": 0.0} for row in rows])
+    assert "deadlock" not in findings([{**row, "loss": 1e-4 if i < 2 else 0.0} for i, row in enumerate(rows)])
