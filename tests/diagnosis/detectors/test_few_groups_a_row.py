@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 
@@ -102,3 +103,40 @@ def test_a_loss_that_is_0_for_good_after_it_was_not_is_a_standstill() -> None:
     assert "deadlock" in findings(rows)
     assert "deadlock" not in findings([{**row, "loss": 0.0} for row in rows])
     assert "deadlock" not in findings([{**row, "loss": 1e-4 if i < 2 else 0.0} for i, row in enumerate(rows)])
+
+
+def test_a_reward_that_comes_to_its_floor_by_usual_steps_is_no_failed_judge() -> None:
+    rng = random.Random(4)
+    levels = [-2.6, -2.9, -2.5, -2.8, -3.0, -2.9, -3.3, -3.3, -3.3, -3.3, -3.3, -2.9, -2.8, -2.4, -2.6]
+    levels += [-2.3 + 0.05 * i + rng.gauss(0, 0.25) for i in range(40)]
+    rows = [
+        {
+            "reward": level,
+            DEAD: float(level == -3.3),
+            "completions/mean_length": 300.0 + rng.gauss(0, 5),
+            "entropy": 0.6,
+        }
+        for level in levels
+    ]
+    assert "judge-failure" not in findings(rows)
+    fallen = [{**row, "reward": 0.0, DEAD: 1.0} if 30 <= i < 36 else row for i, row in enumerate(rows)]
+    assert "judge-failure" in findings(fallen)
+
+
+def test_torn_tokens_are_a_fault_however_well_the_reward_does() -> None:
+    rng = random.Random(6)
+    rows = [{"reward": 4.0 + 0.02 * i + rng.gauss(0, 0.1), "kl": 2.0 + rng.random()} for i in range(46)]
+    assert "kl-blowup" not in findings([{**row, "kl": 0.1} for row in rows])
+    for i in (10, 20, 30):
+        rows[i]["kl"] = 3000.0
+    assert findings(rows)["kl-blowup"].first_step == 11
+
+
+def test_a_log_that_ends_in_numbers_that_are_none_is_of_a_run_that_ended_there() -> None:
+    rng = random.Random(7)
+    rows = [{"reward": 0.2 + 0.004 * i + rng.gauss(0, 0.02), "grad_norm": 1.0, "kl": 0.01} for i in range(100)]
+    gone = {"grad_norm": math.nan, "kl": math.nan}
+    assert findings([*rows, {**rows[-1], **gone}])["nonfinite"].severity == "warning"
+    one_column, in_the_middle = [*rows, {**rows[-1], "grad_norm": math.nan}], [*rows[:50], {**rows[50], **gone}, *rows]
+    for harmless in (one_column, in_the_middle):
+        assert findings(harmless)["nonfinite"].severity == "info"

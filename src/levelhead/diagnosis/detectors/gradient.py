@@ -46,6 +46,8 @@ class NonFinite:
     AT_TIMES_WEIGHT = 4.0
     AT_TIMES_RANGE = (0.02, 0.3)  # share of the rows
     AT_THE_END_RANGE = (0, 1)  # rows at the very end
+    COLUMNS_GONE = 2  # columns whose last reading is not finite
+    LAST_ROW_WEIGHT = 1.5  # log-odds of those: a log that ends there is of a run that has ended there
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Tell a run that is gone from one that lost a step."""
@@ -69,6 +71,10 @@ class NonFinite:
                 case.setup = bad.leading == bad.count and not len(series)
                 if weight < self.CRITICAL_FROM:
                     case.severity = "info" if weight < self.WARNING_FROM else "warning"
+        gone = [name for name in _WEIGHTS if view.history.series(name).bad.trailing]
+        if len(gone) >= self.COLUMNS_GONE:
+            case.add(self.LAST_ROW_WEIGHT, "last-row-not-finite", columns=len(gone))
+            case.severity = case.severity and "warning"
         if case.evidence:
             yield case
 
