@@ -139,4 +139,5 @@ def test_a_log_that_ends_in_numbers_that_are_none_is_of_a_run_that_ended_there()
     assert findings([*rows, {**rows[-1], **gone}])["nonfinite"].severity == "warning"
     one_column, in_the_middle = [*rows, {**rows[-1], "grad_norm": math.nan}], [*rows[:50], {**rows[50], **gone}, *rows]
     for harmless in (one_column, in_the_middle):
-        assert findings(harmless)["nonfinite"].severity == "info"
+        finding = findings(harmless).get("nonfinite")
+        assert finding is None or finding.severity == "info"
