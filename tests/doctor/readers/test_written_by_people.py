@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,16 @@ def test_before_and_after_are_statistics_in_any_language(tmp_path: Path, heading
     assert log.summary
     assert log.history.series("kl").values == [0.0036, 0.2392]
     assert log.history.series("reward").values == [0.60, 0.39]
+
+
+def test_the_rewards_of_a_group_give_its_mean_and_spread(tmp_path: Path) -> None:
+    lines = [
+        {"step": 1, "rewards": [0.0, 0.0, 0.0, 0.0], "loss": 0.0},
+        {"step": 2, "rewards": [0.0, 1.0, 0.0, 1.0], "loss": 0.1},
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    history = read(path).history
+    assert history.series("reward").values == [0.0, 0.5]
+    # Deviations of 1/2 from the mean, four of them over three: sqrt(1/3).
+    assert history.series("reward_std").values == [0.0, pytest.approx((1 / 3) ** 0.5)]
