@@ -49,16 +49,25 @@ class Words:
 
 def said(text: str, language: Language = "zh") -> str:
     """Return a sentence of an event, or a setting in words, in a language; as it is where it has no translation."""
-    if language == "en" or not text:
+    return text if language == "en" else exchanged(text, lambda part: own_words().get(part, said))
+
+
+def exchanged(text: str, look: Callable[[str], str | None]) -> str:
+    """Return a text in Chinese: whole, without its full stop, or part by part where all its parts are known.
+
+    Args:
+        text: In English.
+        look: Returns a text in Chinese, ``None`` where there is none.
+    """
+    if not text:
         return text
-    whole = own_words().get(text, said)
-    if whole is not None:
+    if (whole := look(text)) is not None:
         return whole
-    if text[-1] in _ENDS and (rest := said(text[:-1])) != text[:-1]:
+    if text[-1] in _ENDS and (rest := exchanged(text[:-1], look)) != text[:-1]:
         return rest if rest[-1] in "。\uff01\uff1f" else rest + _ENDS[text[-1]]
     if "; " in text:
         head, _, tail = text.partition("; ")
-        parts = said(head), said(tail)
+        parts = exchanged(head, look), exchanged(tail, look)
         if parts != (head, tail) and all(map(IDEOGRAPH.search, parts)):
             return "\uff1b".join(parts)
     return text

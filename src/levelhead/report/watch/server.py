@@ -22,6 +22,7 @@ from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from levelhead.diagnosis.chinese import Words
 from levelhead.diagnosis.findings import Language
 from levelhead.documents import dump_json
 from levelhead.errors import InputError
@@ -261,8 +262,8 @@ def _findings(server: WatchServer, query: Query) -> Any:
 
 def _words(language: Language) -> bytes:
     """The page's own words in a language, for what its scripts write."""
-    phrases, patterns = own_words() if language == "zh" else ({}, {})
-    words = {"phrases": phrases, "patterns": {pattern.pattern: text for pattern, text in patterns.items()}}
+    own = own_words() if language == "zh" else Words({"phrases": {}, "patterns": {}})
+    words = {"phrases": own.phrases, "patterns": {pattern.pattern: text for pattern, text in own.patterns.items()}}
     return f'"use strict";\nconst WATCH_WORDS = {json_for_script(words)};\n'.encode()
 
 
