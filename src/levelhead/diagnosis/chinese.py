@@ -35,7 +35,9 @@ class Words:
 
     def __init__(self, data: Mapping[str, Any], more: Mapping[str, str] | None = None) -> None:
         self.phrases: Mapping[str, str] = {**(more or {}), **data["phrases"]}
-        self.patterns = {re.compile(pattern, re.DOTALL): words for pattern, words in data["patterns"].items()}
+        self.patterns: Mapping[re.Pattern[str], str] = {
+            re.compile(pattern, re.DOTALL): words for pattern, words in data["patterns"].items()
+        }
 
     def get(self, text: str, group: Callable[[str], str]) -> str | None:
         """Return a text in Chinese, ``None`` where it is not there; ``group`` looks up what a pattern's groups hold."""

@@ -67,7 +67,7 @@ def _go_on(run: Run, language: Language) -> Iterator[Step]:
     steps = _setting(run, "grpo", "steps")
     done = max((step_of(row) for row in run.lines("grpo")), default=0)
     acted = any(event.get("action") == "stop" and event.get("severity") == "critical" for event in run.events)
-    ended = any(isinstance(entry, dict) and "grpo" in entry for entry in run.summary_tasks.values())
+    ended = any("grpo" in entry for entry in run.summary_tasks.values())
     if steps and not ended and not acted and done < steps and run.folder is not None:
         command = f"levelhead train {run.folder}/recipe.yaml --resume --out {run.folder}"
         yield Step(say("not-ended", language, step=done, steps=int(steps)), command=command)

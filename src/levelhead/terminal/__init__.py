@@ -22,6 +22,8 @@ _SEQUENCE = re.compile(
 _MARKS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_MARKS}\ud800-\udfff]")
 _COLOUR = re.compile("[0-9;]*")
+_WIDE = 0x2E80
+"""Code point beyond which characters are as wide as two letters."""
 _WIDTH = 100
 """Columns of text that goes to no terminal."""
 
@@ -64,6 +66,16 @@ def say_json(value: Any, *, error: bool = False, indent: int | None = None) -> N
     """Print one document of strict JSON; control characters in its texts are escaped and so kept."""
     shown = _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", dump_json(value, indent))
     _write(sys.stderr if error else sys.stdout, shown + "\n")
+
+
+def columns(text: str) -> int:
+    """Return the columns that text takes in a terminal: Chinese characters and their punctuation take two each."""
+    return sum(2 if ord(character) > _WIDE else 1 for character in text)
+
+
+def padded(text: str, size: int) -> str:
+    """Return text with spaces behind it, so that it takes ``size`` columns; as it is where it takes more."""
+    return text + " " * (size - columns(text))
 
 
 def width() -> int:
