@@ -196,7 +196,7 @@ def test_the_first_screen_lists_what_was_learnt_and_what_was_not_in_both_languag
     assert "prompts with k &#x27;b&#x27;" in rest
     assert "constant answer +0.050, was +0.600" in rest
     chinese = outlook(run, "zh")
-    for words in ("学到的", "没学到的", "下一步", "k 为\u201ca\u201d的题", "固定回答 +0.200", "此前 +0.600"):
+    for words in ("学到的", "没学到或看不出", "下一步", "k 为\u201ca\u201d的题", "固定回答 +0.200", "此前 +0.600"):
         assert words in chinese
     assert outlook(Run("x")) == ""
 

@@ -36,7 +36,8 @@ _STYLE = """
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa5b4;--line:#333b47;--card:#1b2027;--back:#12161b;
 --curve:#7db3ee;--critical:#ff8a80;--warning:#e3b341;--healthy:#56d391}}
 body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"PingFang SC",
-"Hiragino Sans GB","Microsoft YaHei","Noto Sans CJK SC","Noto Sans SC","Source Han Sans SC","WenQuanYi Micro Hei",sans-serif;
+"Hiragino Sans GB","Microsoft YaHei","Noto Sans CJK SC","Noto Sans SC","Source Han Sans SC",
+"WenQuanYi Micro Hei",sans-serif;
 color:var(--ink);background:var(--back);margin:0 auto;max-width:1200px;
 padding:24px}
 h1{font-size:22px;margin:0}h2{font-size:17px;margin:0}.soft{color:var(--soft)}
@@ -57,7 +58,8 @@ def page(report: Report, language: Language = "en") -> str:
     verdict = report.diagnosis.verdict
     first = CATALOGUE[report.diagnosis.findings[0].code].title.get(language)
     body = [
-        f"<header><h1><span class='{verdict}'>{escape(label(verdict, language))}</span>{mark(':', language)}{escape(first)}</h1>",
+        f"<header><h1><span class='{verdict}'>{escape(label(verdict, language))}</span>",
+        f"{mark(':', language)}{escape(first)}</h1>",
         _about(report, language),
         *(_card(finding, report, language) for finding in report.diagnosis.findings),
         "<div class='curves'>",

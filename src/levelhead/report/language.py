@@ -1,8 +1,8 @@
 """The report in another language: its own words are exchanged in the finished page, whatever a run wrote stays.
 
-A page is made in English.  Translated is what stands between tags and in ``title`` attributes, and the words of charts;
-not the contents of ``pre``, ``code``, ``script`` and ``style``, which hold what a policy wrote, the recipe, and the
-drawing library, and no name of a task, a stratum or a metric.
+A page is made in English.  Translated is what stands between tags and in attributes that are read out, and the words of
+charts; not the contents of ``pre``, ``code``, ``script`` and ``style``, which hold what a policy wrote, the recipe, and
+the drawing library, and no name of a task, a stratum or a metric.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PIECE = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _HTML = re.compile(r'<html lang="en">')
-_TITLE = re.compile(r' title="([^"]*)"')
+_SPOKEN = re.compile(r' (title|placeholder|aria-label)="([^"]*)"')
 _HOVER = re.compile(r"(?P<words>.*?)(?P<rest>:? ?%\{.*)?(?P<end><extra></extra>)", re.DOTALL)
 _WORDS_OF_A_CHART = frozenset(("name", "ticksuffix", "text", "y", "categoryarray", "customdata"))
 """Keys of a figure whose texts a reader sees; the groups of its legend are names for the script."""
@@ -87,7 +87,7 @@ class Translator:
         if piece["text"] is not None:
             return self._escaped(piece["text"])
         if piece["tag"] is not None:
-            return _TITLE.sub(lambda match: f' title="{self._escaped(match[1])}"', piece["tag"])
+            return _SPOKEN.sub(lambda match: f' {match[1]}="{self._escaped(match[2])}"', piece["tag"])
         return piece["kept"]
 
     def _escaped(self, escaped: str) -> str:

@@ -51,7 +51,7 @@ class Step:
     @property
     def code(self) -> str:
         """Settings as they stand in a recipe, or the command."""
-        return self.command or ", ".join(f"{key}: {show(value)}" for key, value in self.settings.items())
+        return self.command or ", ".join(f"{key}: {_yaml(value)}" for key, value in self.settings.items())
 
 
 def next_steps(run: Run, language: Language = "en") -> list[Step]:
@@ -237,6 +237,10 @@ def _gap(row: Standing) -> float:
 
 def _n(value: float) -> str:
     return signed(value)
+
+
+def _yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else show(value)
 
 
 def _task(run: Run, name: str) -> Mapping[str, Any]:

@@ -25,7 +25,10 @@ def _names(run: Run) -> set[str]:
     names |= {key.split("/")[-2] for key in names if key.startswith(metric.PART_MEAN.prefix) and key.count("/") > 1}
     for entry in run.summary_tasks.values():
         stages = stages_of(entry)
-        names |= {*strata_names(stages), *(name for stage in stages for name in stage.metrics)}
+        strata = strata_names(stages)
+        # A table lets a stratum break behind its sign of equality, so that its value stands alone.
+        names |= {*strata, *(part for name in strata for part in name.partition("="))}
+        names |= {name for stage in stages for name in stage.metrics}
     return names | {str(row.get(key)) for rows, key in ((run.events, "code"), (run.checks, "name")) for row in rows}
 
 
