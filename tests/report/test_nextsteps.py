@@ -10,6 +10,12 @@ import pytest
 
 import strata_summary
 from levelhead import metrics as metric
+from levelhead.diagnosis.history import History
+from levelhead.diagnosis.ranking import Diagnosis, Finding
+from levelhead.doctor.readers.base import Unread
+from levelhead.doctor.readers.sources import Log
+from levelhead.doctor.report import Report
+from levelhead.records import Severity
 from levelhead.report.nextsteps import MOST, next_steps
 from levelhead.report.outlook import outlook
 from levelhead.report.reading import Run, read_run
@@ -174,6 +180,22 @@ def test_what_the_doctor_finds_comes_with_its_remedy(tmp_path: Path) -> None:
     assert chinese.text.startswith("没有学习信号")
     assert english.settings
     assert english.settings.keys() == chinese.settings.keys()
+
+
+def test_a_note_of_the_doctor_hides_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def finding(code: str, severity: Severity, *explains: str) -> Finding:
+        return Finding(code, severity, 0.7, 3.0, (), (), explains)
+
+    def examined(*findings: Finding) -> list[str]:
+        report = Report(Log("levelhead", History(), Unread()), Diagnosis("warning", findings, 9))
+        monkeypatch.setattr("levelhead.doctor.report.examine", lambda _folder: report)
+        run = run_of(a=GOOD)
+        run.folder = Path("runs/x")
+        return [step.text.split(" (")[0] for step in next_steps(run) if "confidence" in step.text]
+
+    note, cause = finding("lr-too-high", "info", "kl-blowup"), finding("lr-too-high", "warning", "kl-blowup")
+    assert examined(note, finding("kl-blowup", "warning")) == ["KL blow-up"]
+    assert examined(cause, finding("kl-blowup", "warning")) == ["Learning rate too high"]
 
 
 def test_never_more_than_three_things_and_never_none_after_a_held_out_score(tmp_path: Path) -> None:

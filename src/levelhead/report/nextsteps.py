@@ -84,11 +84,12 @@ def _findings(run: Run, language: Language) -> Iterator[Step]:
         report = examine(run.folder)
     except InputError:  # no row of training yet
         return
-    explained = {code for finding in report.diagnosis.findings for code in finding.explains}
+    explained: set[str] = set()
     for finding in report.diagnosis.findings:
         remedies = report.remedies(finding, language)
         if finding.severity == "info" or finding.code in explained or not remedies:
             continue
+        explained.update(finding.explains)
         title = CATALOGUE[finding.code].title.get(language)
         text = say("finding", language, title=title, confidence=finding.confidence, why=remedies[0]["why"])
         yield Step(text, dict(list(remedies[0]["set"].items())[:_MOST_KEYS]))

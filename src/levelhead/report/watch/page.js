@@ -154,7 +154,7 @@ const Watch = (() => {
   const pairs = (values) => Object.entries(values || {}).map(([key, value]) => `${key} ${number(value)}`).join(" \u00b7 ");
 
   const table = (rows) => make("div", { cls: "scroll" }, make("table", {}, ...rows.map((row, i) =>
-    make("tr", {}, ...row.map((text) => make(i ? "td" : "th", { text }))))));
+    make("tr", {}, ...row.map((text) => make(i ? "td" : "th", { cls: i ? "name" : "", text }))))));
 
   const finding = (one) => {
     const sure = `${Math.round(100 * one.confidence)}%${one.first_step === null ? "" : ` \u00b7 since step ${one.first_step}`}`;
@@ -219,7 +219,7 @@ const Watch = (() => {
         : make("p", { cls: "muted", text: names.length > 1 ? "They do not." : "There is one run on this page." }));
       place.replaceChildren(...said.runs.map((run) => make("details", names.length > 1 ? {} : { open: "" },
         make("summary", { text: `${run.name}: ${run.file}` }),
-        run.changes.length ? table([["changed while it ran", "from", "to"],
+        run.changes.length ? table([["changed while it ran", "before", "after"],
           ...run.changes.map((c) => [c.key, c.before, c.after])]) : null,
         make("pre", { text: run.text || "The recipe cannot be read." }))));
     },
