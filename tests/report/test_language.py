@@ -90,10 +90,10 @@ def own_names(run: Run) -> set[str]:
 
 
 def left_in_english(texts: list[str], run: Run) -> list[str]:
-    known = TERMS | own_names(run)
+    allowed = TERMS | own_names(run)
     # What a policy answered is quoted in verdicts.
     bare = [re.sub("\u201c[^\u201d]*\u201d|'[^']*'", "", text) for text in texts]
-    return [text for text in bare if set(LATIN.findall(text)) - known]
+    return [text for text in bare if set(LATIN.findall(text)) - allowed]
 
 
 def test_english_is_the_page_as_it_is(run: Run, pages: tuple[str, str]) -> None:

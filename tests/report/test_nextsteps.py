@@ -103,12 +103,14 @@ def test_a_stratum_at_chance_is_told_what_its_own_groups_show(
     assert step.settings == settings
 
 
-def test_only_the_last_third_of_the_saved_groups_speaks() -> None:
+def test_the_last_third_of_the_saved_steps_speaks_and_never_fewer_than_eight_groups() -> None:
     run = run_of({"b": [MIXED]}, a=GOOD, b=AT_CHANCE)
     late = run.rollouts["grpo-000040"]
     early = [{**row, "reward": 0.0} for row in late]
-    run.rollouts = {"grpo-000010": early, "grpo-000020": early, "grpo-000040": late}
-    assert "1 of its last 1 groups have contrast" in next_steps(run)[0].text
+    run.rollouts = {f"grpo-{step:06d}": late if step >= 20 else early for step in range(30)}
+    assert "10 of its last 10 groups have contrast" in next_steps(run)[0].text
+    run.rollouts = {f"grpo-{step:06d}": late if step >= 6 else early for step in range(9)}
+    assert "3 of its last 8 groups have contrast" in next_steps(run)[0].text
 
 
 def test_what_fell_comes_first_and_strata_are_weighed_alike_unless_they_are() -> None:
@@ -139,8 +141,12 @@ def test_a_change_within_chance_names_the_items_that_would_settle_it() -> None:
 
 def test_groups_that_are_all_solved_ask_for_harder_prompts() -> None:
     lines = [{"step": i, "stage": "grpo", metric.ALL_SOLVED: 0.02 * i} for i in range(1, 41)]
-    texts = [step.text for step in next_steps(run_of(lines=lines, a=GOOD, b=GOOD))]
-    assert any("In the last 10 steps 71% of the groups were solved" in text for text in texts)
+    run = run_of(lines=lines, a=GOOD, b=GOOD)
+    run.summary["tasks"]["t"]["grpo"]["strata"]["k=b"]["metrics"] = {"accuracy": 0.9}
+    first, second = next_steps(run)
+    assert "In the last 10 steps 71% of the groups were solved" in first.text
+    assert first.settings == {"grpo.dynamic_sampling": 2}
+    assert second.text.startswith("The weakest is t, prompts with k 'b'")
 
 
 def test_a_run_with_which_nothing_is_wrong_is_to_be_repeated_and_used() -> None:
@@ -151,7 +157,7 @@ def test_a_run_with_which_nothing_is_wrong_is_to_be_repeated_and_used() -> None:
     weak = run_of({"b": [MIXED]}, a=GOOD, b=GOOD)
     weak.summary["tasks"]["t"]["grpo"]["strata"]["k=b"]["metrics"] = {"accuracy": 0.9}
     assert next_steps(weak)[0].text.startswith(
-        "t, prompts with k 'b' is the weakest: 90% right. 1 of its last 1 groups"
+        "The weakest is t, prompts with k 'b': 90% right. 1 of its last 1 groups"
     )
 
 

@@ -28,6 +28,7 @@ from levelhead.report.scores import (
     telling,
     verdict_of,
 )
+from levelhead.terminal import wrapped
 from levelhead.terminal.console import SafeConsole
 
 STAGES = {"start": "untrained", "sft": "after SFT", "grpo": "after GRPO"}
@@ -56,7 +57,10 @@ def show_summary(summary: Mapping[str, Any], folder: Path, language: Language = 
             verdict = verdict_of(summary, str(task))
             if verdict is not None:
                 verdict = replace(verdict, text=verdict_said(verdict.text, entry, language))
-            console.print(verdict_line(str(task), verdict, stages, language))
+            line = verdict_line(str(task), verdict, stages, language)
+            # Words of Chinese are not parted by spaces, where rich would break them.
+            shown = line if language == "en" else Text("\n".join(wrapped(line.plain, console.width)), style=line.style)
+            console.print(shown)
     if "seconds" in summary:
         whole = said(f"{summary['seconds']:.0f} s in all; scores ± standard error.", language)
         where = f"{whole}  {folder / 'report.html'}"

@@ -15,7 +15,7 @@ from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
 from levelhead.doctor.report import Report, number
 from levelhead.doctor.trust import notes, statistic_of
 from levelhead.doctor.unread import reason
-from levelhead.terminal import columns, paint, safe, width
+from levelhead.terminal import paint, safe, width, wrapped
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "info": "2"}
 _SETTLE = Text("what would settle it:", "确认以下问题即可定论\uff1a")
@@ -185,27 +185,5 @@ def _n(value: float | None) -> str:
 
 
 def _wrap(words: str, indent: int = 2) -> Iterator[str]:
-    """Break at spaces (or anywhere between Chinese characters) so that lines stay readable."""
-    most = min(width(), _WIDTH)
-    pad, line, filled = " " * indent, "", 0
-    for piece in _pieces(words):
-        size = columns(piece)
-        if filled + size > most - len(pad) and line:
-            yield pad + line.rstrip()
-            line, filled, pad = "", 0, " " * (indent + 2)
-            piece = piece.lstrip()
-        line += piece
-        filled += size
-    if line:
-        yield pad + line.rstrip()
-
-
-def _pieces(words: str) -> Iterator[str]:
-    piece = ""
-    for character in words:
-        piece += character
-        if character == " " or ord(character) > 0x2E80:
-            yield piece
-            piece = ""
-    if piece:
-        yield piece
+    """Break a paragraph so that its lines stay readable."""
+    return wrapped(words, min(width(), _WIDTH), indent)

@@ -24,6 +24,7 @@ MOST = 3
 _MOST_KEYS = 3
 _LATE = 1 / 3
 """Part of the saved groups, and of the steps, that is the end of a run."""
+_FEWEST_GROUPS = 8
 _FEWEST_STEPS = 12
 _MUCH = 1 / 3
 """Share of groups with contrast from which there is enough to learn from."""
@@ -59,7 +60,11 @@ def next_steps(run: Run, language: Language = "en") -> list[Step]:
     rows = standings(run)
     ways = [*_go_on(run, language), *_findings(run, language), *_fallen(run, rows, language)]
     ways += [*_at_chance(run, rows, language), *_whole(run, language)]
-    return (ways or list(_nothing_wrong(run, rows, language)))[:MOST]
+    if not ways:
+        ways = [*_weakest(run, rows, language), *_nothing_wrong(run, rows, language)]
+    elif len(ways) < MOST - 1 and not any(row.fell or row.at_chance for row in rows):
+        ways += _weakest(run, rows, language)
+    return ways[:MOST]
 
 
 def _go_on(run: Run, language: Language) -> Iterator[Step]:
@@ -135,7 +140,7 @@ def _by_groups(run: Run, row: Standing, language: Language) -> tuple[str, dict[s
     if not own:
         text = say("groups-none", language, n=len(everything)) if everything else ""
         return text, {"tasks[].balance": True} if text and row.stratum else {}
-    best = max(max(group) for group in everything)
+    best = max(max(group) for group in [*everything, *own])
     live = sum(max(group) > min(group) for group in own)
     failed = sum(max(group) == min(group) < best for group in own)
     if live >= _MUCH * len(own):
@@ -149,21 +154,34 @@ def _by_groups(run: Run, row: Standing, language: Language) -> tuple[str, dict[s
 
 
 def _late_groups(run: Run, row: Standing) -> tuple[list[list[float]], list[list[float]]]:
-    """Rewards of the groups saved in the last third of training: of a task, and of a stratum of it."""
+    """Rewards of the groups saved late in training: of a task, and of a stratum of it.
+
+    Late is the last third of the saved steps, and as much more as it takes for eight groups.
+    """
     names = [name for name in run.rollouts if name.startswith("grpo-")]
+    late = set(names[-max(1, round(_LATE * len(names))) :])
     groups: dict[tuple[str, str], list[Row]] = {}
-    for name in names[-max(1, round(_LATE * len(names))) :]:
+    for name in reversed(names):
         for one in run.rollouts[name]:
             if str(one.get("task")) == row.task:
                 groups.setdefault((name, str(one.get("prompt_id"))), []).append(one)
-    key, _, value = row.stratum.partition("=")
-    rewards = [
-        ([reward for one in group if (reward := number(one.get("reward"))) is not None], group[0].get("strata"))
-        for group in groups.values()
-    ]
-    known = [(own, strata) for own, strata in rewards if len(own) > 1 and (isinstance(strata, dict) or not row.stratum)]
-    mine = [own for own, strata in known if not row.stratum or str(dict(strata or {}).get(key)) == value]
-    return [own for own, _ in known], mine
+    everything: list[list[float]] = []
+    mine: list[list[float]] = []
+    for (name, _), group in groups.items():
+        own = [reward for one in group if (reward := number(one.get("reward"))) is not None]
+        strata = group[0].get("strata")
+        if len(own) < 2 or (row.stratum and not isinstance(strata, dict)):
+            continue
+        if name in late or len(everything) < _FEWEST_GROUPS:
+            everything.append(own)
+        if _of(row.stratum, strata) and (name in late or len(mine) < _FEWEST_GROUPS):
+            mine.append(own)
+    return everything, mine
+
+
+def _of(stratum: str, strata: Any) -> bool:
+    key, _, value = stratum.partition("=")
+    return not stratum or (isinstance(strata, dict) and str(strata.get(key)) == value)
 
 
 def _whole(run: Run, language: Language) -> Iterator[Step]:
@@ -173,7 +191,8 @@ def _whole(run: Run, language: Language) -> Iterator[Step]:
     solved = series(lines, metric.ALL_SOLVED).finite
     late = solved[-max(1, len(solved) // 4) :]
     if len(solved) >= _FEWEST_STEPS and fmean(late) >= _SOLVED:
-        yield Step(say("solved", language, steps=len(late), share=fmean(late)))
+        settings = {} if _setting(run, "grpo", "dynamic_sampling") else {"grpo.dynamic_sampling": 2}
+        yield Step(say("solved", language, steps=len(late), share=fmean(late)), settings)
     for task, entry in run.summary_tasks.items():
         stages = stages_of(entry)
         curve = series(lines, metric.REWARD_BY_TASK.of(task)).finite
@@ -201,16 +220,18 @@ def _risen(before: Sequence[float], after: Sequence[float]) -> bool:
     return fmean(after) - fmean(before) > CLEAR * error > 0
 
 
-def _nothing_wrong(run: Run, rows: Sequence[Standing], language: Language) -> Iterator[Step]:
-    """The next sensible step of a run with which nothing is wrong."""
-    if not rows:
-        return
+def _weakest(run: Run, rows: Sequence[Standing], language: Language) -> Iterator[Step]:
+    """The stratum with the fewest right answers, unless nearly all are right."""
     with_rate = [row for row in rows if row.rate is not None]
     weakest = min(with_rate, key=lambda row: row.rate or 0.0, default=None)
     if weakest is not None and weakest.rate is not None and weakest.rate < _NEAR_PERFECT:
         said, settings = _by_groups(run, weakest, language)
         text = say("weakest", language, where=_where(weakest, language), rate=weakest.rate)
         yield Step(_joined(language, text, said), settings)
+
+
+def _nothing_wrong(run: Run, rows: Sequence[Standing], language: Language) -> Iterator[Step]:
+    """The next sensible steps of a run with which nothing is wrong."""
     lead = min(
         (row for row in rows if row.above), key=lambda row: errors_of(row.over) if row.over else 0.0, default=None
     )
@@ -218,7 +239,7 @@ def _nothing_wrong(run: Run, rows: Sequence[Standing], language: Language) -> It
         where, seed = _where(lead, language), _setting(run, "seed")
         text = say("confirm", language, errors=errors_of(lead.over), where=where)
         yield Step(text, {} if seed is None else {"seed": int(seed) + 1})
-    if run.folder is not None:
+    if rows and run.folder is not None:
         yield Step(say("export", language), command=f"levelhead export {run.folder}")
 
 
