@@ -17,6 +17,7 @@ from levelhead.cli.events import show_events, why_stopped
 from levelhead.cli.summary import show_scores, show_summary
 from levelhead.diagnosis.verdict import judge
 from levelhead.recipe import Recipe
+from levelhead.terminal.console import SafeConsole
 
 
 def shown(found: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int = 80) -> str:
@@ -161,6 +162,18 @@ def test_the_end_of_a_run_is_chinese_but_for_names(
         assert words in text
     bare = re.sub('"[^"]*"|\u201c[^\u201d]*\u201d', "", " ".join(text.split()))
     assert set(LATIN.findall(bare)) <= AS_IT_IS
+
+
+def test_the_tables_of_an_evaluation_are_chinese(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = strata_summary.summary()["tasks"]["fairness"]["grpo"]
+    show_scores(SafeConsole(), {"greedy": {"fairness": result}, "sampled": {"fairness": result}}, "zh")
+    text = capsys.readouterr().out
+    heads = text.splitlines()[2].split()
+    assert heads == ["贪心", "采样", "固定回答"]
+    assert "均衡得分" in text
 
 
 def test_what_was_seen_in_a_run_is_told_in_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

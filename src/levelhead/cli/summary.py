@@ -105,18 +105,19 @@ def show_task(
         console.print(Text(said(f"Best constant answer: {quoted(against.answer)}", language)))
 
 
-def show_scores(console: Console, scored: Mapping[str, Mapping[str, Any]]) -> None:
+def show_scores(console: Console, scored: Mapping[str, Mapping[str, Any]], language: Language = "en") -> None:
     """Print a table a task, greedy and sampled side by side, and the task's further metrics.
 
     Args:
         console: Where to.
         scored: Results as JSON, by way of sampling and task.
+        language: Of the reader.
     """
     for name in next(iter(scored.values()), {}):
         columns = {way: stage for way, tasks in scored.items() if (stage := stage_of(way, tasks.get(name))) is not None}
         if columns:
             console.print()
-            show_task(console, name, list(columns.values()), list(columns))
+            show_task(console, name, list(columns.values()), [said(way, language) for way in columns], language)
         for metric, value in columns["greedy"].metrics.items() if "greedy" in columns else ():
             if metric not in TELLING:
                 console.print(Text(f"{name}  {metric}  {value:.4f}"))
