@@ -84,13 +84,11 @@ def train(
         tokenizer: Its tokenizer.
         observers: Shown every record of the reinforcement stage.
         check: Run the preflight first; as the recipe says unless given.  A run that goes on is not checked again.
-        tasks: Tasks of your own, each in place of the recipe's task of its name; one that the recipe does not name is
-            added to it.
+        tasks: Tasks of your own, each in place of the recipe's task of its name, or added to the recipe.
         language: Of the terminal and of ``report.html``: ``en`` or ``zh``.  The run's other files are in English.
 
     Raises:
-        InputError: The recipe, its data or its folder do not fit, or another process runs there; nothing has been
-            written.
+        InputError: The recipe, its data or its folder do not fit, or the folder is in use; nothing has been written.
         PreflightError: A check failed; nothing has been written but ``check.json``.
         RewardError: A reward function misbehaved.
     """

@@ -29,9 +29,10 @@ NAME = re.compile(r".*[_.\-/=\[\]].*")
 TERMS = {
     "GRPO", "KL", "SFT", "token", "nat", "NaN", "LoRA", "TRL", "K", "RLHF", "detach", "on", "policy", "None",
     "bfloat16", "bf16", "float16", "float32", "fp16", "sqrt", "SQLite", "CAGrad", "logit", "batch", "simulate",
-    "oracle", "reward", "entropy", "kl", "loss", "trl", "verl", "log", "true", "false", "temperature", "seed", "doctor", "hacking", "levelhead", "train",
-    "check", "estimator", "grpo", "drop", "Grade", "N", "k", "k3", "p", "clip", "beta", "KEY", "VALUE", "unknown", "step",
-    "debug", "resume", "RUN", "tasks", "path", "guard", "rollouts",
+    "oracle", "reward", "entropy", "kl", "loss", "trl", "verl", "log", "true", "false", "temperature", "seed",
+    "doctor", "hacking", "levelhead", "train", "check", "estimator", "grpo", "drop", "Grade", "N", "k", "k3", "p",
+    "clip", "beta", "KEY", "VALUE", "unknown", "step", "debug", "resume", "RUN", "tasks", "path", "guard",
+    "rollouts",
 }  # fmt: skip
 """Terms that Chinese readers of the field read in Latin letters, commands, and names of metrics of one word."""
 QUOTED = re.compile(r"\[[^\[\]]*\d{4}[^\[\]]*\]|`[^`]*`")
