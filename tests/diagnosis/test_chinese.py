@@ -35,8 +35,16 @@ SPEAKING = (
     "training/identities/numbers.py",
     "training/identities/optimizer.py",
     "training/identities/stepping.py",
+    "objective/audit.py",
+    "tasks/browser/episode.py",
+    "tasks/browser/pool.py",
+    "tasks/endpoint/client.py",
+    "tasks/judges/anchors.py",
+    "tasks/judges/lineup.py",
 )
 """Modules whose sentences are events' messages."""
+CALLS = ("Event", "News", "Violation", "_report", "_tell")
+"""What takes such a sentence as an argument."""
 NAMES = ("text", "message", "told")
 """What such a sentence is bound to."""
 COMPOSED = {
@@ -55,6 +63,10 @@ COMPOSED = {
     "of 7 rollouts 7 are left out of their group, and their tasks gave no score to 7; rollouts 7: 7": "of 7 rollouts 7 "
     "are left out of their group, and their tasks gave no score to 7; rollouts missing: 7",
     "update 7 7": "update 7 was made, and none stepped",
+    "7, step 7: the policy's action led away from the page": "click-test, seed 7, step 7: the policy's action led away "
+    "from the page",
+    "7, step 7: 7": "click-test, seed 7, step 7: click-test did not answer for 7 s",
+    "7 is not asked for now: 7; 7": "local is not asked for now: refused; no other judge is left",
 }
 """Texts with a field that holds words, and the sentence that they stand for here."""
 UNTRANSLATED = {"7; logged: 7"}
@@ -69,9 +81,13 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
             names = [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
             if any(name in NAMES for name in names):
                 yield from texts(node.value)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Event", "Violation"):
+        if isinstance(node, ast.Call) and _called(node) in CALLS:
             for argument in node.args:
                 yield from texts(argument)
+
+
+def _called(node: ast.Call) -> str:
+    return str(getattr(node.func, "id", "") or getattr(node.func, "attr", ""))
 
 
 def texts(node: ast.AST) -> Iterator[tuple[int, str]]:
@@ -108,6 +124,27 @@ def test_a_sentence_of_parts_is_translated_part_by_part() -> None:
     )
     assert said("no gradient for 8 steps; diagnosis: Deadlock (deadlock, confidence 80%) since step 7") == (
         "连续 8 步没有梯度\uff1b诊断\uff1a死锁\uff08deadlock\uff0c置信度 80%\uff09\uff0c始于第 7 步"
+    )
+
+
+def test_a_group_of_a_sentence_is_translated_too() -> None:
+    wrong_sign = (
+        "term 'entropy' is to be maximised, but its own contribution lowers it: it enters the update with "
+        "coefficient -0.01 where its weight is 0.01; a sign is applied twice, or not at all, on the way"
+    )
+    assert said(wrong_sign) == (
+        "损失项 'entropy' 本应最大化\uff0c它自己的贡献却方向相反\uff1a它以系数 -0.01 进入更新\uff0c"
+        "而权重为 0.01\uff1b途中有一个符号用了两次\uff0c或漏用了"
+    )
+    hung = "click-test, seed 3, step 2: click-test did not answer for 10 s"
+    assert said(hung) == "click-test\uff0c种子 3\uff0c第 2 步\uff1aclick-test 在 10 秒内没有响应"
+    constant = (
+        "a: a policy that always answers 'x; y' scores +0.10, yours +0.00: GRPO will find it. "
+        "Teach it first (sft.steps), or weigh strata alike (tasks[].balance: true)."
+    )
+    assert said(constant) == (
+        "a\uff1a一律回答 'x; y' 的策略得 +0.10\uff0c你的策略得 +0.00\uff1aGRPO 会学成那样。请先用示范数据教会它"
+        "\uff08sft.steps\uff09\uff0c或让各分层同等计权\uff08tasks[].balance: true\uff09。"
     )
 
 
