@@ -214,3 +214,54 @@ def test_the_page_is_written_in_the_language_that_is_asked_for(tmp_path: Path) -
     folder = write_run(tmp_path / "run", steps=10)
     assert "学习过程" in write(folder, "zh").read_text(encoding="utf-8")
     assert "学习过程" not in write(folder).read_text(encoding="utf-8")
+
+
+def other_sections() -> Run:
+    """A run with what the first one lacks: kinds of page, judges, workflows, a front, and a guard that stopped it."""
+    run = Run("flows", recipe={"tasks": [{"kind": "browser"}, {"kind": "workflow"}], "model": {"preset": "tiny"}})
+    kinds = {"success": 0.5, "click-test/success": 0.25, "click-test/steps": 1.5, "enter-text/success": 0.75}
+    stage = {"score": 0.5, "se": 0.1, "n": 64, "metrics": kinds, "strata": {}}
+    run.summary = {"tasks": {"browser": {"sft": stage, "grpo": {**stage, "score": 0.9}}}}
+    judged = {f"judges/one/{name}": 1.0 for name in ("calls", "grade", "drift", "down", "cost", "latency_median")}
+    curriculum = {f"curriculum/{what}/browser/click-test": 0.5 for what in ("share", "success")}
+    run.metrics = [
+        {"step": step, "stage": "grpo", "reward": 0.5, "validity/workflow": 1.0, **judged, **curriculum}
+        for step in (1, 2)
+    ]
+    info = {"domain": "qa", "difficulty": "hard", "workflow": "Custom", "tokens": 300, "calls": 1}
+    row = {"task": "workflow", "step": 5, "valid": True, "reward": 0.5, "parts": {"correctness": 1.0}, "info": info}
+    run.rollouts = {"grpo-000005": [row]}
+    run.samples = {"sft": [], "grpo": [{**row, "prompt_id": "p"}]}
+    point = {"values": [0.1, 0.2], "errors": [0.1, 0.1], "front": True, "chance": 0.9, "hypervolume": 3.0}
+    run.pareto = {
+        "objectives": ["one", "two"],
+        "reference": [0.0, 0.0],
+        "hypervolume": 5.0,
+        "hypervolume_se": 0.25,
+        "knee": 4,
+        "points": [{**point, "step": 0, "stage": "start"}, {**point, "step": 4, "stage": "sft"}],
+    }
+    run.events = [
+        {"step": 9, "code": "deadlock", "severity": "critical", "message": "no gradient for 8 steps", "action": "stop"}
+    ]
+    ends = {f"{name}_{at}": 0.5 for name in ("entropy", "top_probability", "gap") for at in ("first", "mean")}
+    sample = {"prompt_id": "p", "finish": "stop", "reward": 1.0, **ends}
+    run.diagnostics = [{"step": 1, "tasks": {"workflow": {"turns": 2, "samples": [sample]}}}]
+    run.notes = ["check.json is missing"]
+    return run
+
+
+def test_the_sections_of_other_tasks_are_chinese_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelhead.report.page._plotly", lambda: "")
+    run = other_sections()
+    page = render(run, "zh")
+    for heading in ("题目类别", "工作流", "评判模型", "帕累托前沿", "最初几步"):
+        assert f"<h2>{heading}</h2>" in page
+    names = "tiny browser workflow click test enter text one two qa hard Custom check json stop correctness"
+    bare = re.sub(r"<(title|h1)>.*?</\1>", "", page)
+    words = {word for text in left_in_english(pieces(bare), run) for word in LATIN.findall(text)}
+    assert words - TERMS - own_names(run) - set(names.split()) == set()
+    drawn = json.dumps(figures(page), ensure_ascii=False)
+    for words_of_a_chart in ("前沿", "拐点", "超体积", "回退", "第 4 步\uff0cSFT"):
+        assert words_of_a_chart in drawn
+    assert "在第 9 步停止\uff1a连续 8 步没有梯度" in page
