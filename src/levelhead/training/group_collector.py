@@ -15,6 +15,9 @@ from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.metering import JudgeUse, own_account
 from levelhead.training.collect import Collected, Collector
 
+_PARTS = 4
+"""A group takes one in so many places of its task."""
+
 
 class Room:
     """Places for episodes of a task, taken several at a time, in the order of asking.
@@ -74,7 +77,8 @@ class GroupRequest:
 class GroupCollector(Collector):
     """Collects one group.
 
-    Its episodes take half of the places of their task, so that a group that is held up leaves room for the next one.
+    Its episodes take a quarter of the places of their task: a group that is held up leaves room for others, and what a
+    place holds ready, such as a web page, serves several episodes of the group in turn.
     How many rollouts are drawn together follows from that, and not from who else is under way: timing changes nothing.
 
     Args:
@@ -106,7 +110,7 @@ class GroupCollector(Collector):
         return await task.score_batch(answers)
 
     def _room(self, prompts: Sequence[Prompt], most: int) -> int:
-        return math.ceil(super()._room(prompts, 2 * most) / 2)
+        return math.ceil(super()._room(prompts, _PARTS * most) / _PARTS)
 
     async def _episodes(
         self, prompts: list[Prompt], k: int, controls: Sampling, seed: int, result: Collected

@@ -164,7 +164,9 @@ class ConstantAnswer:
         # Where nothing can be earned at all, that is the finding, whatever is answered.
         case.add(self.REWARD_ALWAYS_WEIGHT * (max(rewards) <= 1e-9), "reward-always", value=rewards[-1], rows=rows)
         return (
-            case.show(length, begin, length.steps[-1]).show(reward, begin, reward.steps[-1]).show(dead, dead.steps[-1])
+            case.show(length, begin, length.steps[-1])
+            .show(reward, begin, reward.steps[-1])
+            .show(view.dead_readings, dead.steps[-1])
         )
 
 

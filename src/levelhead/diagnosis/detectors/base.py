@@ -225,6 +225,12 @@ class View:
             self._dead = self._dead_share()
         return self._dead
 
+    @property
+    def dead_readings(self) -> Series:
+        """The column that :attr:`dead` is told by, as it stands in the log."""
+        column = self.history.series(self.dead.name)
+        return column if len(column) else self.dead
+
     def _dead_share(self) -> Series:
         measured = self.history.series(metric.ZERO_STD)
         if len(measured):
@@ -289,12 +295,11 @@ class Detector(Protocol):
 def _stands_out(losses: Sequence[float]) -> bool:
     """Whether exact zeros stand among losses far from 0: then they are no rounding, but batches without contrast."""
     others = [abs(v) for v in losses if v]
-    return (
-        len(losses) >= _ZERO_ROWS
-        and len(others) >= _OTHER_ROWS
-        and min(others) > _FAR_FROM_ZERO
-        and len(others) < _OTHERS_MOST * len(losses)
-    )
+    if len(losses) < _ZERO_ROWS or not others or min(others) <= _FAR_FROM_ZERO:
+        return False
+    # Many between them, or one before zeros that never end.
+    ended = stats.tail_run([v == 0 for v in losses]) == len(losses) - len(others) >= _ZERO_ROWS
+    return (len(others) >= _OTHER_ROWS and len(others) < _OTHERS_MOST * len(losses)) or ended
 
 
 def index_at(series: Series, step: float) -> int | None:

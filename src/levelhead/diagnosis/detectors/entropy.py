@@ -33,6 +33,10 @@ class EntropyCollapse:
     REWARD_NOT_LOGGED_RANGE = (stats.ln(3), stats.ln(6))
     LOW_ONLY_WEIGHT = 2.5  # where it has not fallen
     LOW_ONLY_RANGE = (-stats.ln(0.15), -stats.ln(0.02))
+    ROWS_OF_CONTRAST = 12  # rows before contrast is compared
+    CONTRAST_LEFT_WEIGHT = -2.0
+    CONTRAST_LEFT_RANGE = (0.1, 0.25)  # share of groups with contrast at the end,
+    CONTRAST_RANGE = (0.3, 0.7)  # and by that at the beginning
     REWARD_RISES_WEIGHT = -4.2
     REWARD_NEAR_TOP_WEIGHT = -1.5
     HOLDS = 0.5  # share from which a reward counts as standing high
@@ -95,6 +99,7 @@ class EntropyCollapse:
                 "entropy-low",
                 late=late,
             )
+            self._contrast_left(case, view)
         if case.evidence:
             self._company(case, view)
         case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
@@ -117,6 +122,16 @@ class EntropyCollapse:
         case.setup = case.first_step == entropy.steps[0]
         yield case
 
+    def _contrast_left(self, case: Candidate, view: View) -> None:
+        """Where the entropy was low from the start: groups that differ as at first still explore."""
+        dead = view.dead
+        if len(dead) < self.ROWS_OF_CONTRAST or not case.evidence:
+            return
+        m = len(dead) // self.ENDS_OF_DEAD or 1
+        early, late = 1 - stats.mean(dead.values[:m]), 1 - stats.mean(dead.values[-m:])
+        left = stats.ramp(late, *self.CONTRAST_LEFT_RANGE) * stats.ramp(stats.ratio(late, early), *self.CONTRAST_RANGE)
+        case.add(self.CONTRAST_LEFT_WEIGHT * left, "contrast-left", share=late)
+
     def _speed(self, case: Candidate, entropy: Series) -> None:
         if len(entropy) < self.ROWS_OF_SPEED:
             return
@@ -133,10 +148,8 @@ class EntropyCollapse:
         """What a collapse brings with it: dead groups, a reward that stays low or falls."""
         dead, reward_trend = view.dead, view.reward_trend
         if len(dead) >= self.ROWS_OF_DEAD:
-            early, late = (
-                stats.mean(dead.values[: len(dead) // self.ENDS_OF_DEAD or 1]),
-                stats.mean(dead.values[-(len(dead) // self.ENDS_OF_DEAD or 1) :]),
-            )
+            m = len(dead) // self.ENDS_OF_DEAD or 1
+            early, late = stats.mean(dead.values[:m]), stats.mean(dead.values[-m:])
             if not reward_trend.near_top and reward_trend.holds <= self.HOLDS:
                 case.add(
                     self.DEAD_SHARE_GROWS_WEIGHT * stats.ramp(late - early, *self.DEAD_SHARE_GROWS_RANGE),

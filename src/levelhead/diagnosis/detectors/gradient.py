@@ -46,6 +46,8 @@ class NonFinite:
     AT_TIMES_WEIGHT = 4.0
     AT_TIMES_RANGE = (0.02, 0.3)  # share of the rows
     AT_THE_END_RANGE = (0, 1)  # rows at the very end
+    COLUMNS_GONE = 2  # columns whose last reading is not finite
+    LAST_ROW_WEIGHT = 1.5  # log-odds of those: a log that ends there is of a run that has ended there
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Tell a run that is gone from one that lost a step."""
@@ -69,6 +71,10 @@ class NonFinite:
                 case.setup = bad.leading == bad.count and not len(series)
                 if weight < self.CRITICAL_FROM:
                     case.severity = "info" if weight < self.WARNING_FROM else "warning"
+        gone = [name for name in _WEIGHTS if view.history.series(name).bad.trailing]
+        if len(gone) >= self.COLUMNS_GONE:
+            case.add(self.LAST_ROW_WEIGHT, "last-row-not-finite", columns=len(gone))
+            case.severity = case.severity and "warning"
         if case.evidence:
             yield case
 
@@ -134,9 +140,7 @@ class GradientSpike:
             return
         case = Candidate("gradient-spike")
         values, steps = gradient.values, gradient.steps
-        base = stats.running_median(values, self.MEDIAN_ROWS)
-        typical = stats.median(values)
-        ratios = [v / max(b, self.LEAST_USUAL * typical, 1e-9) for v, b in zip(values, base, strict=True)]
+        ratios = self._multiples_of_usual(values)
         worst = max(range(n), key=lambda i: (ratios[i], values[i]))
         spikes = [i for i in range(n) if ratios[i] >= _SPIKE]
         top = max(range(n), key=values.__getitem__)
@@ -173,6 +177,13 @@ class GradientSpike:
         case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
         case.show(gradient, *(steps[i] for i in sorted({max(0, worst - 1), worst, top, n - 1})))
         yield case
+
+    def _multiples_of_usual(self, values: list[float]) -> list[float]:
+        """Each gradient by the usual one before it; batches without contrast have none, and measure no others."""
+        moving = [value for value in values if value > _STILL]
+        typical = stats.median(moving)
+        usual = iter(stats.running_median(moving, self.MEDIAN_ROWS))
+        return [value / max(next(usual), self.LEAST_USUAL * typical) if value > _STILL else 0.0 for value in values]
 
     def _from_loss(self, view: View) -> Iterator[Candidate]:
         """Without gradients in the log: a loss that leaves its own range by orders of magnitude."""
@@ -284,7 +295,7 @@ class ZeroGradient:
         hits = zero or tiny
         if hits:
             case.first_step = hits[0]
-            case.show(gradient, hits[0], hits[-1]).show(std, hits[0]).show(dead, hits[0])
+            case.show(gradient, hits[0], hits[-1]).show(std, hits[0]).show(view.dead_readings, hits[0])
             yield case
 
 

@@ -29,6 +29,7 @@ class JudgeFailure:
     ROWS_OF_BLANK = 8  # rows before a stretch is told from the rest
     ROWS_AROUND = 3  # rows before and after it that are not blank
     REPEATS = 0.5  # share of different values below which the reward repeats itself anyway
+    BESIDE_NOISES = 2.0  # noises of a reading within which a neighbour is no leap away
     NOTHING_LOST = 0.02  # share of the range below which nothing was lost
     LOW_QUANTILE = 0.1  # quantile of the rest below which a blank is low
     BLANK_RECOVERS = 3.0  # log-odds where it comes back,
@@ -105,6 +106,10 @@ class JudgeFailure:
             self.NOTHING_LOST * (max(values) - min(values)), stats.spread(others)
         ):
             # Nothing was lost: the run scored this low anyway.
+            return
+        beside = values[begin - 1 : begin] + values[start + length : start + length + 1]
+        if max(abs(value - values[start]) for value in beside) <= self.BESIDE_NOISES * stats.noise(others):
+            # It came there and left by its usual steps: all were wrong for a while, and a default is a leap.
             return
         low = values[start] <= stats.quantile(others, self.LOW_QUANTILE)
         recovers = start + length < len(values) - 1

@@ -31,6 +31,7 @@ class KlDivergence:
     JUMP = 100  # multiple of the median that is a jump
     JUMP_SHARE = 0.05  # share of the rows that must jump
     KL_JUMPS_WEIGHT = 3.0
+    TORN_RANGE = (1.5, 2.5)  # logarithm to base 10 of a KL that no rise of the reward makes good
     JUMPS_SHOWN = 3  # how many are shown
     ROWS_OF_GRADIENT = 8  # rows before the tail of the gradients is judged
     TAIL_FROM = 0.3  # nats a token from which that tail says something
@@ -89,10 +90,16 @@ class KlDivergence:
             "kl-beyond-reason",
             late=late,
         )
+        torn = 0.0
         jumps = [i for i, v in enumerate(kl.values) if v > max(1.0, self.JUMP * stats.median(kl.values))]
         if len(jumps) >= 2 and len(jumps) > self.JUMP_SHARE * len(kl):
+            # Tokens of hundreds of nats are torn away, however well the others do.
+            torn = stats.ramp(stats.log10(max(kl.values)), *self.TORN_RANGE)
             case.add(
-                self.KL_JUMPS_WEIGHT * (1 - reward_trend.learned), "kl-jumps", count=len(jumps), value=max(kl.values)
+                self.KL_JUMPS_WEIGHT * (1 - reward_trend.learned * (1 - torn)),
+                "kl-jumps",
+                count=len(jumps),
+                value=max(kl.values),
             )
             case.show(kl, *(kl.steps[i] for i in jumps[: self.JUMPS_SHOWN]))
         gradient = view.series(metric.GRAD_NORM)
@@ -112,7 +119,9 @@ class KlDivergence:
         if late > 1 and reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
             case.add(self.REWARD_FLAT_WEIGHT, "reward-flat")
         case.add(
-            self.REWARD_RISES_WEIGHT * reward_trend.learned * (1 - stats.ramp(late, *self.REWARD_RISES_RANGE)),
+            self.REWARD_RISES_WEIGHT
+            * reward_trend.learned
+            * (1 - max(torn, stats.ramp(late, *self.REWARD_RISES_RANGE))),
             "reward-rises",
         )
         peak = max(kl.values)

@@ -135,7 +135,7 @@ class DeadGroups:
         if not case.evidence:
             return None
         case.first_step = reward.steps[0]
-        case.show(reward, reward.steps[0], reward.steps[-1]).show(dead, *dead.steps[:1], *dead.steps[-1:])
+        case.show(reward, reward.steps[0], reward.steps[-1]).show(view.dead_readings, *dead.steps[:1], *dead.steps[-1:])
         return case
 
     def _all_solved(self, view: View, dead: Series, reward: Series) -> Candidate | None:
@@ -181,7 +181,7 @@ class DeadGroups:
         case.setup = from_start
         start = _tail_start(reward, lambda v: v >= self.AT_TOP * top)
         case.first_step = reward.steps[start]
-        return case.show(reward, case.first_step, reward.steps[-1]).show(dead, dead.steps[-1])
+        return case.show(reward, case.first_step, reward.steps[-1]).show(view.dead_readings, dead.steps[-1])
 
     def _mixed(self, view: View, dead: Series) -> Candidate:
         case = Candidate("reward-dead-groups")
@@ -232,7 +232,7 @@ class DeadGroups:
         case.first_step = None if begin is None else dead.steps[begin]
         case.setup = begin == 0
         if case.first_step is not None:
-            case.show(dead, case.first_step, dead.steps[-1])
+            case.show(view.dead_readings, case.first_step, dead.steps[-1])
             case.show(view.series(metric.GRAD_NORM), dead.steps[-1])
         return case
 

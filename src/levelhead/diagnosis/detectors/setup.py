@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Candidate, View, constant
+from levelhead.diagnosis.history import Series
 
 
 class TemplateMismatch:
@@ -91,6 +92,10 @@ class GroupSize:
     SMALL_GROUP = 3  # rollouts a prompt that are too few
     GROUP_SIZE_WEIGHT = 2.6
     SMALL_PINNED_WEIGHT = 2.0  # the same for groups that are too small
+    ROWS_OF_PAIRS = 8  # rows with contrast that tell pairs
+    MOST_PAIRS = 16  # groups a row
+    ROUNDING_OF_PAIRS = 0.03  # distance from whole numbers that is rounding in a log
+    SPREAD_OF_PAIRS_WEIGHT = 2.6  # as for a size that is logged
     ADVANTAGES_ARE_REWARDS_WEIGHT = 4.2
     DEAD_SHARE_WEIGHT = 1.2
     DEAD_SHARE_RANGE = (0.3, 0.8)
@@ -113,6 +118,8 @@ class GroupSize:
                 )
                 if len(pairs) >= self.ROWS_PINNED and hits >= self.PINNED_SHARE * len(pairs):
                     pinned = value
+        std = view.series(metric.REWARD_STD)
+        pairs_only = pinned is None and self._of_pairs(view.series(metric.REWARD, view.reward_trend.source), std)
         case = Candidate("advantage-two-valued", setup=True)
         if pinned is not None:
             case.add(self.ADVANTAGES_PINNED_WEIGHT, "advantages-pinned", value=pinned)
@@ -123,6 +130,9 @@ class GroupSize:
             small.add(self.GROUP_SIZE_WEIGHT, "group-size", size=group_size)
         elif pinned is not None:
             small.add(self.SMALL_PINNED_WEIGHT, "advantages-pinned", value=pinned)
+        elif pairs_only:
+            small.add(self.SPREAD_OF_PAIRS_WEIGHT, "spread-of-pairs", rows=sum(v > 0 for v in std.values))
+            small.show(std, *(step for step, v in zip(std.steps, std.values, strict=True) if v > 0))
         if self._without_baseline(view):
             small.add(self.ADVANTAGES_ARE_REWARDS_WEIGHT, "advantages-are-rewards")
             small.show(high, view.history.first_step).show(view.series("reward/max"), view.history.first_step)
@@ -141,6 +151,24 @@ class GroupSize:
                 )
                 candidate.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
                 yield candidate
+
+    def _of_pairs(self, reward: Series, std: Series) -> bool:
+        """Whether rewards of 0 and 1 and their deviation within groups, means of a few groups, can only be of pairs.
+
+        The sample deviation of a pair is sqrt(1/2) or 0.  Over B pairs, j of them mixed and m solved, the row reads
+        sqrt(1/2) j / B beside a reward of (j / 2 + m) / B.  One B has to fit every row.
+        """
+        if reward.steps != std.steps or sum(v > self.POSITIVE for v in std.values) < self.ROWS_OF_PAIRS:
+            return False
+        rows = list(zip(reward.values, std.values, strict=True))
+        return any(all(self._pairs_give(r, s, groups) for r, s in rows) for groups in range(1, self.MOST_PAIRS + 1))
+
+    def _pairs_give(self, reward: float, std: float, groups: int) -> bool:
+        """Whether one row can be of so many pairs."""
+        mixed = std * groups / self.SAMPLE_STD
+        solved = reward * groups - round(mixed) / 2
+        whole = max(abs(mixed - round(mixed)), abs(solved - round(solved))) < self.ROUNDING_OF_PAIRS
+        return whole and 0 <= round(solved) <= groups - round(mixed)
 
     def _without_baseline(self, view: View) -> bool:
         """Whether advantages are the rewards themselves: a mean over a group of one takes nothing away."""

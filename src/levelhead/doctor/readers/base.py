@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 from typing import Any, Protocol
 
 from levelhead import metrics as metric
@@ -48,6 +49,7 @@ _EVALUATION = ("eval", "is_eval", "validation")
 _NULL_IS_NAN = frozenset({metric.LOSS, "policy_loss", metric.GRAD_NORM, metric.KL, "ppo_kl", metric.ENTROPY})
 """Where these are null, sources that cannot write NaN (verl's JSON lines) or drop it (TRL's windows) mean NaN."""
 _MAX_UNREAD = 20
+_MOST_OF_A_GROUP = 64
 _MAX_STRANGERS = 200
 _LONGEST_NAME = 60
 _UNIX_TIME = 1e8
@@ -149,7 +151,7 @@ class Translator:
             target = lookup(raw)
             if target is None:
                 self._stranger(raw, value)
-                if raw in _SUMMARY or (raw.lower() in SAMPLE and isinstance(value, (str, list))):
+                if raw in _SUMMARY or (raw.lower() in SAMPLE and _is_sample(value, "step" in values)):
                     return None
                 continue
             name = target.name
@@ -191,11 +193,25 @@ class Translator:
                 number, deviation = parse_pair(value)
             except NotANumberError:
                 return None, None
+        elif isinstance(value, list) and name == metric.REWARD and 1 < len(value) <= _MOST_OF_A_GROUP:
+            # The rewards of one group, each by itself.
+            rewards = [float(one) for one in value if isinstance(one, (int, float)) and not isinstance(one, bool)]
+            return (fmean(rewards), stdev(rewards)) if len(rewards) == len(value) else (None, None)
         else:
             number, deviation = number_of(value), None
         if number is None and self._null_is_nan and name in _NULL_IS_NAN and value in (None, "None"):
             return math.nan, None
         return number, deviation
+
+
+def _is_sample(value: Any, stepped: bool) -> bool:
+    """Whether what stands under a sample's heading is one; in a row of a step a number there is a score of it."""
+    if not isinstance(value, str) or not stepped:
+        return isinstance(value, (str, list))
+    try:
+        return parse_pair(value)[0] is None
+    except NotANumberError:
+        return True
 
 
 def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -> Row | None:

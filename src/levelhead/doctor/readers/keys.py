@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from levelhead.doctor.readers.meaning import by_meaning
+from levelhead.doctor.readers.chinese import in_english, is_chinese
+from levelhead.doctor.readers.meaning import by_meaning, with_contrast
 from levelhead.doctor.readers.words import by_words
 
 _ONE_MINUS = "1-"
@@ -191,6 +192,7 @@ _PART_NOT = re.compile(
 _NUMBERED = re.compile(r"[:=]\s{0,4}[-+.]?\d")
 _LETTER = re.compile(r"r[_/]")
 _BY_A_LETTER = 0.8
+_BY_WORDS = 0.85  # how sure a meaning by words alone is
 _HELD_OUT = frozenset(("eval", "val", "test", "validation", "dev", "holdout", "held_out", "heldout"))
 
 
@@ -281,6 +283,9 @@ class KeyMap:
         plain = key.replace(" ", "_").replace("-", "_")
         if plain in _TABLE:
             return _TABLE[plain]
+        if is_chinese(key):
+            english = in_english(key)
+            return self._resolve(english) if english else None
         evaluation = _EVAL.match(key)
         if evaluation:
             rest = evaluation.group("rest")
@@ -300,6 +305,8 @@ class KeyMap:
         name = None if _NUMBERED.search(raw) else by_words(raw)
         if name:
             return Target(name, 200, percent="%" in key)
+        if with_contrast(raw):
+            return Target("frac_reward_zero_std", 300, _ONE_MINUS, "%" in key, _BY_WORDS)
         meant = None if _PART_MEAN.match(stripped) else by_meaning(raw, strangers=0)
         part = None if meant else _part(raw.strip().strip("'\"*`").strip(), stripped)
         if part:

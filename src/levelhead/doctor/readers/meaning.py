@@ -111,6 +111,8 @@ _RULES = (
     _rule("completions/mean_length", "answer|gen length|token|words|toks", "share length token"),
     _rule("reward", "reward", "episode shaped group train answer"),
 )
+_WITH_CONTRAST = _words("mixed informative effective nondegenerate live alive active useful")
+_LONGEST = 60
 _SURE, _DOUBTFUL, _FAINT = 0.85, 0.65, 0.5
 _FAR = frozenset(("format", "acc", "accuracy", "correctness", "correct", "math", "tool", "step"))
 
@@ -124,6 +126,13 @@ def words_of(raw: str) -> list[str]:
     return words
 
 
+def with_contrast(raw: str) -> bool:
+    """Whether a name means the share of groups with contrast, which is one minus the share without."""
+    words = frozenset(words_of(raw)) if len(raw) <= _LONGEST else frozenset()
+    rest = words - _NEUTRAL - _WITH_CONTRAST - _words("group share reward signal std variance with")
+    return words >= {"group", "share"} and bool(words & _WITH_CONTRAST) and not rest
+
+
 def by_meaning(raw: str, strangers: int = 1) -> tuple[str, float] | None:
     """The signal that a name means and how sure that is, between 0 and 1; ``None`` where it means none that is known.
 
@@ -131,7 +140,7 @@ def by_meaning(raw: str, strangers: int = 1) -> tuple[str, float] | None:
         raw: As the source spells it.
         strangers: Words of unknown meaning that may stand in the name.
     """
-    if len(raw) > 60 or _NO_NAME.search(raw):
+    if len(raw) > _LONGEST or _NO_NAME.search(raw):
         return None
     if _MATH.search(raw):
         return "kl", _SURE

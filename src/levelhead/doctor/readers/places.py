@@ -17,10 +17,18 @@ _WORDS = {
     HIGHEST: "max maximum peak highest",
 }
 _STATISTIC = {word: statistic for statistic, words in _WORDS.items() for word in words.split()}
+_ELSEWHERE = {
+    FIRST: "初始 开始 起始 起点 之前 训练前 初期 초반 초기 처음 시작 이전 最初",
+    LAST: "最终 最后 最近 之后 训练后 末期 当前 结束 최근 최종 마지막 현재 이후 最後 最新",
+    MEAN: "平均 均值 평균",
+    LOWEST: "最低 最小 최저 최소",
+    HIGHEST: "最高 最大 峰值 최고 최대",
+}
+"""The same in Chinese, Korean and Japanese, where words are not apart."""
 _NOISE = frozenset(["the", "a", "of", "training", "value", "values", "rl", "grpo", "at", "run", "model", "in", "step"])
 _IGNORED = re.compile(
     r"^(?:std|stdev|sd|var|variance|count|n|median|p\d+|q\d+|\d+(?:\.\d+)?\s?%|delta|diff|change|trend|unit|units|Δ.*|notes?|"
-    r"comment|sem|range|improvement|gain|target|healthy|expected|normal|threshold)$",
+    r"comment|sem|range|improvement|gain|target|healthy|expected|normal|threshold|变化|差值|备注|说明|변화|비고|차이)$",
     re.IGNORECASE,
 )
 _STEP = re.compile(
@@ -44,6 +52,10 @@ def statistic_of(text: str) -> str:
     """The statistic that a heading names (``Peak``, ``after training``); empty where it names none."""
     if len(text) > 40:
         return ""
+    if not text.isascii():
+        named = {statistic for statistic, words in _ELSEWHERE.items() if any(word in text for word in words.split())}
+        if named:
+            return named.pop() if len(named) == 1 and not re.search(r"\d", text) else ""
     words = [word for word in re.findall(r"[a-z]+", text.lower()) if word not in _NOISE]
     return _STATISTIC.get(words[0], "") if len(words) == 1 and not re.search(r"\d", text) else ""
 

@@ -94,7 +94,14 @@ def _rows_of(parsed: Any, depth: int = 0) -> Iterator[Pairs]:
         return
     columns = {k: v for k, v in parsed.items() if isinstance(v, list) and len(v) > 1}
     lengths = {len(v) for v in columns.values()}
-    if columns and len(lengths) == 1 and not any(isinstance(v[0], (dict, list)) for v in columns.values()):
+    # Beside the number of one step, lists are of its rollouts.
+    one_step = any(isinstance(parsed.get(key), (int, float)) for key in ("step", "global_step", "iteration"))
+    if (
+        columns
+        and not one_step
+        and len(lengths) == 1
+        and not any(isinstance(v[0], (dict, list)) for v in columns.values())
+    ):
         names = list(columns)
         for cells in zip(*columns.values(), strict=True):
             yield list(zip(names, cells, strict=True))

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 
 from levelhead.doctor.readers.base import CORE, SAMPLE, Row, Translator
 from levelhead.doctor.readers.places import place_of
-from levelhead.doctor.readers.values import NotANumberError, parse_pair
+from levelhead.doctor.readers.values import NotANumberError, end_of_span, parse_pair
 
 _RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
 _RANGE = re.compile(r"^\s{0,8}\**\s{0,8}(\d{1,15})\s{0,8}[\u2013\u2014-]\s{0,8}(\d{1,15})\s{0,8}\**\s{0,8}$")
 _RUN_METRIC = re.compile(r"^(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?$")
 _TIME = re.compile(
-    r"^(?:check-?points?|ckpts?|calls?|windows?|batch(?:es)?|.*(?:\b|_)(?:steps?|iter\w*|updates?))\b.*$", re.I
+    r"^(?:check-?points?|ckpts?|calls?|windows?|batch(?:es)?|.*(?:\b|_)(?:steps?|iter\w*|updates?))\b.*$"
+    r"|^(?:窗口|区间|步数?区间|步段|检查点|구간|스텝|단계)$",
+    re.I,
 )
 """Headings of a first column that tells when a row was, under a name that is no step's."""
 _WHEN = re.compile(r"(?<!\d)(\d{1,15})\W{0,40}$")
@@ -23,6 +25,15 @@ _CODE = re.compile(r"`([^`]+)`")
 _CELL = re.compile(r"<t[hd][^<>]*>((?:(?!<t[hd]\b).)*?)</t[hd]>", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^<>]+>")
 _MAX_COLUMNS = 2000
+_LONGEST_HEADING = 400
+_FEWEST_WORDS = 3
+_SLASHED = re.compile(
+    r"(?:^|[(:\s])(?P<names>[\w.%-]{1,40}(?:\s{1,4}/\s{1,4}[\w.%-]{1,40}){2,20})\s{0,4}\)?\s{0,4}:?\s{0,4}$"
+)
+"""Names of columns as a person writes them over numbers: ``(step / reward / entropy)``."""
+_REMARK = re.compile(r"\s{1,20}(?:<-|<=|#|//|←).*$")
+_SCORED = frozenset({"answer", "response", "completion", "output"})
+"""Headings of samples that a table of steps may have too, for scores of them."""
 
 
 def split_cells(line: str, separator: str) -> list[str]:
@@ -71,11 +82,14 @@ class Table:
             if 2 <= len(cells) <= _MAX_COLUMNS and self.accept(cells):
                 self._separator = separator
                 return True
-        if "," not in line and "|" not in line and len(line) < 400:
+        words: list[str] = []
+        if named := _SLASHED.search(line):
+            words = [word.strip() for word in named.group("names").split("/")]
+        elif "," not in line and "|" not in line and len(line) < _LONGEST_HEADING:
             words = line.split()
-            if len(words) >= 3 and self.accept(words):
-                self._separator, self._fixed = " ", True
-                return True
+        if len(words) >= _FEWEST_WORDS and self.accept(words):
+            self._separator, self._fixed = " ", True
+            return True
         return False
 
     def _separators(self, line: str) -> list[str]:
@@ -86,10 +100,12 @@ class Table:
         names = self._names(cells)
         signals = [self._translator.keys.lookup(name) if name else None for name in names]
         targets = {target.name for target in signals if target}
-        if any(cell.strip("*` ").lower() in SAMPLE for cell in cells):
-            return False
         useful = targets & CORE or any(t.startswith(("rewards/", "eval/")) for t in targets)
         timed = bool(names[0] and not signals[0] and _TIME.match(names[0]) and "step" not in targets)
+        of_sample = {cell.strip("*` ").lower() for cell in cells} & SAMPLE
+        stepped = (timed or "step" in targets) and len(targets & CORE) > 1
+        if of_sample and not (stepped and of_sample <= _SCORED):
+            return False
         if not useful or (len(targets) + timed < 2 and len(cells) > 2) or any(_is_number(cell) for cell in cells):
             return False
         self._header, self._fixed, self._timed = names, False, timed
@@ -131,7 +147,7 @@ class Table:
         """
         if _RULE.match(line):
             return True, None
-        cells = line.split() if self._fixed else split_cells(line, self._separator)
+        cells = _REMARK.sub("", line).split() if self._fixed else split_cells(line, self._separator)
         if len(cells) == len(self._header) + 1 and self._separator in "  " and (place := place_of(cells[0])):
             # The heading of a column of statistics is blank.
             return True, self.cells(cells[1:], number, place.statistic) if place.statistic else None
@@ -155,7 +171,7 @@ class Table:
             if not place.statistic:
                 return None
             statistic = place.statistic
-        pairs = []
+        pairs: list[tuple[str, str | float]] = []
         for i, (name, cell) in enumerate(zip(self._header, cells, strict=False)):
             if name is None or not cell:
                 continue
@@ -169,7 +185,8 @@ class Table:
                 pairs.append((name, span.group(2)))
             elif not (self._notebook and cell == "0" and name.lower() == "entropy"):
                 # There an integer 0 is the placeholder for an entropy that was not logged.
-                pairs.append((name, cell))
+                end = end_of_span(cell)
+                pairs.append((name, cell if end is None else end))
         row = self._translator.row(pairs, number, least=0)
         if row and statistic:
             return Row(None, dict(row.values), None, number, statistic)

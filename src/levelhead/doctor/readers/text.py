@@ -24,11 +24,12 @@ _STEMS = (
     "loss", "rew", "scor", "entrop", "kl", "grad", "clip", "len", "trunc", "std", "ratio", "mismatch", "valid", "acc",
     "corr", "pass", "lr", "learn", "norm", "dead", "group",
     "success", "solve", "advant", "time", "fallback", "outcome", "pg_",
-    "奖励", "损失", "熵", "长度", "正确率",
+    "奖励", "损失", "熵", "长度", "正确率", "准确率", "截断", "梯度", "学习率", "得分", "标准差",
 )  # fmt: skip
 """A line with none of these names no signal that makes a row; most lines of a chatty log are done with that."""
 _HEADINGS = ("step", "iter", "epoch", "update", "步")
 _MAX_PENDING_LINES = 200
+_FENCE = "```"
 _SHORT = 100
 """Characters of a line that holds a step, a name and a number, and little else."""
 _MAX_PENDING_CHARS = 1 << 20
@@ -160,7 +161,7 @@ class TextReader:
                 if row:
                     yield self._stepped(row)
                 return
-            if text.strip():
+            if text.strip() and not text.lstrip().startswith(_FENCE):
                 self._table.close()
                 text = strip(text)
         yield from self._plain(text)

@@ -19,7 +19,7 @@ _RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
 _GAP = re.compile(r"\s{2,}|\t")
 _CORNERS = frozenset(("",)) | _words(
     "metric metrics name names signal signals key keys statistic stat stats quantity measure step steps "
-    "iteration iterations iter epoch epochs update updates 指标"
+    "iteration iterations iter epoch epochs update updates 指标 指标名 指标名称 项目 项 지표 항목 項目 指標"
 )
 _TIMES = frozenset(("step", "steps", "iteration", "iterations", "iter", "update", "updates", "global_step"))
 _NAMES = frozenset(("metric", "name", "tag", "key", "signal"))

@@ -33,6 +33,16 @@ NUMBER = (
 )
 """Regular expression of a bare number, case-insensitive words included."""
 
+_ASIDE = re.compile(
+    r"^([-+]?[\d.][\d.,eE+\-]{0,24}%?)\*{0,2}\s{0,4}[(\uff08@][^()\uff08\uff09\d][^()\uff08\uff09]{0,40}[)\uff09]\*{0,2}$"
+)
+"""A number with a remark behind it: ``0.676 (cap fired)``."""
+_ARROWS = ("→", "->", "=>", "⟶")
+_SPAN = re.compile(
+    r"^(?:[^\d+\-.→]{1,12})?(?P<low>-?\d{1,12}(?:\.\d{1,12})?)%?\s{0,4}(?P<between>→|->|=>|⟶|[-\u2013\u2014~\uff5e至到])\s{0,4}"
+    r"(?P<high>-?\d{1,12}(?:\.\d{1,12})?)(?:[^\d+\-.→%]{1,12})?$"
+)
+
 _WRAPPERS = {"data", "metrics", "logs", "log", "values", "payload", "train", "training", "scalars"}
 
 
@@ -73,7 +83,21 @@ def parse_number(text: str) -> float | None:
         return float(unit.group(1).replace(",", "")) * scale
     if bare != text:
         return parse_number(bare)
+    if aside := _ASIDE.match(bare):
+        return parse_number(aside.group(1))
     raise NotANumberError(text[:60])
+
+
+def end_of_span(text: str) -> float | None:
+    """Where ``0.06 -> 0.25`` ends, or the middle of ``0.7-0.8``; ``None`` for anything else.
+
+    A word before and after may stand beside it ("up to 15-23", "降到 0.4-0.5").
+    """
+    span = _SPAN.match(text) if len(text) <= LONGEST else None
+    if span is None:
+        return None
+    low, high = float(span.group("low")), float(span.group("high"))
+    return high if span.group("between") in _ARROWS else (low + high) / 2
 
 
 def parse_pair(text: str) -> tuple[float | None, float | None]:

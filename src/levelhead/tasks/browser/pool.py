@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from levelhead.tasks.browser.host import Host
 from levelhead.tasks.browser.lost import Report
@@ -108,9 +109,16 @@ class Pool:
             self._idle.remove(ready[-1])
             return ready[-1]
         if self._idle and len(self._idle) + len(self._lent) + self._opening >= self._most:
-            return self._idle.pop(0)
+            return self._spared()
         self._opening += 1
         try:
             return await host.new_tab(self._timeout)
         finally:
             self._opening -= 1
+
+    def _spared(self) -> Tab:
+        """Take the idle tab that will be missed least: the oldest of the page that most idle tabs show."""
+        shown = Counter(tab.loaded for tab in self._idle)
+        tab = max(self._idle, key=lambda tab: shown[tab.loaded])
+        self._idle.remove(tab)
+        return tab
