@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from levelhead.diagnosis.findings import Language, language_named
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe, load, plain, validate
 from levelhead.startup import uncollected
@@ -39,8 +40,7 @@ class Result:
     Attributes:
         outcome: ``done``, ``interrupted`` or ``stopped``.
         folder: Where it is.
-        summary: Held-out results by task, stage and stratum beside the best constant answer, and each task's verdict,
-            as in ``summary.json``.
+        summary: As in ``summary.json``: held-out results by task, stage and stratum, and each task's verdict.
         model: The trained model.
         tokenizer: Its tokenizer.
     """
@@ -66,6 +66,7 @@ def train(
     observers: Sequence[Observer] = (),
     check: bool | None = None,
     tasks: Sequence[Task] = (),
+    language: Language = "en",
 ) -> Result:
     """Train as a recipe says.
 
@@ -83,12 +84,11 @@ def train(
         tokenizer: Its tokenizer.
         observers: Shown every record of the reinforcement stage.
         check: Run the preflight first; as the recipe says unless given.  A run that goes on is not checked again.
-        tasks: Tasks of your own, each in place of the recipe's task of its name; one that the recipe does not name is
-            added to it.
+        tasks: Tasks of your own, each in place of the recipe's task of its name, or added to the recipe.
+        language: Of the terminal and of ``report.html``: ``en`` or ``zh``.  The run's other files are in English.
 
     Raises:
-        InputError: The recipe, its data or its folder do not fit, or another process runs there; nothing has been
-            written.
+        InputError: The recipe, its data or its folder do not fit, or the folder is in use; nothing has been written.
         PreflightError: A check failed; nothing has been written but ``check.json``.
         RewardError: A reward function misbehaved.
     """
@@ -105,7 +105,7 @@ def train(
         from levelhead.training.checkpoint import offering_the_last_whole
         from levelhead.training.ranks import Ranks, waiting_for_peers
 
-    given = _Given(model, tokenizer, data, rewards, tasks, observers)
+    given = _Given(model, tokenizer, data, rewards, tasks, observers, language_named(language))
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined(recipe.distributed.timeout_s)
         held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
@@ -116,7 +116,7 @@ def train(
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What a caller of :func:`train` hands over as objects, in place of what the recipe names."""
+    """What a caller of :func:`train` hands over, most of it in place of what the recipe names."""
 
     model: Any
     tokenizer: Any
@@ -124,6 +124,7 @@ class _Given:
     rewards: Callable[..., Any] | Sequence[Callable[..., Any]] | None
     tasks: Sequence[Task]
     observers: Sequence[Observer]
+    language: Language
 
 
 def _train(
@@ -172,8 +173,8 @@ def _train(
     held.callback(trackers.close)
     folder.claim(resume=resume)
     told = [*locked, *cache_events(recipe)]
-    observers = guarded(recipe, given.observers)
-    run = Run(setup, folder, resumption=plan, observers=observers, told=told, trackers=trackers)
+    run = Run(setup, folder, resumption=plan, observers=guarded(recipe, given.observers), told=told, trackers=trackers)
+    run.events.language = given.language
     del setup  # whole weights that the run no longer needs
     try:
         outcome = run.execute()
@@ -219,7 +220,7 @@ def _write_report(run: Run) -> None:
     if run.ranks.rank:  # the others' folders hold the same run
         return
     try:
-        write(run.folder.path)
+        write(run.folder.path, **run.events.spoken)
     except Exception as error:
         message = f"report.html could not be written ({type(error).__name__}: {error}); try levelhead report"
         with contextlib.suppress(OSError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from rich.console import Console
 import strata_summary
 from levelhead import api
 from levelhead.cli import train
+from levelhead.cli.events import show_events, why_stopped
 from levelhead.cli.summary import show_scores, show_summary
+from levelhead.diagnosis.verdict import judge
 from levelhead.recipe import Recipe
+from levelhead.terminal.console import SafeConsole
 
 
 def shown(summary: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int = 80) -> str:
@@ -133,3 +137,59 @@ def test_json_carries_strata_baseline_and_verdict(
     said = capsys.readouterr()
     assert json.loads(said.out) == {"outcome": "done", "run": str(tmp_path), **strata_summary.summary()}
     assert said.err == ""
+
+
+LATIN = re.compile("[A-Za-z][A-Za-z_]+")
+AS_IT_IS = {
+    "fairness", "faithfulness", "condition", "ambig", "disambig", "answerable", "yes", "no", "accuracy", "exact_match",
+    "quoted", "abstained", "token", "SFT", "GRPO", "runs", "demo", "report", "html", "unknown",
+}  # fmt: skip
+"""Names of tasks, strata and metrics, terms that stay, and the path of the page."""
+
+
+def test_the_end_of_a_run_is_chinese_but_for_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = strata_summary.summary()
+    for task, stages in ran["tasks"].items():
+        verdict = judge(stages)
+        assert verdict is not None
+        ran["verdict"][task] = verdict.to_json()
+    show_summary(ran, Path("runs/demo"), "zh")
+    text = capsys.readouterr().out
+    for words in ("均衡得分", "全部题目", "高出固定回答", "最佳固定回答\uff1a", "512 道留出题", "折合标准误"):
+        assert words in text
+    bare = re.sub('"[^"]*"|\u201c[^\u201d]*\u201d', "", " ".join(text.split()))
+    assert set(LATIN.findall(bare)) <= AS_IT_IS
+
+
+def test_the_tables_of_an_evaluation_are_chinese(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = strata_summary.summary()["tasks"]["fairness"]["grpo"]
+    show_scores(SafeConsole(), {"greedy": {"fairness": result}, "sampled": {"fairness": result}}, "zh")
+    text = capsys.readouterr().out
+    heads = text.splitlines()[2].split()
+    assert heads == ["贪心", "采样", "固定回答"]
+    assert "均衡得分" in text
+
+
+def test_what_was_seen_in_a_run_is_told_in_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spike = {"step": 4, "code": "gradient-spike", "severity": "warning", "message": "no gradient for 8 steps"}
+    stop = {
+        "step": 9,
+        "code": "deadlock",
+        "severity": "critical",
+        "message": "no gradient for 8 steps",
+        "action": "stop",
+    }
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in (spike, spike, stop)))
+    show_events(tmp_path / "events.jsonl", "zh")
+    told = capsys.readouterr().err
+    assert "严重 deadlock\uff0c一次\uff0c第 9 步" in told
+    assert "警告 gradient-spike\uff0c2 次\uff0c第 4 步" in told
+    assert "连续 8 步没有梯度" in told
+    assert "建议修改\uff1agrpo." in told
+    assert why_stopped(tmp_path / "events.jsonl", "zh").startswith("在第 9 步因 deadlock 停止\uff1b详见 ")

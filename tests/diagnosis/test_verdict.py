@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from string import Formatter
 from typing import Any
 
 import pytest
 
-from levelhead.diagnosis.verdict import judge, short, stratum_words
+from levelhead.diagnosis.findings import read_texts
+from levelhead.diagnosis.verdict import WORDS, judge, said, short, stratum_words
 
 ABSTAIN = "Evidence: none\nAnswer: unknown"
 
@@ -194,3 +197,44 @@ def test_words() -> None:
     assert short(" \n") == "nothing"
     assert len(short("word " * 40)) == 102
     assert stratum_words("domain=math") == "prompts with domain 'math'"
+
+
+CHINESE = re.compile("[\u4e00-\u9fff]")
+QUOTED = re.compile("\u201c.*?\u201d")
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        {"sft": reader()["sft"], "grpo": reader()["grpo"]},
+        old_faithfulness(),
+        old_fairness(),
+        {"sft": old_fairness()["grpo"], "grpo": old_fairness()["sft"]},
+        {stage: {"score": score, "se": 0.01, "n": 99} for stage, score in (("sft", 0.1), ("grpo", 0.5))},
+        {stage: {"score": 0.1, "se": 0.01, "n": 99} for stage in ("sft", "grpo")},
+        {stage: {"score": 0.1, "se": 0.01, "n": 3} for stage in ("sft", "grpo")},
+    ],
+)
+def test_a_verdict_is_said_in_chinese_with_no_english_word(stages: dict[str, Any]) -> None:
+    english, chinese = judge(stages), judge(stages, "zh")
+    assert english is not None
+    assert chinese is not None
+    assert chinese.improved == english.improved
+    assert said(english.text, stages, "zh") == chinese.text
+    bare = QUOTED.sub("", chinese.text)
+    assert CHINESE.search(bare)
+    assert not re.search("[A-Za-z]{2,}", bare.replace("unknown", "")), bare
+    assert re.findall(r"\d+(?:\.\d+)?", bare) == re.findall(r"\d+(?:\.\d+)?", re.sub("'.*?'", "", english.text))
+
+
+def test_a_verdict_of_another_version_stays_as_it_was_written() -> None:
+    assert said("Something else.", old_fairness(), "zh") == "Something else."
+    assert said("Something else.", {"sft": {"score": "x"}, "grpo": {}}, "zh") == "Something else."
+
+
+def test_every_sentence_of_a_verdict_has_the_same_places_in_both_languages() -> None:
+    def places(words: str) -> set[str]:
+        return {name for _, name, _, _ in Formatter().parse(words) if name}
+
+    for key, text in read_texts(WORDS, "words").items():
+        assert places(text.en) == places(text.zh), key

@@ -61,7 +61,7 @@ def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_report_that_fails_does_not_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Any) -> str:
+    def broken(*_: Any) -> str:
         raise RecursionError("deep")
 
     monkeypatch.setattr(page, "render", broken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,27 @@ def test_only_the_first_process_shows_progress(tmp_path: Path, capsys: pytest.Ca
     bar.close()
     assert capsys.readouterr().err == ""
     assert screen.last == ""
+
+
+def test_the_block_and_the_lines_are_chinese_for_a_reader_of_chinese(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = Screen()
+    log = EventLog(RunDir(tmp_path), console=Console(file=screen, width=100, force_terminal=True), language="zh")
+    bar = log.progress("grpo", 0, 40, ["one"])
+    bar.write(record(8), 0)
+    log.write([Event(8, "gradient-spike", "warning", "the gradient is not finite; the update was skipped", "skip")])
+    bar.write(record(9), 0)
+    bar.close()
+    shown = screen.last
+    assert "奖励 +0.900  熵 1.250  KL 0.0125  零方差组 25%  秒/步 0.50" in shown
+    assert "1 个警告\uff1b最近一次\uff1agradient-spike\uff0c第 8 步" in shown
+    screen.seek(0)
+    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.read())
+    assert "levelhead: 第 8 步\uff0c警告 gradient-spike [跳过]\uff1a梯度不是有限值\uff1b已跳过这次更新。" in told
+    assert "建议修改\uff1agrpo." in told
+    # The run's file stays what every tool reads.
+    assert "the update was skipped" in (tmp_path / "events.jsonl").read_text(encoding="utf-8")
+    plain = ProgressSink("grpo", 0, 1, Console(file=io.StringIO()), language="zh")
+    plain.write(record(1), 0)
+    assert capsys.readouterr().err == "grpo 1/1  奖励 +0.100  熵 1.250  KL 0.0125  零方差组 25%  秒/步 0.50\n"

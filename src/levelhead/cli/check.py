@@ -15,6 +15,7 @@ from levelhead.errors import InputError
 from levelhead.terminal import counted, say, say_json, width
 
 if TYPE_CHECKING:
+    from levelhead.diagnosis.findings import Language
     from levelhead.preflight import Report
 
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red"}
@@ -27,6 +28,7 @@ def check(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a key, as grpo.steps=20 or tasks.0.weight=2.")
     ] = None,
+    lang: Annotated[str, typer.Option("--lang", help="Language of the table: en, zh.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
     evidence: Annotated[bool, typer.Option("--evidence", help="Show the evidence of every check.")] = False,
     explain: Annotated[
@@ -51,6 +53,9 @@ def check(
     ] = None,
 ) -> None:
     """Check a recipe on its real model, tokenizer and tasks, without training: exit 1 where a check fails."""
+    from levelhead.diagnosis.findings import language_named
+
+    language = language_named(lang)
     if explain is not None:
         _explain(explain, as_json=as_json)
         return
@@ -69,7 +74,7 @@ def check(
         document = {"status": report.status, "seconds": round(report.seconds, 1), "checks": report.to_json()}
         say_json(document)
     else:
-        show(report, everything=evidence)
+        show(report, everything=evidence, language=language)
     if report.failures:
         raise typer.Exit(1)
 
@@ -92,29 +97,30 @@ def _explain(name: str, *, as_json: bool) -> None:
         say(textwrap.fill(f"{label + ':':8}{text}", min(width(), 100), initial_indent="  ", subsequent_indent=" " * 10))
 
 
-def show(report: Report, *, everything: bool = False) -> None:
+def show(report: Report, *, everything: bool = False, language: Language = "en") -> None:
     """Print a line a check, and below it the evidence and the fix of what did not pass."""
     from rich.table import Table
     from rich.text import Text
 
+    from levelhead.diagnosis.chinese import said
     from levelhead.terminal.console import SafeConsole
 
-    table = Table(title="Preflight", title_justify="left", show_header=False, box=None, padding=(0, 1))
+    table = Table(title=said("Preflight", language), title_justify="left", show_header=False, box=None, padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for outcome in report.checks:
-        detail = Text(outcome.message)
+        detail = Text(said(outcome.message, language))
         wrong = outcome.status != "pass"
         if wrong and outcome.fix:
-            detail.append(f"\nfix: {outcome.fix}", style="italic")
+            detail.append("\n" + said(f"fix: {outcome.fix}", language), style="italic")
         if wrong or everything:
             for key, value in outcome.evidence.items():
                 detail.append(f"\n  {key}: {json.dumps(value, ensure_ascii=False, default=str)}", style="dim")
-        table.add_row(Text(outcome.status, style=_STYLES[outcome.status]), outcome.name, detail)
+        table.add_row(Text(said(outcome.status, language), style=_STYLES[outcome.status]), outcome.name, detail)
     console = SafeConsole()
     console.print(table)
     counts = {status: sum(c.status == status for c in report.checks) for status in _STYLES}
     warned = counted(counts["warn"], "warning")
     summary = f"{counts['pass']} passed, {warned}, {counts['fail']} failed in {report.seconds:.1f} s"
-    console.print(Text(summary, style=_STYLES[report.status]))
+    console.print(Text(said(summary, language), style=_STYLES[report.status]))

@@ -146,13 +146,16 @@ def _print(report: Report, language: Language, as_json: bool) -> None:
 
 
 def _print_many(many: Survey, language: Language, as_json: bool) -> None:
+    from levelhead.diagnosis.chinese import said
+
     if as_json:
         say_json(many.to_json(language))
         return
     colour = sys.stdout.isatty()
     for words, tone in many.lines(language):
         say(words, colour=tone if colour else "")
-    say(f"\n{len(many.reports)} runs; levelhead doctor {many.folder}/RUN says more of one", error=True)
+    more = f"{len(many.reports)} runs; levelhead doctor {many.folder}/RUN says more of one"
+    say("\n" + said(more, language), error=True)
 
 
 def _follow(

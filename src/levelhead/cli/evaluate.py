@@ -18,15 +18,18 @@ def evaluate(
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a key.")] = None,
     items: Annotated[int | None, typer.Option(help="Held-out items a task.  [eval.final_items]")] = None,
     front: Annotated[bool, typer.Option("--front", help="Score every checkpoint of the run's Pareto front.")] = False,
+    lang: Annotated[str, typer.Option("--lang", help="Language of the tables: en, zh.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Score a policy on held-out items, greedy and sampled, with each task's own metrics."""
     from levelhead.api import evaluate as score
     from levelhead.cli.fronts import front_folders, score_front, show_front
     from levelhead.cli.summary import show_scores
+    from levelhead.diagnosis.findings import language_named
     from levelhead.recipe import load
     from levelhead.terminal.console import SafeConsole
 
+    language = language_named(lang)
     if front:
         page = score_front(load(recipe, overrides or []), front_folders(checkpoint), items)
         if as_json:
@@ -39,4 +42,4 @@ def evaluate(
     if as_json:
         say_json(scored)
         return
-    show_scores(SafeConsole(), scored)
+    show_scores(SafeConsole(), scored, language)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from levelhead.diagnosis.chinese import said
+from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import printable
+from levelhead.diagnosis.verdict import said as verdict_said
 from levelhead.report.scores import (
     TELLING,
     Score,
@@ -24,6 +28,7 @@ from levelhead.report.scores import (
     telling,
     verdict_of,
 )
+from levelhead.terminal import wrapped
 from levelhead.terminal.console import SafeConsole
 
 STAGES = {"start": "untrained", "sft": "after SFT", "grpo": "after GRPO"}
@@ -33,12 +38,13 @@ MOST_WITH_METRICS = 6
 Row = tuple[str, list[str]]
 
 
-def show_summary(summary: Mapping[str, Any], folder: Path) -> None:
+def show_summary(summary: Mapping[str, Any], folder: Path, language: Language = "en") -> None:
     """Print what a run came to: each task's table by stage and the verdict on it.
 
     Args:
         summary: The content of ``summary.json``, of this version or of an older one.
         folder: Of the run.
+        language: Of the reader.
     """
     console = SafeConsole()
     tasks = summary.get("tasks")
@@ -46,14 +52,24 @@ def show_summary(summary: Mapping[str, Any], folder: Path) -> None:
         stages = stages_of(entry)
         if stages:
             console.print()
-            show_task(console, str(task), stages, [STAGES[stage.name] for stage in stages])
-            console.print(verdict_line(str(task), verdict_of(summary, str(task)), stages))
+            heads = [said(STAGES[stage.name], language) for stage in stages]
+            show_task(console, str(task), stages, heads, language)
+            verdict = verdict_of(summary, str(task))
+            if verdict is not None:
+                verdict = replace(verdict, text=verdict_said(verdict.text, entry, language))
+            line = verdict_line(str(task), verdict, stages, language)
+            # Words of Chinese are not parted by spaces, where rich would break them.
+            shown = line if language == "en" else Text("\n".join(wrapped(line.plain, console.width)), style=line.style)
+            console.print(shown)
     if "seconds" in summary:
-        where = f"{summary['seconds']:.0f} s in all; scores ± standard error.  {folder / 'report.html'}"
+        whole = said(f"{summary['seconds']:.0f} s in all; scores ± standard error.", language)
+        where = f"{whole}  {folder / 'report.html'}"
         console.print(f"\n{where}", soft_wrap=True, highlight=False)
 
 
-def show_task(console: Console, task: str, stages: Sequence[Stage], heads: Sequence[str]) -> None:
+def show_task(
+    console: Console, task: str, stages: Sequence[Stage], heads: Sequence[str], language: Language = "en"
+) -> None:
     """Print one task's table and the text of the best constant answer.
 
     Args:
@@ -61,9 +77,10 @@ def show_task(console: Console, task: str, stages: Sequence[Stage], heads: Seque
         task: Its name.
         stages: The columns; beside them stands what the best constant answer gets.
         heads: Their headings.
+        language: Of the reader.
     """
     n = stages[-1].n
-    title = f"{printable(task, 60)}, {n} held-out items" if n else printable(task, 60)
+    title = said(f"{printable(task, 60)}, {n} held-out items", language) if n else printable(task, 60)
     table = Table(
         title=title,
         title_justify="left",
@@ -75,28 +92,32 @@ def show_task(console: Console, task: str, stages: Sequence[Stage], heads: Seque
     )
     against = measured(stages)
     table.add_column("", overflow="fold")
-    for head in [*heads, *(["constant"] if against else [])]:
+    for head in [*heads, *([said("constant", language)] if against else [])]:
         table.add_column(head, justify="right", no_wrap=True)
-    for section in (_strata(stages, against), _whole(stages, against)):
+    strata = _strata(stages, against)
+    for section in (strata, _whole(stages, against)):
         for i, (label, cells) in enumerate(section):
-            table.add_row(Text(label), *map(Text, cells[: len(table.columns) - 1]), end_section=i == len(section) - 1)
+            margin = label[: len(label) - len(label.lstrip())]
+            shown = label if section is strata else margin + said(label.strip(), language)
+            table.add_row(Text(shown), *map(Text, cells[: len(table.columns) - 1]), end_section=i == len(section) - 1)
     console.print(table)
     if against is not None:
-        console.print(Text(f"Best constant answer: {quoted(against.answer)}"))
+        console.print(Text(said(f"Best constant answer: {quoted(against.answer)}", language)))
 
 
-def show_scores(console: Console, scored: Mapping[str, Mapping[str, Any]]) -> None:
+def show_scores(console: Console, scored: Mapping[str, Mapping[str, Any]], language: Language = "en") -> None:
     """Print a table a task, greedy and sampled side by side, and the task's further metrics.
 
     Args:
         console: Where to.
         scored: Results as JSON, by way of sampling and task.
+        language: Of the reader.
     """
     for name in next(iter(scored.values()), {}):
         columns = {way: stage for way, tasks in scored.items() if (stage := stage_of(way, tasks.get(name))) is not None}
         if columns:
             console.print()
-            show_task(console, name, list(columns.values()), list(columns))
+            show_task(console, name, list(columns.values()), [said(way, language) for way in columns], language)
         for metric, value in columns["greedy"].metrics.items() if "greedy" in columns else ():
             if metric not in TELLING:
                 console.print(Text(f"{name}  {metric}  {value:.4f}"))
@@ -108,15 +129,17 @@ def quoted(answer: str) -> str:
     return f'"{printable(" / ".join(lines), 200)}"' if lines else "to write nothing"
 
 
-def verdict_line(task: str, verdict: Verdict | None, stages: Sequence[Stage]) -> Text:
+def verdict_line(task: str, verdict: Verdict | None, stages: Sequence[Stage], language: Language = "en") -> Text:
     """Return the verdict on a task as one sentence or two."""
-    name = printable(task, 60)
+    name = printable(task, 60) + (": " if language == "en" else "\uff1a")
     if verdict is not None:
         style = "bold green" if verdict.improved else "bold yellow"
-        return Text(f"{name}: {printable(verdict.text, 600)}", style=style)
+        return Text(f"{name}{printable(verdict.text, 600)}", style=style)
     if all(stage.constant is None for stage in stages):
-        return Text(f"{name}: no verdict, for the run was not measured against a constant answer.", style="dim")
-    return Text(f"{name}: no verdict, for the run did not come to its end.", style="dim")
+        why = "no verdict, for the run was not measured against a constant answer."
+    else:
+        why = "no verdict, for the run did not come to its end."
+    return Text(f"{name}{said(why, language)}", style="dim")
 
 
 def _strata(stages: Sequence[Stage], against: Stage | None) -> list[Row]:

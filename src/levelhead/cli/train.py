@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from levelhead.errors import EngineError, PolicyError, RewardError
 from levelhead.terminal import say, say_json
+
+if TYPE_CHECKING:
+    from levelhead.diagnosis.findings import Language
 
 
 def train(
@@ -37,11 +40,14 @@ def train(
         bool, typer.Option("--dry-run", help="Everything up to the first forward: data, tokenizer, the model's shape.")
     ] = False,
     no_check: Annotated[bool, typer.Option("--no-check", help="Start without the preflight.")] = False,
+    lang: Annotated[str, typer.Option("--lang", help="Language of the terminal and the report: en, zh.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Train a policy as a recipe says: SFT, then GRPO."""
+    from levelhead.diagnosis.findings import language_named
     from levelhead.recipe import dump, load, plain
 
+    language = language_named(lang)
     resolved = load(recipe, overrides or [])
     if print_recipe:
         if as_json:
@@ -60,7 +66,7 @@ def train(
         return
     changes = keys_of(accept)
     resumed = {"resume_from": start, "accept_changes": changes} if start or changes else {}
-    run(resolved, out, resume, as_json, check=False if no_check else None, **resumed)
+    run(resolved, out, resume, as_json, check=False if no_check else None, language=language, **resumed)
 
 
 def keys_of(accept: list[str] | None) -> list[str]:
@@ -68,31 +74,41 @@ def keys_of(accept: list[str] | None) -> list[str]:
     return [key.strip() for keys in accept or () for key in keys.split(",") if key.strip()]
 
 
-def run(recipe: Any, out: Path | None, resume: bool, as_json: bool, check: bool | None = None, **resumed: Any) -> None:
+def run(
+    recipe: Any,
+    out: Path | None,
+    resume: bool,
+    as_json: bool,
+    check: bool | None = None,
+    language: Language = "en",
+    **resumed: Any,
+) -> None:
     """Train, print the summary and what a person must know of the run, and leave with the outcome's exit code."""
     from levelhead.api import default_folder
     from levelhead.api import train as start
     from levelhead.cli.events import show_events, why_stopped
     from levelhead.cli.summary import show_summary
+    from levelhead.diagnosis.chinese import said
 
     out = out or default_folder(recipe)
     first = not int(os.environ.get("RANK", "0"))  # of several processes, the first speaks
     try:
-        result = start(recipe, out=out, resume=resume, check=check, **resumed)
+        result = start(recipe, out=out, resume=resume, check=check, language=language, **resumed)
     except (EngineError, PolicyError, RewardError):
         if first:
-            show_events(out / "events.jsonl")
+            show_events(out / "events.jsonl", language)
         raise
     code = {"interrupted": 130, "stopped": 1}.get(result.outcome, 0)
     if first:
         if as_json:
             say_json({"outcome": result.outcome, "run": str(result.folder), **result.summary})
         else:
-            show_summary(result.summary, result.folder)
-        show_events(result.folder / "events.jsonl")
+            show_summary(result.summary, result.folder, language)
+        show_events(result.folder / "events.jsonl", language)
         if result.outcome == "interrupted":
-            say(f"levelhead: interrupted and saved; continue with --resume --out {result.folder}", error=True)
+            text = f"interrupted and saved; continue with --resume --out {result.folder}"
+            say(f"levelhead: {said(text, language)}", error=True)
         if result.outcome == "stopped":
-            say(f"levelhead: {why_stopped(result.folder / 'events.jsonl')}", error=True)
+            say(f"levelhead: {why_stopped(result.folder / 'events.jsonl', language)}", error=True)
     if code:
         raise typer.Exit(code)

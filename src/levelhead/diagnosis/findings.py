@@ -232,6 +232,15 @@ def wording(code: str, key: str, numbers: Mapping[str, float | str], language: L
         return key
 
 
+def read_texts(path: Path, key: str) -> Mapping[str, Text]:
+    """Return the texts under a key of a file, each by its name.
+
+    Raises:
+        InputError: A text lacks one of the languages; the message names file and key.
+    """
+    return _Section(path.name, _load(path)).texts(key)
+
+
 def family_of(source: str) -> Family:
     """Whose setting names a reader of a log of format ``source`` knows."""
     if source.startswith(("trl", "ms-swift")):

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from levelhead.diagnosis.findings import CATALOGUE, Scaled
+from levelhead.diagnosis.chinese import said
+from levelhead.diagnosis.findings import CATALOGUE, Language, Scaled
 from levelhead.terminal import safe
 
 LOUD = ("critical", "warning")
@@ -52,14 +53,17 @@ def advice(
     return ""
 
 
-def notice(event: Mapping[str, Any], to_do: str = "", times: int = 1) -> str:
+def notice(event: Mapping[str, Any], to_do: str = "", times: int = 1, language: Language = "en") -> str:
     """Return one line on an event: its step, severity and code, what was seen, what was done and what to change.
 
     Args:
         event: A line of ``events.jsonl``.
         to_do: What to change (see :func:`advice`).
         times: How often an event of this code and severity has been seen, this one included.
+        language: Of the reader.
     """
+    if language == "zh":
+        return _notice_in_chinese(event, to_do, times)
     action = event.get("action")
     did = f" [{printable(action, 40)}]" if action and action != "warn" else ""
     again = f" ({times} times so far)" if times > 1 else ""
@@ -67,6 +71,17 @@ def notice(event: Mapping[str, Any], to_do: str = "", times: int = 1) -> str:
     seen = printable(event.get("message", "")).rstrip()
     dot = "" if seen.endswith((".", "!", "?")) or not change else "."
     return f"step {_step(event)}: {_name(event)}{did}: {seen}{again}{dot}{change}"
+
+
+def _notice_in_chinese(event: Mapping[str, Any], to_do: str, times: int) -> str:
+    action = event.get("action")
+    did = f" [{said(printable(action, 40))}]" if action and action != "warn" else ""
+    again = f"\uff08{said(f'{times} times so far')}\uff09" if times > 1 else ""
+    head = f"{said(printable(event.get('severity', ''), 20))} {printable(event.get('code', ''), 80)}"
+    seen = said(printable(event.get("message", "")).rstrip())
+    dot = "" if seen.endswith((".", "!", "?", "。", "\uff01", "\uff1f")) or not to_do else "。"
+    change = f"{said(f'to change: {to_do}')}。" if to_do else ""
+    return f"{said(f'step {_step(event)}')}\uff0c{head}{did}\uff1a{seen}{again}{dot}{change}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +106,15 @@ class Told:
     message: str
     to_do: str
 
-    def lines(self) -> list[str]:
+    def lines(self, language: Language = "en") -> list[str]:
         """Two or three lines for the block at the end of a run."""
         when = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
         often = "once" if self.count == 1 else f"{self.count} times"
-        head = f"{self.severity}: {self.code}, {often}, {when}"
-        return [head, f"  {self.message}", *([f"  to change: {self.to_do}"] if self.to_do else [])]
+        colon, comma = (": ", ", ") if language == "en" else (" ", "\uff0c")
+        head = f"{said(self.severity, language)}{colon}{self.code}"
+        head = comma.join([head, said(often, language), said(when, language)])
+        change = [f"  {said(f'to change: {self.to_do}', language)}"] if self.to_do else []
+        return [head, f"  {said(self.message, language)}", *change]
 
 
 def gather(

@@ -8,11 +8,14 @@ answer is as good.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from levelhead.diagnosis.findings import Language, Text, read_texts
 from levelhead.metrics import held_out
 
 STAGES = ("start", "sft", "grpo")
@@ -28,21 +31,16 @@ MOVED = 0.1
 SHOWN = 100
 """Characters of an answer that are shown."""
 
-_STRATA = {
-    "condition=ambig": "ambiguous questions",
-    "condition=disambig": "disambiguated questions",
-    "answerable=yes": "answerable questions",
-    "answerable=no": "questions whose answer is 'unknown'",
-    "verdict=yes": "responses with a hallucination",
-    "verdict=no": "responses without a hallucination",
-}
+WORDS = Path(__file__).with_name("verdict.yaml")
+"""The sentences in both languages."""
+
 _SYMPTOMS = (
-    (held_out.ABSTAINED_ANSWERABLE, 1, "abstaining on answerable questions rose"),
-    (held_out.QUOTED, -1, "real quotes fell"),
-    (held_out.RECALL_YES, -1, "hallucinations found fell"),
-    (held_out.ACCURACY_OF.of("disambig"), -1, "right answers to disambiguated questions fell"),
+    (held_out.ABSTAINED_ANSWERABLE, 1, "abstaining"),
+    (held_out.QUOTED, -1, "quotes"),
+    (held_out.RECALL_YES, -1, "hallucinations"),
+    (held_out.ACCURACY_OF.of("disambig"), -1, "disambiguated"),
 )
-"""Metrics of the embedded tasks, which way is bad, and how that is said."""
+"""Metrics of the embedded tasks, which way is bad, and the key of the words for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,64 +74,116 @@ class _Change:
     def rose(self) -> bool:
         return not self.fell and (self.score_gap > ERRORS or self.rate_gap > ERRORS)
 
-    def words(self, verb: str = "") -> str:
+    def words(self, say: _Say, key: str = "from-to") -> str:
         by_rate = self.rates is not None and (abs(self.rate_gap) > ERRORS or abs(self.score_gap) <= ERRORS)
         before, after = self.rates if by_rate and self.rates else self.scores
         shape = _percent if by_rate else "{:+.2f}".format
-        return f"{self.name}{verb} from {shape(before)} to {shape(after)}"
+        return say(key, name=say.stratum(self.name), before=shape(before), after=shape(after))
 
 
-def judge(stages: Mapping[str, Mapping[str, Any]]) -> Verdict | None:
+class _Say:
+    """Words of a verdict in one language."""
+
+    def __init__(self, language: Language) -> None:
+        self.language = language
+
+    def __call__(self, key: str, /, **values: object) -> str:
+        return _words()[key].get(self.language).format(**values)
+
+    def stratum(self, name: str) -> str:
+        key, _, value = name.partition("=")
+        return self(name) if name in _words() and value else self("stratum", key=key, value=value)
+
+    def listed(self, texts: Iterator[str]) -> str:
+        return (", " if self.language == "en" else "、").join(texts)
+
+    def sentence(self, *parts: str) -> str:
+        mark, end = ("; ", ".") if self.language == "en" else ("\uff1b", "。")
+        text = mark.join(dict.fromkeys(part for part in parts if part))
+        return f"{text[:1].upper()}{text[1:]}{end}"
+
+
+@functools.cache
+def _words() -> Mapping[str, Text]:
+    return read_texts(WORDS, "words")
+
+
+def judge(stages: Mapping[str, Mapping[str, Any]], language: Language = "en") -> Verdict | None:
     """Return the verdict on a task, or ``None`` where fewer than two stages were evaluated.
 
     Args:
         stages: The task's results by stage, as in ``summary.json``.  Those of old runs, which know neither strata nor
             constant answers, are read as well; such a run is never called better.
+        language: Of the sentences.
     """
+    say = _Say(language)
     there = [stages[stage] for stage in STAGES if stage in stages and stages[stage].get("n", 1)]
     if len(there) < 2:
         return None
     before, after = there[-2:]
     if after.get("n", LEAST) < LEAST:
-        return Verdict(False, f"Too few held-out items to tell: {after['n']}.")
+        return Verdict(False, say.sentence(say("too-few", n=after["n"])))
     changes = list(_changes(before, after))
-    hints = list(_symptoms(before, after))
-    gap, words = _overall(before, after)
+    hints = list(_symptoms(before, after, say))
+    gap, what = _overall(before, after, say)
     if gap < -ERRORS:
-        return Verdict(False, _sentence(f"the {words} fell", _strata(changes), *hints))
-    unread = _not_over(after)
+        return Verdict(False, say.sentence(say("fell", what=what), _strata(changes, say), *hints))
+    unread = _not_over(after, say)
     if unread:
-        return Verdict(False, _sentence(unread, _strata(changes), *hints))
+        return Verdict(False, say.sentence(unread, _strata(changes, say), *hints))
     if any(change.fell for change in changes):
-        return Verdict(False, _sentence(_strata(changes), *hints))
+        return Verdict(False, say.sentence(_strata(changes, say), *hints))
     if gap <= ERRORS:
-        return Verdict(False, _sentence(f"no measurable change: the {words}", *hints))
+        return Verdict(False, say.sentence(say("no-change", what=what), *hints))
     if "over_constant" not in after:
-        text = f"the {words} rose, but nobody looked what a constant answer scores: it may be no more than that"
-        return Verdict(False, _sentence(text, *hints))
+        return Verdict(False, say.sentence(say("unmeasured", what=what), *hints))
+    return _risen(after, changes, hints, what, say)
+
+
+def _risen(after: Mapping[str, Any], changes: Sequence[_Change], hints: Sequence[str], what: str, say: _Say) -> Verdict:
+    """Judge a task whose score has risen above every constant answer's, no stratum having fallen."""
     rose = [change for change in changes if change.rose]
+    strata = say.listed(c.words(say) for c in rose)
     if rose and all(change.closed for change in rose):
-        still = [change.words(" went") for change in changes if not change.rose]
-        text = f"better only on {_listed(c.words() for c in rose)}, where {_answer(after)} does as well"
-        return Verdict(False, _sentence(text, *still, *hints))
-    over = after["over_constant"]["score"]
-    what = f"better: the {words} rose, and is {over:.2f} above {_answer(after)}"
-    better = f"better on {_listed(c.words() for c in rose)}" if rose else ""
-    return Verdict(True, _sentence(what, better, f"but {', '.join(hints)}" if hints else ""))
+        still = [change.words(say, "went-from-to") for change in changes if not change.rose]
+        return Verdict(False, say.sentence(say("closed", strata=strata, answer=_answer(after, say)), *still, *hints))
+    better = say("better", what=what, over=after["over_constant"]["score"], answer=_answer(after, say))
+    where = say("better-on", strata=strata) if rose else ""
+    return Verdict(True, say.sentence(better, where, say("but", hints=say.listed(iter(hints))) if hints else ""))
 
 
-def short(answer: str) -> str:
+def said(text: str, stages: Mapping[str, Mapping[str, Any]], language: Language) -> str:
+    """Return the text of a verdict in a language.
+
+    Args:
+        text: As ``summary.json`` has it, in English.
+        stages: The task's results by stage.
+        language: Of the reader; a text that these results do not give (another version judged) stays as it is.
+    """
+    try:
+        own, other = judge(stages), judge(stages, language)
+    except (AttributeError, KeyError, TypeError, ValueError):  # a summary that was damaged or made by hand
+        return text
+    return other.text if own is not None and other is not None and own.text == text else text
+
+
+def short(answer: str, language: Language = "en") -> str:
     """Return an answer for a sentence: one line, quoted, at most 100 characters."""
+    say = _Say(language)
     line = " / ".join(" ".join(line.split()) for line in answer.splitlines() if line.strip())
-    return f"'{line if len(line) <= SHOWN else line[: SHOWN - 3].rstrip() + '...'}'" if line else "nothing"
+    return (
+        say("quoted", text=line if len(line) <= SHOWN else line[: SHOWN - 3].rstrip() + "...")
+        if line
+        else say("nothing")
+    )
 
 
-def _overall(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[float, str]:
+def _overall(before: Mapping[str, Any], after: Mapping[str, Any], say: _Say) -> tuple[float, str]:
     """Change of the balanced score (the score, in old runs) in standard errors, and its words."""
     both = "balanced" in before and "balanced" in after
     one, two = (result["balanced"] if both else result for result in (before, after))
-    name = "balanced score" if both and len(after.get("strata", {})) > 1 else "score"
-    return _gap(one, two), f"{name} ({one['score']:+.2f} before, {two['score']:+.2f} now)"
+    name = "balanced" if both and len(after.get("strata", {})) > 1 else "score"
+    return _gap(one, two), say(name, before=one["score"], after=two["score"])
 
 
 def _gap(one: Mapping[str, Any], two: Mapping[str, Any]) -> float:
@@ -145,22 +195,22 @@ def _ratio(difference: float, error: float) -> float:
     return difference / error if error > 0 else math.copysign(math.inf, difference) if difference else 0.0
 
 
-def _not_over(after: Mapping[str, Any]) -> str:
+def _not_over(after: Mapping[str, Any], say: _Say) -> str:
     """Say that a constant answer is as good, where it is."""
     over = after.get("over_constant")
     if over is None:
         return ""
     if over["score"] <= ERRORS * over["se"]:
         theirs, mine = after["constant"]["score"], after["score"]
-        return f"no better than {_answer(after)} (which scores {theirs:+.2f}, the policy {mine:+.2f})"
+        return say("not-over", answer=_answer(after, say), theirs=theirs, mine=mine)
     fair = over.get("balanced", over)
     if fair["score"] <= ERRORS * fair["se"]:
-        return "no better than a constant answer where each stratum counts alike"
+        return say("not-over-evenly")
     return ""
 
 
-def _answer(after: Mapping[str, Any]) -> str:
-    return f"always answering {short(after['constant']['answer'])}"
+def _answer(after: Mapping[str, Any], say: _Say) -> str:
+    return say("always", text=short(after["constant"]["answer"], say.language))
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[_Change]:
@@ -175,7 +225,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[_C
         rates = (one["metrics"][rate], two["metrics"][rate]) if rate else None
         over = two.get("over_constant")
         yield _Change(
-            stratum_words(name),
+            name,
             (one["score"], two["score"]),
             _gap(one, two),
             rates,
@@ -184,10 +234,9 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[_C
         )
 
 
-def stratum_words(name: str) -> str:
+def stratum_words(name: str, language: Language = "en") -> str:
     """Return what the prompts of a stratum (``key=value``) are called in a sentence."""
-    key, _, value = name.partition("=")
-    return _STRATA.get(name) or f"prompts with {key} {value!r}"
+    return _Say(language).stratum(name)
 
 
 def _rate_gap(rates: tuple[float, float], n: int, m: int) -> float:
@@ -196,29 +245,21 @@ def _rate_gap(rates: tuple[float, float], n: int, m: int) -> float:
     return (q - p) / math.sqrt(p * (1 - p) / (n + 2) + q * (1 - q) / (m + 2))
 
 
-def _symptoms(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+def _symptoms(before: Mapping[str, Any], after: Mapping[str, Any], say: _Say) -> Iterator[str]:
     old, new = before.get("metrics", {}), after.get("metrics", {})
-    for name, bad, words in _SYMPTOMS:
+    for name, bad, key in _SYMPTOMS:
         if name in old and name in new and bad * (new[name] - old[name]) > MOVED:
-            yield f"{words} from {_percent(old[name])} to {_percent(new[name])}"
+            yield say("symptom", name=say(key), before=_percent(old[name]), after=_percent(new[name]))
 
 
-def _strata(changes: Sequence[_Change]) -> str:
+def _strata(changes: Sequence[_Change], say: _Say) -> str:
     """Say which strata rose and which fell; nothing where none moved."""
     rose, fell = [c for c in changes if c.rose], [c for c in changes if c.fell]
-    parts = [f"better only on {_listed(c.words() for c in rose)}"] if rose and len(rose) < len(changes) else []
-    parts += [_listed(c.words(" fell") for c in fell)] if fell else []
-    return "; ".join(parts)
-
-
-def _listed(texts: Iterator[str]) -> str:
-    return ", ".join(texts)
+    some = rose and len(rose) < len(changes)
+    parts = [say("better-only-on", strata=say.listed(c.words(say) for c in rose))] if some else []
+    parts += [say.listed(c.words(say, "fell-from-to") for c in fell)] if fell else []
+    return ("; " if say.language == "en" else "\uff1b").join(parts)
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
-
-
-def _sentence(*parts: str) -> str:
-    text = "; ".join(dict.fromkeys(part for part in parts if part))
-    return f"{text[:1].upper()}{text[1:]}."

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from levelhead import metrics as metric
+from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language, Text
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Diagnosis
@@ -45,7 +46,7 @@ QUESTIONS: dict[str, Question] = {
     for question in (
         Question(
             GROUP_SIZE,
-            Text("How many answers are drawn for a prompt?", "每个问题采样几个回答\uff1f"),
+            Text("How many answers are drawn for a prompt?", "每道题采样几个回答\uff1f"),
             "num_generations / rollout.n",
         ),
         Question(LEARNING_RATE, Text("What is the learning rate?", "学习率是多少\uff1f")),
@@ -66,14 +67,14 @@ QUESTIONS: dict[str, Question] = {
             "held_out",
             Text(
                 "Does a held-out score of the first and the last checkpoint rise, stay or fall?",
-                "第一个与最后一个检查点的留出分数\uff1a升、平还是降\uff1f",
+                "第一个和最后一个检查点的留出集得分相比\uff0c是升、持平还是降\uff1f",
             ),
             "evaluate both checkpoints on 200 held-out items",
             ("rises", "flat", "falls"),
         ),
         Question(
             "identical",
-            Text("Are ten answers to one prompt all the same?", "同一问题的十个回答完全相同吗\uff1f"),
+            Text("Are ten answers to one prompt all the same?", "同一道题的十个回答完全相同吗\uff1f"),
             "log_completions=True, or draw ten answers to one prompt",
             ("yes", "no"),
         ),
@@ -81,7 +82,7 @@ QUESTIONS: dict[str, Question] = {
             "perfect_reward",
             Text(
                 "What does the reward function give an answer that is right and well formed?",
-                "奖励函数给一个正确且格式良好的回答打几分\uff1f",
+                "一个内容正确、格式也正确的回答\uff0c奖励函数给几分\uff1f",
             ),
             "print(reward_fn(prompts=[prompt], completions=[perfect_answer]))",
         ),
@@ -89,7 +90,7 @@ QUESTIONS: dict[str, Question] = {
             "answer_ends",
             Text(
                 "How do the longest answers end: whole, cut while working, or in a loop?",
-                "最长的回答如何结尾\uff1a完整、被截断还是循环\uff1f",
+                "最长的回答是怎样结束的\uff1a完整结束、中途截断\uff0c还是陷入循环\uff1f",
             ),
             _PRINT,
             ("whole", "cut", "loop"),
@@ -98,7 +99,7 @@ QUESTIONS: dict[str, Question] = {
             "end_token",
             Text(
                 "Does the first completion, printed with its tokens, hold the end-of-turn token?",
-                "第一个回答\uff08含特殊 token\uff09里有结束 token 吗\uff1f",
+                "把第一条输出连同特殊 token 打印出来\uff0c里面有对话结束符吗\uff1f",
             ),
             _PRINT,
             ("yes", "no"),
@@ -107,7 +108,7 @@ QUESTIONS: dict[str, Question] = {
             "logp_difference",
             Text(
                 "Before the first update: what is the mean |log-prob difference| of trainer and sampler?",
-                "首次更新前\uff1a训练器与采样器对同一 token 的平均 |log-prob 差| 是多少\uff1f",
+                "首次更新之前\uff0c训练端与采样端的对数概率平均相差多少\uff08绝对值\uff09\uff1f",
             ),
             "score one batch of rollouts in the trainer",
         ),
@@ -115,7 +116,7 @@ QUESTIONS: dict[str, Question] = {
             "gradients",
             Text(
                 "Do any trainable parameters have a gradient after one backward pass?",
-                "一次反向传播后\uff0c可训练参数有梯度吗\uff1f",
+                "做一次反向传播之后\uff0c可训练参数有梯度吗\uff1f",
             ),
             "print(sum(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters()))",
             ("yes", "no"),
@@ -124,7 +125,7 @@ QUESTIONS: dict[str, Question] = {
             "best_answers",
             Text(
                 "Scored by hand, are the ten best-rewarded answers right?",
-                "人工检查\uff1a奖励最高的十个回答真的对吗\uff1f",
+                "人工检查奖励最高的十条输出\uff0c它们真的对吗\uff1f",
             ),
             "read the ten completions with the highest reward",
             ("right", "wrong"),
@@ -289,6 +290,6 @@ def questions(diagnosis: Diagnosis, history: History, answered: Sequence[str]) -
 
 def line(question: Question, language: Language = "en") -> str:
     """A question in one line, with how to find out and how to answer."""
-    how = f" [{question.command}]" if question.command else ""
-    answer = "|".join(question.choices) or "NUMBER"
+    how = f" [{said(question.command, language)}]" if question.command else ""
+    answer = "|".join(question.choices) or said("NUMBER", language)
     return f"{question.text.get(language)}{how} --answer {question.key}={answer}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language, Text
+from levelhead.tasks.workflow.analysis import Table
 
 LABELS: dict[str, Text] = {
     "healthy": Text("healthy", "健康"),
@@ -11,7 +13,7 @@ LABELS: dict[str, Text] = {
     "info": Text("note", "提示"),
     "rows": Text("rows", "行"),
     "format": Text("read as", "识别为"),
-    "steps": Text("steps", "步"),
+    "steps": Text("steps", "第"),
     "curves": Text("curves", "曲线"),
     "log-scale": Text("logarithmic scale", "对数刻度"),
     "dashed": Text("dashed line", "虚线"),
@@ -34,6 +36,32 @@ LABELS: dict[str, Text] = {
     "severity": Text("severity when sure", "确定时的严重程度"),
     "seen_by": Text("seen by", "由谁发现"),
 }
+
+
+def in_language(table: Table, language: Language) -> Table:
+    """Return a table with its title, its headings and the words of its first two columns in a language."""
+    rows = tuple(tuple(said(cell, language) for cell in row[:2]) + row[2:] for row in table.rows)
+    return Table(said(table.title, language), tuple(said(head, language) for head in table.header), rows)
+
+
+_MARKS = {",": "\uff0c", ":": "\uff1a", ";": "\uff1b", "(": "\uff08", ")": "\uff09"}
+
+
+def mark(sign: str, language: Language) -> str:
+    """Return a mark of punctuation with the space that it has around it: one of ``,``, ``:``, ``;``, ``(``, ``)``."""
+    if language == "zh":
+        return _MARKS[sign]
+    return {"(": " (", ")": ")"}.get(sign, f"{sign} ")
+
+
+def in_brackets(text: str, language: Language) -> str:
+    """Return text in brackets, to stand behind a word."""
+    return f"{mark('(', language)}{text}{mark(')', language)}"
+
+
+def since(step: object, language: Language) -> str:
+    """Return since which step something stands: ``since step 12``."""
+    return f"{label('since', language)} {step}" + (" 步" if language == "zh" else "")
 
 
 def label(key: str, language: Language = "en") -> str:

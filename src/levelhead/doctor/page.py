@@ -10,7 +10,7 @@ from levelhead.diagnosis import stats
 from levelhead.diagnosis.findings import CATALOGUE, Language, wording
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.ranking import Finding
-from levelhead.doctor.labels import label
+from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
 from levelhead.doctor.report import Report, number
 from levelhead.doctor.unread import reason
 from levelhead.tasks.workflow.analysis import Table
@@ -35,7 +35,10 @@ _STYLE = """
 --critical:#b3261e;--warning:#9a6700;--healthy:#1a7f4b}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa5b4;--line:#333b47;--card:#1b2027;--back:#12161b;
 --curve:#7db3ee;--critical:#ff8a80;--warning:#e3b341;--healthy:#56d391}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);margin:0 auto;max-width:1200px;
+body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"PingFang SC",
+"Hiragino Sans GB","Microsoft YaHei","Noto Sans CJK SC","Noto Sans SC","Source Han Sans SC",
+"WenQuanYi Micro Hei",sans-serif;
+color:var(--ink);background:var(--back);margin:0 auto;max-width:1200px;
 padding:24px}
 h1{font-size:22px;margin:0}h2{font-size:17px;margin:0}.soft{color:var(--soft)}
 .card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 20px;margin:16px 0}
@@ -55,13 +58,14 @@ def page(report: Report, language: Language = "en") -> str:
     verdict = report.diagnosis.verdict
     first = CATALOGUE[report.diagnosis.findings[0].code].title.get(language)
     body = [
-        f"<header><h1><span class='{verdict}'>{escape(label(verdict, language))}</span>: {escape(first)}</h1>",
+        f"<header><h1><span class='{verdict}'>{escape(label(verdict, language))}</span>",
+        f"{mark(':', language)}{escape(first)}</h1>",
         _about(report, language),
         *(_card(finding, report, language) for finding in report.diagnosis.findings),
         "<div class='curves'>",
         *_curves(report, language),
         "</div>",
-        *map(_table, report.tables),
+        *(_table(in_language(table, language)) for table in report.tables),
         *_unread(report, language),
     ]
     whole = (
@@ -82,16 +86,17 @@ def _about(report: Report, language: Language) -> str:
 def _card(finding: Finding, report: Report, language: Language) -> str:
     entry = CATALOGUE[finding.code]
     kind = "healthy" if finding.code == "healthy" else finding.severity
-    since = "" if finding.first_step is None else f", {label('since', language)} {number(finding.first_step)}"
+    step = number(finding.first_step)
+    when = "" if step is None else mark(",", language) + since(step, language)
     head = (
         f"<h2><span class='{kind}'>{escape(entry.title.get(language))}</span> <code>{finding.code}</code> "
-        f"<span class='soft'>{label('confidence', language)} {finding.confidence:.0%}{since}</span></h2>"
+        f"<span class='soft'>{label('confidence', language)} {finding.confidence:.0%}{when}</span></h2>"
     )
     parts = [f"<p>{escape(entry.meaning.get(language))}</p>", "<dl>"]
     for sign, name in ((1, "for"), (-1, "against")):
         words = [wording(finding.code, c.key, c.numbers, language) for c in finding.evidence if c.weight * sign > 0]
         if words:
-            parts.append(f"<dt>{label(name, language)}</dt><dd>{escape('; '.join(words))}</dd>")
+            parts.append(f"<dt>{label(name, language)}</dt><dd>{escape(mark(';', language).join(words))}</dd>")
     if finding.code != "healthy" and finding.severity != "info":
         parts += _texts(finding, language)
     parts.append("</dl>")
@@ -109,7 +114,7 @@ def _links(finding: Finding, report: Report, language: Language) -> str:
         for name in dict.fromkeys(r.metric for r in finding.readings)
         if name in drawn
     ]
-    return f"<p class='soft'>{label('curves', language)}: {', '.join(links)}</p>" if links else ""
+    return f"<p class='soft'>{label('curves', language)}{mark(':', language)}{', '.join(links)}</p>" if links else ""
 
 
 def _anchor(number_of_curve: int) -> str:
@@ -159,14 +164,18 @@ def _curves(report: Report, language: Language) -> Iterator[str]:
             for f in report.diagnosis.findings
             if f.first_step is not None and f.severity != "info" and any(r.metric == name for r in f.readings)
         ]
-        scale = f" ({label('log-scale', language)})" if _logarithmic(series.values) else ""
+        scale = in_brackets(label("log-scale", language), language) if _logarithmic(series.values) else ""
         first, last = series.steps[0], series.steps[-1]
         key = [
-            f"<a href='#{code}'>{escape(code)}</a> {label('since', language)} {number(step)}"
+            f"<a href='#{code}'>{escape(code)}</a> {since(number(step), language)}"
             for step, code in marks
             if first <= step <= last
         ]
-        dashed = f"<br><span class='critical'>{label('dashed', language)}: {', '.join(key)}</span>" if key else ""
+        dashed = (
+            f"<br><span class='critical'>{label('dashed', language)}{mark(':', language)}{', '.join(key)}</span>"
+            if key
+            else ""
+        )
         caption = f"<figcaption>{escape(name)}{scale}{dashed}</figcaption>"
         yield f"<figure id='{_anchor(i)}'>{caption}{_svg(series, marks)}</figure>"
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors.base import Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, Text, wording
 from levelhead.diagnosis.notice import printable
 from levelhead.diagnosis.ranking import Diagnosis, Finding
 from levelhead.doctor.inquiry import line
-from levelhead.doctor.labels import label
+from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
 from levelhead.doctor.report import Report, number
 from levelhead.doctor.trust import notes, statistic_of
 from levelhead.doctor.unread import reason
-from levelhead.terminal import paint, safe, width
+from levelhead.terminal import paint, safe, width, wrapped
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "info": "2"}
-_SETTLE = Text("what would settle it:", "什么能定论\uff1a")
+_SETTLE = Text("what would settle it:", "确认以下问题即可定论\uff1a")
 _WIDTH = 100
 """Columns of a paragraph, where the terminal has as many."""
 
@@ -45,29 +46,34 @@ def lines(report: Report, language: Language = "en") -> Iterator[tuple[str, str]
 def headline(report: Report, language: Language = "en") -> str:
     """One line: verdict, first finding, step."""
     first = report.diagnosis.findings[0]
-    words = f"{label(report.diagnosis.verdict, language)}: {CATALOGUE[first.code].title.get(language)} ({first.code})"
-    return safe(words + _since(first, language))
+    words = (
+        f"{label(report.diagnosis.verdict, language)}{mark(':', language)}{CATALOGUE[first.code].title.get(language)}"
+    )
+    return safe(words + in_brackets(first.code, language) + _since(first, language))
 
 
 def finding_line(finding: Finding, report: Report, language: Language = "en") -> str:
     """A finding in one line, for a log: severity, name, confidence, first step, a reading and what to change."""
     entry = CATALOGUE[finding.code]
-    words = f"{label(finding.severity, language)}: {entry.title.get(language)} ({finding.code}, "
-    words += f"{label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)})"
+    comma, colon, semicolon = (mark(sign, language) for sign in ",:;")
+    about = f"{finding.code}{comma}{label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)}"
+    words = f"{label(finding.severity, language)}{colon}{entry.title.get(language)}{in_brackets(about, language)}"
     if finding.readings:
         last = max(finding.readings, key=lambda r: r.step)
-        words += f"; {last.metric} @{_n(last.step)} = {_n(last.value)}"
+        words += f"{semicolon}{last.metric} @{_n(last.step)} = {_n(last.value)}"
     for remedy in report.remedies(finding, language)[:1]:
         settings = ", ".join(f"{key}={_setting(value)}" for key, value in remedy["set"].items())
-        words += f"; {label('remedies', language)}: {settings}"
+        words += f"{semicolon}{label('remedies', language)}{colon}{settings}"
     return safe(words)
 
 
 def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]]:
     diagnosis, history = report.diagnosis, report.history
+    comma, colon = mark(",", language), mark(":", language)
     span = f"{label('steps', language)} {_n(history.first_step)}-{_n(history.last_step)}"
+    span += " 步" if language == "zh" else ""
     rows = f"{diagnosis.rows} {label('rows', language)}"
-    yield f"{report.source}: {label('format', language)} {report.log.format}, {rows}, {span}"
+    yield f"{report.source}{colon}{label('format', language)} {report.log.format}{comma}{rows}{comma}{span}"
     for part in _wrap(headline(report, language), indent=0):
         yield part, _COLOURS.get(diagnosis.verdict, "")
     main = _main(diagnosis)
@@ -77,10 +83,11 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
     rest = [f for f in diagnosis.findings if f not in main]
     if rest:
         yield ""
-        yield f"{label('also', language)}:"
+        yield f"{label('also', language)}{colon.rstrip()}"
         for finding in rest:
             title = CATALOGUE[finding.code].title.get(language)
-            yield from _wrap(f"{finding.code}: {title} ({finding.confidence:.0%}){_since(finding, language)}")
+            sure = in_brackets(f"{finding.confidence:.0%}", language)
+            yield from _wrap(f"{finding.code}{colon}{title}{sure}{_since(finding, language)}")
     told = list(notes(report.log, language))
     if told:
         yield ""
@@ -94,11 +101,11 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
     yield from _events(report, language)
     for table in report.tables:
         yield ""
-        yield from table.lines()
+        yield from in_language(table, language).lines()
     unread = report.log.unread
     if unread.count:
         yield ""
-        yield f"{label('unread', language)} ({unread.count}):"
+        yield f"{label('unread', language)}{in_brackets(str(unread.count), language)}{colon.rstrip()}"
         for sample in unread.samples[:5]:
             where = f"{sample.get('file', '')}:{sample['line']}" if sample["line"] else "-"
             yield f"  {where} {reason(sample['why'], language)}"
@@ -115,8 +122,9 @@ def _main(diagnosis: Diagnosis) -> list[Finding]:
 
 def _finding(finding: Finding, report: Report, language: Language) -> Iterator[str | tuple[str, str]]:
     entry = CATALOGUE[finding.code]
-    head = f"[{label(finding.severity, language)}] {finding.code}: {entry.title.get(language)}"
-    head += f", {label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)}"
+    comma, colon, semicolon = (mark(sign, language) for sign in ",:;")
+    head = f"[{label(finding.severity, language)}] {finding.code}{colon}{entry.title.get(language)}"
+    head += f"{comma}{label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)}"
     for part in _wrap(head, indent=0):
         yield part, _COLOURS.get(finding.severity, "")
     yield from _wrap(entry.meaning.get(language))
@@ -124,25 +132,25 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
         evidence = sorted((c for c in finding.evidence if c.weight * sign > 0), key=lambda c: -abs(c.weight))
         words = [wording(finding.code, c.key, c.numbers, language) for c in evidence]
         if words:
-            yield from _wrap(f"{label(name, language)}: {'; '.join(words)}")
+            yield from _wrap(f"{label(name, language)}{colon}{semicolon.join(words)}")
     if finding.readings:
-        shown = ", ".join(f"{r.metric} {_where(r, report)} = {_n(r.value)}" for r in finding.readings)
-        yield from _wrap(f"{label('evidence', language)}: {shown}")
+        shown = ", ".join(f"{r.metric} {_where(r, report, language)} = {_n(r.value)}" for r in finding.readings)
+        yield from _wrap(f"{label('evidence', language)}{colon}{shown}")
     if finding.explains:
-        yield from _wrap(f"{label('explains', language)}: {', '.join(finding.explains)}")
+        yield from _wrap(f"{label('explains', language)}{colon}{', '.join(finding.explains)}")
     if finding.code == "healthy":
         return
-    yield from _wrap(f"{label('confirm', language)}: {entry.confirm.get(language)}")
+    yield from _wrap(f"{label('confirm', language)}{colon}{entry.confirm.get(language)}")
     for remedy in report.remedies(finding, language)[:3]:
         settings = ", ".join(f"{key}={_setting(value)}" for key, value in remedy["set"].items())
-        yield from _wrap(f"{label('remedies', language)}: {settings}")
+        yield from _wrap(f"{label('remedies', language)}{colon}{settings}")
         yield from _wrap(f"{remedy['why']} [{remedy['source']}]", indent=4)
 
 
-def _where(reading: Reading, report: Report) -> str:
+def _where(reading: Reading, report: Report, language: Language) -> str:
     """The step of a reading, or the statistic of the whole run that it is."""
     statistic = statistic_of(report.log, reading.metric, reading.value)
-    return f"({statistic})" if statistic else f"@{_n(reading.step)}"
+    return f"({said(statistic, language)})" if statistic else f"@{_n(reading.step)}"
 
 
 def _events(report: Report, language: Language) -> Iterator[str]:
@@ -150,11 +158,11 @@ def _events(report: Report, language: Language) -> Iterator[str]:
     if not acted:
         return
     yield ""
-    yield f"{label('guard', language)}:"
+    yield f"{label('guard', language)}{mark(':', language).rstrip()}"
     for event in acted[:12]:
-        code, message = printable(event["code"], 80), printable(event.get("message", ""))
-        step, action = printable(event.get("step"), 20), printable(event["action"], 40)
-        yield f"  {step}: {action} ({code}) {message}"
+        code, message = printable(event["code"], 80), said(printable(event.get("message", "")), language)
+        step, action = printable(event.get("step"), 20), said(printable(event["action"], 40), language)
+        yield f"  {step}{mark(':', language)}{action}{in_brackets(code, language)} {message}"
     if len(acted) > 12:
         yield f"  ... {len(acted) - 12}"
 
@@ -162,8 +170,7 @@ def _events(report: Report, language: Language) -> Iterator[str]:
 def _since(finding: Finding, language: Language) -> str:
     if finding.first_step is None:
         return ""
-    since = label("since", language)
-    return f", {since} {_n(finding.first_step)}" + (" 步" if language == "zh" else "")
+    return mark(",", language) + since(_n(finding.first_step), language)
 
 
 def _setting(value: Any) -> str:
@@ -178,27 +185,5 @@ def _n(value: float | None) -> str:
 
 
 def _wrap(words: str, indent: int = 2) -> Iterator[str]:
-    """Break at spaces (or anywhere between Chinese characters) so that lines stay readable."""
-    most = min(width(), _WIDTH)
-    pad, line, filled = " " * indent, "", 0
-    for piece in _pieces(words):
-        size = sum(2 if ord(c) > 0x2E80 else 1 for c in piece)
-        if filled + size > most - len(pad) and line:
-            yield pad + line.rstrip()
-            line, filled, pad = "", 0, " " * (indent + 2)
-            piece = piece.lstrip()
-        line += piece
-        filled += size
-    if line:
-        yield pad + line.rstrip()
-
-
-def _pieces(words: str) -> Iterator[str]:
-    piece = ""
-    for character in words:
-        piece += character
-        if character == " " or ord(character) > 0x2E80:
-            yield piece
-            piece = ""
-    if piece:
-        yield piece
+    """Break a paragraph so that its lines stay readable."""
+    return wrapped(words, min(width(), _WIDTH), indent)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors import DETECTORS
 from levelhead.diagnosis.detectors.base import Reading, View
 from levelhead.diagnosis.detectors.ended import last_stop
@@ -120,9 +121,9 @@ class Report:
         present = {f.code for f in self.diagnosis.findings}
         return [
             {
-                "set": resolve(settings, self.history),
+                "set": _in_words(resolve(settings, self.history), language),
                 "why": remedy.why.get(language),
-                "source": remedy.source,
+                "source": said(remedy.source, language),
             }
             for remedy in CATALOGUE[finding.code].remedies
             if (settings := remedy.lacking(self.recipe) if self.recipe else remedy.settings(family))
@@ -167,6 +168,11 @@ def resolve(settings: Settings, history: History) -> dict[str, Any]:
         else:
             resolved[key] = value
     return resolved
+
+
+def _in_words(settings: dict[str, Any], language: Language) -> dict[str, Any]:
+    """Settings whose values are words, in the language of the reader."""
+    return {key: said(value, language) if isinstance(value, str) else value for key, value in settings.items()}
 
 
 def examine(

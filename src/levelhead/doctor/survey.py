@@ -14,6 +14,7 @@ from levelhead.doctor.readers.sources import LOG_SUFFIXES
 from levelhead.doctor.report import SEVERITIES, Report, examine, number
 from levelhead.doctor.unread import reason
 from levelhead.errors import InputError
+from levelhead.terminal import columns, padded
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1"}
 _LONGEST = 60
@@ -49,10 +50,10 @@ class Survey:
     def lines(self, language: Language = "en") -> Iterator[tuple[str, str]]:
         """Yield a line a run and its colour: verdict, first finding, confidence, first bad step, rows and name."""
         cells = [self._cells(report, language) for report in self.reports]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+        widths = [max(columns(row[i]) for row in cells) for i in range(len(cells[0]))]
         for report, row in zip(self.reports, cells, strict=True):
-            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            yield "  ".join([*padded, self._name(Path(report.source))]), _COLOURS.get(report.diagnosis.verdict, "")
+            aligned = (padded(cell, width) for cell, width in zip(row, widths, strict=True))
+            yield "  ".join([*aligned, self._name(Path(report.source))]), _COLOURS.get(report.diagnosis.verdict, "")
         if self.unread:
             yield "", ""
             yield f"{label('unread', language)} ({len(self.unread)}):", ""

@@ -18,12 +18,12 @@ NOTE_BELOW = 0.5
 
 _MOST = 12
 _TOOK = Text(
-    "took {key} as {signal} ({confidence:.0%} sure)", "把 {key} 当作 {signal}\uff08把握 {confidence:.0%}\uff09"
+    "took {key} as {signal} ({confidence:.0%} sure)", "将 {key} 视为 {signal}\uff08把握 {confidence:.0%}\uff09"
 )
-_UNKNOWN = Text("numbers under names that say nothing here: {names}", "名称无法理解的数字\uff1a{names}")
+_UNKNOWN = Text("numbers under names that say nothing here: {names}", "名称不认识、未采用的数值\uff1a{names}")
 _ONLY = Text(
     "statistics of the whole run ({names}): their order is known, their steps are not",
-    "整个训练的统计量\uff08{names}\uff09\uff1a只知先后\uff0c不知步数",
+    "只有整次训练的统计量\uff08{names}\uff09\uff1a知道先后\uff0c不知道步数",
 )
 
 

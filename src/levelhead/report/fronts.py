@@ -83,7 +83,7 @@ def _row(point: Point, *, saved: bool) -> str:
     scores = [f"{value:+.3f} \u00b1 {error:.3f}" for value, error in zip(point.values, point.errors, strict=True)]
     chance = "" if point.chance is None else f"{point.chance:.0%}"
     cells = [str(point.step), _STAGES.get(point.stage, point.stage), *scores]
-    cells += ["yes" if point.on_front else "", chance, *([point.weights] if saved else [])]
+    cells += ["\u2713" if point.on_front else "", chance, *([point.weights] if saved else [])]
     return tag("tr", *[tag("td", esc(cell)) for cell in cells], cls="strong" if point.on_front else "")
 
 

@@ -1,60 +1,129 @@
 """The report in another language: its own words are exchanged in the finished page, whatever a run wrote stays.
 
-A page is made in English.  Translated is what stands between tags; not the contents of ``pre``, ``code``, ``script``
-and ``style``, which hold what a policy wrote, the recipe, and the drawing library.
+A page is made in English.  Translated is what stands between tags and in attributes that are read out, and the words of
+charts; not the contents of ``pre``, ``code``, ``script`` and ``style``, which hold what a policy wrote, the recipe, and
+the drawing library, and no name of a task, a stratum or a metric.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
-from levelhead.diagnosis.findings import Language
+from levelhead.diagnosis.chinese import Words, exchanged
+from levelhead.diagnosis.chinese import own_words as words_of_runs
+from levelhead.diagnosis.findings import Language, Text, read_texts
 from levelhead.documents.yaml_text import load_yaml
 
+OUTLOOK = Path(__file__).with_name("outlook.yaml")
+"""Sentences of the first screen in both languages."""
+
 _PIECE = re.compile(
-    r"(?P<kept><(?P<name>pre|code|script|style)\b.*?</(?P=name)>|<[^>]*>)|(?P<text>[^<]+)", re.DOTALL | re.IGNORECASE
+    r"(?P<kept><(?P<name>pre|code|script|style)\b.*?</(?P=name)>)|(?P<tag><[^>]*>)|(?P<text>[^<]+)",
+    re.DOTALL | re.IGNORECASE,
 )
 _HTML = re.compile(r'<html lang="en">')
+_SPOKEN = re.compile(r' (title|placeholder|aria-label)="([^"]*)"')
+_HOVER = re.compile(r"(?P<words>.*?)(?P<rest>:? ?%\{.*)?(?P<end><extra></extra>)", re.DOTALL)
+_WORDS_OF_A_CHART = frozenset(("name", "ticksuffix", "text", "y", "categoryarray", "customdata"))
+"""Keys of a figure whose texts a reader sees; the groups of its legend are names for the script."""
+
+
+class Translator:
+    """Exchanges a page's own words.
+
+    Args:
+        language: Of the reader.
+        names: What a run calls its tasks, strata and metrics; they stay.
+        sentences: What this run says in English, in the reader's language.
+    """
+
+    def __init__(
+        self, language: Language, names: Collection[str] = (), sentences: Mapping[str, str] | None = None
+    ) -> None:
+        self.language: Language = language
+        self._names, self._sentences = frozenset(names), dict(sentences or {})
+
+    def page(self, page: str) -> str:
+        """Return a page of HTML, made in English; a text without a translation stays as it is."""
+        if self.language == "en":
+            return page
+        page = _HTML.sub(f'<html lang="{self.language}">', page, count=1)
+        return _PIECE.sub(self._piece, page)
+
+    def text(self, text: str) -> str:
+        """Return a piece of text; as it is where it has no translation."""
+        return text if self.language == "en" else exchanged(text, self._look)
+
+    def _look(self, text: str) -> str | None:
+        if text in self._names:
+            return text
+        if text in self._sentences:
+            return self._sentences[text]
+        own = own_words().get(text, self.text)
+        return words_of_runs().get(text, self.text) if own is None else own
+
+    def figure(self, value: Any, key: str = "") -> Any:
+        """Return the data of a chart with its words exchanged: names of curves, what a pointer shows, axis titles."""
+        if self.language == "en":
+            return value
+        if isinstance(value, Mapping):
+            return {name: self.figure(inner, name) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self.figure(inner, key) for inner in value] if key in _WORDS_OF_A_CHART or _nested(value) else value
+        if not isinstance(value, str):
+            return value
+        if key == "hovertemplate" and (match := _HOVER.fullmatch(value)):
+            words, rest = match["words"], match["rest"] or ""
+            return f"{self.text(words) if words else ''}{rest}{match['end']}"
+        return self.text(value) if key in _WORDS_OF_A_CHART else value
+
+    def _piece(self, piece: re.Match[str]) -> str:
+        if piece["text"] is not None:
+            return self._escaped(piece["text"])
+        if piece["tag"] is not None:
+            return _SPOKEN.sub(lambda match: f' {match[1]}="{self._escaped(match[2])}"', piece["tag"])
+        return piece["kept"]
+
+    def _escaped(self, escaped: str) -> str:
+        text = html.unescape(escaped)
+        bare = text.strip()
+        words = self.text(bare) if bare else bare
+        return escaped if words == bare else html.escape(text.replace(bare, words, 1), quote=True)
 
 
 def translated(page: str, language: Language) -> str:
-    """Return a page of the report in a language; a text without a translation stays as it is.
-
-    Args:
-        page: As HTML, in English.
-        language: Of the reader.
-    """
-    if language == "en":
-        return page
-    page = _HTML.sub(f'<html lang="{language}">', page, count=1)
-    return _PIECE.sub(lambda piece: piece["kept"] or _translated(piece["text"]), page)
+    """Return a page in a language: :meth:`Translator.page` for one that no run has written to."""
+    return Translator(language).page(page)
 
 
 def in_chinese(text: str) -> str:
     """Return a piece of text in Chinese; as it is where it has no translation."""
-    phrases, patterns = own_words()
-    if text in phrases:
-        return phrases[text]
-    for pattern, words in patterns.items():
-        if match := pattern.fullmatch(text):
-            return words.format(*(phrases.get(group, group) for group in match.groups()))
-    return text
+    return Translator("zh").text(text)
 
 
-def _translated(escaped: str) -> str:
-    text = html.unescape(escaped)
-    bare = text.strip()
-    words = in_chinese(bare) if bare else bare
-    return escaped if words == bare else html.escape(text.replace(bare, words, 1), quote=True)
+def say(key: str, language: Language, /, **values: object) -> str:
+    """Return a sentence of the first screen with its values."""
+    return _outlook()[key].get(language).format(**values)
 
 
 @cache
-def own_words() -> tuple[Mapping[str, str], Mapping[re.Pattern[str], str]]:
+def own_words() -> Words:
     """Return the report's own words in Chinese: by whole phrase, and by pattern with a ``{}`` for each group."""
     data = load_yaml(files("levelhead.report").joinpath("chinese.yaml").read_text(encoding="utf-8"))
     assert isinstance(data, dict)  # noqa: S101 - our own file
-    return data["phrases"], {re.compile(pattern, re.DOTALL): words for pattern, words in data["patterns"].items()}
+    return Words(data)
+
+
+@cache
+def _outlook() -> Mapping[str, Text]:
+    return read_texts(OUTLOOK, "words")
+
+
+def _nested(values: list[Any]) -> bool:
+    return bool(values) and isinstance(values[0], Mapping | list)

@@ -88,7 +88,7 @@ def further_metrics(run: Run) -> str:
                 cells.setdefault(name.split("/")[0] if "/" in name else "", []).append(cell)
     few = [cell for family in cells.values() if len(family) <= _MANY for cell in family]
     many = [
-        fold(f"{len(family)} under {esc(name)}/", tag("div", *family, cls="sparks"))
+        fold(f"{len(family)} under {esc(name)}/" if name else f"{len(family)} more", tag("div", *family, cls="sparks"))
         for name, family in cells.items()
         if len(family) > _MANY
     ]

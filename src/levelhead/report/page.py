@@ -14,12 +14,13 @@ from levelhead.errors import InputError
 from levelhead.report import answers, cards, fronts, judges, kinds, notes, samples, strata, workflows
 from levelhead.report.charts import Chart, Key
 from levelhead.report.firststeps import first_steps
-from levelhead.report.language import translated
 from levelhead.report.markup import duration, esc, json_for_script, tag
+from levelhead.report.outlook import outlook
 from levelhead.report.panels import PANELS, event_strip
 from levelhead.report.reading import Run, read_run, step_of
 from levelhead.report.series import series
 from levelhead.report.style import STYLE
+from levelhead.report.wording import translator_of
 
 FILE_NAME = "report.html"
 """Name of the page in the run's folder."""
@@ -48,7 +49,7 @@ def write(run_dir: Path, language: Language = "en") -> Path:
     Raises:
         InputError: The folder is missing, holds no run, or cannot be written to.
     """
-    page = translated(render(read_run(run_dir)), language)
+    page = render(read_run(run_dir), language)
     target = run_dir / FILE_NAME
     draft = target.with_suffix(".html.part")
     try:
@@ -60,10 +61,14 @@ def write(run_dir: Path, language: Language = "en") -> Path:
     return target
 
 
-def render(run: Run) -> str:
+def render(run: Run, language: Language = "en") -> str:
     """Return the page of a run as one HTML document.
 
     A section that a damaged folder makes impossible is left out, and :attr:`Run.notes` say which.
+
+    Args:
+        run: What a run left behind.
+        language: Of the page's own words.
     """
     charts: list[Chart] = []
     sections: list[tuple[str, str]] = []
@@ -73,7 +78,9 @@ def render(run: Run) -> str:
         charts += drawn
         if body:
             sections.append((title, body))
-    return _document(run, sections, charts)
+    translator = translator_of(run, language)
+    figures = [translator.figure(chart.figure()) for chart in charts]
+    return translator.page(_document(run, sections, figures, _header(run, language)))
 
 
 def _or(run: Run, what: str, instead: Part, build: Callable[[], Part]) -> Part:
@@ -170,14 +177,13 @@ def _built(run: Run, builders: tuple[Callable[[Run], Chart | list[Chart] | None]
     return charts
 
 
-def _document(run: Run, sections: list[tuple[str, str]], charts: list[Chart]) -> str:
+def _document(run: Run, sections: list[tuple[str, str]], drawn: list[dict[str, Any]], header: str) -> str:
     links = "".join(tag("a", esc(title), href=f"#{_anchor(title)}") for title, _ in sections)
     body = "".join(tag("section", tag("h2", esc(title)), inner, id=_anchor(title)) for title, inner in sections)
-    header = _header(run)
     drawing = ""
-    if charts:
+    if drawn:
         library = _plotly()
-        figures = json_for_script([chart.figure() for chart in charts])
+        figures = json_for_script(drawn)
         script = files("levelhead.report").joinpath("page.js").read_text(encoding="utf-8")
         drawing = (
             "<noscript><p>The charts of this page are drawn by a script.</p></noscript>"
@@ -197,12 +203,13 @@ def _document(run: Run, sections: list[tuple[str, str]], charts: list[Chart]) ->
     )
 
 
-def _header(run: Run) -> str:
+def _header(run: Run, language: Language) -> str:
     return tag(
         "header",
         tag("h1", esc(run.name)),
         tag("p", esc(" \u00b7 ".join(_what(run))), cls="muted"),
         tag("p", _or(run, "the headline", "", lambda: cards.headline(run)), cls="lead"),
+        _or(run, "the first screen", "", lambda: outlook(run, language)),
         _or(run, "the strip of facts", "", lambda: cards.facts(run)),
         _or(run, "the cards of the tasks", "", lambda: cards.task_cards(run)),
     )

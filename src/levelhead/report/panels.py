@@ -22,7 +22,7 @@ from levelhead.report.charts import (
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
 from levelhead.report.series import Series, names_under, number, on_steps, series, smooth, thin
 
-SHARE = {"tickformat": ".0%", "rangemode": "tozero"}
+SHARE = {"tickformat": ".1~%", "rangemode": "tozero"}
 """Axis of a share between 0 and 1."""
 
 

@@ -52,6 +52,7 @@ class Run:
         samples: Held-out rollouts by evaluation stage (``start``, ``sft``, ``grpo``).
         rollouts: Training rollouts by file name, in order of step.
         notes: What was missing or broken, one line each.
+        folder: Where all of it was read; ``None`` for a run that is made in memory.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Run:
     samples: dict[str, list[Row]] = field(default_factory=dict)
     rollouts: dict[str, list[Row]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    folder: Path | None = None
 
     @property
     def tasks(self) -> list[str]:
@@ -107,7 +109,7 @@ def read_run(folder: Path) -> Run:
         raise InputError(f"{folder}: no such folder; give the folder of a run, such as runs/demo")
     if not any((folder / name).is_file() for name in MARKS_OF_A_RUN):
         raise InputError(f"{folder}: the folder holds no run (none of {', '.join(MARKS_OF_A_RUN)})")
-    run = Run(folder.resolve().name)
+    run = Run(folder.resolve().name, folder=folder)
     run.recipe_text = _text(folder / (History(folder).newest or RECIPE), run.notes) or ""
     run.recipe = _yaml(run.recipe_text, run.notes)
     run.name = named(run.recipe.get("name")) or run.name

@@ -53,6 +53,7 @@ class Stratum:
         n: Items.
         metrics: The task's own numbers on them.
         constant: What the best constant answer to all prompts scores on these; ``None`` where none was tried.
+        over_constant: Score above it, paired over items.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Stratum:
     n: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     constant: Score | None = None
+    over_constant: Score | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,12 @@ def _strata(rows: object) -> dict[str, Stratum]:
         return {}
     return {
         str(name): Stratum(
-            str(name), score, _count(row.get("n")), _metrics(row.get("metrics")), _score(row.get("constant"))
+            str(name),
+            score,
+            _count(row.get("n")),
+            _metrics(row.get("metrics")),
+            _score(row.get("constant")),
+            _score(row.get("over_constant")),
         )
         for name, row in rows.items()
         if isinstance(row, Mapping) and (score := _score(row)) is not None

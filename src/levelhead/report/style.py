@@ -23,7 +23,8 @@ html { scroll-padding-top: 56px; -webkit-text-size-adjust: 100%; }
 body {
   margin: 0; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial,
-    "PingFang SC", "Microsoft YaHei", "Noto Sans CJK SC", "Source Han Sans SC", sans-serif;
+    "PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC",
+    "WenQuanYi Micro Hei", sans-serif;
 }
 main, header, footer { max-width: 1240px; margin: 0 auto; padding: 0 20px; }
 header { padding-top: 30px; padding-bottom: 18px; }
@@ -54,6 +55,30 @@ nav div {
 }
 nav a { color: var(--muted); text-decoration: none; padding: 11px 8px; font-size: 14px; white-space: nowrap; }
 nav a:hover, nav a:focus-visible { color: var(--ink); }
+.outlook {
+  display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr) minmax(0, 1.25fr); gap: 16px; margin: 4px 0 18px;
+}
+.outlook > div {
+  background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 12px 16px; min-width: 0;
+}
+.outlook h2 { font-size: 16px; margin: 0 0 8px; display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 10px; }
+.outlook h2 .muted { font-weight: 400; }
+.outlook .learnt h2 { color: var(--good); } .outlook .not-learnt h2 { color: var(--warn); }
+.outlook ul, .outlook ol { margin: 0; padding: 0; list-style: none; font-size: 14px; }
+.outlook ul li { padding: 5px 0; border-top: 1px solid var(--grid); overflow-wrap: anywhere; }
+.outlook ul li:first-child, .outlook ol li:first-child { border-top: 0; padding-top: 0; }
+.outlook .figures { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 8px; }
+.outlook .figures { font-variant-numeric: tabular-nums; }
+.outlook ol { counter-reset: way; }
+.outlook ol li {
+  counter-increment: way; position: relative; padding: 6px 0 6px 22px; border-top: 1px solid var(--grid);
+  overflow-wrap: anywhere;
+}
+.outlook ol li::before { content: counter(way) "."; position: absolute; left: 0; color: var(--muted); }
+.outlook code {
+  display: block; width: fit-content; max-width: 100%; margin-top: 4px; padding: 2px 8px; border-radius: 6px;
+  background: var(--soft); font-size: 12.5px;
+}
 .facts { display: flex; flex-wrap: wrap; gap: 8px 34px; margin: 18px 0 22px; }
 .facts dt { color: var(--muted); font-size: 12.5px; }
 .facts dd { margin: 0; font-weight: 600; font-variant-numeric: tabular-nums; }
@@ -173,6 +198,7 @@ pre.prompt { font-family: inherit; line-height: 1.5; }
 .strata tr.metric td:first-child { padding-left: 16px; }
 .strata tr.strong td { font-weight: 650; border-top: 1.5px solid var(--muted); }
 footer { color: var(--muted); font-size: 13px; padding-top: 30px; padding-bottom: 40px; }
+@media (max-width: 900px) { .outlook { grid-template-columns: minmax(0, 1fr); gap: 10px; } }
 @media (max-width: 1080px) { .beside { grid-template-columns: minmax(0, 1fr); } }
 @media (max-width: 860px) { .grid { grid-template-columns: minmax(0, 1fr); } }
 @media (max-width: 560px) {
@@ -182,6 +208,7 @@ footer { color: var(--muted); font-size: 13px; padding-top: 30px; padding-bottom
   .ladder .value { text-align: right; }
   .pairs { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   .lead { font-size: 16px; }
+  .share span { padding: 0 4px; font-size: 11px; }
 }
 @media print { nav { display: none; } .chart, .sample, .row, .card { break-inside: avoid; } }
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from levelhead.documents import dump_json
@@ -22,7 +23,10 @@ _SEQUENCE = re.compile(
 _MARKS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_MARKS}\ud800-\udfff]")
 _COLOUR = re.compile("[0-9;]*")
+_WIDE = 0x2E80
+"""Code point beyond which characters are as wide as two letters."""
 _WIDTH = 100
+_ENDS = "\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f\u201d"
 """Columns of text that goes to no terminal."""
 
 
@@ -64,6 +68,53 @@ def say_json(value: Any, *, error: bool = False, indent: int | None = None) -> N
     """Print one document of strict JSON; control characters in its texts are escaped and so kept."""
     shown = _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", dump_json(value, indent))
     _write(sys.stderr if error else sys.stdout, shown + "\n")
+
+
+def columns(text: str) -> int:
+    """Return the columns that text takes in a terminal: Chinese characters and their punctuation take two each."""
+    return sum(2 if ord(character) > _WIDE else 1 for character in text)
+
+
+def padded(text: str, size: int) -> str:
+    """Return text with spaces behind it, so that it takes ``size`` columns; as it is where it takes more."""
+    return text + " " * (size - columns(text))
+
+
+def wrapped(words: str, most: int, indent: int = 0) -> Iterator[str]:
+    """Break text at spaces, or anywhere between Chinese characters.
+
+    Args:
+        words: One paragraph.
+        most: Columns of a line.
+        indent: Spaces before the first line; the others get two more.
+    """
+    pad, line, filled = " " * indent, "", 0
+    for piece in _pieces(words):
+        size = columns(piece)
+        # A mark that ends a clause stands with what it ends.
+        if filled + size > most - len(pad) and line and piece not in _ENDS:
+            yield pad + line.rstrip()
+            line, filled, pad = "", 0, " " * (indent + 2)
+            piece = piece.lstrip()
+        line += piece
+        filled += size
+    if line:
+        yield pad + line.rstrip()
+
+
+def _pieces(words: str) -> Iterator[str]:
+    piece = ""
+    for character in words:
+        wide = ord(character) > _WIDE
+        if wide and piece:
+            yield piece
+            piece = ""
+        piece += character
+        if character == " " or wide:
+            yield piece
+            piece = ""
+    if piece:
+        yield piece
 
 
 def width() -> int:

@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from levelhead.diagnosis.chinese import said
+from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import LOUD, advice, notice, printable
 from levelhead.errors import EngineError, RewardError
 from levelhead.records import Event
@@ -42,6 +44,7 @@ class EventLog:
         loud: Whether this process speaks; of several, the first does.
         console: The terminal, shared with the progress bar; stderr unless given.
         recipe: The run's own as plain data, so that nothing is advised that it has already.
+        language: Of what is told; the file is in English always.
     """
 
     def __init__(
@@ -51,7 +54,9 @@ class EventLog:
         loud: bool = True,
         console: Console | None = None,
         recipe: Mapping[str, Any] | None = None,
+        language: Language = "en",
     ) -> None:
+        self.language: Language = language
         self.console = console or SafeConsole(stderr=True)
         self._folder, self._loud, self._recipe = folder, loud, recipe
         self._seen: Counter[tuple[str, str]] = Counter()
@@ -69,21 +74,36 @@ class EventLog:
             if event.severity in LOUD:
                 self._tell(event, readings or {})
 
+    @property
+    def spoken(self) -> dict[str, Language]:
+        """The language as an argument for what speaks English unless told otherwise; empty for English."""
+        return {} if self.language == "en" else {"language": self.language}
+
     def progress(self, stage: str, done: int, total: int, tasks: Sequence[str]) -> ProgressSink:
         """Return what shows a stage's progress on the same terminal, with the events so far."""
-        quiet = not self._loud
-        return ProgressSink(stage, done, total, self.console, quiet=quiet, tasks=tasks, events=self.so_far)
+        return ProgressSink(
+            stage,
+            done,
+            total,
+            self.console,
+            quiet=not self._loud,
+            tasks=tasks,
+            events=self.so_far,
+            **self.spoken,
+        )
 
     def so_far(self) -> str:
         """Return in one line how many warnings and critical events there were, and the newest; empty for none."""
         if self._newest is None:
             return ""
         counts = [
-            counted(count, f"{severity} event" if severity == "critical" else severity)
+            said(counted(count, f"{severity} event" if severity == "critical" else severity), self.language)
             for severity in LOUD
             if (count := sum(n for (level, _), n in self._seen.items() if level == severity))
         ]
-        return f"{', '.join(counts)}; the last: {printable(self._newest.code, 60)} at step {self._newest.step}"
+        last = said(f"the last: {printable(self._newest.code, 60)} at step {self._newest.step}", self.language)
+        comma, mark = (", ", "; ") if self.language == "en" else ("\u3001", "\uff1b")
+        return f"{comma.join(counts)}{mark}{last}"
 
     @contextlib.contextmanager
     def ending(self, state: State) -> Iterator[None]:
@@ -113,8 +133,9 @@ class EventLog:
         if times == 1:
             others = {code for _, code in self._seen if code != event.code}
             to_do = advice(event.code, readings, others, self._recipe)
-        line = Text(f"levelhead: {notice(event.to_json(), to_do, times)}")
-        line.highlight_words([f"{event.severity}: {event.code}"], _COLOURS[event.severity])
+        line = Text(f"levelhead: {notice(event.to_json(), to_do, times, self.language)}")
+        head = f"{event.severity}: {event.code}" if self.language == "en" else f"{said(event.severity)} {event.code}"
+        line.highlight_words([head], _COLOURS[event.severity])
         self.console.print(line, soft_wrap=True)
 
 

@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from levelhead import metrics as metric
+from levelhead.diagnosis.chinese import said
+from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import printable
 from levelhead.records import StepRecord
 from levelhead.terminal import say
@@ -54,6 +56,7 @@ class ProgressSink:
         quiet: Whether nothing is shown, as where another process shows it.
         tasks: Names of the tasks, in order.
         events: Says in one line what has happened so far; empty for nothing.
+        language: Of the labels.
     """
 
     def __init__(
@@ -66,7 +69,9 @@ class ProgressSink:
         quiet: bool = False,
         tasks: Sequence[str] = (),
         events: Callable[[], str] = str,
+        language: Language = "en",
     ) -> None:
+        self._language: Language = language
         self._stage, self._total, self._quiet = stage, total, quiet
         self._tasks, self._events = list(tasks)[:MOST_TASKS], events
         self._console = console or SafeConsole(stderr=True)
@@ -75,7 +80,9 @@ class ProgressSink:
         self._live: Live | None = None
         if self._console.is_terminal and not quiet:
             columns = (TextColumn("{task.description:>4}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bar = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=self._console)
+            self._bar = Progress(
+                *columns, TextColumn(said("left", language)), TimeRemainingColumn(), console=self._console
+            )
             self._task = self._bar.add_task(stage, total=total, completed=done)
             self._live = Live(console=self._console, get_renderable=self._block, refresh_per_second=4)
             self._live.start()
@@ -84,7 +91,7 @@ class ProgressSink:
         """Show a record of this stage."""
         if record.stage != self._stage or self._quiet:
             return
-        self._note = _note(record)
+        self._note = _note(record, self._language)
         for task, curve in self._curves.items():
             if (reward := record.values.get(metric.REWARD_BY_TASK.of(task))) is not None:
                 curve.append(reward)
@@ -127,6 +134,6 @@ _SHOWN: Sequence[Shown] = (
 )
 
 
-def _note(record: StepRecord) -> str:
+def _note(record: StepRecord, language: Language) -> str:
     values: Mapping[str, Any] = {**record.values, **record.timings}
-    return "  ".join(f"{label} {form(values[key])}" for key, label, form in _SHOWN if key in values)
+    return "  ".join(f"{said(label, language)} {form(values[key])}" for key, label, form in _SHOWN if key in values)

@@ -159,3 +159,47 @@ def test_the_page_is_chinese_but_for_what_the_run_wrote(tmp_path: Path) -> None:
         page.click("#to-events")
         page.wait_for_selector("#findings .row h3")
         assert re.search(chinese, page.locator("#findings .row h3").first.inner_text())
+
+
+LATIN = re.compile("[A-Za-z][A-Za-z]+")
+AS_IT_IS = {
+    "Levelhead", "GRPO", "SFT", "KL", "token", "nat", "yaml", "recipe", "events", "jsonl", "grpo", "fairness",
+    "faithfulness", "dual", "tiny", "run", "gz", "TRL", "Custom", "Format", "Review", "Revise", "done",
+}  # fmt: skip
+"""Terms, files, and names that the run gave."""
+
+
+@pytest.mark.browser
+def test_no_word_of_the_live_page_stays_english(tmp_path: Path) -> None:
+    folder = write_special(tmp_path / "run")
+    event = {"step": 12, "code": "gradient-spike", "severity": "critical", "action": "skip"}
+    message = "the gradient's norm is 9.1, 12 times the usual; the update was skipped"
+    (folder / "events.jsonl").write_text(json.dumps({**event, "message": message}) + "\n")
+    # What quotes a run (its texts, codes, numbers by name, recipe) is left out; so are its curves' names.
+    quotes = (
+        "pre, code, script, style, noscript, .text, .name, .legend, .plot, option, datalist, table, .num, .row p.muted"
+    )
+    own_words = f"""() => {{
+        const page = document.body.cloneNode(true);
+        page.querySelectorAll("{quotes}").forEach((one) => one.remove());
+        const spoken = [...page.querySelectorAll("[title], [placeholder], [aria-label], [alt]")].flatMap((one) =>
+            ["title", "placeholder", "aria-label", "alt"].map((name) => one.getAttribute(name) || ""));
+        const walk = document.createTreeWalker(page, NodeFilter.SHOW_TEXT);
+        const texts = [];
+        while (walk.nextNode()) texts.push(walk.currentNode.data);
+        return [...texts, ...spoken];
+    }}"""
+    with page_of(folder, language="zh") as page:
+        page.wait_for_selector("#chart-reward .main-svg .trace")
+        for tab, there in (("rollouts", ".entry"), ("events", "#findings .row h3"), ("recipe", "#recipes pre")):
+            page.click(f"#to-{tab}")
+            page.wait_for_selector(there)
+            if tab == "rollouts":
+                page.locator(".entry").first.click()
+                page.wait_for_selector("#group .members pre")
+        texts = page.evaluate(own_words)
+        bare = [re.sub(r"\S*[._/\"]\S*", "", text) for text in texts]  # names of metrics, keys of recipes, files
+        assert [text for text in bare if set(LATIN.findall(text)) - AS_IT_IS] == []
+        assert "梯度范数为 9.1" in page.locator("#log").inner_text()
+        stages = page.locator("#stage option").all_inner_texts()
+        assert stages == ["GRPO", "SFT"] or "训练前" in stages

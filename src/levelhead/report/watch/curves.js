@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { ask, byId, colour, make, options, state, tabs, trouble, variable, visible } = Watch;
+  const { ask, byId, colour, make, options, state, tabs, translated, trouble, variable, visible } = Watch;
 
   const PANELS = [
     ["reward", "Reward", /^reward(\/.+)?$/, "mean reward of the step's rollouts"],
@@ -39,7 +39,7 @@
   const chooseStage = () => {
     const stages = ["grpo", "sft", "start"].filter((one) => state.runs.some((run) => (run.names[one] || []).length));
     const label = { grpo: "GRPO", sft: "SFT", start: "before training" };
-    options(byId("stage"), stages.map((one) => [one, label[one]]));
+    options(byId("stage"), stages.map((one) => [one, translated(label[one])]));
     const chosen = byId("stage").value;
     if (chosen !== stage) {
       stage = chosen;

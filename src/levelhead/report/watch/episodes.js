@@ -21,7 +21,7 @@ const Episodes = (() => {
 
   const frame = ({ x, y, width, height, label }) => {
     const group = shape("g", { class: "loop" });
-    group.append(shape("rect", { x, y, width, height, rx: 8 }), shape("text", { x: x + 10, y: y + 15 }, label));
+    group.append(shape("rect", { x, y, width, height, rx: 8 }), shape("text", { x: x + 10, y: y + 15 }, translated(label)));
     return group;
   };
 
@@ -30,14 +30,14 @@ const Episodes = (() => {
     const [x, y] = points[points.length - 1];
     group.append(shape("polyline", { points: points.map((point) => point.join(",")).join(" ") }));
     if (arrow) group.append(shape("polygon", { points: `${x},${y} ${x - 7},${y - 4} ${x - 7},${y + 4}` }));
-    if (label) group.append(shape("text", { x: points[1][0] + 3, y: points[1][1] - 5 }, label));
+    if (label) group.append(shape("text", { x: points[1][0] + 3, y: points[1][1] - 5 }, translated(label)));
     return group;
   };
 
   const workflow = (drawing) => {
     const [width, height] = [drawing.width + 4, drawing.height + 4];
     const names = drawing.boxes.map((one) => one.label).join(", ");
-    const svg = shape("svg", { viewBox: `-2 -2 ${width} ${height}`, width, height, role: "img", "aria-label": `workflow: ${names}` });
+    const svg = shape("svg", { viewBox: `-2 -2 ${width} ${height}`, width, height, role: "img", "aria-label": `${translated("workflow")}: ${names}` });
     svg.append(...drawing.frames.map(frame), ...drawing.lines.map(line), ...drawing.boxes.map(box));
     return make("div", { cls: "workflow" }, svg);
   };

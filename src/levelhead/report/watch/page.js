@@ -18,6 +18,8 @@ const Watch = (() => {
     patterns: Object.entries(WATCH_WORDS.patterns).map(([pattern, template]) => [new RegExp(`^(?:${pattern})$`, "s"), template]),
   };
   const VERBATIM = new Set(["pre", "code", "b", "option"]);
+  const NAMES = new Set(["text", "name"]); // classes of elements that hold what a run wrote
+  const SPOKEN = new Set(["title", "aria-label", "alt"]);
   const translated = (text) => {
     const phrase = words.phrases.get(text);
     if (phrase !== undefined) return phrase;
@@ -30,8 +32,8 @@ const Watch = (() => {
   const make = (name, { cls, text, ...attributes } = {}, ...children) => {
     const element = document.createElement(name);
     if (cls) element.className = cls;
-    if (text !== undefined) element.textContent = VERBATIM.has(name) || cls === "text" ? visible(text) : translated(visible(text));
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = VERBATIM.has(name) || NAMES.has(cls) ? visible(text) : translated(visible(text));
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, SPOKEN.has(key) ? translated(value) : value);
     element.append(...children.filter(Boolean));
     return element;
   };
@@ -69,8 +71,8 @@ const Watch = (() => {
 
   const progress = (run) => {
     if (!run.rows) return translated("no steps yet");
-    const of = run.steps ? ` of ${run.steps}` : "";
-    return `${run.stage} ${run.step}${of}${run.running ? "" : ` \u00b7 ${translated("not running")}`}`;
+    const at = translated(run.steps ? `${run.stage} ${run.step} of ${run.steps}` : `${run.stage} ${run.step}`);
+    return `${at}${run.running ? "" : ` \u00b7 ${translated("not running")}`}`;
   };
 
   const drawRuns = () => {
@@ -89,7 +91,7 @@ const Watch = (() => {
         place.append(label);
       }
       label.children[1].style.background = colour(index);
-      label.children[3].textContent = progress(run) + (run.unreadable ? ` \u00b7 ${run.unreadable} lines unreadable` : "");
+      label.children[3].textContent = progress(run) + (run.unreadable ? ` \u00b7 ${translated(`${run.unreadable} lines unreadable`)}` : "");
     });
     const choices = state.runs.map((run, index) => [String(index), visible(run.name)]);
     for (const select of [byId("events-run"), byId("filter").elements.run]) options(select, choices);
@@ -152,7 +154,7 @@ const Watch = (() => {
   const pairs = (values) => Object.entries(values || {}).map(([key, value]) => `${key} ${number(value)}`).join(" \u00b7 ");
 
   const table = (rows) => make("div", { cls: "scroll" }, make("table", {}, ...rows.map((row, i) =>
-    make("tr", {}, ...row.map((text) => make(i ? "td" : "th", { text }))))));
+    make("tr", {}, ...row.map((text) => make(i ? "td" : "th", { cls: i ? "name" : "", text }))))));
 
   const finding = (one) => {
     const sure = `${Math.round(100 * one.confidence)}%${one.first_step === null ? "" : ` \u00b7 since step ${one.first_step}`}`;
@@ -217,7 +219,7 @@ const Watch = (() => {
         : make("p", { cls: "muted", text: names.length > 1 ? "They do not." : "There is one run on this page." }));
       place.replaceChildren(...said.runs.map((run) => make("details", names.length > 1 ? {} : { open: "" },
         make("summary", { text: `${run.name}: ${run.file}` }),
-        run.changes.length ? table([["changed while it ran", "from", "to"],
+        run.changes.length ? table([["changed while it ran", "before", "after"],
           ...run.changes.map((c) => [c.key, c.before, c.after])]) : null,
         make("pre", { text: run.text || "The recipe cannot be read." }))));
     },

@@ -11,7 +11,7 @@
   const wanted = () => Object.fromEntries(new FormData(form).entries());
 
   const outcome = (row) => {
-    const facts = [make("span", { text: `step ${number(row.step)}` }), make("span", { text: row.task })];
+    const facts = [make("span", { text: `step ${number(row.step)}` }), make("span", { cls: "name", text: row.task })];
     facts.push(make("span", { cls: "num", text: `reward ${number(row.reward)}` }));
     if (typeof row.advantage === "number") facts.push(make("span", { text: `advantage ${number(row.advantage, 3)}` }));
     if (row.length !== undefined) facts.push(make("span", { text: `${number(row.length)} tokens` }));
@@ -20,11 +20,11 @@
     return facts;
   };
 
-  const strata = (row) => Object.entries(row.strata || {}).map(([key, value]) => make("span", { text: `${key}=${value}` }));
+  const strata = (row) => Object.entries(row.strata || {}).map(([key, value]) => make("span", { cls: "name", text: `${key}=${value}` }));
 
   const entry = (row, run) => {
     const button = make("button", { cls: "entry", type: "button" },
-      make("span", { cls: "facts-line" }, ...outcome(row), ...strata(row)), make("span", { cls: "text", text: row.completion || "(empty)" }));
+      make("span", { cls: "facts-line" }, ...outcome(row), ...strata(row)), make("span", { cls: "text", text: row.completion || translated("(empty)") }));
     button.addEventListener("click", () => {
       for (const other of byId("list").children) other.removeAttribute("aria-current");
       button.setAttribute("aria-current", "true");
@@ -51,7 +51,7 @@
       typeof row.advantage === "number" ? bar(row.advantage, most) : null,
       parts ? make("p", { cls: "muted", text: parts }) : null,
       row.drawing ? Episodes.workflow(row.drawing) : null,
-      make("pre", { text: row.completion || "(empty)" }), leftOut(row.completion_left_out),
+      make("pre", { text: row.completion || translated("(empty)") }), leftOut(row.completion_left_out),
       row.episode ? Episodes.pages(row, run) : null,
       row.info ? make("details", {}, make("summary", { text: "notes" }), make("pre", { text: JSON.stringify(row.info, null, 1) })) : null);
   };
@@ -64,7 +64,7 @@
     const same = advantages.length > 1 && most === 0;
     byId("group").replaceChildren(
       make("article", { cls: "row" },
-        make("div", { cls: "facts-line" }, make("span", { text: `step ${number(row.step)}` }), make("span", { text: row.task }),
+        make("div", { cls: "facts-line" }, make("span", { text: `step ${number(row.step)}` }), make("span", { cls: "name", text: row.task }),
           make("code", { text: row.prompt_id }), ...strata(row), make("span", { text: row.file }),
           same ? pill("no signal: all advantages are 0", "warning") : null),
         make("pre", { text: rows[0].prompt }), leftOut(rows[0].prompt_left_out)),
@@ -76,7 +76,7 @@
     const filtered = asked !== JSON.stringify({ run: wanted().run });
     const index = answer.indexed < answer.files ? ` (${answer.indexed} of ${answer.files} files indexed so far)` : "";
     const said = [translated(`${shown} shown`), translated(`${answer.matching} of ${answer.rollouts} rollouts match${form.elements.text.value && filtered ? ", the text aside" : ""}`) + translated(index)];
-    byId("counts").textContent = [...said, ...answer.notes.map(visible)].join(" \u00b7 ");
+    byId("counts").textContent = [...said, ...answer.notes.map((note) => translated(visible(note)))].join(" \u00b7 ");
   };
 
   // Asks on until a page is full, the list has ended, or another filter was set.

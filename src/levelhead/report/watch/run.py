@@ -165,11 +165,13 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _examined(folder: Path, language: Language) -> dict[str, Any]:
     # Imported late: the doctor is the heaviest part, and the page opens on the curves.
     from levelhead.doctor.report import examine
+    from levelhead.doctor.unread import reason
 
     try:
         report = examine(folder)
     except InputError as error:
-        return {"verdict": "", "note": str(error), "findings": []}
+        why = str(error).removeprefix(f"{folder}: ")
+        return {"verdict": "", "note": reason(why, language) if language != "en" else str(error), "findings": []}
     document = report.to_json(language)
     findings = []
     for finding, entry in zip(report.diagnosis.findings, document["findings"], strict=True):

@@ -19,12 +19,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from ipaddress import ip_address
 from socketserver import TCPServer
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qs, urlsplit
 
+from levelhead.diagnosis.chinese import Words, said
 from levelhead.diagnosis.findings import Language
 from levelhead.documents import dump_json
 from levelhead.errors import InputError
+from levelhead.records import ActionKind
 from levelhead.report.language import own_words, translated
 from levelhead.report.markup import json_for_script
 from levelhead.report.style import STYLE
@@ -252,7 +254,10 @@ def _parts(asked: str) -> tuple[str, int, int, str]:
 def _events(server: WatchServer, query: Query) -> Any:
     run = _run(server, query)
     with run.lock:
-        return run.events(_whole(_one(query, "epoch")), _whole(_one(query, "count")))
+        news = run.events(_whole(_one(query, "epoch")), _whole(_one(query, "count")))
+    if server.language == "en":
+        return news
+    return {**news, "events": [{**event, "message": said(str(event.get("message", "")))} for event in news["events"]]}
 
 
 def _findings(server: WatchServer, query: Query) -> Any:
@@ -261,8 +266,10 @@ def _findings(server: WatchServer, query: Query) -> Any:
 
 def _words(language: Language) -> bytes:
     """The page's own words in a language, for what its scripts write."""
-    phrases, patterns = own_words() if language == "zh" else ({}, {})
-    words = {"phrases": phrases, "patterns": {pattern.pattern: text for pattern, text in patterns.items()}}
+    own = own_words() if language == "zh" else Words({"phrases": {}, "patterns": {}})
+    patterns = {pattern.pattern: text for pattern, text in own.patterns.items()}
+    actions = {name: said(name) for name in get_args(ActionKind)} if language == "zh" else {}
+    words = {"phrases": {**actions, **own.phrases}, "patterns": patterns}
     return f'"use strict";\nconst WATCH_WORDS = {json_for_script(words)};\n'.encode()
 
 

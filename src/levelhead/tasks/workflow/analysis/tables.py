@@ -9,6 +9,7 @@ from typing import Any
 from levelhead.tasks.workflow.analysis.census import Census, census
 from levelhead.tasks.workflow.analysis.choices import HEADER, Choice
 from levelhead.tasks.workflow.analysis.log import Batch
+from levelhead.terminal import columns, padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,8 @@ class Table:
     def lines(self) -> list[str]:
         """Return the table as lines of text, its columns aligned."""
         rows = [self.header, *self.rows]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(self.header))]
-        shown = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        widths = [max(columns(row[column]) for row in rows) for column in range(len(self.header))]
+        shown = ["  ".join(map(padded, row, widths)).rstrip() for row in rows]
         return [self.title, *(f"  {line}" for line in shown)]
 
 
