@@ -13,6 +13,7 @@ from levelhead.policy import four_bit
 from levelhead.policy.allocation import Layout
 from levelhead.policy.footprint import Footprints, kv_bytes
 from levelhead.policy.head import block_shape
+from levelhead.preflight.divided import PREFLIGHT, divisor, share, whole_parts
 from levelhead.preflight.plan import Part, Plan, Prompts, Target
 from levelhead.recipe import Recipe
 from levelhead.recipe.generator import Vllm
@@ -35,10 +36,11 @@ class Planner:
     Args:
         target: What is planned for.
         prompts: How long they are taken to be.
+        processes: Of the run; the plan is that of one of them.
     """
 
-    def __init__(self, target: Target, prompts: Prompts) -> None:
-        self.target, self.prompts = target, prompts
+    def __init__(self, target: Target, prompts: Prompts, processes: int = 1) -> None:
+        self.target, self.prompts, self.processes = target, prompts, processes
         self._models: dict[str, Footprints] = {}
         self._passes: dict[tuple[object, ...], int] = {}
 
@@ -51,28 +53,32 @@ class Planner:
         footprints = self._footprints(recipe.model)
         policy = footprints.policy
         self.prompts = self._bounded(recipe, policy.context)
-        trained = _bytes(policy.parameters)
-        weights = four_bit.weight_bytes(policy.model)
+        count = divisor(recipe, self.processes)
+        trained, whole = _bytes(policy.parameters), four_bit.weight_bytes(policy.model)
+        mine, weights = share(trained, count), share(whole, count)
         stages = [s for s, section in (("sft", recipe.sft), ("update", recipe.grpo)) if section is not None]
         phases = (*stages, "sampling")
         kind = str(policy.base.dtype).removeprefix("torch.")
         parts = [Part("weights", weights, phases, f"four bits, the rest {kind}" if recipe.model.in_four_bits else kind)]
         activations: dict[str, int] = {}
         if recipe.sft is not None:
-            parts += self._sft(recipe, recipe.sft, footprints, trained, activations)
+            parts += self._sft(recipe, recipe.sft, footprints, mine, activations)
         if recipe.grpo is not None:
-            parts += self._grpo(recipe, recipe.grpo, footprints, trained, activations)
+            parts += self._grpo(recipe, recipe.grpo, footprints, mine, activations)
         if isinstance(recipe.generator, Vllm):
             parts += self._engine(recipe.generator, phases)
         else:
             parts += self._sampling(recipe, footprints)
-        parts.append(Part("runtime", RUNTIME[self.target.device], phases, "a constant"))
+        if count > 1:
+            parts += whole_parts(recipe, footprints, parts, stages, whole)
+        checked = (PREFLIGHT,) if any(part.phases == (PREFLIGHT,) for part in parts) else ()
+        parts.append(Part("runtime", RUNTIME[self.target.device], (*phases, *checked), "a constant"))
         if recipe.grpo is not None and recipe.grpo.ahead:
             parts = [replace(p, phases=(*p.phases, "update")) if p.phases == ("sampling",) else p for p in parts]
         numel = sum(p.numel() for p in policy.model.parameters())
-        mine = sum(p.numel() for p in policy.parameters)
+        changed = sum(p.numel() for p in policy.parameters)
         present = tuple(part for part in parts if part.size)
-        return Plan(self.target, footprints.backend, self.prompts, numel, mine, present, activations)
+        return Plan(self.target, footprints.backend, self.prompts, numel, changed, present, activations, self.processes)
 
     def _bounded(self, recipe: Recipe, context: int) -> Prompts:
         """The prompts, no longer than the model's context leaves room for."""
@@ -170,12 +176,12 @@ class Planner:
             Part("optimizer", 2 * trained, both, "AdamW's moments"),
             Part(
                 "reference",
-                *_reference(recipe, footprints, trained, penalised=penalised)[:1],
+                _reference(recipe, footprints, trained, divisor(recipe, self.processes), penalised=penalised),
                 both,
                 "a copy of the weights",
             ),
         ]
-        parts += self._copies(recipe, section, trained)
+        parts += self._copies(recipe, section, trained, _bytes(footprints.policy.parameters))
         if audited:
             terms = tasks * (2 + (penalised and section.kl.where == "loss"))
             audit_entries = terms * min(trained, 4 * MAX_ENTRIES)
@@ -184,8 +190,11 @@ class Planner:
         passes = self._update(footprints, layout, recipe.model, activations, several=several, again=apart or audited)
         return parts + [Part(name, size, ("update",), note) for name, size, note in passes]
 
-    def _copies(self, recipe: Recipe, section: Grpo, trained: int) -> list[Part]:
-        """Copies of trained weights that guard and drawing ahead hold; those to go back to lie in host memory."""
+    def _copies(self, recipe: Recipe, section: Grpo, trained: int, whole: int) -> list[Part]:
+        """Copies of trained weights that guard and drawing ahead hold; those to go back to lie in host memory.
+
+        Processes that divide the weights hold a share of the former (``trained``), and the latter whole.
+        """
         both, here = ("update", "sampling"), self.target.device == "cpu"
         parts = []
         protects = recipe.guard.policy == "protect"
@@ -198,7 +207,7 @@ class Planner:
             copies = 1 if isinstance(recipe.generator, Vllm) else section.ahead
             who = "the copy that draws" if copies == 1 else f"the {copies} copies that draw"
             note = f"{who} ahead (async: {section.ahead})"
-            parts.append(Part("drawing ahead", (copies + (protects and here)) * trained, both, note))
+            parts.append(Part("drawing ahead", copies * whole + (protects and here) * trained, both, note))
         return parts
 
     def _engine(self, engine: Vllm, phases: tuple[str, ...]) -> list[Part]:
@@ -283,13 +292,13 @@ def _members(layout: Layout, section: Sft, k: int, answer: int) -> int:
     return max(1, min(section.batch_size, layout.rows * (k if layout.tree else 1)) * answer)
 
 
-def _reference(recipe: Recipe, footprints: Footprints, trained: int, *, penalised: bool) -> tuple[int]:
+def _reference(recipe: Recipe, footprints: Footprints, trained: int, count: int, *, penalised: bool) -> int:
     """Bytes of the reference: a copy of the weights, or of an adapter that has been trained before, or nothing."""
     if not penalised:
-        return (0,)
+        return 0
     if not footprints.policy.lora:
-        return (_bytes(footprints.policy.model.parameters()),)
-    return (trained if recipe.sft is not None else 0,)
+        return share(_bytes(footprints.policy.model.parameters()), count)
+    return trained if recipe.sft is not None else 0
 
 
 def _logits_held(controls: Sampling, vocabulary: int) -> int:

@@ -23,6 +23,8 @@ from small_run import events, metrics
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SFT = {"steps": 1, "batch_size": 4, "optimizer": {"learning_rate": 3e-3}}
 LORA = {"r": 4, "alpha": 8}
+ENOUGH = {"grpo__sampling": {"max_new_tokens": 10}, "eval__sampling": {"max_new_tokens": 10}}
+"""Tokens for every perfect answer."""
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +110,24 @@ def test_a_server_that_dies_is_left_out_by_both_and_the_last_one_ends_both(
         only.come_back()
         together(launcher, tmp_path, ("broken", alone, ""))
         assert_same_scores(tmp_path / "whole", tmp_path / "broken")
+
+
+@pytest.mark.parametrize("sync", ["files", "adapter"])
+def test_the_first_process_checks_alone_and_the_run_is_the_one_without_a_preflight(
+    launcher: sharded_run.Launcher, model: Path, tmp_path: Path, sync: str
+) -> None:
+    with FakeEngine(model) as engine:
+        groups = {"grpo__steps": 1, "grpo__group_size": 8, "grpo__batch_size": 24}
+        plain = served(tmp_path, engine, sync=sync, **groups, **ENOUGH)
+        together(launcher, tmp_path, ("plain", plain, None))
+        engine.restart()
+        together(launcher, tmp_path, ("checked", {**plain, "check": True}, None))
+    loads = [json.loads((tmp_path / f"loads-{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]
+    assert loads == [["whole", "host"], ["shape", "shape"]], "the second never has whole weights"
+    for name in ("checked", "checked.rank-1"):
+        checks = json.loads((tmp_path / name / "check.json").read_text(encoding="utf-8"))["checks"]
+        assert {check["name"].partition("/")[0] for check in checks} > {"tokens", "signs", "identities", "memory"}
+    assert_same_numbers(tmp_path / "plain", tmp_path / "checked")
 
 
 @pytest.mark.parametrize("sync", ["files", "adapter"])
