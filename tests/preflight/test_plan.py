@@ -179,9 +179,10 @@ def test_a_server_on_the_same_gpu_takes_its_share_and_gives_most_of_it_up_in_its
 
 def served(**changes: Any) -> Recipe:
     """A recipe with a reference, drawn by servers, whose processes divide the weights."""
-    base = recipe(loss={"importance": "token_truncate"}, kl={"coef": 0.1}, audit={"first": 1}, **{"async": 1})
+    loss = {"importance": "token_truncate"}
+    base = recipe(loss=loss, kl={"coef": 0.1}, batch_size=64, tokens_per_microbatch=128, **{"async": 1})
     generator = {"kind": "vllm", "urls": ["http://127.0.0.1:1"], "shared": "shared"}
-    settled = {"generator": generator, "distributed": {"shard": "full"}, "check": False}
+    settled = {"generator": generator, "distributed": {"shard": "full"}, "check": False, "guard": {"policy": "protect"}}
     return Recipe.model_validate({**base.model_dump(by_alias=True), **settled, **changes})
 
 
@@ -191,9 +192,9 @@ def among(processes: int) -> Planner:
 
 def test_processes_that_divide_the_weights_hold_a_share_of_all_that_grows_with_them() -> None:
     one, four = among(1).plan(served()), among(4).plan(served())
-    for name in ("weights", "gradients", "optimizer", "reference", "guard", "audit"):
+    for name in ("weights", "gradients", "optimizer", "reference", "guard"):
         assert part(four, name) == pytest.approx(part(one, name) / 4, rel=1e-4), name
-    for name in ("activations", "logits", "runtime", "drawing ahead"):
+    for name in ("activations", "logits", "runtime"):
         assert part(four, name) > 0, name
     assert part(four, "activations") == part(one, "activations")
     assert (four.parameters, four.trained, four.processes) == (one.parameters, one.trained, 4)
@@ -228,9 +229,12 @@ def test_the_preflight_of_the_first_process_is_a_phase_of_its_own_where_weights_
     assert (change.settings, change.fits) == ({"check": False}, True)
 
 
-def test_without_division_several_processes_hold_what_one_does() -> None:
-    asked = changed(served(), {"distributed": {"shard": "none"}})
-    assert among(4).plan(asked).parts == among(1).plan(asked).parts
+def test_without_division_several_processes_divide_the_groups_and_nothing_else() -> None:
+    asked = changed(served(), {"distributed": {"shard": "none"}, "generator": {"kind": "local"}})
+    one, four = among(1).plan(asked), among(4).plan(asked)
+    drawn = ("keys and values", "logits (sampling)", "reading prompts")
+    assert [p for p in four.parts if p.name not in drawn] == [p for p in one.parts if p.name not in drawn]
+    assert part(four, "keys and values") == part(one, "keys and values") / 4
 
 
 def test_guard_audit_and_merging_hold_copies() -> None:

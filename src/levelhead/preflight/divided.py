@@ -20,7 +20,7 @@ def divisor(recipe: Recipe, processes: int) -> int:
 
 
 def share(size: int, processes: int) -> int:
-    """Return the bytes of one process of what they divide."""
+    """Return how much of something one process has at most where they divide it: bytes, groups, prompts."""
     return -(-size // processes)
 
 

@@ -141,9 +141,8 @@ class Planner:
     ) -> list[Part]:
         answer = recipe.grpo.sampling.max_new_tokens if recipe.grpo else recipe.eval.sampling.max_new_tokens
         k = min(SHARED_DEMONSTRATIONS, section.batch_size)
-        layout, several = trees(
-            footprints, 1, self.prompts.tokens + answer, section.batch_size // k, k, section.tokens_per_microbatch
-        )
+        trunks = share(section.batch_size // k, self.processes)
+        layout, several = trees(footprints, 1, self.prompts.tokens + answer, trunks, k, section.tokens_per_microbatch)
         layout = replace(layout, targets=min(layout.targets, _members(layout, section, k, answer)))
         moments = 2 * trained
         if section.optimizer.kind == "muon":
@@ -159,8 +158,9 @@ class Planner:
         self, recipe: Recipe, section: Grpo, footprints: Footprints, trained: int, activations: dict[str, int]
     ) -> list[Part]:
         tasks, both = len(recipe.tasks), ("update", "sampling")
-        share = max(task.weight for task in recipe.tasks) / sum(task.weight for task in recipe.tasks)
-        groups = max(1, round(section.batch_size / section.group_size / section.updates_per_batch * share))
+        most = max(task.weight for task in recipe.tasks) / sum(task.weight for task in recipe.tasks)
+        groups = max(1, round(section.batch_size / section.group_size / section.updates_per_batch * most))
+        groups = share(groups, self.processes)
         budget = section.sampling.max_new_tokens
         layout, several = trees(
             footprints, self.prompts.tokens, budget, groups, section.group_size, section.tokens_per_microbatch
@@ -204,7 +204,9 @@ class Planner:
             note = "weights that a step starts from" + (", and those to go back to" if here else "")
             parts.append(Part("guard", count * trained, both, note))
         if section.ahead:
-            copies = 1 if isinstance(recipe.generator, Vllm) else section.ahead
+            divided = trained < whole
+            # Servers hold one version, and of divided weights the trainer keeps no copy beside them.
+            copies = int(not divided) if isinstance(recipe.generator, Vllm) else section.ahead
             who = "the copy that draws" if copies == 1 else f"the {copies} copies that draw"
             note = f"{who} ahead (async: {section.ahead})"
             parts.append(Part("drawing ahead", copies * whole + (protects and here) * trained, both, note))
@@ -229,10 +231,12 @@ class Planner:
         draws: list[tuple[int, int, Sampling]] = []
         if recipe.grpo is not None:
             g = recipe.grpo
-            at_once = min(g.batch_size // g.group_size, max(1, g.sampling.rows_at_once // g.group_size))
+            mine = share(g.batch_size // g.group_size, self.processes)
+            at_once = min(mine, max(1, g.sampling.rows_at_once // g.group_size))
             draws.append((at_once, g.group_size, g.sampling))
         e = recipe.eval
-        draws.append((min(e.batch_size, e.sampling.rows_at_once, max(e.items, e.final_items)), 1, e.sampling))
+        items = share(max(e.items, e.final_items), self.processes)
+        draws.append((min(e.batch_size, e.sampling.rows_at_once, items), 1, e.sampling))
         parts_of_each = [self._draw(footprints, prompts, k, controls) for prompts, k, controls in draws]
         return max(parts_of_each, key=lambda parts: sum(part.size for part in parts))
 
