@@ -196,6 +196,9 @@ def test_processes_that_divide_the_weights_hold_a_share_of_all_that_grows_with_t
         assert part(four, name) == pytest.approx(part(one, name) / 4, rel=1e-4), name
     for name in ("activations", "logits", "runtime"):
         assert part(four, name) > 0, name
+    guarded = part(four, "gradients")
+    assert part(four, "drawing ahead") == guarded, "those to go back to; for servers there is no copy beside them"
+    assert part(one, "drawing ahead") == 2 * part(one, "gradients")
     assert part(four, "activations") == part(one, "activations")
     assert (four.parameters, four.trained, four.processes) == (one.parameters, one.trained, 4)
     assert four.total < one.total

