@@ -118,7 +118,7 @@ def test_a_run_ahead_whose_server_is_killed_goes_on_where_its_last_whole_step_en
     """The step that broke off had dropped and begun groups, and none of that is in the checkpoint."""
     shared = {"sft": None, "eval__final_items": 1, "guard__max_kl": 0.02}
     content = on(engine, tmp_path, grpo__steps=6, grpo__async=2, **shared)
-    with pytest.raises(EngineError, match="start (it again|one)") as error:
+    with pytest.raises(EngineError, match=r"start (it again|one)") as error:
         train(content, out=tmp_path / "run", observers=[Kills(engine)])
     assert error.value.cause == "lost"
     engine.come_back()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -12,6 +13,8 @@ from levelhead.recipe import Recipe
 
 PREFLIGHT = "preflight"
 """The phase in which the first process holds whole weights, where servers draw."""
+_MICRO_BATCH = ("activations", "logits")
+"""Parts of a micro-batch, which the preflight makes as well."""
 
 
 def divisor(recipe: Recipe, processes: int) -> int:
@@ -24,10 +27,10 @@ def share(size: int, processes: int) -> int:
     return -(-size // processes)
 
 
-def whole_parts(
+def divided_parts(
     recipe: Recipe, footprints: Footprints, parts: Sequence[Part], trains: Sequence[str], weights: int
 ) -> list[Part]:
-    """Return what is whole nevertheless: the layers at work, what draws, and what the first process checks.
+    """Return parts with what is whole nevertheless: the layers at work, what draws, and what the first process checks.
 
     Args:
         recipe: With ``shard: full`` and several processes.
@@ -38,15 +41,18 @@ def whole_parts(
     """
     phases = tuple(dict.fromkeys(phase for part in parts for phase in part.phases))
     local = recipe.generator.kind == "local"
-    made = [Part("layers at work", at_work(footprints), tuple(trains), "gathered for a pass, and their gradients")]
+    whole = [Part("layers at work", at_work(footprints), tuple(trains), "gathered for a pass, and their gradients")]
     if local:
-        made.append(Part("weights (to draw)", weights, phases, "whole in every process; servers would spare it"))
+        whole.append(Part("weights (to draw)", weights, phases, "whole in every process; servers would spare it"))
     elif recipe.check:
         trained = _bytes(footprints.policy.parameters)
         reference = next((weights for part in parts if part.name == "reference" and not footprints.policy.lora), 0)
         note = "whole weights, a gradient and a copy, in the first process alone (check: false spares it)"
-        made.append(Part("preflight", weights + 2 * trained + reference, (PREFLIGHT,), note))
-    return made
+        whole.append(Part("preflight", weights + 2 * trained + reference, (PREFLIGHT,), note))
+        parts = [
+            replace(part, phases=(*part.phases, PREFLIGHT)) if part.name in _MICRO_BATCH else part for part in parts
+        ]
+    return [*parts, *whole]
 
 
 def at_work(footprints: Footprints) -> int:

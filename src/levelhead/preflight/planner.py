@@ -13,7 +13,7 @@ from levelhead.policy import four_bit
 from levelhead.policy.allocation import Layout
 from levelhead.policy.footprint import Footprints, kv_bytes
 from levelhead.policy.head import block_shape
-from levelhead.preflight.divided import PREFLIGHT, divisor, share, whole_parts
+from levelhead.preflight.divided import PREFLIGHT, divided_parts, divisor, share
 from levelhead.preflight.plan import Part, Plan, Prompts, Target
 from levelhead.recipe import Recipe
 from levelhead.recipe.generator import Vllm
@@ -70,8 +70,8 @@ class Planner:
         else:
             parts += self._sampling(recipe, footprints)
         if count > 1:
-            parts += whole_parts(recipe, footprints, parts, stages, whole)
-        checked = (PREFLIGHT,) if any(part.phases == (PREFLIGHT,) for part in parts) else ()
+            parts = divided_parts(recipe, footprints, parts, stages, whole)
+        checked = tuple({PREFLIGHT for part in parts if PREFLIGHT in part.phases})
         parts.append(Part("runtime", RUNTIME[self.target.device], (*phases, *checked), "a constant"))
         if recipe.grpo is not None and recipe.grpo.ahead:
             parts = [replace(p, phases=(*p.phases, "update")) if p.phases == ("sampling",) else p for p in parts]

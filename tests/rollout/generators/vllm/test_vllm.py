@@ -211,7 +211,7 @@ def test_a_server_that_is_killed_in_mid_run_is_named_and_the_run_goes_on_with_an
 ) -> None:
     url = processes.start("files")
     content = ahead(tmp_path, url)
-    with pytest.raises(EngineError, match="start (it again|one)") as error:
+    with pytest.raises(EngineError, match=r"start (it again|one)") as error:
         train(content, out=tmp_path / "run", observers=[After(2, processes.kill)])
     assert error.value.cause == "lost"
     last = events(tmp_path / "run")[-1]
@@ -239,6 +239,23 @@ def test_two_processes_train_on_one_server(serve: Serve, tmp_path: Path) -> None
     assert first["grad_norm"] > 0, "some group has a signal"
     for name in ("reward", "loss", "grad_norm", "entropy"):
         assert second[name] == pytest.approx(first[name], rel=2e-3, abs=1e-5), name
+
+
+@pytest.mark.parametrize("shard", ["none", "full"])
+def test_two_processes_draw_ahead_on_one_server(serve: Serve, tmp_path: Path, shard: str) -> None:
+    content = ahead(tmp_path, serve("files"), batch_size=48, group_size=16)
+    content["distributed"] = {"shard": shard, "timeout_s": 240}
+    content["eval"] |= {"items": 2, "final_items": 4}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    in_processes(tmp_path / "recipe.yaml", tmp_path / "two", 2)
+    rows, others = steps(tmp_path / "two", "grpo"), steps(tmp_path / "two.rank-1", "grpo")
+    assert [repr(row) for row in rows] == [repr(row) for row in others]
+    assert [row["num_rollouts"] for row in rows] == [48] * 5
+    assert max(row["staleness/mean"] for row in rows) > 0
+    assert max(row["staleness/max"] for row in rows) <= 2
+    assert all(math.isfinite(row[key]) for row in rows for key in ("loss", "grad_norm"))
+    told = [row["engine/mismatch/mean"] for row in metrics(tmp_path / "two") if "engine/mismatch/mean" in row]
+    assert max(told) <= 1e-5
 
 
 def in_processes(recipe: Path, out: Path, count: int) -> None:
