@@ -80,7 +80,7 @@ class Processes:
                 env={**inherited, **quiet, **command.variables},
                 stdout=file,
                 stderr=file,
-                start_new_session=True,
+                process_group=0,  # not a session of its own, which a kernel may share its cores out to by session
             )
         self._processes.append(process)
         _wait_for(url, process, log)

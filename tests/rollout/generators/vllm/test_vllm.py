@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,12 @@ def test_spans_tell_the_token_at_which_the_weights_changed(serve: Serve, tmp_pat
     async def switch() -> Completion:
         one = generator(policy, recipe)
         await one.sync_weights()
+        await one.generate(request(policy, 1, max_new_tokens=600))
+        began = time.perf_counter()
+        await one.generate(request(policy, 2, max_new_tokens=600))
+        takes = time.perf_counter() - began
         under_way = asyncio.ensure_future(one.generate(request(policy, 0, max_new_tokens=600)))
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(takes / 3)
         moved(policy)
         policy.version = 4
         await one.sync_weights()
