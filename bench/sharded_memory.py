@@ -37,7 +37,10 @@ CASES: dict[str, dict[str, Any]] = {
     "drawn here": {},
     "drawn by servers, with a reference": {"kl": {"coef": 0.05}, "generator": ENGINE},
     "drawn by servers": {"generator": ENGINE},
+    "drawn by servers, checked": {"check": True, "generator": ENGINE},
 }
+CHECKED = ("tokens", "memory")
+"""Families of the preflight that are made where a case is checked: that of the largest micro-batch is among them."""
 MIB = 1 << 20
 
 
@@ -50,10 +53,10 @@ def status(key: str) -> float:
 def content(folder: Path, case: str) -> dict[str, Any]:
     """The recipe of a case."""
     changes = dict(CASES[case])
-    generator = changes.pop("generator", None)
+    generator, check = changes.pop("generator", None), changes.pop("check", False)
     grpo = {"steps": 1, "batch_size": 8, "group_size": 4, "loss": {"importance": "token_truncate"}, **changes}
     recipe = {
-        "check": False,
+        "check": check,
         "threads": 1,
         "model": {"name": str(folder / "model"), "dtype": "float32"},
         "tasks": [{"kind": "function", "path": str(folder / "rows.jsonl"), "rewards": [f"{folder / 'r.py'}:one"]}],
@@ -65,7 +68,9 @@ def content(folder: Path, case: str) -> dict[str, Any]:
 
 def process(folder: Path, case: str) -> None:
     """Start as a run does, up to its first step; prints what that took."""
+    from levelhead.preflight import preflight
     from levelhead.recipe import validate
+    from levelhead.training import prepare as preparing
     from levelhead.training.prepare import prepare
     from levelhead.training.ranks import Ranks
     from levelhead.training.sharding import setup
@@ -77,8 +82,14 @@ def process(folder: Path, case: str) -> None:
     before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     loading = getattr(setup, "loading", None)
-    options = {} if loading is None else {"load": loading(recipe, ranks, checks=False)}
-    divided = setup.shared_setup(prepare(recipe, **options), ranks)
+    options = {} if loading is None else {"load": loading(recipe, ranks, checks=recipe.check)}
+    made = prepare(recipe, **options)
+    if recipe.check:
+        preflight(made, families=CHECKED, ranks=ranks)
+        reloaded = getattr(preparing, "reloaded", None)  # earlier versions do not
+        made = made if reloaded is None else reloaded(made, loading(recipe, ranks, checks=False))
+    divided = setup.shared_setup(made, ranks)
+    del made  # whole weights that the run no longer needs
     peak = status("VmHWM") - before
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -322,15 +322,19 @@ def trains(folder: Path) -> None:
     from levelhead.training.sharding import setup
 
     rank, loading = os.environ["RANK"], setup.loading
+    loads: list[str] = []
 
     def noted(*args: Any, **options: Any) -> Any:
         load = loading(*args, **options)
+        loads.append(load)
         (folder / f"held-{rank}.json").write_text(json.dumps(load), encoding="utf-8")
+        (folder / f"loads-{rank}.json").write_text(json.dumps(loads), encoding="utf-8")
         return load
 
     setup.loading = noted
     for name, content, start in json.loads((folder / "runs.json").read_text(encoding="utf-8")):
         resumed = {} if start is None else {"resume": True, "resume_from": start or None}
+        loads.clear()
         try:
             train(content, out=folder / name, **resumed)
         except EngineError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -44,7 +45,14 @@ class Processes:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(
-        self, sync: str, dtype: str = "float32", *, cpu: bool = True, options: Sequence[str] = (), **engine: Any
+        self,
+        sync: str,
+        dtype: str = "float32",
+        *,
+        cpu: bool = True,
+        options: Sequence[str] = (),
+        url: str | None = None,
+        **engine: Any,
     ) -> str:
         """Start a server and wait for it; returns its address.
 
@@ -53,11 +61,13 @@ class Processes:
             dtype: See the recipe's ``model``.
             cpu: Whether it runs on a CPU.
             options: Of vLLM, besides those of the product's command.
+            url: Where; at a free port unless given.
             engine: Other keys of ``generator``.
         """
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        if url is None:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                url = f"http://127.0.0.1:{free.getsockname()[1]}"
         recipe = validate(settings(self._folder, url, sync, dtype, **engine))
         command = serve_command(recipe, url, str(recipe.model.source), dtype=dtype, cpu=cpu, python=python())
         # Beside the suite a server has a core or less.
@@ -70,10 +80,16 @@ class Processes:
                 env={**inherited, **quiet, **command.variables},
                 stdout=file,
                 stderr=file,
+                process_group=0,  # not a session of its own, which a kernel may share its cores out to by session
             )
         self._processes.append(process)
         _wait_for(url, process, log)
         return url
+
+    def kill(self) -> None:
+        """End the newest server at once, with the processes that it has started, as a machine's end does."""
+        os.killpg(self._processes[-1].pid, signal.SIGKILL)
+        self._processes[-1].wait(60)
 
     def close(self) -> None:
         for process in self._processes:

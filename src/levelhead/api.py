@@ -142,7 +142,7 @@ def _train(
     with uncollected():
         from levelhead.policy.load import wrap
         from levelhead.training.lock import lock_run
-        from levelhead.training.prepare import prepare, seed_everything
+        from levelhead.training.prepare import prepare, reloaded, seed_everything
         from levelhead.training.resume import plan_resumption
         from levelhead.training.run import Run
         from levelhead.training.rundir import RunDir
@@ -168,6 +168,8 @@ def _train(
         )
     if checks:
         _preflight(setup, folder, ranks)
+        if policy is None and load != (later := loading(recipe, ranks, checks=False)):
+            setup = reloaded(setup, later)
     locked = lock_run(ranks, path, held) if locked is None else locked
     trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
     held.callback(trackers.close)

@@ -19,6 +19,7 @@ from typing import Any
 
 from levelhead.api import Result, unused_folder
 from levelhead.api import train as run
+from levelhead.documents.modes import open_to_readers
 from levelhead.errors import InputError
 from levelhead.integrations.trl.settings import DEFAULTS, keys_of
 from levelhead.recipe import Recipe, dump, validate
@@ -188,6 +189,8 @@ class GRPOTrainer:
         folder = output_dir or str(self.result.folder / "model")
         self.result.model.save_pretrained(folder)
         self.result.tokenizer.save_pretrained(folder)
+        for weights in Path(folder).glob("*.safetensors"):
+            open_to_readers(weights)
 
     def push_to_hub(self, *_: Any, **__: Any) -> None:
         """Say how the run is pushed: model card, scores and findings go with it."""

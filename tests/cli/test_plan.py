@@ -35,6 +35,17 @@ def test_a_plan_that_does_not_fit_leaves_with_1_and_names_what_to_change() -> No
     assert "change first: grpo.tokens_per_microbatch" in text
 
 
+def test_processes_are_asked_for_by_number_or_counted_by_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = ("--set", "distributed.shard=full", "--gpu", "80GB")
+    _, alone = run(*shared)
+    assert "--processes N plans one of N" in " ".join(alone.split())
+    _, text = run(*shared, "--processes", "4", "--json")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert json.loads(text) == json.loads(run(*shared, "--json")[1])
+    assert json.loads(text)["processes"] == 4
+    assert "each of 4 processes" in " ".join(run(*shared)[1].split())
+
+
 @pytest.mark.slow
 def test_json_is_one_document() -> None:
     code, text = run("--gpu", "1.3GB", "--json")
@@ -45,7 +56,7 @@ def test_json_is_one_document() -> None:
     assert document["total"] == max(document["phases"].values())
 
 
-@pytest.mark.parametrize("arguments", [["--plan", "--gpu", "80XB"], ["--gpu", "80GB"]])
+@pytest.mark.parametrize("arguments", [["--plan", "--gpu", "80XB"], ["--gpu", "80GB"], ["--processes", "2"]])
 def test_bad_input_is_refused(arguments: list[str]) -> None:
     result = CliRunner().invoke(cli.app, ["check", RECIPE, *arguments])
     assert isinstance(result.exception, InputError)

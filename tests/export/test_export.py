@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,18 @@ def test_a_merged_adapter_says_what_the_adapter_says(runs: dict[str, Path], tmp_
     base = logits(AutoModelForCausalLM.from_pretrained(runs["base"]), tokenizer)
     assert torch.allclose(ours, theirs, atol=1e-4)
     assert not torch.allclose(ours, base, atol=1e-4)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_whoever_may_read_plain_files_may_read_the_model(umask: int, runs: dict[str, Path], tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        folder = export(runs["adapter"], tmp_path / "out", merge=True).folder
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert "model.safetensors" in modes
+    assert set(modes.values()) == {0o666 & ~umask}, modes
 
 
 def test_weights_have_the_type_that_is_asked_for(runs: dict[str, Path], tmp_path: Path) -> None:

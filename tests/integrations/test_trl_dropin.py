@@ -149,6 +149,8 @@ def test_a_script_trains_saves_and_can_be_run_again(tmp_path: Path) -> None:
     trainer.save_model(str(tmp_path / "saved"))
     AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
     AutoTokenizer.from_pretrained(tmp_path / "saved")
+    (plain := tmp_path / "plain").touch()
+    assert (tmp_path / "saved" / "model.safetensors").stat().st_mode == plain.stat().st_mode
 
 
 def test_every_key_that_is_named_is_one_of_a_recipe() -> None:

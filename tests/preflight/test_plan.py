@@ -177,6 +177,69 @@ def test_a_server_on_the_same_gpu_takes_its_share_and_gives_most_of_it_up_in_its
     assert not part(plans[False], "keys and values")
 
 
+def served(**changes: Any) -> Recipe:
+    """A recipe with a reference, drawn by servers, whose processes divide the weights."""
+    loss = {"importance": "token_truncate"}
+    base = recipe(loss=loss, kl={"coef": 0.1}, batch_size=64, tokens_per_microbatch=128, **{"async": 1})
+    generator = {"kind": "vllm", "urls": ["http://127.0.0.1:1"], "shared": "shared"}
+    settled = {"generator": generator, "distributed": {"shard": "full"}, "check": False, "guard": {"policy": "protect"}}
+    return Recipe.model_validate({**base.model_dump(by_alias=True), **settled, **changes})
+
+
+def among(processes: int) -> Planner:
+    return Planner(Target("cpu", torch.float32, None, "cpu"), Prompts(64, "given"), processes)
+
+
+def test_processes_that_divide_the_weights_hold_a_share_of_all_that_grows_with_them() -> None:
+    one, four = among(1).plan(served()), among(4).plan(served())
+    for name in ("weights", "gradients", "optimizer", "reference", "guard"):
+        assert part(four, name) == pytest.approx(part(one, name) / 4, rel=1e-4), name
+    for name in ("activations", "logits", "runtime"):
+        assert part(four, name) > 0, name
+    guarded = part(four, "gradients")
+    assert part(four, "drawing ahead") == guarded, "those to go back to; for servers there is no copy beside them"
+    assert part(one, "drawing ahead") == 2 * part(one, "gradients")
+    assert part(four, "activations") == part(one, "activations")
+    assert (four.parameters, four.trained, four.processes) == (one.parameters, one.trained, 4)
+    assert four.total < one.total
+
+
+def test_layers_at_work_are_whole_and_more_layers_make_them_no_larger() -> None:
+    deep = {"preset": "tiny", "tiny": {**TINY, "layers": 8}, "dtype": "float32"}
+    shallow, plan = among(4).plan(served()), among(4).plan(served(model=deep))
+    assert part(plan, "weights") > 2 * part(shallow, "weights")
+    assert part(plan, "layers at work") == part(shallow, "layers at work") > 0
+
+
+def test_a_process_that_draws_holds_the_weights_whole_as_well() -> None:
+    asked = served()
+    local = changed(asked, {"generator": {"kind": "local"}})
+    whole = part(among(1).plan(asked), "weights")
+    assert part(among(4).plan(local), "weights (to draw)") == whole
+    assert part(among(4).plan(asked), "weights (to draw)") == 0
+
+
+def test_the_preflight_of_the_first_process_is_a_phase_of_its_own_where_weights_are_divided() -> None:
+    heavy = {"preset": "tiny", "tiny": {**TINY, "layers": 24, "intermediate_size": 4096}, "dtype": "float32"}
+    plain = changed(served(model=heavy), {"grpo.tokens_per_microbatch": 64, "grpo.async": 0})
+    asked = changed(plain, {"check": True})
+    plan, without = among(16).plan(asked), among(16).plan(plain)
+    assert (plan.peak, without.peak) == ("preflight", "update")
+    assert part(plan, "preflight") > part(among(1).plan(plain), "weights")
+    small = Planner(Target("cpu", torch.float32, (plan.total + without.total) // 2, "small"), Prompts(64, "given"), 16)
+    change = first_change(small, asked, small.plan(asked))
+    assert change is not None
+    assert (change.settings, change.fits) == ({"check": False}, True)
+
+
+def test_without_division_several_processes_divide_the_groups_and_nothing_else() -> None:
+    asked = changed(served(), {"distributed": {"shard": "none"}, "generator": {"kind": "local"}})
+    one, four = among(1).plan(asked), among(4).plan(asked)
+    drawn = ("keys and values", "logits (sampling)", "reading prompts")
+    assert [p for p in four.parts if p.name not in drawn] == [p for p in one.parts if p.name not in drawn]
+    assert part(four, "keys and values") == part(one, "keys and values") / 4
+
+
 def test_guard_audit_and_merging_hold_copies() -> None:
     plain = recipe()
     trained = 4 * planner().plan(plain).trained

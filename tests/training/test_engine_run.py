@@ -13,6 +13,7 @@ from fake_engine import FakeEngine
 from levelhead import train
 from levelhead.errors import EngineError, InputError
 from levelhead.recipe import validate
+from levelhead.records import Decision, StepRecord
 from levelhead.rollout.draws import derive, uniforms
 from levelhead.rollout.generators.vllm import generator
 from levelhead.training.prepare import prepare
@@ -94,6 +95,36 @@ def test_a_run_whose_server_is_killed_is_saved_and_resumed(engine: FakeEngine, t
     engine.come_back()
     train(changed, out=tmp_path / "broken", resume=True)
     assert scores(tmp_path / "broken")[-1] == scores(tmp_path / "whole")[-1]
+
+
+class Kills:
+    """An observer that kills a server after the second step."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self._engine = engine
+
+    def before_update(self, record: StepRecord) -> list[Decision]:
+        return []
+
+    def after_update(self, record: StepRecord) -> list[Decision]:
+        if record.step == 2:
+            self._engine.kill()
+        return []
+
+
+def test_a_run_ahead_whose_server_is_killed_goes_on_where_its_last_whole_step_ended(
+    engine: FakeEngine, tmp_path: Path
+) -> None:
+    """The step that broke off had dropped and begun groups, and none of that is in the checkpoint."""
+    shared = {"sft": None, "eval__final_items": 1, "guard__max_kl": 0.02}
+    content = on(engine, tmp_path, grpo__steps=6, grpo__async=2, **shared)
+    with pytest.raises(EngineError, match=r"start (it again|one)") as error:
+        train(content, out=tmp_path / "run", observers=[Kills(engine)])
+    assert error.value.cause == "lost"
+    engine.come_back()
+    assert train(content, out=tmp_path / "run", resume=True).outcome == "done"
+    assert [row["step"] for row in steps(tmp_path / "run", "grpo")] == [1, 2, 3, 4, 5, 6]
+    assert "resume-differs" not in {event["code"] for event in events(tmp_path / "run")}
 
 
 def _requests_until_the_second_step(run: Path, engine: FakeEngine) -> int:

@@ -16,18 +16,18 @@ import pytest
 
 from importance_by_hand import computed
 from levelhead.api import Result, train
-from levelhead.errors import InputError
+from levelhead.errors import InputError, RewardError
 from levelhead.guard import LiveGuard
 from levelhead.objective.losses import Correction
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, CoefficientOverrides, Decision, Event, StepRecord
 from levelhead.training.batches import Batches
-from levelhead.training.collect import Collected
+from levelhead.training.collect import Collected, Collector
 from levelhead.training.group_collector import GroupCollector, Room
 from levelhead.training.group_queue import GroupQueue
 from levelhead.training.optim import Updater
 from levelhead.training.weight_copies import WeightCopies, WeightCopy
-from small_run import metrics, recipe, same_weights, steps
+from small_run import events, metrics, recipe, same_weights, steps
 
 SMALL = {"sft": None, "eval__final_items": 1, "checkpoint__every": 0, "grpo__audit__first": 0, "grpo__steps": 6}
 AGES = [0, 1, 2, 2, 2, 2]
@@ -286,6 +286,35 @@ def test_an_error_while_drawing_is_that_of_the_step_that_needs_the_group(
     with pytest.raises(InputError, match=r"^the pages are gone$"):
         run(tmp_path, "run")
     assert [row["step"] for row in steps(tmp_path / "run" / "run", "grpo")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_a_run_that_an_error_ended_within_a_step_goes_on_as_one_that_was_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    """And does not say that it begins otherwise: the step that broke off has left no trace in the checkpoint."""
+    given = recipe(tmp_path, **{**SMALL, "grpo__async": ahead, "guard__max_kl": 0.02})
+    undisturbed = train(given, out=tmp_path / "undisturbed")
+    collect, seen = Collector.collect, [0]
+
+    async def fails(self: Collector, *args: Any) -> Collected:
+        result = await collect(self, *args)
+        seen[0] += 1
+        if seen[0] == 6 + 8 * (ahead > 1):
+            raise RewardError("the judge is gone")
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Collector, "collect", fails)
+        with pytest.raises(RewardError, match="the judge is gone"):
+            train(given, out=tmp_path / "run")
+    assert len(steps(tmp_path / "run", "grpo")) in (2, 3, 4)
+    resumed = train(given, out=tmp_path / "run", resume=True)
+    codes = {event["code"] for event in events(resumed.folder)}
+    assert "large-update" in codes, "the guard has something to remember"
+    assert "resume-differs" not in codes
+    assert metrics(resumed.folder) == metrics(undisturbed.folder)
+    assert same_weights(resumed.model, undisturbed.model)
 
 
 class Scripted(LiveGuard):

@@ -51,6 +51,10 @@ def check(
         int | None,
         typer.Option("--prompt-tokens", min=1, help="Plan for prompts of so many tokens.", show_default=False),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Plan for one of so many processes.", show_default=False),
+    ] = None,
 ) -> None:
     """Check a recipe on its real model, tokenizer and tasks, without training: exit 1 where a check fails."""
     from levelhead.diagnosis.findings import language_named
@@ -62,10 +66,12 @@ def check(
     if recipe is None:
         raise InputError("levelhead check needs a recipe: levelhead check RECIPE; or --explain CHECK")
     if plan:
-        show_plan(recipe, overrides or [], gpu, prompt_tokens, as_json=as_json)
+        show_plan(recipe, overrides or [], gpu, prompt_tokens, processes, as_json=as_json)
         return
-    if gpu is not None or prompt_tokens is not None:
-        raise InputError("--gpu and --prompt-tokens are for --plan: levelhead check RECIPE --plan --gpu 80GB")
+    if gpu is not None or prompt_tokens is not None or processes is not None:
+        raise InputError(
+            "--gpu, --prompt-tokens and --processes are for --plan: levelhead check RECIPE --plan --gpu 80GB"
+        )
     from levelhead.api import check as make
     from levelhead.recipe import load
 

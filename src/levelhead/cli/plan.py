@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,13 @@ _GIB, _MIB = 2**30, 2**20
 
 
 def show_plan(
-    recipe: Path, overrides: Sequence[str], gpu: str | None, prompt_tokens: int | None, *, as_json: bool
+    recipe: Path,
+    overrides: Sequence[str],
+    gpu: str | None,
+    prompt_tokens: int | None,
+    processes: int | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Print the plan of a recipe, as a table or as one JSON document; exit 1 where it does not fit.
 
@@ -28,6 +35,7 @@ def show_plan(
         overrides: Dotted keys that win.
         gpu: Memory of the GPU; this machine's device unless given.
         prompt_tokens: Length of the longest prompt; what the tasks say unless given.
+        processes: That will train; as many as a launcher has started unless given.
         as_json: Whether to print JSON.
     """
     from levelhead.preflight.plan_entry import make_plan
@@ -35,13 +43,17 @@ def show_plan(
     from levelhead.startup import uncollected
 
     with uncollected():
-        plan, change = make_plan(load(recipe, list(overrides)), gpu, prompt_tokens)
+        resolved = load(recipe, list(overrides))
+        count = processes or int(os.environ.get("WORLD_SIZE", "1"))
+        plan, change = make_plan(resolved, gpu, prompt_tokens, count)
     if as_json:
         say_json(plan.to_json() | {"change": change.to_json() if change else None})
     else:
         _table(plan)
         for line in verdict(plan, change):
             say(line)
+        if resolved.distributed.shard == "full" and count == 1:
+            say("distributed.shard: full divides nothing over one process; --processes N plans one of N")
     if plan.fits is False:
         raise typer.Exit(1)
 
@@ -69,9 +81,10 @@ def _table(plan: Plan) -> None:
 
 def _title(plan: Plan) -> str:
     compute = str(plan.target.compute).removeprefix("torch.")
+    each = f" in each of {plan.processes} processes" if plan.processes > 1 else ""
     return (
-        f"Memory for {plan.parameters:,} parameters ({plan.trained:,} trained), {compute}, backend {plan.backend}, "
-        f"prompts of {plan.prompts.tokens:,} tokens ({plan.prompts.source})"
+        f"Memory{each} for {plan.parameters:,} parameters ({plan.trained:,} trained), {compute}, "
+        f"backend {plan.backend}, prompts of {plan.prompts.tokens:,} tokens ({plan.prompts.source})"
     )
 
 

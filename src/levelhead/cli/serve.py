@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.documents.modes import open_to_readers
 from levelhead.errors import InputError
 from levelhead.terminal import say, say_json
 
@@ -128,6 +129,7 @@ def _served(recipe: Recipe) -> tuple[str, str]:
     folder = Path(shared).expanduser().absolute() / "model"
     if not (folder / "config.json").is_file():
         prepare(recipe).policy.save(folder)
+        open_to_readers(folder)  # the server may be another user's
         say(f"saved the recipe's model to {folder}", error=True)
     return str(folder), dtype
 

@@ -124,10 +124,11 @@ class PreflightContext:
 
     Args:
         setup: Recipe, tasks and policy.
+        processes: Of the run.
     """
 
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
+    def __init__(self, setup: Setup, processes: int = 1) -> None:
+        self.setup, self.processes = setup, processes
         self.recipe = setup.recipe
         self.policy: Policy = setup.policy
         self.seed = derive(self.recipe.seed, "preflight")

@@ -17,6 +17,8 @@ from levelhead.preflight.trial import clean
 from levelhead.training.prepare import make_objective
 
 _GIB = 1 << 30
+DIVIDED = ("weights", "gradients", "optimizer", "reference")
+"""Parts that processes divide with ``distributed.shard: full``."""
 _ON_CPU = 2048
 """Tokens of the micro-batch that is really computed where memory is not the device's own."""
 
@@ -45,7 +47,8 @@ def estimate(context: PreflightContext) -> dict[str, int]:
     """Return the bytes of training by part: weights, gradients, AdamW's moments, reference, activations, caches.
 
     Activations are those of a decoder block without recomputation, about 34 values a token and hidden unit at 2 bytes
-    (Korthikanti et al. 2022, table 2, attention scores aside), or one a layer with gradient checkpointing.
+    (Korthikanti et al. 2022, table 2, attention scores aside), or one a layer with gradient checkpointing.  Where
+    processes divide the weights it is what one of them needs.
     """
     policy, recipe = context.policy, context.recipe
     trained = policy.parameters
@@ -65,9 +68,12 @@ def estimate(context: PreflightContext) -> dict[str, int]:
         "reference": 0,
         "cache": 0,
     }
+    if context.grpo is not None and not policy.lora:
+        parts["reference"] = make_objective(recipe, context.grpo)[0].coefficients.needs_reference * weights
+    if recipe.distributed.shard == "full" and context.processes > 1:
+        parts |= {name: -(-parts[name] // context.processes) for name in DIVIDED}
+        parts["whole weights"] = weights if recipe.generator.kind == "local" else 0
     if context.grpo is not None:
-        if make_objective(recipe, context.grpo)[0].coefficients.needs_reference and not policy.lora:
-            parts["reference"] = weights
         heads = int(getattr(config, "num_attention_heads", 1))
         kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
         longest = max(len(t.context_ids) for t in context.turns) + context.grpo.sampling.max_new_tokens

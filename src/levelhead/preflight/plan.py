@@ -75,6 +75,7 @@ class Plan:
         trained: Those of them that are trained.
         parts: What lies in memory.
         activations: Bytes of the largest micro-batch's activations without and with gradient checkpointing.
+        processes: Of the run; all sizes are those of one of them.
     """
 
     target: Target
@@ -84,6 +85,7 @@ class Plan:
     trained: int
     parts: tuple[Part, ...]
     activations: dict[str, int]
+    processes: int = 1
 
     @property
     def phases(self) -> dict[str, int]:
@@ -126,6 +128,7 @@ class Plan:
             "compute": str(self.target.compute).removeprefix("torch."),
             "parameters": self.parameters,
             "trained": self.trained,
+            "processes": self.processes,
             "prompt_tokens": {"longest": self.prompts.tokens, "source": self.prompts.source},
             "parts": [{"name": p.name, "bytes": p.size, "phases": list(p.phases), "note": p.note} for p in self.parts],
             "activations": self.activations,

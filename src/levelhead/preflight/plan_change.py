@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from levelhead.preflight.divided import PREFLIGHT
 from levelhead.preflight.plan import Plan
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe
@@ -87,6 +88,8 @@ def changed(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
 def _candidates(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[str, Any]]:
     """Changes that make the largest phase smaller, the cheapest first."""
     updates = plan.peak in ("update", "sft")
+    if plan.peak == PREFLIGHT:
+        yield {"check": False}
     if updates:
         yield from _smaller_micro_batch(planner, recipe, plan)
         if not recipe.model.gradient_checkpointing:

@@ -44,19 +44,22 @@ def read_size(text: str) -> int:
     return size
 
 
-def make_plan(recipe: Recipe, gpu: str | None = None, prompt_tokens: int | None = None) -> tuple[Plan, Change | None]:
+def make_plan(
+    recipe: Recipe, gpu: str | None = None, prompt_tokens: int | None = None, processes: int = 1
+) -> tuple[Plan, Change | None]:
     """Plan a recipe's memory from its model's config, and look for the first setting to change where it does not fit.
 
     Args:
         recipe: What is planned.
         gpu: Memory of the GPU, as ``80GB``; this machine's device unless given.
         prompt_tokens: Length of the longest prompt, where the caller knows better than the tasks.
+        processes: That will train; the plan is that of one of them, with a device of its own.
 
     Raises:
         InputError: The size cannot be read, or the model's config cannot be had.
     """
     target = target_of(recipe.model, gpu)
-    planner = Planner(target, longest_prompt(recipe, prompt_tokens))
+    planner = Planner(target, longest_prompt(recipe, prompt_tokens), processes)
     try:
         plan = planner.plan(recipe)
     except InputError as error:

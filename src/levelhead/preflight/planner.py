@@ -13,6 +13,7 @@ from levelhead.policy import four_bit
 from levelhead.policy.allocation import Layout
 from levelhead.policy.footprint import Footprints, kv_bytes
 from levelhead.policy.head import block_shape
+from levelhead.preflight.divided import PREFLIGHT, divided_parts, divisor, share
 from levelhead.preflight.plan import Part, Plan, Prompts, Target
 from levelhead.recipe import Recipe
 from levelhead.recipe.generator import Vllm
@@ -35,10 +36,11 @@ class Planner:
     Args:
         target: What is planned for.
         prompts: How long they are taken to be.
+        processes: Of the run; the plan is that of one of them.
     """
 
-    def __init__(self, target: Target, prompts: Prompts) -> None:
-        self.target, self.prompts = target, prompts
+    def __init__(self, target: Target, prompts: Prompts, processes: int = 1) -> None:
+        self.target, self.prompts, self.processes = target, prompts, processes
         self._models: dict[str, Footprints] = {}
         self._passes: dict[tuple[object, ...], int] = {}
 
@@ -51,28 +53,32 @@ class Planner:
         footprints = self._footprints(recipe.model)
         policy = footprints.policy
         self.prompts = self._bounded(recipe, policy.context)
-        trained = _bytes(policy.parameters)
-        weights = four_bit.weight_bytes(policy.model)
+        count = divisor(recipe, self.processes)
+        trained, whole = _bytes(policy.parameters), four_bit.weight_bytes(policy.model)
+        mine, weights = share(trained, count), share(whole, count)
         stages = [s for s, section in (("sft", recipe.sft), ("update", recipe.grpo)) if section is not None]
         phases = (*stages, "sampling")
         kind = str(policy.base.dtype).removeprefix("torch.")
         parts = [Part("weights", weights, phases, f"four bits, the rest {kind}" if recipe.model.in_four_bits else kind)]
         activations: dict[str, int] = {}
         if recipe.sft is not None:
-            parts += self._sft(recipe, recipe.sft, footprints, trained, activations)
+            parts += self._sft(recipe, recipe.sft, footprints, mine, activations)
         if recipe.grpo is not None:
-            parts += self._grpo(recipe, recipe.grpo, footprints, trained, activations)
+            parts += self._grpo(recipe, recipe.grpo, footprints, mine, activations)
         if isinstance(recipe.generator, Vllm):
             parts += self._engine(recipe.generator, phases)
         else:
             parts += self._sampling(recipe, footprints)
-        parts.append(Part("runtime", RUNTIME[self.target.device], phases, "a constant"))
+        if count > 1:
+            parts = divided_parts(recipe, footprints, parts, stages, whole)
+        checked = tuple({PREFLIGHT for part in parts if PREFLIGHT in part.phases})
+        parts.append(Part("runtime", RUNTIME[self.target.device], (*phases, *checked), "a constant"))
         if recipe.grpo is not None and recipe.grpo.ahead:
             parts = [replace(p, phases=(*p.phases, "update")) if p.phases == ("sampling",) else p for p in parts]
         numel = sum(p.numel() for p in policy.model.parameters())
-        mine = sum(p.numel() for p in policy.parameters)
+        changed = sum(p.numel() for p in policy.parameters)
         present = tuple(part for part in parts if part.size)
-        return Plan(self.target, footprints.backend, self.prompts, numel, mine, present, activations)
+        return Plan(self.target, footprints.backend, self.prompts, numel, changed, present, activations, self.processes)
 
     def _bounded(self, recipe: Recipe, context: int) -> Prompts:
         """The prompts, no longer than the model's context leaves room for."""
@@ -135,9 +141,8 @@ class Planner:
     ) -> list[Part]:
         answer = recipe.grpo.sampling.max_new_tokens if recipe.grpo else recipe.eval.sampling.max_new_tokens
         k = min(SHARED_DEMONSTRATIONS, section.batch_size)
-        layout, several = trees(
-            footprints, 1, self.prompts.tokens + answer, section.batch_size // k, k, section.tokens_per_microbatch
-        )
+        trunks = share(section.batch_size // k, self.processes)
+        layout, several = trees(footprints, 1, self.prompts.tokens + answer, trunks, k, section.tokens_per_microbatch)
         layout = replace(layout, targets=min(layout.targets, _members(layout, section, k, answer)))
         moments = 2 * trained
         if section.optimizer.kind == "muon":
@@ -153,8 +158,9 @@ class Planner:
         self, recipe: Recipe, section: Grpo, footprints: Footprints, trained: int, activations: dict[str, int]
     ) -> list[Part]:
         tasks, both = len(recipe.tasks), ("update", "sampling")
-        share = max(task.weight for task in recipe.tasks) / sum(task.weight for task in recipe.tasks)
-        groups = max(1, round(section.batch_size / section.group_size / section.updates_per_batch * share))
+        most = max(task.weight for task in recipe.tasks) / sum(task.weight for task in recipe.tasks)
+        groups = max(1, round(section.batch_size / section.group_size / section.updates_per_batch * most))
+        groups = share(groups, self.processes)
         budget = section.sampling.max_new_tokens
         layout, several = trees(
             footprints, self.prompts.tokens, budget, groups, section.group_size, section.tokens_per_microbatch
@@ -170,12 +176,12 @@ class Planner:
             Part("optimizer", 2 * trained, both, "AdamW's moments"),
             Part(
                 "reference",
-                *_reference(recipe, footprints, trained, penalised=penalised)[:1],
+                _reference(recipe, footprints, trained, divisor(recipe, self.processes), penalised=penalised),
                 both,
                 "a copy of the weights",
             ),
         ]
-        parts += self._copies(recipe, section, trained)
+        parts += self._copies(recipe, section, trained, _bytes(footprints.policy.parameters))
         if audited:
             terms = tasks * (2 + (penalised and section.kl.where == "loss"))
             audit_entries = terms * min(trained, 4 * MAX_ENTRIES)
@@ -184,8 +190,11 @@ class Planner:
         passes = self._update(footprints, layout, recipe.model, activations, several=several, again=apart or audited)
         return parts + [Part(name, size, ("update",), note) for name, size, note in passes]
 
-    def _copies(self, recipe: Recipe, section: Grpo, trained: int) -> list[Part]:
-        """Copies of trained weights that guard and drawing ahead hold; those to go back to lie in host memory."""
+    def _copies(self, recipe: Recipe, section: Grpo, trained: int, whole: int) -> list[Part]:
+        """Copies of trained weights that guard and drawing ahead hold; those to go back to lie in host memory.
+
+        Processes that divide the weights hold a share of the former (``trained``), and the latter whole.
+        """
         both, here = ("update", "sampling"), self.target.device == "cpu"
         parts = []
         protects = recipe.guard.policy == "protect"
@@ -195,10 +204,12 @@ class Planner:
             note = "weights that a step starts from" + (", and those to go back to" if here else "")
             parts.append(Part("guard", count * trained, both, note))
         if section.ahead:
-            copies = 1 if isinstance(recipe.generator, Vllm) else section.ahead
+            divided = trained < whole
+            # Servers hold one version, and of divided weights the trainer keeps no copy beside them.
+            copies = int(not divided) if isinstance(recipe.generator, Vllm) else section.ahead
             who = "the copy that draws" if copies == 1 else f"the {copies} copies that draw"
             note = f"{who} ahead (async: {section.ahead})"
-            parts.append(Part("drawing ahead", (copies + (protects and here)) * trained, both, note))
+            parts.append(Part("drawing ahead", copies * whole + (protects and here) * trained, both, note))
         return parts
 
     def _engine(self, engine: Vllm, phases: tuple[str, ...]) -> list[Part]:
@@ -220,10 +231,12 @@ class Planner:
         draws: list[tuple[int, int, Sampling]] = []
         if recipe.grpo is not None:
             g = recipe.grpo
-            at_once = min(g.batch_size // g.group_size, max(1, g.sampling.rows_at_once // g.group_size))
+            mine = share(g.batch_size // g.group_size, self.processes)
+            at_once = min(mine, max(1, g.sampling.rows_at_once // g.group_size))
             draws.append((at_once, g.group_size, g.sampling))
         e = recipe.eval
-        draws.append((min(e.batch_size, e.sampling.rows_at_once, max(e.items, e.final_items)), 1, e.sampling))
+        items = share(max(e.items, e.final_items), self.processes)
+        draws.append((min(e.batch_size, e.sampling.rows_at_once, items), 1, e.sampling))
         parts_of_each = [self._draw(footprints, prompts, k, controls) for prompts, k, controls in draws]
         return max(parts_of_each, key=lambda parts: sum(part.size for part in parts))
 
@@ -283,13 +296,13 @@ def _members(layout: Layout, section: Sft, k: int, answer: int) -> int:
     return max(1, min(section.batch_size, layout.rows * (k if layout.tree else 1)) * answer)
 
 
-def _reference(recipe: Recipe, footprints: Footprints, trained: int, *, penalised: bool) -> tuple[int]:
+def _reference(recipe: Recipe, footprints: Footprints, trained: int, count: int, *, penalised: bool) -> int:
     """Bytes of the reference: a copy of the weights, or of an adapter that has been trained before, or nothing."""
     if not penalised:
-        return (0,)
+        return 0
     if not footprints.policy.lora:
-        return (_bytes(footprints.policy.model.parameters()),)
-    return (trained if recipe.sft is not None else 0,)
+        return share(_bytes(footprints.policy.model.parameters()), count)
+    return trained if recipe.sft is not None else 0
 
 
 def _logits_held(controls: Sampling, vocabulary: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator
 
@@ -74,30 +75,51 @@ def preflight(
         setup: As the run will use it.
         families: Which to make; all unless given.
         tell: Called with each check as it is made, in this process.
-        ranks: The processes of the run: families are dealt out to them, and all get the whole report.
+        ranks: The processes of the run: families are dealt out to those that hold the weights, and all get the whole
+            report.
     """
     start, ranks = time.perf_counter(), ranks or Ranks()
     names = [name for name in FAMILIES if name in families]
-    parts = ranks.agreed(lambda: _checks(setup, names[ranks.rank :: ranks.count], tell))
-    by_family = {name: checks for part in parts for name, checks in part.items()}
+    able = [rank for rank, holds in enumerate(ranks.gathered(setup.policy.device.type != "meta")) if holds]
+    # Who has no weights waits for the others, which have the run's timeout for a family each.
+    turns = [names] if len(able) == ranks.count else [[name] for name in names]
+    by_family: dict[str, list[Check]] = {}
+    with _Maker(setup, ranks.count, tell) as maker:
+        for turn in turns:
+            mine = turn[able.index(ranks.rank) :: len(able)] if ranks.rank in able else []
+            for part in ranks.agreed(lambda mine=mine: maker.make(mine)):  # type: ignore[misc]
+                by_family |= part
     return Report([check for name in names for check in by_family[name]], time.perf_counter() - start)
 
 
-def _checks(setup: Setup, names: Collection[str], tell: Callable[[Check], None] | None) -> dict[str, list[Check]]:
-    """The checks of some families, by family."""
-    checks: dict[str, list[Check]] = {}
-    context = PreflightContext(setup)
-    try:
-        with untouched(setup.policy):
-            for name in names:
-                checks[name] = []
-                for check in _made(name, FAMILIES[name], context):
-                    checks[name].append(check)
-                    if tell is not None:
-                        tell(check)
-    finally:
-        context.close()
-    return checks
+class _Maker(contextlib.ExitStack):
+    """Makes checks on one context, which is there from the first one on.
+
+    Args:
+        setup: As the run will use it.
+        processes: Of the run.
+        tell: Called with each check as it is made.
+    """
+
+    def __init__(self, setup: Setup, processes: int, tell: Callable[[Check], None] | None) -> None:
+        super().__init__()
+        self._setup, self._processes, self._tell = setup, processes, tell
+        self._context: PreflightContext | None = None
+
+    def make(self, names: Collection[str]) -> dict[str, list[Check]]:
+        """The checks of some families, by family."""
+        checks: dict[str, list[Check]] = {}
+        for name in names:
+            if self._context is None:
+                self._context = PreflightContext(self._setup, self._processes)
+                self.callback(self._context.close)
+                self.enter_context(untouched(self._setup.policy))
+            checks[name] = []
+            for check in _made(name, FAMILIES[name], self._context):
+                checks[name].append(check)
+                if self._tell is not None:
+                    self._tell(check)
+        return checks
 
 
 def _made(name: str, family: Family, context: PreflightContext) -> Iterator[Check]:

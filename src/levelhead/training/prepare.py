@@ -10,7 +10,7 @@ import platform
 import random
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -140,17 +140,38 @@ def prepare(
         shares = {name_of(section): section.weight for section in recipe.tasks}
         check_task_weights(make_task_weights(recipe.grpo.task_weights), facts_of(shares, made))
     recipe = with_steps(recipe, made)
-    if policy is None:
-        if checkpoint is not None:
-            policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed, load=load)
-        else:
-            texts = _texts(made) if recipe.model.preset == "tiny" else ()
-            policy = load_policy(recipe.model, texts=texts, seed=recipe.seed, load=load)
+    if policy is None and checkpoint is not None:
+        policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed, load=load)
+    elif policy is None:
+        policy = _new_policy(recipe, made, load)
     if recipe.grpo is not None:
         policy.disable_dropout()
     _check_lengths(recipe, made, policy)
     shares = {name_of(section): section.weight for section in recipe.tasks}
     return Setup(recipe, made, shares, policy)
+
+
+def reloaded(setup: Setup, load: Load) -> Setup:
+    """Return a new run's setup with its policy as it is before any use; the weights of the one there are let go of.
+
+    How a model runs is settled by its first passes, which processes that divide its weights make together: one that has
+    made passes by itself, in the preflight, cannot be divided.
+
+    Args:
+        setup: Not to be used any more.
+        load: Where the weights go.
+    """
+    setup.policy.model.to("meta")
+    policy = _new_policy(setup.recipe, setup.tasks, load)
+    if setup.recipe.grpo is not None:
+        policy.disable_dropout()
+    return replace(setup, policy=policy)
+
+
+def _new_policy(recipe: Recipe, tasks: Mapping[str, Task], load: Load) -> Policy:
+    """The policy that a run of a recipe begins with."""
+    texts = _texts(tasks) if recipe.model.preset == "tiny" else ()
+    return load_policy(recipe.model, texts=texts, seed=recipe.seed, load=load)
 
 
 def make_objective(

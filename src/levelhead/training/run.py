@@ -223,6 +223,8 @@ class Run:
             self.events.write(self.collector.events(self.state.step + 1))
             if self.state.step:
                 stream.load_state_dict(self.state.stream)
+                if isinstance(self.trainer, GrpoTrainer):  # as the step that broke off had found it
+                    self.trainer.load_state_dict(self._trainer_state)
                 self._save(stage, stream, updater)
                 error.add_note(f"saved after step {self.state.step}; continue with --resume --out {self.folder.path}")
             raise
@@ -279,8 +281,7 @@ class Run:
 
     def _gradient_is_lost(self, events: Sequence[Event]) -> bool:
         """Whether to stop a run whose gradient is lost for good, rather than burn the rest of its time."""
-        lost = any(event.code == NONFINITE for event in events)
-        self.state.lost = self.state.lost + 1 if lost else 0
+        self.state.lost = self.state.lost + 1 if any(event.code == NONFINITE for event in events) else 0
         if self.state.lost < MAX_LOST:
             return False
         message = f"{MAX_LOST} steps in a row had no finite gradient; the run was stopped"

@@ -12,6 +12,7 @@ from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.documents import dump_json
+from levelhead.documents.modes import open_to_readers
 from levelhead.errors import InputError
 from levelhead.records import Event, Group, StepRecord
 from levelhead.tasks.base import Task
@@ -134,13 +135,14 @@ class RunDir:
 
 
 def publish(draft: Path, target: Path, keep: Path | None = None) -> None:
-    """Make a finished folder appear under its name, in place of what was there.
+    """Make a finished folder appear under its name, in place of what was there; its files follow the user's umask.
 
     Args:
         draft: The folder.
         target: Its name.
         keep: Where what was there is kept, unless something is kept there already; it is removed without it.
     """
+    open_to_readers(draft)
     _sync(draft)
     old = _out_of_the_way(target)
     if target.exists():

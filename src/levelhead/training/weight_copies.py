@@ -37,7 +37,8 @@ class WeightCopies:
     """Takes copies of the trained weights, and makes what draws from them.
 
     The policy itself draws where ``beside`` is a local generator: then every copy stays as it is for as long as groups
-    need it.  Servers hold one version: there is one copy, and it is what they hold.
+    need it.  Servers hold one version: there is one copy, and it is what they hold; where processes divide the
+    weights, it is the policy itself.
 
     Args:
         policy: What is trained.
@@ -118,6 +119,10 @@ class WeightCopies:
 
     def _make(self) -> WeightCopy:
         source = self._policy.samples_from
+        if source.total is not None:  # divided, and used in syncs alone, which all processes make between two steps
+            copy = WeightCopy(source)
+            self._copies.append(copy)
+            return copy
         pairs = zip(source.model.parameters(), self._policy.model.parameters(), strict=True)
         copy = WeightCopy(source.inference_copy([mine for mine, trained in pairs if trained.requires_grad]))
         self._copies.append(copy)

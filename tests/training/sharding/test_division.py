@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from levelhead.errors import EngineError, InputError, PeerError, RewardError
 from levelhead.preflight import run as preflight_run
+from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.memory import estimate
 from levelhead.preflight.result import Check
 from levelhead.recipe import validate
 from levelhead.recipe.generator import Local, Vllm
+from levelhead.training.prepare import prepare
 from levelhead.training.ranks import Ranks, _portable, waiting_for_peers
 from levelhead.training.sharding.division import cache_events, check_same, divided, network_file_system
 from levelhead.training.sharding.setup import check_divisible, loading, servers
@@ -66,7 +71,8 @@ def test_where_servers_draw_the_first_process_alone_loads_the_weights(tmp_path: 
     whole = validate(recipe(tmp_path, **{**changes, "distributed": {"shard": "none"}}))
     for needs in (drawn_here, whole):
         assert loading(needs, Ranks(1, 3), checks=False) == "whole"
-    assert loading(served, Ranks(1, 3), checks=True) == "whole", "each process makes its part of the preflight"
+    checked = [loading(served, Ranks(rank, 3), checks=True) for rank in range(3)]
+    assert checked == ["whole", "shape", "shape"], "the first process makes the preflight"
     assert loading(served, Ranks(), checks=False) == "whole"
 
 
@@ -80,21 +86,75 @@ def test_an_engine_that_fails_in_one_process_fails_in_all_with_its_cause() -> No
 def test_the_preflight_is_divided_by_families_and_its_report_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[list[str]] = []
 
-    def checks(_setup: Any, names: list[str], _tell: Any) -> dict[str, list[Check]]:
+    def checks(_maker: Any, names: list[str]) -> dict[str, list[Check]]:
         made.append(list(names))
         return {name: [Check(name, "pass", "", {}, "")] for name in names}
 
-    monkeypatch.setattr(preflight_run, "_checks", checks)
+    monkeypatch.setattr(preflight_run._Maker, "make", checks)
     names = list(preflight_run.FAMILIES)
     for rank in range(2):
         ranks = fake(None)
         object.__setattr__(ranks, "rank", rank)
         other = {name: [Check(name, "pass", "", {}, "")] for name in names[1 - rank :: 2]}
         object.__setattr__(ranks, "other", (other, None))
-        report = preflight_run.preflight(None, ranks=ranks)  # type: ignore[arg-type]
+        report = preflight_run.preflight(on(torch.device("cpu")), ranks=ranks)
         assert [check.name for check in report.checks] == names
     assert sorted(made[0] + made[1]) == sorted(names)
     assert not set(made[0]) & set(made[1])
+
+
+def test_where_the_first_process_alone_holds_weights_it_makes_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def checks(_maker: Any, names: list[str]) -> dict[str, list[Check]]:
+        made.extend(names)
+        return {name: [Check(name, "pass", "", {}, "")] for name in names}
+
+    monkeypatch.setattr(preflight_run._Maker, "make", checks)
+    names = list(preflight_run.FAMILIES)
+    for rank, device in enumerate(("cpu", "meta")):
+        ranks = Told(rank, 2)
+        report = preflight_run.preflight(on(torch.device(device)), ranks=ranks)
+        assert [check.name for check in report.checks] == names
+        assert ranks.meetings == 1 + len(names), "nobody waits for more than a family at a time"
+        assert made == (names if rank == 0 else [])
+        made.clear()
+
+
+class Told(Ranks):
+    """One of two processes, of which the first has weights and makes the checks."""
+
+    def gathered(self, own: Any) -> list[Any]:
+        object.__setattr__(self, "meetings", self.meetings + 1)
+        if isinstance(own, bool):
+            return [True, False]
+        name = list(preflight_run.FAMILIES)[self.meetings - 2]
+        return [({name: [Check(name, "pass", "", {}, "")]}, None), ({}, None)]
+
+    meetings = 0
+
+
+def on(device: torch.device) -> Any:
+    """As much of a setup as tells where its weights are."""
+    return SimpleNamespace(policy=SimpleNamespace(device=device))
+
+
+def test_the_estimate_of_a_divided_run_is_what_one_process_needs(tmp_path: Path) -> None:
+    keys = {"kind": "vllm", "urls": ["http://h:1"], "shared": str(tmp_path)}
+    shared = {"grpo__loss": {"importance": "token_truncate"}, "distributed": {"shard": "full"}}
+
+    def parts(processes: int, **changes: Any) -> dict[str, int]:
+        context = PreflightContext(prepare(validate(recipe(tmp_path, **shared, **changes))), processes)
+        try:
+            return estimate(context)
+        finally:
+            context.close()
+
+    one, four, drawn_here = parts(1, generator=keys), parts(4, generator=keys), parts(4)
+    for name in ("weights", "gradients", "optimizer", "reference"):
+        assert four[name] == -(-one[name] // 4) > 0, name
+    assert (four["activations"], four["cache"]) == (one["activations"], one["cache"])
+    assert sum(drawn_here.values()) == sum(four.values()) + one["weights"], "who draws holds the weights whole as well"
 
 
 def test_episodes_are_divided_too(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ from small_run import events, metrics
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SFT = {"steps": 1, "batch_size": 4, "optimizer": {"learning_rate": 3e-3}}
 LORA = {"r": 4, "alpha": 8}
+ENOUGH = {"grpo__sampling": {"max_new_tokens": 10}, "eval__sampling": {"max_new_tokens": 10}}
+"""Tokens for every perfect answer."""
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +111,46 @@ def test_a_server_that_dies_is_left_out_by_both_and_the_last_one_ends_both(
         only.come_back()
         together(launcher, tmp_path, ("broken", alone, ""))
         assert_same_scores(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_the_first_process_checks_alone_and_the_run_is_the_one_without_a_preflight(
+    launcher: sharded_run.Launcher, model: Path, tmp_path: Path
+) -> None:
+    with FakeEngine(model) as engine:
+        groups = {"grpo__steps": 1, "grpo__group_size": 8, "grpo__batch_size": 24}
+        plain = served(tmp_path, engine, **groups, **ENOUGH)
+        together(launcher, tmp_path, ("plain", plain, None))
+        engine.restart()
+        together(launcher, tmp_path, ("checked", {**plain, "check": True}, None))
+    loads = [json.loads((tmp_path / f"loads-{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]
+    assert loads == [["whole", "host"], ["shape", "shape"]], "the second never has whole weights"
+    for name in ("checked", "checked.rank-1"):
+        checks = json.loads((tmp_path / name / "check.json").read_text(encoding="utf-8"))
+        assert {check["name"].partition("/")[0] for check in checks} > {"tokens", "signs", "identities", "memory"}
+    assert_same_numbers(tmp_path / "plain", tmp_path / "checked")
+
+
+def test_two_processes_draw_ahead_on_a_server_with_whole_weights_and_with_divided_ones(
+    launcher: sharded_run.Launcher, model: Path, tmp_path: Path
+) -> None:
+    with FakeEngine(model) as engine:
+        ahead = served(tmp_path, engine, grpo__async=2, grpo__steps=4)
+        whole = {**ahead, "distributed": {"shard": "none", "timeout_s": 60}}
+        together(launcher, tmp_path, ("divided", ahead, None))
+        engine.restart()
+        together(launcher, tmp_path, ("whole", whole, None))
+    for name in ("divided", "whole"):
+        rows = small_run.steps(tmp_path / name, "grpo")
+        assert [repr(row) for row in rows] == [
+            repr(row) for row in small_run.steps(tmp_path / f"{name}.rank-1", "grpo")
+        ]
+        assert [row["num_rollouts"] for row in rows] == [9] * 4
+        assert max(row["staleness/mean"] for row in rows) > 0
+        assert max(row["staleness/max"] for row in rows) <= 2
+        assert all(math.isfinite(row[key]) for row in rows for key in ("loss", "grad_norm"))
+        told = [row["engine/mismatch/mean"] for row in metrics(tmp_path / name) if "engine/mismatch/mean" in row]
+        assert len(told) >= 3, "weights go to the server while groups are drawn"
+        assert max(told) <= 1e-5
 
 
 @pytest.mark.parametrize("sync", ["files", "adapter"])

@@ -34,11 +34,11 @@ def loading(recipe: Recipe, ranks: Ranks, *, checks: bool) -> Load:
     Args:
         recipe: Of the run.
         ranks: The processes.
-        checks: Whether the preflight comes first, for which every process needs the policy whole.
+        checks: Whether it is for the preflight, which the first process then makes alone, on its device.
     """
-    if not divides(recipe, ranks) or checks or samples_here(recipe):
+    if not divides(recipe, ranks) or samples_here(recipe):
         return "whole"
-    return "shape" if ranks.rank else "host"
+    return "shape" if ranks.rank else "whole" if checks else "host"
 
 
 def servers(recipe: Recipe, ranks: Ranks) -> Local | Vllm:

@@ -123,6 +123,19 @@ async def test_an_adapter_has_a_new_name_for_every_version_and_the_old_one_is_dr
     assert not list(tmp_path.glob("adapter-*")), "what nobody asks for is removed"
 
 
+@pytest.mark.parametrize("sync", ["files", "adapter"])
+async def test_servers_of_another_user_may_read_the_weights(
+    serve: Callable[..., FakeEngine], tmp_path: Path, sync: str
+) -> None:
+    policy = tiny_policy(**({"lora": LORA} if sync == "adapter" else {}))
+    (plain := tmp_path / "plain").touch()
+    async with generator(policy, section(tmp_path / "shared", serve(), sync=sync)) as one:
+        await one.sync_weights()
+        modes = {path.name: path.stat().st_mode for path in (tmp_path / "shared").rglob("*") if path.is_file()}
+    assert any(name.endswith(".safetensors") for name in modes)
+    assert set(modes.values()) == {plain.stat().st_mode}, modes
+
+
 async def test_merged_adapters_are_sent_as_whole_weights(serve: Callable[..., FakeEngine], tmp_path: Path) -> None:
     policy = tiny_policy(lora=LORA)
     completions = await after_an_update(policy, section(tmp_path, serve(), sync="files"))

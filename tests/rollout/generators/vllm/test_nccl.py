@@ -11,11 +11,15 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+import torch
 
 from fake_engine import FakeEngine
 from levelhead.errors import EngineError, InputError
 from levelhead.recipe.generator import Vllm
 from levelhead.rollout.generators.make import make_generator
+from levelhead.rollout.generators.vllm.client import Client
+from levelhead.rollout.generators.vllm.servers import Server
+from levelhead.rollout.generators.vllm.transports.nccl import NcclTransport
 from small_run import tiny_policy
 
 pytestmark = pytest.mark.timeout(120)
@@ -89,6 +93,38 @@ async def test_all_servers_join_one_group_with_ranks_of_their_own(
         order = ["/pause", "/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache"]
         assert [call for call in servers[1].calls if call in order] == order * 2
         await one.close()
+
+
+async def test_vllms_sender_runs_with_the_trainers_device_as_the_current_one(
+    played: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for the current device, which is one of each thread: a new thread's is the first GPU."""
+    current = threading.local()
+    seen: list[tuple[str, str]] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: setattr(current, "device", str(device)))
+
+    class Noted(Sender):
+        @classmethod
+        def trainer_init(cls, info: Any, *, client: Any, source: Any) -> Sender:
+            seen.append(("init", getattr(current, "device", "cuda:0")))
+            return super().trainer_init(info, client=client, source=source)
+
+        def send_weights(self) -> None:
+            seen.append(("send", getattr(current, "device", "cuda:0")))
+            super().send_weights()
+
+    policy = tiny_policy()
+    policy.save(tmp_path)
+    with FakeEngine(tmp_path) as server:
+        monkeypatch.setattr(Noted, "servers", [server])
+        transport = NcclTransport(Vllm(kind="vllm", urls=[server.url], sync="nccl"))
+        transport._vllm.NCCLTrainerWeightTransferEngine = Noted
+        policy.device = torch.device("cuda:1")
+        payload = transport.prepare(policy, "one")
+        servers = [Server(Client(server.url, Vllm(kind="vllm", urls=[server.url], sync="nccl")))]
+        await transport.send(servers, payload, 30)
+        await servers[0].client.close()
+    assert seen == [("init", "cuda:1"), ("send", "cuda:1")]
 
 
 async def test_a_broadcast_that_nobody_joins_is_given_up(

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,17 +23,18 @@ import yaml
 
 import vllm_server
 from levelhead import train
+from levelhead.errors import EngineError
 from levelhead.policy.load import load_policy
 from levelhead.policy.policy import Policy
 from levelhead.recipe import validate
 from levelhead.recipe.generator import Vllm
 from levelhead.recipe.model import Model
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Prompt
+from levelhead.records import Prompt, StepRecord
 from levelhead.rollout.generators.base import Completion, Request
 from levelhead.rollout.generators.make import make_generator
 from levelhead.rollout.generators.vllm.generator import VllmGenerator
-from small_run import alone, metrics, steps
+from small_run import alone, events, metrics, steps
 from vllm_server import settings
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -39,10 +43,15 @@ Serve = Callable[..., str]
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    processes = vllm_server.Processes(tmp_path)
-    yield processes.start
-    processes.close()
+def processes(tmp_path: Path) -> Iterator[vllm_server.Processes]:
+    servers = vllm_server.Processes(tmp_path)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def serve(processes: vllm_server.Processes) -> Serve:
+    return processes.start
 
 
 def generator(policy: Policy, recipe: dict[str, Any]) -> VllmGenerator:
@@ -93,8 +102,12 @@ def test_spans_tell_the_token_at_which_the_weights_changed(serve: Serve, tmp_pat
     async def switch() -> Completion:
         one = generator(policy, recipe)
         await one.sync_weights()
+        await one.generate(request(policy, 1, max_new_tokens=600))
+        began = time.perf_counter()
+        await one.generate(request(policy, 2, max_new_tokens=600))
+        takes = time.perf_counter() - began
         under_way = asyncio.ensure_future(one.generate(request(policy, 0, max_new_tokens=600)))
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(takes / 3)
         moved(policy)
         policy.version = 4
         await one.sync_weights()
@@ -147,6 +160,74 @@ def test_dual_tiny_as_it_ships_runs_on_a_server(serve: Serve, tmp_path: Path, sy
     assert max(told) <= 1e-5
 
 
+def ahead(folder: Path, url: str, **changes: Any) -> dict[str, Any]:
+    """Groups of the second task and the first, drawn up to two steps ahead; weights change in mid-request."""
+    content = settings(folder, url, "files")
+    content["generator"] |= {"in_flight": "keep", "timeout_s": 60, "sync_timeout_s": 60}
+    content["grpo"] |= {"steps": 5, "async": 2, **changes}
+    content["eval"] |= {"items": 4, "final_items": 4}
+    return content
+
+
+class After:
+    """Does something once, after a step.
+
+    Args:
+        step: Of the reinforcement stage.
+        deed: What.
+    """
+
+    def __init__(self, step: int, deed: Callable[[], None]) -> None:
+        self.step, self.deed = step, deed
+
+    def before_update(self, _record: StepRecord) -> list[Any]:
+        return []
+
+    def after_update(self, record: StepRecord) -> list[Any]:
+        if record.step == self.step:
+            self.deed()
+        return []
+
+
+def test_groups_are_drawn_ahead_and_an_interrupted_run_goes_on(serve: Serve, tmp_path: Path) -> None:
+    content = ahead(tmp_path, serve("files"))
+    stop = After(3, lambda: signal.raise_signal(signal.SIGINT))
+    assert train(content, out=tmp_path / "run", observers=[stop]).outcome == "interrupted"
+    assert len(steps(tmp_path / "run", "grpo")) == 3
+    assert train(content, out=tmp_path / "run", resume=True).outcome == "done"
+    rows = steps(tmp_path / "run", "grpo")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
+    assert rows[0]["staleness/max"] == 0
+    assert max(row["staleness/mean"] for row in rows) > 0
+    assert max(row["staleness/max"] for row in rows) <= 2
+    for row in rows:
+        assert all(math.isfinite(row[key]) for key in ("loss", "grad_norm", "entropy", "reward"))
+        assert row["num_rollouts"] == 32
+    ratios = [row["sampling/importance_sampling_ratio/mean"] for row in rows]
+    assert ratios[0] == pytest.approx(1, abs=1e-4), "nothing to correct in groups of the step's own weights"
+    assert max(abs(ratio - 1) for ratio in ratios) > 1e-3, "and something in older ones"
+    told = [row["engine/mismatch/mean"] for row in metrics(tmp_path / "run") if "engine/mismatch/mean" in row]
+    assert len(told) >= 5, "weights were loaded while groups were under way"
+    assert max(told) <= 1e-5
+
+
+def test_a_server_that_is_killed_in_mid_run_is_named_and_the_run_goes_on_with_another(
+    processes: vllm_server.Processes, tmp_path: Path
+) -> None:
+    url = processes.start("files")
+    content = ahead(tmp_path, url)
+    with pytest.raises(EngineError, match=r"start (it again|one)") as error:
+        train(content, out=tmp_path / "run", observers=[After(2, processes.kill)])
+    assert error.value.cause == "lost"
+    last = events(tmp_path / "run")[-1]
+    assert (last["code"], last["severity"], last["evidence"]["cause"]) == ("engine", "critical", "lost")
+    assert len(steps(tmp_path / "run", "grpo")) == 2
+    processes.start("files", url=url)
+    assert train(content, out=tmp_path / "run", resume=True).outcome == "done"
+    assert [row["step"] for row in steps(tmp_path / "run", "grpo")] == [1, 2, 3, 4, 5]
+    assert "resume-differs" not in {event["code"] for event in events(tmp_path / "run")}
+
+
 def test_two_processes_train_on_one_server(serve: Serve, tmp_path: Path) -> None:
     """Divided weights, three groups for two processes: their run is that of one, up to what rounding turns."""
     content = settings(tmp_path, serve("files"), "files")
@@ -163,6 +244,23 @@ def test_two_processes_train_on_one_server(serve: Serve, tmp_path: Path) -> None
     assert first["grad_norm"] > 0, "some group has a signal"
     for name in ("reward", "loss", "grad_norm", "entropy"):
         assert second[name] == pytest.approx(first[name], rel=2e-3, abs=1e-5), name
+
+
+@pytest.mark.parametrize("shard", ["none", "full"])
+def test_two_processes_draw_ahead_on_one_server(serve: Serve, tmp_path: Path, shard: str) -> None:
+    content = ahead(tmp_path, serve("files"), batch_size=48, group_size=16)
+    content["distributed"] = {"shard": shard, "timeout_s": 240}
+    content["eval"] |= {"items": 2, "final_items": 4}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    in_processes(tmp_path / "recipe.yaml", tmp_path / "two", 2)
+    rows, others = steps(tmp_path / "two", "grpo"), steps(tmp_path / "two.rank-1", "grpo")
+    assert [repr(row) for row in rows] == [repr(row) for row in others]
+    assert [row["num_rollouts"] for row in rows] == [48] * 5
+    assert max(row["staleness/mean"] for row in rows) > 0
+    assert max(row["staleness/max"] for row in rows) <= 2
+    assert all(math.isfinite(row[key]) for row in rows for key in ("loss", "grad_norm"))
+    told = [row["engine/mismatch/mean"] for row in metrics(tmp_path / "two") if "engine/mismatch/mean" in row]
+    assert max(told) <= 1e-5
 
 
 def in_processes(recipe: Path, out: Path, count: int) -> None:

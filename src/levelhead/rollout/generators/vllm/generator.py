@@ -172,7 +172,7 @@ class VllmGenerator:
         """Bring the weights to a server that is there without them, where none has them."""
         bare = [server for server in self.engine.servers.there if server.label is None]
         if not bare:
-            raise EngineError("no server holds the weights; resume the run", "lost")
+            raise EngineError("no server is left that holds the weights: start it again and resume the run", "lost")
         await self.engine.renew(bare[0], self._policy, self._compute)
 
     async def _give_up(self, server: Server, error: Exception, *, last: bool) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from levelhead.documents.modes import open_to_readers
 from levelhead.policy.policy import Policy
 from levelhead.recipe.generator import Vllm
 from levelhead.rollout.generators.vllm import peers
@@ -36,6 +37,8 @@ class AdapterTransport:
         folder = self._folder / f"adapter-{label}"
         if policy.total is not None or peers.is_first():
             policy.save_adapter(folder)
+        if peers.is_first():
+            open_to_readers(folder)  # the servers may be another user's
         return Payload(label, {"lora_path": str(folder)})
 
     async def send(self, servers: Sequence[Server], payload: Payload, seconds: float) -> None:

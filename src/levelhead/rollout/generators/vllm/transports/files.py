@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from levelhead.documents.modes import open_to_readers
 from levelhead.errors import InputError
 from levelhead.policy.policy import Policy
 from levelhead.recipe.generator import Vllm
@@ -67,6 +68,7 @@ class FilesTransport(InPlaceTransport):
             path = self._folder / f"weights-{label}-{len(paths)}.safetensors"
             if peers.is_first():
                 save_file(held, str(path.with_suffix(".part")))  # type: ignore[arg-type]
+                open_to_readers(path.with_suffix(".part"))  # the servers may be another user's
                 path.with_suffix(".part").replace(path)
             paths.append(str(path))
             held, size = {}, 0

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlparse
 
 import httpx2
+import torch
 from torch import Tensor
 
 from levelhead.errors import InputError
@@ -51,9 +52,11 @@ class NcclTransport(InPlaceTransport):
         self._vllm: Any = nccl_engine
         self._engine: Any = None
         self._joined: tuple[str, ...] = ()
+        self._device = torch.device("cpu")
 
     def prepare(self, policy: Policy, label: str) -> Payload:
         """Gather all weights before any is sent: a gather between two broadcasts can wait for ever."""
+        self._device = policy.device
         weights = [(name, weight.contiguous()) for name, weight in named_weights(policy)]
         return Payload(label, {"weights": weights if peers.is_first() else []})
 
@@ -65,7 +68,7 @@ class NcclTransport(InPlaceTransport):
             await self._open(servers, weights, seconds)
             self._joined = urls
         self._engine.source = _source(weights)
-        await _within(seconds, "the NCCL broadcast of the weights", self._engine.send_weights)
+        await _within(seconds, "the NCCL broadcast of the weights", self._engine.send_weights, self._device)
 
     async def drop(self, servers: Sequence[Server], payload: Payload) -> None:  # noqa: ARG002 - they hold a copy
         """Let go of the gathered weights."""
@@ -84,7 +87,7 @@ class NcclTransport(InPlaceTransport):
             engine = self._vllm.NCCLTrainerWeightTransferEngine
             return engine.trainer_init(info, client=client, source=_source(weights))
 
-        self._engine = await _within(seconds, "the opening of the NCCL group", open_group)
+        self._engine = await _within(seconds, "the opening of the NCCL group", open_group, self._device)
 
 
 class _Fanout:
@@ -134,15 +137,22 @@ class _Fanout:
 
 
 class _Thread:
-    """A daemon thread that computes one result."""
+    """A daemon thread that computes one result.
 
-    def __init__(self, work: Callable[[], T]) -> None:
+    Args:
+        work: Computes it.
+        device: Current device of the thread: a new one begins with the first GPU, wherever the trainer is.
+    """
+
+    def __init__(self, work: Callable[[], T], device: torch.device | None = None) -> None:
         self.result: Future[Any] = Future()
 
         self.result.set_running_or_notify_cancel()  # whoever gives up waiting cannot cancel it
 
         def run() -> None:
             try:
+                if device is not None and device.type == "cuda":
+                    torch.cuda.set_device(device)
                 self.result.set_result(work())
             except BaseException as error:
                 self.result.set_exception(error)
@@ -150,14 +160,14 @@ class _Thread:
         threading.Thread(target=run, name="levelhead-nccl", daemon=True).start()
 
 
-async def _within(seconds: float, what: str, work: Callable[[], T]) -> T:
-    """Wait for work on a daemon thread.
+async def _within(seconds: float, what: str, work: Callable[[], T], device: torch.device) -> T:
+    """Wait for work on a daemon thread that uses a device.
 
     Raises:
         HangsError: It takes longer than ``seconds``.
     """
     try:
-        result: T = await asyncio.wait_for(asyncio.wrap_future(_Thread(work).result), seconds)
+        result: T = await asyncio.wait_for(asyncio.wrap_future(_Thread(work, device).result), seconds)
     except TimeoutError as error:
         raise HangsError(f"{what} has not ended for {seconds:g} s") from error
     return result
