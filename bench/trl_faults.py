@@ -198,7 +198,7 @@ def play(name: str, run: Run, steps: int, seed: int, stop: bool = False) -> dict
     crash: str | None = None
     callback, recorder = LevelheadCallback(report=False, stop=stop), listen.Recorder()
     reward = run.reward() if isinstance(run.reward, type) else run.reward
-    with listen.listening() as said, tempfile.TemporaryDirectory() as folder:
+    with listen.listening() as said, listen.trainer_warnings() as warned, tempfile.TemporaryDirectory() as folder:
         try:
             more = {"callbacks": [callback, recorder], "change": run.change, **run.settings}
             trl_run.train(Path(folder), reward, steps=steps, seed=seed, **more)
@@ -220,6 +220,7 @@ def play(name: str, run: Run, steps: int, seed: int, stop: bool = False) -> dict
         "right_first": bool(codes and codes[0] in run.right) if run.right else not codes,
         "right_named": bool(set(codes) & set(run.right)) if run.right else not codes,
         "live": dict(said),
+        "trainer_said": list(warned),
         "reward": [round(rewards[0], 3), round(sum(rewards[-5:]) / len(rewards[-5:]), 3)],
         "crash": crash,
         "log": recorder.rows,

@@ -54,6 +54,8 @@ def play(name: str, seed: int, stop: bool) -> dict[str, Any]:
         trainer.train()
     after = kit.measure(trainer.model, words, judged, run.longest, seed)
     rows = recorder.rows
+    # The second update of a batch logs no reward.
+    scored = [row for row in rows if "reward" in row]
     return {
         "run": name,
         "new": run.new,
@@ -66,9 +68,9 @@ def play(name: str, seed: int, stop: bool) -> dict[str, Any]:
         "findings": listen.findings(callback),
         "told": dict(said),
         "drawn": [round(before, 3), round(after, 3)],
-        "reward": [round(row["reward"], 3) for row in rows],
-        "entropy": [round(row["entropy"], 4) for row in rows],
-        "dead": [round(row["frac_reward_zero_std"], 3) for row in rows],
+        "reward": [round(row["reward"], 3) for row in scored],
+        "entropy": [round(row["entropy"], 4) for row in rows if "entropy" in row],
+        "dead": [round(row["frac_reward_zero_std"], 3) for row in scored],
         "seconds": round(time.perf_counter() - start, 1),
         "log": rows,
     }

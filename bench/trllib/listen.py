@@ -37,6 +37,33 @@ class _Listener(logging.Handler):
             self.said.setdefault(match[2], int(match[1]))
 
 
+class _Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage().splitlines()[0][:200]
+        if text not in self.texts:
+            self.texts.append(text)
+
+
+@contextmanager
+def trainer_warnings() -> Iterator[list[str]]:
+    """What TRL and transformers themselves warn of, each text once."""
+    handler = _Warnings()
+    logs = [logging.getLogger(name) for name in ("trl", "transformers", "py.warnings")]
+    logging.captureWarnings(True)
+    for log in logs:
+        log.addHandler(handler)
+    try:
+        yield handler.texts
+    finally:
+        logging.captureWarnings(False)
+        for log in logs:
+            log.removeHandler(handler)
+
+
 @contextmanager
 def listening() -> Iterator[dict[str, int]]:
     """The step at which the callback first told of each finding."""

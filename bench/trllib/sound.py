@@ -113,13 +113,18 @@ def with_answers(task: Task, write: Any) -> Task:
     return replace(task, rows=tuple({**row, "answer": write(row)} for row in task.rows))
 
 
-def growing_words() -> Task:
-    """Words to turn round, of one letter first and of five at last: each step's prompts are harder than the last's."""
+def growing_words(steps: int = 120) -> Task:
+    """Words to turn round, of one letter first and of five at last: half of a step's prompts are of the newest length.
+
+    Eight prompts a step, and a share of the letters for a reward: it falls while the policy learns.
+    """
     rng = random.Random(0)
     rows: list[Row] = []
-    for letters in (1, 2, 3, 4, 5):
-        for _ in range(12 * 8):
-            word = "".join(rng.choices("abcdef", k=letters))
+    for step in range(steps):
+        newest = 1 + 4 * step / (steps - 1)
+        for i in range(8):
+            count = round(newest if i < 4 else rng.uniform(1, newest))
+            word = "".join(rng.choices("abcdef", k=count))
             rows.append({"prompt": f"{word}>", "answer": word[::-1]})
     return Task(tuple(rows), (share_right,))
 
@@ -134,8 +139,11 @@ def one_letter() -> Task:
     return Task(tuple({"prompt": "abc"[i % 3] + ">", "answer": "aaaaaaaa"} for i in range(48)), (variety,))
 
 
+_MORE = {"per_device_train_batch_size": 128}
 RUNS: dict[str, Sound] = {
-    "sums, near their ceiling": Sound(sums(), "llama", 0.78, {"loss_type": "grpo", "learning_rate": 3e-4}),
+    "sums, near their ceiling": Sound(
+        sums(), "llama", 0.78, {"loss_type": "grpo", "learning_rate": 3e-4, **_MORE}, steps=150
+    ),
     "words turned, near their ceiling, KL penalty": Sound(
         turned_words(), "qwen2", 0.8, {"beta": 0.04, "learning_rate": 5e-4}
     ),
@@ -145,21 +153,21 @@ RUNS: dict[str, Sound] = {
     "letters, from nothing, two iterations": Sound(
         letters(), "llama", settings={"loss_type": "bnpo", "num_iterations": 2, "learning_rate": 2e-3}, steps=100
     ),
-    "sums, LoRA": Sound(
-        sums(), "qwen2", 0.55, {"loss_type": "grpo", "beta": 0.02, "learning_rate": 5e-3}, steps=80, lora=True
+    "words turned, LoRA": Sound(
+        turned_words(), "qwen2", 0.6, {"loss_type": "grpo", "beta": 0.02, "learning_rate": 1e-3}, steps=100, lora=True
     ),
     "words turned, three rewards, scaled by batch": Sound(
         with_reward(turned_words(), right_before_mark, ends_in_mark, brevity, weights=(1.0, 0.3, 0.2)),
         "llama", 0.6, {"scale_rewards": "batch", "reward_weights": [1.0, 0.3, 0.2], "learning_rate": 5e-4}, steps=80,
         shown=with_answers(turned_words(), lambda row: row["answer"] + "#" * (row["answer"][0] < "d")),
     ),
-    "sums, ratios of whole answers, four updates a batch": Sound(
-        sums(), "gpt2", 0.7,
+    "words turned, ratios of whole answers, four updates a batch": Sound(
+        turned_words(), "gpt2", 0.6,
         {
             "importance_sampling_level": "sequence", "loss_type": "grpo", "steps_per_generation": 4,
-            "epsilon": 3e-3, "epsilon_high": 4e-3, "learning_rate": 3e-4,
+            "epsilon": 0.02, "epsilon_high": 0.03, "learning_rate": 3e-4,
         },
-        steps=100,
+        steps=120,
     ),
     "largest digit, CISPO, warm-up and cosine, every second row": Sound(
         largest(), "qwen2", 0.5,
@@ -172,24 +180,29 @@ RUNS: dict[str, Sound] = {
     "letters, SAPO, to the maximum and on": Sound(
         letters(), "gpt_neox", settings={"loss_type": "sapo", "learning_rate": 4e-3}, steps=120
     ),
-    "sums, one answer in twelve right": Sound(sums(), "llama", 0.08, {"learning_rate": 1e-3}, steps=120),
-    "words that grow longer": Sound(
-        growing_words(), "llama", 0.25, {"shuffle_dataset": False, "learning_rate": 1e-3}, new=True
+    "long words turned, one answer in ten right": Sound(
+        turned_words(4), "llama", 0.08, {"learning_rate": 3e-4, **_MORE}, steps=150
+    ),
+    "words that grow longer, in order": Sound(
+        growing_words(), "llama", 0.35, {"shuffle_dataset": False, "learning_rate": 1e-4}, steps=120, new=True
     ),
     "learns to be brief": Sound(
         with_reward(largest(), right_and_brief), "qwen2", 0.75, {"beta": 0.01, "learning_rate": 1e-3}, steps=80,
         longest=12, shown=with_answers(largest(), lambda row: f"{row['prompt'][:3]}.is.{row['answer']}"), new=True,
     ),
     "a judge that errs one time in five": Sound(
-        with_reward(sums(), Careless()), "gpt_neox", 0.5, {"loss_type": "dr_grpo", "learning_rate": 5e-4}, steps=80,
+        with_reward(largest(), Careless()), "gpt_neox", 0.5, {"loss_type": "dr_grpo", "learning_rate": 5e-4}, steps=80,
         new=True,
     ),
-    "penalties in thousands": Sound(
-        with_reward(sums(), thousands), "gpt2", 0.2, {"scale_rewards": "none", "learning_rate": 5e-4}, steps=80,
-        new=True,
+    "penalties in thousands, not scaled": Sound(
+        with_reward(sums(), thousands), "gpt2", 0.2, {"scale_rewards": "none", "learning_rate": 3e-4, **_MORE},
+        steps=100, new=True,
     ),
     "learns variety": Sound(
         one_letter(), "llama", 0.6, {"learning_rate": 1e-3}, steps=80, longest=10, new=True,
     ),
 }  # fmt: skip
-"""By name; the last five are new settings."""
+"""By name; the last five are new settings.
+
+Learning rates, batches and steps were set by the answers drawn before and after a run, by nothing that was said of it.
+"""

@@ -105,6 +105,54 @@ def test_a_collapse_that_costs_the_reward_ends_the_run(tmp_path: Path) -> None:
     assert train(tmp_path, rows, callback).global_step < 60
 
 
+def growing_harder(rows: int = 60) -> Rows:
+    """Rewards that fall and entropies and lengths that rise, as where each prompt is harder than the last."""
+    rng = random.Random(0)
+    return [
+        {
+            "reward": 0.9 - 0.6 * i / rows + rng.gauss(0, 0.02),
+            "reward_std": 0.3,
+            "frac_reward_zero_std": 0.2,
+            "entropy": 0.15 + 0.9 * i / rows,
+            "grad_norm": rng.lognormvariate(0, 0.2),
+            "completions/mean_length": 2.0 + 6.0 * i / rows,
+            "completions/clipped_ratio": 0.0,
+        }
+        for i in range(rows)
+    ]
+
+
+def in_order(callback: LevelheadCallback, rows: Rows, folder: Path) -> int | None:
+    """Play rows whose prompts came in the order of the data set."""
+    arguments = TrainingArguments(output_dir=str(folder), report_to=[])
+    arguments.shuffle_dataset = False  # type: ignore[attr-defined]  # of GRPOConfig
+    state, control = TrainerState(is_world_process_zero=True), TrainerControl()
+    callback.on_train_begin(arguments, state, control)
+    for step, row in enumerate(rows, start=1):
+        state.global_step = step
+        callback.on_log(arguments, state, control, logs=dict(row))
+        if control.should_training_stop:
+            break
+    return callback.stopped_at
+
+
+def test_prompts_that_grow_harder_in_their_order_end_no_run(tmp_path: Path) -> None:
+    assert in_order(LevelheadCallback(stop=True, report=False), growing_harder(), tmp_path) is None
+    shuffled = LevelheadCallback(stop=True, report=False)
+    train(tmp_path, growing_harder(), shuffled)
+    assert shuffled.stopped_at is not None
+
+
+def test_in_order_or_not_what_no_prompt_brings_about_ends_the_run(tmp_path: Path) -> None:
+    broken = [{**row, "grad_norm": math.nan} if i >= 10 else row for i, row in enumerate(growing_harder())]
+    assert in_order(LevelheadCallback(stop=True, report=False), broken, tmp_path) in (12, 13, 14)
+
+
+def test_held_out_scores_that_fall_end_a_run_in_order(tmp_path: Path) -> None:
+    rows = [{**row, "eval_reward": 0.9 - 0.7 * i / 60} for i, row in enumerate(growing_harder())]
+    assert in_order(LevelheadCallback(stop=True, report=False), rows, tmp_path) is not None
+
+
 def test_the_report_is_the_doctors_on_the_same_rows(tmp_path: Path) -> None:
     train(tmp_path, broken_from(11), LevelheadCallback(language="zh"))
     document = json.loads((tmp_path / "levelhead-doctor.json").read_text(encoding="utf-8"))

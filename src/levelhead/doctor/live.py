@@ -10,6 +10,7 @@ from levelhead import metrics as metric
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
+from levelhead.diagnosis.reward_trend import RewardTrend
 from levelhead.diagnosis.trend import trend
 from levelhead.doctor.readers.base import Translator, Unread
 from levelhead.doctor.readers.sources import Log
@@ -22,6 +23,19 @@ AT_ONCE = frozenset({"nonfinite"})
 """Findings that need no second row; after the first there may be none, for nothing can be sampled from NaN."""
 SPREAD_ALONE = frozenset({"entropy-collapse"})
 """Findings about how much the policy varies, which say nothing of how good it is."""
+IN_ANY_ORDER = frozenset(
+    {
+        "deadlock",
+        "eos-never",
+        "judge-failure",
+        "kl-blowup",
+        "no-learning-signal-all-zero-reward",
+        "nonfinite",
+        "reward-errors",
+        "zero-gradient-despite-signal",
+    }
+)
+"""Findings that stand whatever the prompts are; others compare later prompts with earlier ones."""
 CAPACITY = 512
 """Readings a signal keeps before neighbours are merged: a diagnosis of that many takes about ten milliseconds."""
 
@@ -33,6 +47,8 @@ class Live:
         source: Format name of the trainer, whose keys and settings are used.
         leave_out: Canonical signals that the diagnosis must not see.
         capacity: Readings kept per signal.
+        ordered: Prompts come in the order of the data set: that later ones earn less may be their own doing, and
+            unless something is held out, only findings of :data:`IN_ANY_ORDER` count as standing.
 
     Attributes:
         history: The readings so far.
@@ -41,12 +57,15 @@ class Live:
             only once the reward has fallen.
     """
 
-    def __init__(self, source: str, leave_out: Iterable[str] = (), capacity: int = CAPACITY) -> None:
+    def __init__(
+        self, source: str, leave_out: Iterable[str] = (), capacity: int = CAPACITY, ordered: bool = False
+    ) -> None:
         self.history = History(capacity)
         self.diagnosis: Diagnosis | None = None
         self.standing = 0
         self._translator = Translator(source)
         self._left_out = frozenset(leave_out)
+        self._ordered = ordered
         self._stood: dict[tuple[str, int], int] = {}
         self._told: dict[str, int] = {}
 
@@ -70,8 +89,13 @@ class Live:
         return self._news(self.diagnosis)
 
     def _grave(self, diagnosis: Diagnosis) -> bool:
-        """Whether a critical finding stands that is more than a narrow policy whose reward is as good as ever."""
+        """Whether a critical finding stands that is more than a narrow policy whose reward is as good as ever.
+
+        Where prompts come in order, it must be one that they cannot bring about.
+        """
         codes = {finding.code for finding in diagnosis.findings if finding.severity == "critical"}
+        if self._ordered and not RewardTrend(self.history).held_out:
+            return bool(codes & IN_ANY_ORDER)
         if diagnosis.verdict != "critical" or codes - SPREAD_ALONE:
             return diagnosis.verdict == "critical"
         reward = trend(self.history.series(metric.REWARD))
