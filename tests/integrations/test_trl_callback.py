@@ -234,7 +234,7 @@ def test_in_trl_faults_are_caught_and_training_ended_and_a_sound_run_left_alone(
     trl_python: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "results.jsonl"
-    names = ["never right", "learning rate 0.1", "sound"]
+    names = ["never right", "gradients lost", "sound"]
     done = subprocess.run(
         [trl_python, "bench/trl_faults.py", "--steps", "30", "--stop", "--out", str(out), *names],
         cwd=ROOT,
@@ -245,9 +245,37 @@ def test_in_trl_faults_are_caught_and_training_ended_and_a_sound_run_left_alone(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    hopeless, fast, sound_run = (json.loads(line) for line in out.read_text(encoding="utf-8").splitlines())
-    for run in (hopeless, fast):
+    hopeless, lost, sound_run = (json.loads(line) for line in out.read_text(encoding="utf-8").splitlines())
+    for run in (hopeless, lost):
         assert run["verdict"] == "critical"
         assert run["right_first"], run["found"]
         assert run["stopped_at"] == len(run["log"]) < 30
     assert (sound_run["verdict"], sound_run["stopped_at"], len(sound_run["log"])) == ("healthy", None, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_in_trl_sound_runs_near_their_ceiling_of_penalties_and_in_order_end_by_themselves(
+    trl_python: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "results.json"
+    names = [
+        "words turned, near their ceiling, KL penalty",
+        "penalties in thousands, not scaled",
+        "words that grow longer, in order",
+    ]
+    done = subprocess.run(
+        [trl_python, "bench/trl_sound.py", "--out", str(out), *names],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=850,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = json.loads(out.read_text(encoding="utf-8"))
+    assert {run["run"] for run in results} == set(names)
+    for run in results:
+        assert run["stopped_at"] is None, (run["run"], run["findings"])
+        assert run["sound"], (run["run"], run["drawn"])

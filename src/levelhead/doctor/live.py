@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from levelhead import metrics as metric
+from levelhead.diagnosis import stats
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
@@ -23,6 +24,19 @@ AT_ONCE = frozenset({"nonfinite"})
 """Findings that need no second row; after the first there may be none, for nothing can be sampled from NaN."""
 SPREAD_ALONE = frozenset({"entropy-collapse"})
 """Findings about how much the policy varies, which say nothing of how good it is."""
+BEHAVIOUR = frozenset(
+    {
+        "entropy-explosion",
+        "gradient-spike",
+        "kl-blowup",
+        "length-collapse",
+        "length-runaway",
+        "length-truncation",
+        "lr-too-high",
+        "reference-drift",
+    }
+)
+"""Findings about what the policy does otherwise than before, which may be what it learns."""
 IN_ANY_ORDER = frozenset(
     {
         "deadlock",
@@ -36,6 +50,8 @@ IN_ANY_ORDER = frozenset(
     }
 )
 """Findings that stand whatever the prompts are; others compare later prompts with earlier ones."""
+LOST = 0.5
+"""Strength of a fall, or of a crash from a peak, from which the reward is lost."""
 CAPACITY = 512
 """Readings a signal keeps before neighbours are merged: a diagnosis of that many takes about ten milliseconds."""
 
@@ -54,7 +70,7 @@ class Live:
         history: The readings so far.
         diagnosis: The latest; ``None`` before the first row.
         standing: Rows for which a critical finding has now stood without a break; one of :data:`SPREAD_ALONE` counts
-            only once the reward has fallen.
+            only once the reward has fallen, one of :data:`BEHAVIOUR` unless the reward stands above its beginning.
     """
 
     def __init__(
@@ -89,17 +105,21 @@ class Live:
         return self._news(self.diagnosis)
 
     def _grave(self, diagnosis: Diagnosis) -> bool:
-        """Whether a critical finding stands that is more than a narrow policy whose reward is as good as ever.
+        """Whether a critical finding stands that the reward bears out, or that needs no reward to be grave.
 
         Where prompts come in order, it must be one that they cannot bring about.
         """
         codes = {finding.code for finding in diagnosis.findings if finding.severity == "critical"}
         if self._ordered and not RewardTrend(self.history).held_out:
             return bool(codes & IN_ANY_ORDER)
-        if diagnosis.verdict != "critical" or codes - SPREAD_ALONE:
+        if diagnosis.verdict != "critical" or codes - SPREAD_ALONE - BEHAVIOUR:
             return diagnosis.verdict == "critical"
-        reward = trend(self.history.series(metric.REWARD))
-        return reward.n < 2 or max(reward.crash, reward.fall) > 0.5
+        series = self.history.series(metric.REWARD)
+        reward = trend(series)
+        if reward.n < 2 or max(reward.crash, reward.fall) > LOST:
+            return True
+        stuck = any(f.code == "reward-dead-groups" and f.severity != "info" for f in diagnosis.findings)
+        return bool(codes & BEHAVIOUR) and (stuck or not _stands_above_its_beginning(series.values))
 
     def _news(self, diagnosis: Diagnosis) -> list[Finding]:
         ranks = {f.code: SEVERITIES.index(f.severity) for f in diagnosis.findings}
@@ -129,3 +149,11 @@ class Live:
         """One line: what was found, how sure that is, since when, the latest row that shows it, the first remedy."""
         report = self.report("")
         return "" if report is None else finding_line(finding, report, language)
+
+
+def _stands_above_its_beginning(values: Sequence[float]) -> bool:
+    """Whether the newest third of the rewards lies above the first third by more than a standard error of the gap."""
+    m = len(values) // 3
+    if not m:
+        return False
+    return stats.mean(values[-m:]) - stats.mean(values[:m]) > stats.noise(values) * math.sqrt(2 / m)
