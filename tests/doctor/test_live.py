@@ -124,6 +124,13 @@ def test_a_policy_far_from_its_reference_whose_reward_rises_has_nothing_standing
     assert longest_stand(rising) == 0
 
 
+def test_the_first_rows_of_a_reward_that_does_not_rise_yet_are_waited_for() -> None:
+    early = distant(lambda _: 0.3, rows=16)
+    assert "kl-blowup" in played(Live("trl"), early)
+    assert longest_stand(early) == 0
+    assert longest_stand(distant(lambda t: 0.6 - 0.5 * t, rows=16)) >= PERSISTENCE
+
+
 def stranded(rows: int = 20) -> list[dict[str, Any]]:
     """A policy that leapt nats away in three updates to one empty answer, which earns a little more than it had."""
     rng = random.Random(5)

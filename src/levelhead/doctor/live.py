@@ -50,6 +50,8 @@ IN_ANY_ORDER = frozenset(
     }
 )
 """Findings that stand whatever the prompts are; others compare later prompts with earlier ones."""
+YOUNG = 20
+"""Rows of a reward before its not rising says anything."""
 LOST = 0.5
 """Strength of a fall, or of a crash from a peak, from which the reward is lost."""
 CAPACITY = 512
@@ -70,7 +72,8 @@ class Live:
         history: The readings so far.
         diagnosis: The latest; ``None`` before the first row.
         standing: Rows for which a critical finding has now stood without a break; one of :data:`SPREAD_ALONE` counts
-            only once the reward has fallen, one of :data:`BEHAVIOUR` unless the reward stands above its beginning.
+            only once the reward has fallen, one of :data:`BEHAVIOUR` then, or where the reward has not risen in
+            :data:`YOUNG` rows or has no contrast left.
     """
 
     def __init__(
@@ -119,7 +122,8 @@ class Live:
         if reward.n < 2 or max(reward.crash, reward.fall) > LOST:
             return True
         stuck = any(f.code == "reward-dead-groups" and f.severity != "info" for f in diagnosis.findings)
-        return bool(codes & BEHAVIOUR) and (stuck or not _stands_above_its_beginning(series.values))
+        risen = reward.n < YOUNG or _stands_above_its_beginning(series.values)
+        return bool(codes & BEHAVIOUR) and (stuck or not risen)
 
     def _news(self, diagnosis: Diagnosis) -> list[Finding]:
         ranks = {f.code: SEVERITIES.index(f.severity) for f in diagnosis.findings}

@@ -32,7 +32,8 @@ class LevelheadCallback(TrainerCallback):
     scores are held out, ends no run.
 
     Args:
-        stop: End training once a critical finding has stood for ``patience`` logged rows in a row.
+        stop: End training once a critical finding has stood for ``patience`` logged rows in a row; what the policy does
+            otherwise than before counts unless the reward stands above its beginning.
         patience: How many.
         report: Folder for ``levelhead-doctor.json`` and ``levelhead-doctor.html``, the trainer's ``output_dir`` unless
             given; ``False`` for none.
