@@ -131,6 +131,20 @@ def table(results: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def summary(results: Sequence[dict[str, Any]]) -> str:
+    """How many of all seeds ended by themselves, which did not, and which did not hold what they had."""
+    seeds = len({r["seed"] for r in results})
+    stopped = [f"{r['run']} (seed {r['seed']}, at {r['stopped_at']})" for r in results if r["stopped_at"] is not None]
+    unsound = [f"{r['run']} (seed {r['seed']})" for r in results if not r["sound"]]
+    text = f"Over {seeds} seeds {len(results) - len(stopped)} of {len(results)} runs end by themselves"
+    text += f"; stopped: {'; '.join(stopped)}." if stopped else "."
+    called = sum(r["verdict"] != "healthy" for r in results)
+    text += f" At their end {called} are not called healthy."
+    if unsound:
+        text += f" By the answers drawn, not sound and counted all the same: {'; '.join(unsound)}."
+    return text
+
+
 def _number(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 1000 else f"{value:,.0f}"
 
@@ -151,7 +165,7 @@ def main() -> None:
     given = parser.parse_args()
     results = json.loads(given.out.read_text(encoding="utf-8")) if given.out and given.out.is_file() else []
     if given.write:
-        write_between(PAGE, "sound", table([r for r in results if r["seed"] == 0]))
+        write_between(PAGE, "sound", table([r for r in results if r["seed"] == 0]) + "\n\n" + summary(results))
         return
     for seed in range(given.first_seed, given.first_seed + given.seeds):
         for name in given.names or RUNS:
