@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable
 from typing import Any
 
 import watch_scenarios as scenarios
@@ -87,3 +89,69 @@ def test_a_long_run_is_kept_in_bounded_memory() -> None:
     played(live, sound(300))
     assert max(len(series.values) for series in live.history.columns.values()) <= 32
     assert live.history.rows == 300
+
+
+def distant(reward: Callable[[float], float], rows: int = 50) -> list[dict[str, Any]]:
+    """A policy that moves nats away from its reference, writes shorter and shorter, and is rewarded as given."""
+    rng = random.Random(3)
+    return [
+        {
+            "reward": reward(t) + rng.gauss(0, 0.03),
+            "reward_std": 0.3,
+            "frac_reward_zero_std": 0.1,
+            "kl": 0.02 * 1000**t * rng.lognormvariate(0, 0.2),
+            "entropy": 0.6,
+            "grad_norm": rng.lognormvariate(0, 0.2),
+            "completions/mean_length": 9 - 7 * t,
+            "completions/clipped_ratio": 0.0,
+        }
+        for t in (i / (rows - 1) for i in range(rows))
+    ]
+
+
+def longest_stand(rows: list[dict[str, Any]]) -> int:
+    live, longest = Live("trl"), 0
+    for step, row in enumerate(rows, start=1):
+        live.see(row, float(step))
+        longest = max(longest, live.standing)
+    return longest
+
+
+def test_a_policy_far_from_its_reference_whose_reward_rises_has_nothing_standing_against_it() -> None:
+    rising = distant(lambda t: 0.1 + 0.5 * t)
+    told = played(Live("trl"), rising)
+    assert "kl-blowup" in told
+    assert longest_stand(rising) == 0
+
+
+def test_the_first_rows_of_a_reward_that_does_not_rise_yet_are_waited_for() -> None:
+    early = distant(lambda _: 0.3, rows=16)
+    assert "kl-blowup" in played(Live("trl"), early)
+    assert longest_stand(early) == 0
+    assert longest_stand(distant(lambda t: 0.6 - 0.5 * t, rows=16)) >= PERSISTENCE
+
+
+def stranded(rows: int = 20) -> list[dict[str, Any]]:
+    """A policy that leapt nats away in three updates to one empty answer, which earns a little more than it had."""
+    rng = random.Random(5)
+    begun = [(-0.17, 2.5, 7.0, 0.0), (0.01, 2.0, 2.2, 0.6), (-0.26, 0.7, 8.3, 1.6)]
+    over = [(0.0, 0.02, 1.0, 1.9 * rng.lognormvariate(0, 0.15)) for _ in range(rows)]
+    return [
+        {
+            "reward": reward,
+            "reward_std": 0.3 if step < 3 else 0.0,
+            "frac_reward_zero_std": float(step >= 3),
+            "kl": kl,
+            "entropy": entropy,
+            "grad_norm": 1.0 if step < 3 else 0.02,
+            "learning_rate": 0.1,
+            "completions/mean_length": length,
+        }
+        for step, (reward, entropy, length, kl) in enumerate(begun + over)
+    ]
+
+
+def test_the_same_stands_where_the_reward_stays_falls_or_has_no_contrast_left() -> None:
+    assert longest_stand(distant(lambda _: 0.3)) >= PERSISTENCE
+    assert longest_stand(distant(lambda t: 0.5 - 0.4 * t)) >= PERSISTENCE
+    assert longest_stand(stranded()) >= PERSISTENCE

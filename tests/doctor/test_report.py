@@ -169,6 +169,11 @@ def test_the_page_fits_a_phone(unhealthy: Report, tmp_path: Path, scheme: Litera
         tab = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
         tab.goto(target.as_uri())
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        # An axis is labelled in letters that can be read, which do not lie in the curve.
+        labels = "[...document.querySelectorAll('svg text[x=\"4\"]')].map(e => e.getBoundingClientRect())"
+        axis = "document.querySelector('svg line').getBoundingClientRect().left"
+        assert tab.evaluate(f"Math.min(...{labels}.map(b => b.height))") >= 9
+        assert tab.evaluate(f"Math.max(...{labels}.map(b => b.right)) <= {axis}")
         browser.close()
 
 

@@ -105,6 +105,54 @@ def test_a_collapse_that_costs_the_reward_ends_the_run(tmp_path: Path) -> None:
     assert train(tmp_path, rows, callback).global_step < 60
 
 
+def growing_harder(rows: int = 60) -> Rows:
+    """Rewards that fall and entropies and lengths that rise, as where each prompt is harder than the last."""
+    rng = random.Random(0)
+    return [
+        {
+            "reward": 0.9 - 0.6 * i / rows + rng.gauss(0, 0.02),
+            "reward_std": 0.3,
+            "frac_reward_zero_std": 0.2,
+            "entropy": 0.15 + 0.9 * i / rows,
+            "grad_norm": rng.lognormvariate(0, 0.2),
+            "completions/mean_length": 2.0 + 6.0 * i / rows,
+            "completions/clipped_ratio": 0.0,
+        }
+        for i in range(rows)
+    ]
+
+
+def in_order(callback: LevelheadCallback, rows: Rows, folder: Path) -> int | None:
+    """Play rows whose prompts came in the order of the data set."""
+    arguments = TrainingArguments(output_dir=str(folder), report_to=[])
+    arguments.shuffle_dataset = False  # type: ignore[attr-defined]  # of GRPOConfig
+    state, control = TrainerState(is_world_process_zero=True), TrainerControl()
+    callback.on_train_begin(arguments, state, control)
+    for step, row in enumerate(rows, start=1):
+        state.global_step = step
+        callback.on_log(arguments, state, control, logs=dict(row))
+        if control.should_training_stop:
+            break
+    return callback.stopped_at
+
+
+def test_prompts_that_grow_harder_in_their_order_end_no_run(tmp_path: Path) -> None:
+    assert in_order(LevelheadCallback(stop=True, report=False), growing_harder(), tmp_path) is None
+    shuffled = LevelheadCallback(stop=True, report=False)
+    train(tmp_path, growing_harder(), shuffled)
+    assert shuffled.stopped_at is not None
+
+
+def test_in_order_or_not_what_no_prompt_brings_about_ends_the_run(tmp_path: Path) -> None:
+    broken = [{**row, "grad_norm": math.nan} if i >= 10 else row for i, row in enumerate(growing_harder())]
+    assert in_order(LevelheadCallback(stop=True, report=False), broken, tmp_path) in (12, 13, 14)
+
+
+def test_held_out_scores_that_fall_end_a_run_in_order(tmp_path: Path) -> None:
+    rows = [{**row, "eval_reward": 0.9 - 0.7 * i / 60} for i, row in enumerate(growing_harder())]
+    assert in_order(LevelheadCallback(stop=True, report=False), rows, tmp_path) is not None
+
+
 def test_the_report_is_the_doctors_on_the_same_rows(tmp_path: Path) -> None:
     train(tmp_path, broken_from(11), LevelheadCallback(language="zh"))
     document = json.loads((tmp_path / "levelhead-doctor.json").read_text(encoding="utf-8"))
@@ -186,7 +234,7 @@ def test_in_trl_faults_are_caught_and_training_ended_and_a_sound_run_left_alone(
     trl_python: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "results.jsonl"
-    names = ["never right", "learning rate 0.1", "sound"]
+    names = ["never right", "gradients lost", "sound"]
     done = subprocess.run(
         [trl_python, "bench/trl_faults.py", "--steps", "30", "--stop", "--out", str(out), *names],
         cwd=ROOT,
@@ -197,9 +245,37 @@ def test_in_trl_faults_are_caught_and_training_ended_and_a_sound_run_left_alone(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    hopeless, fast, sound_run = (json.loads(line) for line in out.read_text(encoding="utf-8").splitlines())
-    for run in (hopeless, fast):
+    hopeless, lost, sound_run = (json.loads(line) for line in out.read_text(encoding="utf-8").splitlines())
+    for run in (hopeless, lost):
         assert run["verdict"] == "critical"
         assert run["right_first"], run["found"]
         assert run["stopped_at"] == len(run["log"]) < 30
     assert (sound_run["verdict"], sound_run["stopped_at"], len(sound_run["log"])) == ("healthy", None, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_in_trl_sound_runs_near_their_ceiling_of_penalties_and_in_order_end_by_themselves(
+    trl_python: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "results.json"
+    names = [
+        "words turned, near their ceiling, KL penalty",
+        "penalties in thousands, not scaled",
+        "words that grow longer, in order",
+    ]
+    done = subprocess.run(
+        [trl_python, "bench/trl_sound.py", "--out", str(out), *names],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=850,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = json.loads(out.read_text(encoding="utf-8"))
+    assert {run["run"] for run in results} == set(names)
+    for run in results:
+        assert run["stopped_at"] is None, (run["run"], run["findings"])
+        assert run["sound"], (run["run"], run["drawn"])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from levelhead import metrics as metric
+from levelhead.diagnosis import stats
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
+from levelhead.diagnosis.reward_trend import RewardTrend
 from levelhead.diagnosis.trend import trend
 from levelhead.doctor.readers.base import Translator, Unread
 from levelhead.doctor.readers.sources import Log
@@ -22,6 +24,36 @@ AT_ONCE = frozenset({"nonfinite"})
 """Findings that need no second row; after the first there may be none, for nothing can be sampled from NaN."""
 SPREAD_ALONE = frozenset({"entropy-collapse"})
 """Findings about how much the policy varies, which say nothing of how good it is."""
+BEHAVIOUR = frozenset(
+    {
+        "entropy-explosion",
+        "gradient-spike",
+        "kl-blowup",
+        "length-collapse",
+        "length-runaway",
+        "length-truncation",
+        "lr-too-high",
+        "reference-drift",
+    }
+)
+"""Findings about what the policy does otherwise than before, which may be what it learns."""
+IN_ANY_ORDER = frozenset(
+    {
+        "deadlock",
+        "eos-never",
+        "judge-failure",
+        "kl-blowup",
+        "no-learning-signal-all-zero-reward",
+        "nonfinite",
+        "reward-errors",
+        "zero-gradient-despite-signal",
+    }
+)
+"""Findings that stand whatever the prompts are; others compare later prompts with earlier ones."""
+YOUNG = 20
+"""Rows of a reward before its not rising says anything."""
+LOST = 0.5
+"""Strength of a fall, or of a crash from a peak, from which the reward is lost."""
 CAPACITY = 512
 """Readings a signal keeps before neighbours are merged: a diagnosis of that many takes about ten milliseconds."""
 
@@ -33,20 +65,26 @@ class Live:
         source: Format name of the trainer, whose keys and settings are used.
         leave_out: Canonical signals that the diagnosis must not see.
         capacity: Readings kept per signal.
+        ordered: Prompts come in the order of the data set: that later ones earn less may be their own doing, and
+            unless something is held out, only findings of :data:`IN_ANY_ORDER` count as standing.
 
     Attributes:
         history: The readings so far.
         diagnosis: The latest; ``None`` before the first row.
         standing: Rows for which a critical finding has now stood without a break; one of :data:`SPREAD_ALONE` counts
-            only once the reward has fallen.
+            only once the reward has fallen, one of :data:`BEHAVIOUR` then, or where the reward has not risen in
+            :data:`YOUNG` rows or has no contrast left.
     """
 
-    def __init__(self, source: str, leave_out: Iterable[str] = (), capacity: int = CAPACITY) -> None:
+    def __init__(
+        self, source: str, leave_out: Iterable[str] = (), capacity: int = CAPACITY, ordered: bool = False
+    ) -> None:
         self.history = History(capacity)
         self.diagnosis: Diagnosis | None = None
         self.standing = 0
         self._translator = Translator(source)
         self._left_out = frozenset(leave_out)
+        self._ordered = ordered
         self._stood: dict[tuple[str, int], int] = {}
         self._told: dict[str, int] = {}
 
@@ -70,12 +108,22 @@ class Live:
         return self._news(self.diagnosis)
 
     def _grave(self, diagnosis: Diagnosis) -> bool:
-        """Whether a critical finding stands that is more than a narrow policy whose reward is as good as ever."""
+        """Whether a critical finding stands that the reward bears out, or that needs no reward to be grave.
+
+        Where prompts come in order, it must be one that they cannot bring about.
+        """
         codes = {finding.code for finding in diagnosis.findings if finding.severity == "critical"}
-        if diagnosis.verdict != "critical" or codes - SPREAD_ALONE:
+        if self._ordered and not RewardTrend(self.history).held_out:
+            return bool(codes & IN_ANY_ORDER)
+        if diagnosis.verdict != "critical" or codes - SPREAD_ALONE - BEHAVIOUR:
             return diagnosis.verdict == "critical"
-        reward = trend(self.history.series(metric.REWARD))
-        return reward.n < 2 or max(reward.crash, reward.fall) > 0.5
+        series = self.history.series(metric.REWARD)
+        reward = trend(series)
+        if reward.n < 2 or max(reward.crash, reward.fall) > LOST:
+            return True
+        stuck = any(f.code == "reward-dead-groups" and f.severity != "info" for f in diagnosis.findings)
+        risen = reward.n < YOUNG or _stands_above_its_beginning(series.values)
+        return bool(codes & BEHAVIOUR) and (stuck or not risen)
 
     def _news(self, diagnosis: Diagnosis) -> list[Finding]:
         ranks = {f.code: SEVERITIES.index(f.severity) for f in diagnosis.findings}
@@ -105,3 +153,11 @@ class Live:
         """One line: what was found, how sure that is, since when, the latest row that shows it, the first remedy."""
         report = self.report("")
         return "" if report is None else finding_line(finding, report, language)
+
+
+def _stands_above_its_beginning(values: Sequence[float]) -> bool:
+    """Whether the newest third of the rewards lies above the first third by more than a standard error of the gap."""
+    m = len(values) // 3
+    if not m:
+        return False
+    return stats.mean(values[-m:]) - stats.mean(values[:m]) > stats.noise(values) * math.sqrt(2 / m)

@@ -15,7 +15,7 @@ from levelhead.doctor.report import Report, number
 from levelhead.doctor.unread import reason
 from levelhead.tasks.workflow.analysis import Table
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 170, 58, 22, 10
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 170, 80, 22, 10
 _POINTS = 400
 _ALWAYS = (
     metric.REWARD,
@@ -47,9 +47,9 @@ dt{color:var(--soft);margin-top:8px}dd{margin:0 0 0 12px}code{font-size:13px}tab
 td,th{text-align:left;padding:2px 14px 2px 0;font-variant-numeric:tabular-nums}
 *{box-sizing:border-box}body{overflow-wrap:anywhere}a{color:inherit}:target{outline:2px solid var(--curve)}
 .wide{overflow-x:auto}.curves{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(420px,100%),1fr));gap:12px}
-@media(max-width:600px){body{padding:10px}.card{padding:12px}svg text{font-size:15px}dd{margin-left:4px}}
 .curves figure{background:var(--card);border:1px solid var(--line);border-radius:10px;margin:0;padding:10px}
 figcaption{font-size:13px;color:var(--soft)}svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}
+@media(max-width:600px){body{padding:10px}.card{padding:12px}svg text{font-size:15px}dd{margin-left:4px}}
 """
 
 
@@ -203,11 +203,12 @@ def _svg(series: Series, marks: Sequence[tuple[float, str]]) -> str:
         if first <= step <= last
     )
     top, bottom = (10**high, 10**low) if log else (high, low)
+    highest = f"<text x='4' y='{_TOP + 10}'>{top:.3g}</text>" if high > low else ""
     return (
         f"<svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' aria-label='{escape(series.name)}'>"
         f"<line x1='{_LEFT}' x2='{_WIDTH - 8}' y1='{_HEIGHT - _BOTTOM}' y2='{_HEIGHT - _BOTTOM}' stroke='var(--line)'/>"
         f"<polyline points='{path}' fill='none' stroke='var(--curve)' stroke-width='1.6'/>{lines}"
-        f"<text x='4' y='{_TOP + 10}'>{top:.3g}</text><text x='4' y='{_HEIGHT - _BOTTOM}'>{bottom:.3g}</text>"
+        f"{highest}<text x='4' y='{_HEIGHT - _BOTTOM}'>{bottom:.3g}</text>"
         f"<text x='{_LEFT}' y='{_HEIGHT - 6}'>{number(first)}</text>"
         f"<text x='{_WIDTH - 8}' y='{_HEIGHT - 6}' text-anchor='end'>{number(last)}</text></svg>"
     )

@@ -144,13 +144,15 @@ class GradientSpike:
         worst = max(range(n), key=lambda i: (ratios[i], values[i]))
         spikes = [i for i in range(n) if ratios[i] >= _SPIKE]
         top = max(range(n), key=values.__getitem__)
-        absurd = self.ABSURD_WEIGHT * stats.ramp(stats.log10(max(values[top], 1e-12)), *self.ABSURD_RANGE)
+        unit = _unit_of(gradient, view.series(metric.REWARD_STD))
+        size = values[top] / unit
+        absurd = self.ABSURD_WEIGHT * stats.ramp(stats.log10(max(size, 1e-12)), *self.ABSURD_RANGE)
         case.add(
             absurd * (1 - self.GRADIENT_ABSURD_WEIGHT * view.reward_trend.learned), "gradient-absurd", value=values[top]
         )
         case.first_step = steps[top]
         if spikes:
-            case.first_step = steps[spikes[0]] if values[top] < self.FIRST_ABSURD else steps[top]
+            case.first_step = steps[spikes[0]] if size < self.FIRST_ABSURD else steps[top]
             case.add(
                 1.0 * stats.ramp(stats.log10(ratios[worst]), *self.GRADIENT_SPIKED_RANGE),
                 "gradient-spiked",
@@ -169,7 +171,7 @@ class GradientSpike:
                     "gradient-spikes-often",
                     count=len(spikes),
                 )
-            if harm < self.NO_HARM and values[top] < self.HARMLESS_NORM:
+            if harm < self.NO_HARM and size < self.HARMLESS_NORM:
                 case.add(-1.0, "no-harm-after-spike")
                 if len(spikes) <= max(2, self.OFTEN * n):
                     case.severity = "info"
@@ -226,6 +228,16 @@ class GradientSpike:
                 "reward-falls",
                 value=view.reward_trend.reward.late,
             )
+
+
+def _unit_of(gradient: Series, spread: Series) -> float:
+    """What a norm of 1 is in this run: the spread of rewards in thousands whose advantages are not divided by it.
+
+    Such gradients are that large from the first row to the last; where advantages are divided, most are small.
+    """
+    if not len(spread):
+        return 1.0
+    return max(1.0, min(stats.median(spread.values), stats.median(gradient.values)))
 
 
 def _worst_few(spikes: list[int], ratios: list[float]) -> list[int]:

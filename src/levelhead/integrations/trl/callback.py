@@ -28,9 +28,12 @@ class LevelheadCallback(TrainerCallback):
 
     A finding goes to the log of ``levelhead.integrations.trl.callback`` as a warning when it appears and again when it
     grows critical.  Training is observed and, unless ``stop`` is set, left alone.  The random state is not touched.
+    With ``shuffle_dataset=False`` later prompts may be harder than earlier ones: what compares them is told and, unless
+    scores are held out, ends no run.
 
     Args:
-        stop: End training once a critical finding has stood for ``patience`` logged rows in a row.
+        stop: End training once a critical finding has stood for ``patience`` logged rows in a row; what the policy does
+            otherwise than before counts unless the reward stands above its beginning.
         patience: How many.
         report: Folder for ``levelhead-doctor.json`` and ``levelhead-doctor.html``, the trainer's ``output_dir`` unless
             given; ``False`` for none.
@@ -70,7 +73,11 @@ class LevelheadCallback(TrainerCallback):
     ) -> None:
         """Begin anew; what a resumed run logged before is read again."""
         # Each process measures its own seconds: a stop that hung on them could come to some processes alone.
-        self.live = Live("trl", leave_out=(metric.STEP_TIME,) if args.world_size > 1 else ())
+        self.live = Live(
+            "trl",
+            leave_out=(metric.STEP_TIME,) if args.world_size > 1 else (),
+            ordered=getattr(args, "shuffle_dataset", None) is False,
+        )
         self.stopped_at = None
         for row in state.log_history:
             self.live.see(row, float(row.get("step", 0)))
