@@ -420,3 +420,20 @@ def test_places_are_taken_together_and_in_turn() -> None:
         return order
 
     assert asyncio.run(main()) == ["two", "three", "one"]
+
+
+def test_a_group_that_fails_before_it_asks_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collect, calls = Collector.collect, 0
+
+    async def once(self: Collector, *rest: Any, **more: Any) -> Collected:
+        nonlocal calls
+        calls += isinstance(self, GroupCollector)
+        if isinstance(self, GroupCollector) and calls == 2:
+            raise RewardError("the prompt cannot be written")
+        return await collect(self, *rest, **more)
+
+    monkeypatch.setattr(Collector, "collect", once)
+    begin = time.monotonic()
+    with pytest.raises(RewardError, match="cannot be written"):
+        run(tmp_path, "run")
+    assert time.monotonic() - begin < 60

@@ -256,7 +256,12 @@ class GroupQueue:
 
         async def draw() -> Collected:
             group.task = asyncio.current_task()
-            return await collector.draw(self._config.group_size)
+            try:
+                return await collector.draw(self._config.group_size)
+            except BaseException:
+                if isinstance(lane, SharedLane):
+                    lane.abandon(self._config.group_size)
+                raise
 
         group.drawing = self._loop.submit(draw())
 

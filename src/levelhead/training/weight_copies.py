@@ -145,12 +145,18 @@ class SharedLane:
     """
 
     def __init__(self, lane: Generator, first: int) -> None:
-        self._lane, self._first = lane, first
+        self._lane, self._first, self._asked = lane, first, 0
         self.capabilities, self.version = lane.capabilities, lane.version
 
     async def generate(self, request: Request) -> Completion:
         """See :class:`Generator`."""
+        self._asked += 1
         return await self._lane.generate(replace(request, place=self._first + request.place))
+
+    def abandon(self, announced: int) -> None:
+        """Of the requests announced for the group those not made by now will not be: nobody waits for them."""
+        for _ in range(announced - self._asked):
+            self._lane.leave()
 
     def expect(self, count: int) -> None:
         """The lane knows already."""
