@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,10 @@ def test_a_killed_process_ends_the_others_and_two_launchers_resume(folder: Path)
 
 
 def _two_agents(folder: Path, port: int) -> None:
-    """Two agents of ``torchrun`` on one machine, with a process each, as on two machines."""
+    """Two agents of ``torchrun`` on one machine, with a process each, as on two machines.
+
+    Agents wait for each other for up to five minutes once their processes are done: that wait is not ours.
+    """
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts=0"),
         *("--rdzv-id", "levelhead", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"),
@@ -112,10 +116,32 @@ def _two_agents(folder: Path, port: int) -> None:
         *("--out", str(folder / "killed"), "--resume"),
     ]
     env = {**os.environ, **sharded_run.environment()}
-    agents = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    for agent in agents:
-        _, errors = agent.communicate(timeout=300)
-        assert agent.returncode == 0, errors[-3000:]
+    said_by = [folder / f"agent-{i}.txt" for i in range(2)]
+    agents = []
+    for path in said_by:  # a pipe that nobody reads fills up, and holds up who writes to it
+        with path.open("w", encoding="utf-8") as file:
+            agents.append(subprocess.Popen(command, env=env, stderr=file))
+    end, begun, idle = time.monotonic() + 240, False, 0
+    while any(agent.poll() is None for agent in agents) and idle < 20:
+        working = any(agent.poll() is None and _children(agent.pid) for agent in agents)
+        begun |= working
+        idle = idle + 1 if begun and not working else 0
+        assert time.monotonic() < end, [path.read_text(encoding="utf-8")[-3000:] for path in said_by]
+        time.sleep(0.5)
+    for agent, path in zip(agents, said_by, strict=True):
+        if agent.poll() is None:
+            agent.kill()
+            agent.wait()
+        else:
+            assert agent.returncode == 0, path.read_text(encoding="utf-8")[-3000:]
+
+
+def _children(pid: int) -> list[str]:
+    """Living processes that a process has started."""
+    shown = subprocess.run(
+        ["ps", "-o", "stat=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
+    return [state for state in shown.split() if not state.startswith("Z")]
 
 
 def test_a_checkpoint_of_two_processes_is_read_by_one_and_then_by_three_to_the_bit(
