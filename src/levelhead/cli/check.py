@@ -69,16 +69,13 @@ def check(
         show_plan(recipe, overrides or [], gpu, prompt_tokens, processes, as_json=as_json)
         return
     if gpu is not None or prompt_tokens is not None or processes is not None:
-        raise InputError(
-            "--gpu, --prompt-tokens and --processes are for --plan: levelhead check RECIPE --plan --gpu 80GB"
-        )
+        raise InputError("--gpu, --prompt-tokens and --processes are for --plan: levelhead check RECIPE --plan")
     from levelhead.api import check as make
     from levelhead.recipe import load
 
     report = make(load(recipe, overrides or []))
     if as_json:
-        document = {"status": report.status, "seconds": round(report.seconds, 1), "checks": report.to_json()}
-        say_json(document)
+        say_json({"status": report.status, "seconds": round(report.seconds, 1), "checks": report.to_json()})
     else:
         show(report, everything=evidence, language=language)
     if report.failures:
