@@ -1,4 +1,4 @@
-"""A browser for the tests that need one, and a look at the metrics of every run.
+"""A browser for the tests that need one, a look at the metrics of every run, and the same drawn cases in each.
 
 Without a Chromium they are skipped, unless LEVELHEAD_REQUIRE_BROWSER=1 makes that a failure.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 from levelhead.errors import InputError
 from levelhead.metrics.catalogue import find
@@ -22,6 +23,10 @@ from levelhead.training.rundir import RunDir
 if TYPE_CHECKING:
     from levelhead.tasks.browser import BrowserTask
 
+
+# The same cases in every run of the suite; HYPOTHESIS_PROFILE=default looks for new ones.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # A shell starts background jobs with SIGINT ignored, and processes that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

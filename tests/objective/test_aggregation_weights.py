@@ -135,8 +135,8 @@ def test_nash_mtl_gives_every_task_the_same_share_of_the_bargain_and_the_largest
     w, d = merge("nash_mtl", rows)
     gains = rows @ d
     norm = torch.linalg.matrix_norm(rows @ rows.T)
-    torch.testing.assert_close(w * gains, norm.expand(m), rtol=1e-6, atol=0)
-    assert float(d.norm()) == pytest.approx(float((m * norm).sqrt()), rel=1e-6)
+    torch.testing.assert_close(w * gains, norm.expand(m), rtol=1e-5, atol=0)
+    assert float(d.norm()) == pytest.approx(float((m * norm).sqrt()), rel=1e-5)
     others = torch.randn(300, rows.shape[1], generator=torch.Generator().manual_seed(seed), dtype=D)
     others = torch.cat([d / d.norm() + 0.2 * others, rows])
     others = d.norm() * others / others.norm(dim=1, keepdim=True)
