@@ -228,15 +228,10 @@ def trl_python() -> str:
     return sys.executable
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_in_trl_faults_are_caught_and_training_ended_and_a_sound_run_left_alone(
-    trl_python: str, tmp_path: Path
-) -> None:
-    out = tmp_path / "results.jsonl"
-    names = ["never right", "gradients lost", "sound"]
+def run_bench(trl_python: str, script: str, *arguments: str) -> None:
+    """Run a bench in TRL's own environment, to its end."""
     done = subprocess.run(
-        [trl_python, "bench/trl_faults.py", "--steps", "30", "--stop", "--out", str(out), *names],
+        [trl_python, f"bench/{script}", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -245,6 +240,16 @@ def test_in_trl_faults_are_caught_and_training_ended_and_a_sound_run_left_alone(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_in_trl_faults_are_caught_and_training_ended_and_a_sound_run_left_alone(
+    trl_python: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "results.jsonl"
+    names = ["never right", "gradients lost", "sound"]
+    run_bench(trl_python, "trl_faults.py", "--steps", "30", "--stop", "--out", str(out), *names)
     hopeless, lost, sound_run = (json.loads(line) for line in out.read_text(encoding="utf-8").splitlines())
     for run in (hopeless, lost):
         assert run["verdict"] == "critical"
@@ -264,16 +269,7 @@ def test_in_trl_sound_runs_near_their_ceiling_of_penalties_and_in_order_end_by_t
         "penalties in thousands, not scaled",
         "words that grow longer, in order",
     ]
-    done = subprocess.run(
-        [trl_python, "bench/trl_sound.py", "--out", str(out), *names],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=850,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_bench(trl_python, "trl_sound.py", "--out", str(out), *names)
     results = json.loads(out.read_text(encoding="utf-8"))
     assert {run["run"] for run in results} == set(names)
     for run in results:
