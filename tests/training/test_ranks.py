@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,18 @@ def test_one_process_is_alone_and_writes_to_the_folder_of_the_run(
     (tmp_path / "a" / "state.json").write_text("{}", encoding="utf-8")
     assert (Ranks(1, 2).folder(tmp_path / "a", resume=True) / "state.json").read_text(encoding="utf-8") == "{}"
     assert Ranks().totals({"loss": 1.0}) == {"loss": 1.0}
+
+
+def test_a_process_of_several_pauses_before_it_ends_so_that_the_threads_of_gloo_need_no_interpreter_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in {"init_process_group": None, "get_rank": 1, "get_world_size": 2}.items():
+        monkeypatch.setattr(torch.distributed, name, lambda *_, value=value, **__: value)
+    at_the_end: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(atexit, "register", lambda *call: at_the_end.append(call))
+    assert Ranks.joined().count == 2
+    assert [(call, pause >= 0.1) for call, pause in at_the_end] == [(time.sleep, True)]
 
 
 def test_sums_are_added_over_processes_and_extremes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
