@@ -300,6 +300,17 @@ def test_answers_that_are_all_cut_from_the_first_row_never_end() -> None:
     assert first(rows) == "eos-never"
 
 
+def test_answers_that_are_all_cut_at_a_short_limit_are_cut_before_they_never_end() -> None:
+    rows = [{LENGTH: 256.0, CUT: 1.0, "reward": 0.1 + 0.01 * (i % 3)} for i in range(6)]
+    assert first(rows) == "length-truncation"
+
+
+def test_one_batch_without_any_reward_is_a_doubt_and_no_verdict() -> None:
+    diagnosis = diagnosed([{"reward": 0.0, "loss": 0.0, LENGTH: 201.2}])
+    assert diagnosis.verdict == "healthy"
+    assert finding(diagnosis, "no-learning-signal-all-zero-reward") is not None
+
+
 @pytest.mark.parametrize("factor", [1.5, 2.0])
 def test_faster_steps_by_caching_are_fine(factor: float) -> None:
     rows = [{"step_time": 30.0 if i < 5 else 30.0 / factor, "reward": 0.3 + 0.01 * (i % 3)} for i in range(15)]

@@ -30,7 +30,7 @@ class DeadGroups:
     FLOOR_ONE_ROW = 4.2  # log-odds where all groups are dead, by one row,
     FLOOR_TWO_ROWS = 5.0  # two rows,
     FLOOR_WEIGHT = 6.5  # and more
-    UNSEEN_ONE_ROW = 0.5  # the same where nobody counted the groups
+    UNSEEN_ONE_ROW = 2.4  # the same where nobody counted the groups: a doubt, and no verdict
     UNSEEN_TWO_ROWS = 2.8  # by two rows,
     UNSEEN_WEIGHT = 2.6  # by three rows or more
     UNSEEN_ROWS = 10  # rows up to which each one adds
