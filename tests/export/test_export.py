@@ -69,6 +69,13 @@ def test_a_merged_adapter_says_what_the_adapter_says(runs: dict[str, Path], tmp_
     assert not torch.allclose(ours, base, atol=1e-4)
 
 
+def test_nothing_is_said_beside_what_the_command_says(
+    runs: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    export(runs["adapter"], tmp_path / "merged", merge=True)
+    assert "".join(capfd.readouterr()) == ""
+
+
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_whoever_may_read_plain_files_may_read_the_model(umask: int, runs: dict[str, Path], tmp_path: Path) -> None:
     before = os.umask(umask)

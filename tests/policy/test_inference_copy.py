@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,6 +25,15 @@ def policy(request: pytest.FixtureRequest) -> Policy:
     made = tiny_policy(**MODELS[request.param])
     made.disable_dropout()
     return made
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Sums are in one order, here and in another thread that computes alone."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def draws(policy: Policy) -> list[list[Turn]]:
@@ -75,6 +85,7 @@ def test_a_reference_adapter_is_shared_and_switching_to_it_leaves_a_twin_alone()
     assert len(inference_copy.copied(policy)) == len(policy.parameters)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_twin_draws_in_one_thread_while_the_policy_trains_in_another(policy: Policy) -> None:
     ids = codec_ids()
     sequences = [TokenSequence(ids[:6], ids[i : i + 9], prefix_group=0) for i in range(4)]

@@ -29,7 +29,6 @@ REMEDIES, EVIDENCE = FOLDER.with_name("remedies.yaml"), FOLDER.with_name("eviden
 """What several findings share, by name."""
 
 _SEEN_BY = ("doctor", "guard", "preflight")
-_FAMILIES = get_args(Family)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # eight times as fast where PyYAML was built with libyaml
 
 

@@ -133,6 +133,7 @@ def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dty
 
     from levelhead.policy import four_bit
     from levelhead.policy.load import load_checkpoint
+    from levelhead.policy.quiet import without_progress_bars
 
     section = recipe.model.model_copy(update={"device": "cpu", "dtype": "float32"})
     whole = section
@@ -152,7 +153,8 @@ def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dty
     generation = getattr(model, "generation_config", None)
     if generation is not None:
         generation.eos_token_id = sorted(policy.codec.stop_ids)
-    model.save_pretrained(str(draft))
+    with without_progress_bars():
+        model.save_pretrained(str(draft))
     policy.codec.save(draft)
     return adapter
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
+from levelhead.policy.quiet import without_renaming_notices
 
 
 def has_checkpointing(model: Any) -> bool:
@@ -22,13 +20,3 @@ def set_checkpointing(model: Any, *, on: bool) -> None:
         )
     else:
         without_renaming_notices(model.gradient_checkpointing_disable)
-
-
-def without_renaming_notices(call: Callable[[], T]) -> T:
-    """Return what a call returns, and let it use names of checkpointing that transformers is about to drop in silence.
-
-    Peft asks a model for ``is_gradient_checkpointing``, and nobody who trains can do anything about it.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`[a-z_]*gradient_checkpointing", FutureWarning)
-        return call()

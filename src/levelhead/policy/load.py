@@ -21,13 +21,13 @@ from transformers import (
 )
 from transformers import Qwen2ForCausalLM as TinyForCausalLM
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
-from transformers.utils import logging as transformers_logging
 
 from levelhead.errors import InputError
 from levelhead.policy import four_bit, hub, manifest
 from levelhead.policy.checkpointing import set_checkpointing
 from levelhead.policy.lora import with_adapter
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
+from levelhead.policy.quiet import without_progress_bars
 from levelhead.recipe.model import Model
 from levelhead.text.codec import Codec
 from levelhead.text.fingerprint import difference, verify
@@ -125,7 +125,8 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0, load: Load =
         base = _placed(section, base, device) if load == "whole" else base
         return _finish(section, base, codec, compute, seed, folder)
     try:
-        model = _quiet(lambda: _of_checkpoint(section, folder, load != "shape"))
+        with without_progress_bars():
+            model = _of_checkpoint(section, folder, load != "shape")
     except (OSError, ValueError, LookupError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"{folder}: its weights cannot be loaded: {reason}") from None
@@ -156,7 +157,8 @@ def load_saved_codec(section: Model, folder: Path) -> Codec:
         return Codec(tokenizer, generation_eos=eos, template_kwargs=section.chat_template_kwargs)
 
     try:
-        tokenizer = _quiet(lambda: load_tokenizer(str(folder), trust_remote_code=section.trust_remote_code))
+        with without_progress_bars():
+            tokenizer = load_tokenizer(str(folder), trust_remote_code=section.trust_remote_code)
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"{folder}: its tokenizer cannot be loaded: {reason}") from None
@@ -180,7 +182,7 @@ def load_codec(section: Model) -> Codec:
     tokenizer = hub.load(
         "model.tokenizer" if section.tokenizer else "model.name",
         str(source),
-        lambda: _quiet(
+        without_progress_bars()(
             lambda: load_tokenizer(str(source), section.revision, trust_remote_code=section.trust_remote_code)
         ),
     )
@@ -302,6 +304,7 @@ def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrained
         four_bit.require()
         packing = four_bit.loading_options(dtype, resolve_device(section.device))
 
+    @without_progress_bars()
     def build() -> Any:
         if weights:
             return AutoModelForCausalLM.from_pretrained(
@@ -313,7 +316,7 @@ def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrained
                 config, dtype=dtype, attn_implementation=section.attention, trust_remote_code=section.trust_remote_code
             )
 
-    model: PreTrainedModel = hub.load("model.name", name, lambda: _quiet(build))
+    model: PreTrainedModel = hub.load("model.name", name, build)
     return model
 
 
@@ -363,14 +366,3 @@ def _same_shape(section: Model, model: PreTrainedModel, folder: Path) -> None:
             raise InputError(
                 f"{folder}: a checkpoint of another model: {key} is {value}, the recipe's {source} gives {expected}"
             )
-
-
-def _quiet(build: Any) -> Any:
-    """Load without transformers' progress bars."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        return build()
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()

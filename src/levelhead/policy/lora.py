@@ -9,8 +9,9 @@ import torch
 from transformers import PreTrainedModel
 
 from levelhead.errors import InputError
-from levelhead.policy.checkpointing import has_checkpointing, without_renaming_notices
+from levelhead.policy.checkpointing import has_checkpointing
 from levelhead.policy.policy import REFERENCE_ADAPTER
+from levelhead.policy.quiet import without_renaming_notices
 from levelhead.recipe.model import Lora
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
 from levelhead.policy.adapter import join_adapters
 from levelhead.policy.backends.base import TREES, Backend
 from levelhead.policy.backends.choose import choose_backend
 from levelhead.policy.head import token_statistics
 from levelhead.policy.packing import MicroBatch, TokenSequence
+from levelhead.policy.quiet import without_progress_bars
 from levelhead.text.codec import Codec
 
 REFERENCE_ADAPTER = "reference"
@@ -236,11 +236,8 @@ class Policy:
         generation = getattr(self.model, "generation_config", None)
         if generation is not None:
             generation.eos_token_id = sorted(self.codec.stop_ids)
-        bars = transformers_logging.is_progress_bar_enabled()
-        transformers_logging.disable_progress_bar()
-        self.model.save_pretrained(str(folder))
-        if bars:
-            transformers_logging.enable_progress_bar()
+        with without_progress_bars():
+            self.model.save_pretrained(str(folder))
         self.codec.save(folder)
 
     def save_adapter(self, folder: Path) -> None:

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
-from transformers.utils import logging as transformers_logging
 
 from levelhead.objective.numerics import local
 from levelhead.policy.handing import Handing, anywhere, hand_out_rest, skeleton
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy, TokenStats
+from levelhead.policy.quiet import without_progress_bars
 
 Reference = Literal["none", "copy", "adapter", "base"]
 """What the reference will be: none, a second model, a second adapter, or the base model below the adapter."""
@@ -263,11 +263,8 @@ class ShardedPolicy(Policy):
         generation = getattr(self.model, "generation_config", None)
         if generation is not None:
             generation.eos_token_id = sorted(self.codec.stop_ids)
-        bars = transformers_logging.is_progress_bar_enabled()
-        transformers_logging.disable_progress_bar()
-        self.model.save_pretrained(str(folder), state_dict=state, **options)
-        if bars:
-            transformers_logging.enable_progress_bar()
+        with without_progress_bars():
+            self.model.save_pretrained(str(folder), state_dict=state, **options)
         self.codec.save(folder)
 
     @torch.no_grad()

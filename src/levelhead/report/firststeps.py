@@ -37,6 +37,7 @@ def _sample(row: dict[str, Any]) -> str:
     numbers = {
         label: f"{figure(row.get(f'{key}_first'))} at the first token, {figure(row.get(f'{key}_mean'))} on average"
         for key, label in _NUMBERS
+        if row.get(f"{key}_first") is not None  # a completion of no tokens has no first one
     }
     ends = {"prompt": row.get("prompt_id"), "reward": row.get("reward"), "finish": row.get("finish")}
     return pairs({**ends, **sides, **numbers})

@@ -11,9 +11,6 @@ from typing import Any
 from levelhead.metrics import held_out
 from levelhead.report.reading import step_of
 
-STAGES = ("grpo", "sft", "start")
-"""What a curve can belong to; an evaluation belongs to the stage that it interrupts or ends."""
-
 MOST_CURVES = 5000
 """Names that are followed; a log with more than that has names made of data."""
 LONGEST_NAME = 200

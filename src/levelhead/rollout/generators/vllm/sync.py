@@ -64,10 +64,6 @@ class Sync:
             server.syncs += 1
         return left
 
-    async def reset_cache(self, server: Server) -> None:
-        """Have a server forget what it has cached."""
-        await self._all([server], self._post("/reset_prefix_cache"))
-
     async def sleep(self, targets: Sequence[Server]) -> None:
         """Have servers give up their memory until the next sync; their weights wait on the host."""
 
