@@ -27,7 +27,7 @@ class Prompt:
     """One problem to answer.
 
     Attributes:
-        id: Unique within its task and stable across runs; the seed of a rollout is sampled from it.
+        id: Unique within its task and stable across runs; the seed of a rollout is derived from it.
         task: Name of the task that made it.
         messages: Chat messages up to, and without, the assistant's turn.
         token_ids: ``messages`` as the codec rendered them, generation prompt included; empty until rendered.

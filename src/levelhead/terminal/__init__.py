@@ -26,8 +26,9 @@ _COLOUR = re.compile("[0-9;]*")
 _WIDE = 0x2E80
 """Code point beyond which characters are as wide as two letters."""
 _WIDTH = 100
-_ENDS = "\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f\u201d"
 """Columns of text that goes to no terminal."""
+_ENDS = "\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f\u201d"
+"""Chinese marks that end a clause."""
 
 
 def safe(text: object) -> str:
