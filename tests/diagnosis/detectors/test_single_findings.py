@@ -301,8 +301,18 @@ def test_answers_that_are_all_cut_from_the_first_row_never_end() -> None:
 
 
 def test_answers_that_are_all_cut_at_a_short_limit_are_cut_before_they_never_end() -> None:
-    rows = [{LENGTH: 256.0, CUT: 1.0, "reward": 0.1 + 0.01 * (i % 3)} for i in range(6)]
+    rows = [{LENGTH: 256.0, CUT: 1.0, "reward": 0.1 + 0.01 * (i % 2)} for i in range(20)]
     assert first(rows) == "length-truncation"
+
+
+def test_a_reward_that_was_earned_and_stays_away_is_gone() -> None:
+    lost = [{"reward": 0.04}, *({"reward": 0.0} for _ in range(10))]
+    gone = finding(diagnosed(lost), "no-learning-signal-all-zero-reward")
+    assert gone is not None
+    assert gone.severity != "info"
+    assert gone.first_step == 2
+    rare = [{"reward": 0.04 * (i % 3 == 0)} for i in range(12)] + [{"reward": 0.0} for _ in range(6)]
+    assert finding(diagnosed(rare), "no-learning-signal-all-zero-reward") is None
 
 
 def test_one_batch_without_any_reward_is_a_doubt_and_no_verdict() -> None:

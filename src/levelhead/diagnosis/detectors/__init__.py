@@ -2,6 +2,7 @@
 
 from levelhead.diagnosis.detectors.answers import ConstantAnswer
 from levelhead.diagnosis.detectors.base import Candidate, Detector, Evidence, Reading, View
+from levelhead.diagnosis.detectors.deadlock import Deadlock
 from levelhead.diagnosis.detectors.ended import Ended
 from levelhead.diagnosis.detectors.engines import LogprobMismatch, StalePolicy
 from levelhead.diagnosis.detectors.entropy import EntropyCollapse, EntropyExplosion, EntropySign
@@ -11,7 +12,7 @@ from levelhead.diagnosis.detectors.judge import JudgeFailure, RewardErrors
 from levelhead.diagnosis.detectors.kl import KlDivergence
 from levelhead.diagnosis.detectors.length import Lengths
 from levelhead.diagnosis.detectors.outcome import RewardHacking, TaskBalance
-from levelhead.diagnosis.detectors.reward import DeadGroups, Deadlock
+from levelhead.diagnosis.detectors.reward import DeadGroups
 from levelhead.diagnosis.detectors.setup import GroupSize, TemplateMismatch
 from levelhead.diagnosis.detectors.updates import CatastrophicUpdate, StepTime, UpdateCollapse
 

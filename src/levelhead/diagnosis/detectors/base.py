@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ _OTHER_ROWS = 3  # of which so many are not 0
 _FAR_FROM_ZERO = 0.02  # and lie this far from it,
 _OTHERS_MOST = 0.9  # being no more than this share
 _UNMOVED = 1.4  # factor within which length and entropy are as before
+_ONE_IN = 50  # one exception in so many readings does not end a stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,3 +354,16 @@ def unmoved(view: View, step: float) -> bool:
 def constant(values: Sequence[float], tolerance: float = 1e-9) -> bool:
     """Whether all readings are equal (up to rounding)."""
     return bool(values) and max(values) - min(values) <= tolerance * max(1.0, abs(values[0]))
+
+
+def tail_start(series: Series, holds: Callable[[float], bool]) -> int:
+    """Index from which ``holds`` is true to the end, one exception in fifty readings allowed."""
+    start, misses = len(series), 0
+    for i in range(len(series) - 1, -1, -1):
+        if holds(series.values[i]):
+            start = i
+        else:
+            misses += 1
+            if misses > (len(series) - i) // _ONE_IN:
+                break
+    return min(start, len(series) - 1)

@@ -45,9 +45,9 @@ class Lengths:
     REWARD_FLAT_WEIGHT = 0.4
     ALL_CUT = 0.98  # share of cut answers that is all of them
     # Of eight public runs with all answers cut, seven had too short a limit; in three an end may have been missing.
-    NEVER_ENDS_ONE_ROW_WEIGHT = 2.2  # log-odds of answers that never end, by one row,
-    NEVER_ENDS_TWO_ROWS_WEIGHT = 2.8  # by two rows,
-    NEVER_ENDS_WEIGHT = 3.2  # and by more
+    NEVER_ENDS_ONE_ROW_WEIGHT = 2.0  # log-odds of answers that never end, by one row,
+    NEVER_ENDS_TWO_ROWS_WEIGHT = 2.4  # by two rows,
+    NEVER_ENDS_WEIGHT = 2.8  # and by more
     NEVER_ENDS_RANGE = (0.9, 0.99)
     LONG_CAP_WEIGHT = 1.2
     LONG_CAP_RANGE = (stats.ln(256), stats.ln(1024))  # tokens of a limit that answers should not need

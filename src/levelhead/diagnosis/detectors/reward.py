@@ -1,20 +1,14 @@
-"""Contrast within groups: dead groups, all failed, all solved, and the deadlock in which nothing moves any more."""
+"""Contrast within groups: dead groups, all failed, all solved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, constant, ends, index_at, shift_at, unmoved
+from levelhead.diagnosis.detectors.base import Candidate, View, constant, ends, tail_start
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.trend import proven_flat
-
-# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-# Weights are log-odds; a range begins where nothing counts and ends where all does.
-_DEAD = 0.99  # share of dead groups that is all of them
-_STILL = 1e-7  # loss or norm that is 0 as trainers print it
-_ONE_IN = 50  # one exception in so many readings does not end a stretch
 
 
 class DeadGroups:
@@ -26,6 +20,9 @@ class DeadGroups:
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ROUNDING = 1e-6  # rewards this close are equal
     ALWAYS = 0.95  # share of the rows that must stand at the floor
+    GONE_ROWS = 6  # rows in a row at the end at the floor,
+    GONE_SHARE = 0.5  # and share of all rows, before which a reward was earned: all of it is lost,
+    GONE_BY_CHANCE = 0.05  # unless a reward as rare as before would stay away as long so often
     HARDLY_ALIVE = 0.05  # share of groups with contrast up to which all are dead
     FLOOR_ONE_ROW = 4.2  # log-odds where all groups are dead, by one row,
     FLOOR_TWO_ROWS = 5.0  # two rows,
@@ -100,6 +97,11 @@ class DeadGroups:
         share = sum(at_floor) / n
         is_floor = low <= self.ROUNDING
         alive = 1 - stats.mean(dead.values) if len(dead) else None
+        gone = stats.tail_run(at_floor)
+        if is_floor and share < self.ALWAYS and self._gone(gone, at_floor):
+            case.setup, case.first_step = False, reward.steps[n - gone]
+            case.add(self.UNSEEN_WEIGHT + min(gone, self.UNSEEN_ROWS) * self.UNSEEN_EACH, "reward-gone", rows=gone)
+            return case.show(reward, reward.steps[0], case.first_step, reward.steps[-1])
         if is_floor and share >= self.ALWAYS:
             known_dead = alive is not None and alive <= self.HARDLY_ALIVE
             weight = (
@@ -137,6 +139,15 @@ class DeadGroups:
         case.first_step = reward.steps[0]
         case.show(reward, reward.steps[0], reward.steps[-1]).show(view.dead_readings, *dead.steps[:1], *dead.steps[-1:])
         return case
+
+    def _gone(self, last: int, at_floor: list[bool]) -> bool:
+        """Whether the last rows are at the floor for good, after others that were not."""
+        n = len(at_floor)
+        if last < max(self.GONE_ROWS, self.GONE_SHARE * n):
+            return False
+        before = n - last
+        earned = before - sum(at_floor[:before])
+        return (1 - earned / (before + 2)) ** last <= self.GONE_BY_CHANCE
 
     def _all_solved(self, view: View, dead: Series, reward: Series) -> Candidate | None:
         n = len(reward)
@@ -179,7 +190,7 @@ class DeadGroups:
             if reward_trend.learned >= self.LEARNED:
                 case.severity = "info"
         case.setup = from_start
-        start = _tail_start(reward, lambda v: v >= self.AT_TOP * top)
+        start = tail_start(reward, lambda v: v >= self.AT_TOP * top)
         case.first_step = reward.steps[start]
         return case.show(reward, case.first_step, reward.steps[-1]).show(view.dead_readings, dead.steps[-1])
 
@@ -227,7 +238,7 @@ class DeadGroups:
         if view.reward_trend.learned > self.IS_LEARNING and share > self.MOSTLY_DEAD:
             case.severity = "info"
         beyond = [i for i, v in enumerate(dead.values) if v >= self.MOSTLY_DEAD]
-        tail = _tail_start(dead, lambda v: v >= self.MOSTLY_DEAD)
+        tail = tail_start(dead, lambda v: v >= self.MOSTLY_DEAD)
         begin = tail if n - tail >= self.TAIL_SHARE * n else (beyond[0] if beyond else None)
         case.first_step = None if begin is None else dead.steps[begin]
         case.setup = begin == 0
@@ -253,141 +264,3 @@ class DeadGroups:
                 early=early,
                 late=late,
             )
-
-
-class Deadlock:
-    """No spread, no loss, no gradient, for good: the policy always gives the same answer, and nothing moves it."""
-
-    codes = ("deadlock",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROWS_OF_DEADLOCK = 4  # rows before a standstill is one
-    STANDS_STILL_WEIGHT = 7.5
-    STILL_ROWS = 6  # still rows that are enough,
-    STILL_SHARE = 0.1  # or their share of the run
-    FEW_FROZEN = 5  # still rows below which it may be chance
-    FEW_ROWS_WEIGHT = -2.0
-    DEAD_ROWS_ARE_USUAL_WEIGHT = -6.0
-    OPEN_ENTROPY = 0.05  # nats above which a policy can still leave its answer
-    CLIMB_ROWS = 20  # rows with contrast that make a climb of a rise
-    REWARD_ROSE_SLOWLY_TO_TOP_WEIGHT = -4.0
-    POLICY_UNMOVED_WEIGHT = -5.0
-    REWARD_NEAR_TOP_WEIGHT = -6.0
-    ROWS_OF_ENTROPY = 4  # rows before entropy is compared
-    BEGIN_PART = 3  # with the first such part
-    ENTROPY_KEPT_WEIGHT = -3.0
-    ENTROPY_KEPT_RANGE = (0.2, 0.6)
-    ARRIVED_RANGE = (0.85, 0.95)  # share of the maximum that was reached before all stood still
-    ROWS_BEFORE = -5  # readings before the standstill that tell it
-    LEAST_BEFORE = 3  # how many of them there must be
-    TOP_AFTER = 0.9  # share of the maximum where the reward stands since
-    HALF_A_ROW = 0.5  # dead rows that are added, for none in few is no proof that they never occur
-    USUAL_MOST = 0.999  # largest share of dead rows that is taken for usual
-    CHANCE_RANGE = (8, 3)  # nats of evidence against chance, from none to enough
-
-    def examine(self, view: View) -> Iterator[Candidate]:
-        """Find the step from which everything stands still to the end, after a time when something moved."""
-        dead = view.dead
-        still = [view.series(name) for name in (metric.GRAD_NORM, metric.LOSS, "policy_loss")]
-        still = [s for s in still if len(s)]
-        if len(dead) < self.ROWS_OF_DEADLOCK or not still:
-            return
-        # A KL or entropy term may keep a loss from being zero; the gradient is what counts where it is logged.
-        still = [s for s in still if s.name == metric.GRAD_NORM or abs(s.values[-1]) <= _STILL]
-        if not still:
-            return
-        starts = [dead.steps[_tail_start(dead, lambda v: v >= _DEAD)]]
-        starts += [series.steps[_tail_start(series, lambda v: abs(v) <= _STILL)] for series in still]
-        begin = max(starts)
-        frozen = sum(step >= begin for step in dead.steps)
-        gradient = view.series(metric.GRAD_NORM)
-        moved = any(v < _DEAD for v in dead.values) or any(v > _STILL for v in gradient.values)
-        if dead.values[-1] < _DEAD or (len(gradient) and gradient.values[-1] > _STILL) or not moved:
-            return
-        case = Candidate("deadlock")
-        case.add(
-            self.STANDS_STILL_WEIGHT * stats.ramp(frozen, 1, max(self.STILL_ROWS, self.STILL_SHARE * len(dead))),
-            "stands-still",
-            rows=frozen,
-            step=begin,
-        )
-        if frozen < self.FEW_FROZEN:
-            case.add(self.FEW_ROWS_WEIGHT, "few-rows", rows=frozen)
-        case.add(
-            self.DEAD_ROWS_ARE_USUAL_WEIGHT * self._by_chance(view, dead, begin, frozen),
-            "dead-rows-are-usual",
-            rows=frozen,
-        )
-        reward_trend = view.reward_trend
-        alive = sum(1 for step, v in zip(dead.steps, dead.values, strict=True) if step < begin and v < _DEAD)
-        entropy = view.entropy
-        open_minded = not len(entropy) or entropy.values[-1] > self.OPEN_ENTROPY
-        if reward_trend.near_top and alive >= self.CLIMB_ROWS and open_minded:
-            case.add(self.REWARD_ROSE_SLOWLY_TO_TOP_WEIGHT, "reward-rose-slowly-to-top", rows=alive)
-            case.severity = "warning"
-        shift = shift_at(view.series(metric.REWARD, reward_trend.source), begin)
-        if shift and shift[1] < shift[0] and unmoved(view, begin):
-            case.add(self.POLICY_UNMOVED_WEIGHT, "policy-unmoved")
-        arrived = self._arrived(view, begin)
-        if arrived > 0:
-            case.add(self.REWARD_NEAR_TOP_WEIGHT * arrived, "reward-near-top", value=reward_trend.reward.late)
-            case.severity = "warning"
-        self._entropy_left(case, view, frozen)
-        case.first_step = begin
-        for name in (metric.REWARD, metric.ENTROPY, metric.GRAD_NORM, metric.LOSS):
-            series = view.series(name)
-            before = index_at(series, begin)
-            if before:
-                case.show_value(name, series.steps[before - 1], series.values[before - 1])
-            case.show(series, begin)
-        yield case
-
-    def _entropy_left(self, case: Candidate, view: View, frozen: int) -> None:
-        """Entropy that is still there speaks against a deadlock, unless the reward has not moved either."""
-        entropy = view.entropy
-        rewards = view.series(metric.REWARD, view.reward_trend.source).values[-frozen:]
-        if len(entropy) < self.ROWS_OF_ENTROPY or constant(rewards):
-            return
-        early = stats.median(entropy.values[: max(2, len(entropy) // self.BEGIN_PART)])
-        weight = self.ENTROPY_KEPT_WEIGHT * stats.ramp(stats.ratio(entropy.values[-1], early), *self.ENTROPY_KEPT_RANGE)
-        case.add(weight, "entropy-kept", late=entropy.values[-1])
-
-    def _arrived(self, view: View, begin: float) -> float:
-        """0 to 1: how near its maximum the reward stood before all stood still: a run that had arrived, not a leap."""
-        reward, top = view.series(metric.REWARD, view.reward_trend.source), view.reward_trend.top
-        if view.reward_trend.began_at_top:
-            return (
-                stats.ramp(reward.values[-1] / view.reward_trend.top, *self.ARRIVED_RANGE)
-                if view.reward_trend.top
-                else 0.0
-            )
-        before = [v for step, v in zip(reward.steps, reward.values, strict=True) if step < begin][self.ROWS_BEFORE :]
-        if len(before) < self.LEAST_BEFORE or not top or reward.values[-1] < self.TOP_AFTER * top:
-            return 0.0
-        return stats.ramp(stats.mean(before) / top, *self.ARRIVED_RANGE)
-
-    def _by_chance(self, view: View, dead: Series, begin: float, frozen: int) -> float:
-        """0 to 1: how well a run that is dead in most rows anyway explains a dead stretch at its end.
-
-        Dead rows of one and the same reward at the very beginning are a hard start, and say nothing about later rows.
-        """
-        before = [v >= _DEAD for step, v in zip(dead.steps, dead.values, strict=True) if step < begin]
-        first = before.index(False) if False in before else len(before)
-        if not constant(view.series(metric.REWARD, view.reward_trend.source).values[:first]):
-            first = 0
-        usual = (sum(before[first:]) + self.HALF_A_ROW) / (len(before) - first + 1)
-        return stats.ramp(-frozen * stats.ln(min(usual, self.USUAL_MOST)), *self.CHANCE_RANGE)
-
-
-def _tail_start(series: Series, holds: Callable[[float], bool]) -> int:
-    """Index from which ``holds`` is true to the end, one exception in fifty readings allowed."""
-    start, misses = len(series), 0
-    for i in range(len(series) - 1, -1, -1):
-        if holds(series.values[i]):
-            start = i
-        else:
-            misses += 1
-            if misses > (len(series) - i) // _ONE_IN:
-                break
-    return min(start, len(series) - 1)

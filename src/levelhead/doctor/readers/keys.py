@@ -21,7 +21,7 @@ _INVERSE = "1/"
 _COMMON: dict[str, str] = {
     "step": "train/global_step, training/global_step, trainer/global_step, global_step, global step, train/step, "
     "rollout/step, step, steps, current_steps, current_step, iteration, iter, it, train_step, training_step, "
-    "optimizer_step, update_step, 步骤, "
+    "optimizer_step, update_step, grpo_step, rl_step, policy_step, 步骤, "
     "步, "
     "episode, rollout_id, update, _step",
     "epoch": "epoch, training/epoch, train/epoch, ep",
