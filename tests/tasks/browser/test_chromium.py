@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from levelhead.errors import InputError
-from levelhead.tasks.browser import chromium
+from levelhead.tasks.browser import chromium, host
 from levelhead.tasks.browser.chromium import ENVIRONMENT_VARIABLE, find_chromium
 
 
@@ -49,6 +49,18 @@ def test_a_named_browser_that_is_not_there_is_an_error(nothing: Path) -> None:
     program(nothing / "bin", "chromium")
     with pytest.raises(InputError, match=r"tasks\[\]\.executable is /absent"):
         find_chromium("/absent")
+
+
+async def test_a_driver_that_does_not_start_is_an_error_that_says_what_to_look_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Driver:
+        async def start(self) -> None:
+            raise Exception("Connection closed while reading from the driver")
+
+    monkeypatch.setattr(host, "async_playwright", Driver)
+    with pytest.raises(InputError, match=r"driver does not start: Connection closed .*libatomic1"):
+        await host.Host.start(None, lambda *_: None)
 
 
 def test_the_program_behind_debians_wrapper_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

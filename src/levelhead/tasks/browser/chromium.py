@@ -31,8 +31,8 @@ SWITCHES = (
 """Switches on top of Playwright's own."""
 
 HOW_TO_INSTALL = (
-    "install one (Debian: apt-get install -y --no-install-recommends chromium; elsewhere: playwright install chromium) "
-    f"or name it in tasks[].executable or the environment variable {ENVIRONMENT_VARIABLE}"
+    "install one (Debian: apt-get install -y --no-install-recommends chromium libatomic1; elsewhere: playwright "
+    f"install chromium) or name it in tasks[].executable or the environment variable {ENVIRONMENT_VARIABLE}"
 )
 
 

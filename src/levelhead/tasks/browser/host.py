@@ -44,11 +44,17 @@ class Host:
         """Start a browser, after ending those whose trainers are gone.
 
         Raises:
-            InputError: There is no Chromium, or it does not start.
+            InputError: There is no Chromium, or it or Playwright's driver does not start.
         """
         for pid in end_leftovers(records_folder()):
             report("browser-leftover-ended", f"ended browser {pid}, which an earlier run had left behind")
-        playwright = await async_playwright().start()
+        try:
+            playwright = await async_playwright().start()
+        except Exception as error:  # of no class of its own
+            raise InputError(
+                f"Playwright's driver does not start: {error}; what it lacks stands above (on Debian and Ubuntu "
+                "often the package libatomic1)"
+            ) from error
         try:
             path = find_chromium(executable, playwright.chromium.executable_path)
             browser = await playwright.chromium.launch(
