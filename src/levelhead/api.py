@@ -167,7 +167,7 @@ def _train(
             lambda: prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, load=load, share=share)
         )
     if checks:
-        _preflight(setup, folder, ranks)
+        _preflight(setup, folder, ranks, given.language)
         if policy is None and load != (later := loading(recipe, ranks, checks=False)):
             setup = reloaded(setup, later)
     locked = lock_run(ranks, path, held) if locked is None else locked
@@ -259,18 +259,19 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path, *, tasks: Sequence[Ta
     return preflight(setup)
 
 
-def _preflight(setup: Setup, folder: RunDir, ranks: Ranks) -> None:
+def _preflight(setup: Setup, folder: RunDir, ranks: Ranks, language: Language) -> None:
     """Check before the first step: warnings go to stderr, a failure ends it, everything is in ``check.json``."""
     from levelhead.preflight import PreflightError, preflight
+    from levelhead.preflight.chinese import told
 
     report = preflight(setup, ranks=ranks)
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_json("check.json", report.to_json())
     for outcome in report.checks:
         if outcome.status == "warn" and not ranks.rank:
-            say(f"levelhead: check: {outcome.name}: {outcome.message}", error=True)
+            say(f"levelhead: check: {outcome.name}: {told(outcome.message, language)}", error=True)
     if report.failures:
-        raise PreflightError(report, str(folder.path / "check.json"))
+        raise PreflightError(report, str(folder.path / "check.json"), language)
 
 
 def evaluate(

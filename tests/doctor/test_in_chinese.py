@@ -8,6 +8,8 @@ from string import Formatter
 
 import pytest
 
+import in_chinese
+from in_chinese import WORD
 from levelhead.diagnosis.detectors.base import Evidence, Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, shared_evidence, shared_remedies
 from levelhead.diagnosis.history import History
@@ -23,18 +25,12 @@ from levelhead.tasks.workflow.analysis import analyse
 from levelhead.tasks.workflow.analysis.log import Batch
 from levelhead.terminal import columns
 
-WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-/\[\]=]*")
-NAME = re.compile(r".*[_.\-/=\[\]].*")
-"""A key of a configuration, a metric, a code of a finding, a path or a flag."""
 TERMS = {
-    "GRPO", "KL", "SFT", "token", "nat", "NaN", "LoRA", "TRL", "K", "RLHF", "detach", "on", "policy", "None",
-    "bfloat16", "bf16", "float16", "float32", "fp16", "sqrt", "SQLite", "CAGrad", "logit", "batch", "simulate",
-    "oracle", "reward", "entropy", "kl", "loss", "trl", "verl", "log", "true", "false", "temperature", "seed",
-    "doctor", "hacking", "levelhead", "train", "check", "estimator", "grpo", "drop", "Grade", "N", "k", "k3", "p",
-    "clip", "beta", "KEY", "VALUE", "unknown", "step", "debug", "resume", "RUN", "tasks", "path", "guard",
-    "rollouts",
+    "on", "policy", "sqrt", "CAGrad", "batch", "simulate", "reward", "entropy", "kl", "loss", "trl", "verl", "log",
+    "seed", "doctor", "hacking", "levelhead", "train", "check", "estimator", "Grade", "N", "k", "k3", "clip", "beta",
+    "KEY", "VALUE", "unknown", "step", "debug", "resume", "RUN", "tasks", "path", "guard", "rollouts",
 }  # fmt: skip
-"""Terms that Chinese readers of the field read in Latin letters, commands, and names of metrics of one word."""
+"""Further terms, commands, and names of metrics of one word."""
 QUOTED = re.compile(r"\[[^\[\]]*\d{4}[^\[\]]*\]|`[^`]*`")
 """A paper with its year, and code."""
 
@@ -69,9 +65,7 @@ def report_of(code: str, format_: str, sign: int) -> Report:
 
 
 def english(shown: str) -> set[str]:
-    bare = QUOTED.sub("", shown)
-    words = {word.rstrip(".-/=") for word in WORD.findall(bare)}
-    return {word for word in words if not NAME.fullmatch(word)} - TERMS - set(CATALOGUE) - settings_words()
+    return in_chinese.english(QUOTED.sub("", shown), TERMS | set(CATALOGUE) | settings_words())
 
 
 @pytest.mark.parametrize("code", list(CATALOGUE))

@@ -400,7 +400,7 @@ MUTANTS = [
         ("grpo.merge.kind=cagrad",),
         "objective/weights",
     ),
-    Mutant("clipped once more", _clipped_twice, "clipping makes the gradient", (), "objective/weights"),
+    Mutant("clipped once more", _clipped_twice, "clipping scales the gradient", (), "objective/weights"),
     Mutant(
         "truncated answers learnt from",
         _never_truncated,

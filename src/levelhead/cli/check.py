@@ -105,25 +105,26 @@ def show(report: Report, *, everything: bool = False, language: Language = "en")
     from rich.table import Table
     from rich.text import Text
 
-    from levelhead.diagnosis.chinese import said
+    from levelhead.preflight.chinese import told, told_in
     from levelhead.terminal.console import SafeConsole
 
-    table = Table(title=said("Preflight", language), title_justify="left", show_header=False, box=None, padding=(0, 1))
+    table = Table(title=told("Preflight", language), title_justify="left", show_header=False, box=None, padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for outcome in report.checks:
-        detail = Text(said(outcome.message, language))
+        detail = Text(told(outcome.message, language))
         wrong = outcome.status != "pass"
         if wrong and outcome.fix:
-            detail.append("\n" + said(f"fix: {outcome.fix}", language), style="italic")
+            detail.append("\n" + told(f"fix: {outcome.fix}", language), style="italic")
         if wrong or everything:
             for key, value in outcome.evidence.items():
-                detail.append(f"\n  {key}: {json.dumps(value, ensure_ascii=False, default=str)}", style="dim")
-        table.add_row(Text(said(outcome.status, language), style=_STYLES[outcome.status]), outcome.name, detail)
+                shown = json.dumps(told_in(value, language), ensure_ascii=False, default=str)
+                detail.append(f"\n  {key}: {shown}", style="dim")
+        table.add_row(Text(told(outcome.status, language), style=_STYLES[outcome.status]), outcome.name, detail)
     console = SafeConsole()
     console.print(table)
     counts = {status: sum(c.status == status for c in report.checks) for status in _STYLES}
     warned = counted(counts["warn"], "warning")
     summary = f"{counts['pass']} passed, {warned}, {counts['fail']} failed in {report.seconds:.1f} s"
-    console.print(Text(said(summary, language), style=_STYLES[report.status]))
+    console.print(Text(told(summary, language), style=_STYLES[report.status]))

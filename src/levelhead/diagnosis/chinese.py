@@ -29,7 +29,7 @@ class Words:
 
     Args:
         data: ``phrases`` (English to Chinese), and ``patterns`` (a regular expression to Chinese with a ``{}`` for
-            each of its groups).
+            each of its groups; what a group with a name holds is a name, or another program's words, and stays).
         more: Further phrases.
     """
 
@@ -45,7 +45,9 @@ class Words:
             return self.phrases[text]
         for pattern, words in self.patterns.items():
             if match := pattern.fullmatch(text):
-                return words.format(*(group(part or "") for part in match.groups()))
+                names = pattern.groupindex.values()
+                parts = enumerate(match.groups(""), 1)
+                return words.format(*(part if i in names else group(part) for i, part in parts))
         return None
 
 

@@ -213,16 +213,21 @@ def _in_common(some: Sequence[Token], rest: Sequence[Token]) -> str:
     return ""
 
 
+_ENDS = {
+    "length": ("of short answers", "of long answers"),
+    "position": ("at early positions", "at late positions"),
+}
+
+
 def _by_trait(trait: str, factors: Mapping[object, float]) -> str:
     """One line on factors that follow a trait."""
     off = {level: factor for level, factor in factors.items() if abs(factor - 1) > ALIKE}
-    if trait in ("length", "position") and len(factors) > 2:
+    if trait in _ENDS and len(factors) > 2:
         ends = [min(factors, key=_number), max(factors, key=_number)]
         low, high = (factors[end] for end in ends)
-        more, than = ("long", high / low) if abs(high) > abs(low) else ("short", low / high)
-        what = "answers" if trait == "length" else "positions"
+        more, than = (1, high / low) if abs(high) > abs(low) else (0, low / high)
         return (
-            f"tokens of {more} {what} weigh {than:.3g} times too much against the others: the factor goes from "
+            f"tokens {_ENDS[trait][more]} weigh {than:.3g} times too much against the others: the factor goes from "
             f"{low:.3g} at {trait} {ends[0]} to {high:.3g} at {ends[1]}"
         )
     first = sorted(off.items(), key=lambda pair: -abs(np.log(abs(pair[1]) + 1e-30)))[:4]

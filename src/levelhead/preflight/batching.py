@@ -80,7 +80,7 @@ def _alone(
         tie = same >= 0 and abs(a.logprobs[same] - b.logprobs[same]) <= allowed
         differs = (same >= 0 and not tie) or (same < 0 and len(a.completion_ids) != len(b.completion_ids))
         if (differs or max(gaps, default=0.0) > allowed) and wrong is None:
-            what = "other tokens" if differs else f"log-probabilities up to {max(gaps):.3g} nats apart"
+            what = "other tokens" if differs else f"other log-probabilities (up to {max(gaps):.3g} nats apart)"
             wrong = (
                 f"prompt {prompt.id!r} ({len(prompt.token_ids)} tokens) gets {what} in a batch with prompts of up to "
                 f"{max(len(p.token_ids) for p in prompts)} tokens than it gets alone"

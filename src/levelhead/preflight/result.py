@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from levelhead.diagnosis.findings import Language
 from levelhead.errors import InputError
+from levelhead.preflight.chinese import told
 
 Status = Literal["pass", "warn", "fail"]
 _RANK: Mapping[Status, int] = {"pass": 0, "warn": 1, "fail": 2}
@@ -74,16 +76,16 @@ class PreflightError(InputError):
     Args:
         report: With at least one failure.
         where: File that holds the whole of it.
+        language: Of the message.
     """
 
-    def __init__(self, report: Report, where: str) -> None:
+    def __init__(self, report: Report, where: str, language: Language = "en") -> None:
         first = report.failures[0]
         more = len(report.failures) - 1
         others = f" ({more} more in {where})" if more else f" (evidence in {where})"
-        super().__init__(
-            f"preflight: {first.name} failed: {first.message}{others}\n"
-            f"{first.fix or 'See the evidence'}; or start all the same with --no-check."
-        )
+        what = f"preflight: {first.name} failed: {first.message}{others}"
+        way_out = f"{first.fix or 'see the evidence'}; or start all the same with --no-check."
+        super().__init__("\n".join(told(line, language) for line in (what, way_out)))
         self.report = report
 
 

@@ -176,8 +176,8 @@ def _same_prompt(context: PreflightContext) -> Check:
                 wrong = (
                     f"for prompt {prompt.id!r} the supervised stage reads {len(pair.context_ids)} tokens and rollouts "
                     f"{len(prompt.token_ids)}; they part at token {at}: "
-                    f"{spelled(codec, pair.context_ids[at : at + 4])} against "
-                    f"{spelled(codec, prompt.token_ids[at : at + 4])}"
+                    f"{spelled(codec, pair.context_ids[at : at + 4]) or 'nothing'} against "
+                    f"{spelled(codec, prompt.token_ids[at : at + 4]) or 'nothing'}"
                 )
             wrong = wrong or _answer_differs(context, prompt, pair)
     right = f"supervised and rollout prompts have identical ids ({compared} compared)"

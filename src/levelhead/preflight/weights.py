@@ -239,7 +239,7 @@ def _gap(
         if abs(c.update.clipped / shorter - 1) > 1e-3:
             return Gap(
                 distance,
-                f"clipping makes the gradient {c.update.clipped:.4g} times as long, and {shorter:.4g} by its norm",
+                f"clipping scales the gradient by {c.update.clipped:.4g}, and its norm asks for {shorter:.4g}",
             )
         return Gap(distance, "")
     factor = _inner(gradient, want) / max(_inner(want, want), 1e-300)
