@@ -265,3 +265,17 @@ def test_the_sections_of_other_tasks_are_chinese_too(monkeypatch: pytest.MonkeyP
     for words_of_a_chart in ("前沿", "拐点", "超体积", "回退", "第 4 步\uff0cSFT"):
         assert words_of_a_chart in drawn
     assert "在第 9 步停止\uff1a连续 8 步没有梯度" in page
+
+
+def test_what_a_check_said_is_in_chinese_too(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=2)
+    check = {
+        "name": "sampling/min-length",
+        "status": "warn",
+        "message": "an answer of no token",
+        "fix": "set min_new_tokens to at most 6",
+    }
+    (folder / "check.json").write_text(json.dumps({"checks": [check]}), encoding="utf-8")
+    page = render(read_run(folder), "zh")
+    assert "set min_new_tokens" not in page
+    assert "min_new_tokens 设为不超过 6" in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 from levelhead import metrics as metric
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.verdict import said
+from levelhead.preflight.chinese import told
 from levelhead.report.language import Translator
 from levelhead.report.reading import Run
 from levelhead.report.scores import stages_of, strata_names, verdict_of
@@ -14,7 +15,7 @@ def translator_of(run: Run, language: Language) -> Translator:
     """Return what exchanges the words of a run's page."""
     if language == "en":
         return Translator(language)
-    return Translator(language, _names(run), _verdicts(run, language))
+    return Translator(language, _names(run), {**_checks(run, language), **_verdicts(run, language)})
 
 
 def _names(run: Run) -> set[str]:
@@ -30,6 +31,12 @@ def _names(run: Run) -> set[str]:
         names |= {*strata, *(part for name in strata for part in name.partition("="))}
         names |= {name for stage in stages for name in stage.metrics}
     return names | {str(row.get(key)) for rows, key in ((run.events, "code"), (run.checks, "name")) for row in rows}
+
+
+def _checks(run: Run, language: Language) -> dict[str, str]:
+    """What checks said, and what they advised."""
+    texts = (str(check[key]) for check in run.checks for key in ("message", "fix") if check.get(key))
+    return {text: told(text, language) for text in texts}
 
 
 def _verdicts(run: Run, language: Language) -> dict[str, str]:
