@@ -36,6 +36,8 @@ class Lengths:
     CUT_SHARE_GROWS_WEIGHT = 1.2
     CUT_SHARE_GROWS_RANGE = (0.1, 0.4)
     REWARD_RISES_WEIGHT = -4.5
+    RISES_ALL_THE_SAME = 0.85  # part of that which nearly all answers cut take away: it rises, and could be read whole
+    NEARLY_ALL_RANGE = (0.8, 0.95)
     CUT_FROM_START = 0.5  # share at the first rows that makes it a fault of the set-up
     CUT_BAD = 0.15  # the first bad step is where the share is above this,
     CUT_BAD_OF_LEVEL = 0.4  # or above this part of its level
@@ -137,7 +139,8 @@ class Lengths:
                 late=level,
             )
             self._outcome(case, view, level)
-        case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
+        spared = 1 - self.RISES_ALL_THE_SAME * stats.ramp(level, *self.NEARLY_ALL_RANGE)
+        case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned * spared, "reward-rises")
         case.setup = early > self.CUT_FROM_START
         case.first_step = (
             cut.steps[0] if case.setup else crossing(cut, max(self.CUT_BAD, self.CUT_BAD_OF_LEVEL * level))
