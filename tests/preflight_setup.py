@@ -85,6 +85,7 @@ CAUGHT_BY = {
     "entropy-negated-twice": "signs/audit",
     "kl-rewarded": "signs/kl",
     "advantages-negated": "signs/reward",
+    "entropy-of-impossible-tokens": "loss/completion-only",
 }
 """The check that is meant for each known bug; others may see it too."""
 

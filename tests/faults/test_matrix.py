@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from faults.known import FAULTS, KINDS
+from faults.known import FAULTS, KINDS, Fault
 from faults.matrix import CLEAN, Row, matrix, preflight_complaints, run_fault, table
+from faults.probe import recipe_of
 from levelhead.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,12 @@ def test_every_fault_has_a_row_on_the_page_and_was_caught(name: str) -> None:
     (row,) = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}` |")]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert any(cell not in ("-", "not started") for cell in cells[2:])
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
+def test_the_recipe_of_every_fault_can_be_read(fault: Fault) -> None:
+    """A recipe that is refused shows nothing of its fault."""
+    assert recipe_of(*fault.settings).grpo is not None
 
 
 @pytest.mark.slow

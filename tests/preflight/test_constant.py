@@ -32,6 +32,10 @@ def right(completions, answer, **columns):
     return [float(text.strip() == wanted) for text, wanted in zip(completions, answer)]
 
 
+def long(completions, answer, **columns):
+    return [len(text) / 5 + (text.strip() == wanted) for text, wanted in zip(completions, answer)]
+
+
 def begins(completions, answer, **columns):
     return [float(text[:1] == "t") for text in completions]
 """
@@ -114,6 +118,14 @@ def test_without_supervised_steps_the_policy_itself_is_compared(tmp_path: Path) 
 
 def test_a_reward_that_one_answer_wins_whatever_is_asked_is_nothing_to_read_for(tmp_path: Path) -> None:
     assert function(tmp_path, "begins", ["t"] * 60, sft=None).status == "pass"
+
+
+def test_a_constant_answer_that_scores_more_than_perfect_ones_is_told_of(tmp_path: Path) -> None:
+    answers = [f"{i}" if i % 2 else f"the number is {i}, of course" for i in range(60)]
+    check = function(tmp_path, "long", answers)
+    assert check.status == "warn"
+    assert "more than perfect ones" in check.message
+    assert function(tmp_path, "right", answers).status == "pass"
 
 
 def test_no_check_where_nobody_wants_to_know(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from faults.known import inject
 from levelhead.preflight import preflight
 from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Check
@@ -19,6 +20,12 @@ def completion_only(*settings: str) -> Check:
 
 def test_rollouts_that_begin_alike_and_win_and_lose_cancel_where_they_are_alike_and_that_is_no_fault() -> None:
     assert completion_only("grpo.sampling.top_k=1").status == "pass"
+
+
+def test_an_entropy_that_is_no_number_is_stopped_though_nothing_weighs_it() -> None:
+    with inject("entropy-of-impossible-tokens"):
+        check = completion_only("grpo.entropy.coef=0")
+    assert (check.status, check.message) == ("fail", "the loss of one step is nan and its entropy nan")
 
 
 def test_trees_of_a_model_that_one_mask_for_all_layers_does_not_fit_are_no_fault() -> None:

@@ -26,9 +26,12 @@ PAYS = 0.4
 """Share of that way that a constant answer must come to be worth settling on."""
 GIVEN_UP = 0.4
 """Share of that way below which a constant answer has given a stratum up."""
-
+FEWEST = 8
+"""Perfect answers beside which a constant one is judged, at least."""
 MORE = 24
 """Training prompts of a task that the policy answers besides those of all checks, where it seems to read."""
+SURE = 3.0
+"""Standard errors by which a constant answer must score more than perfect ones for the reward to be doubted."""
 
 _UNLESS = ": GRPO will find it unless SFT teaches reading"
 
@@ -80,6 +83,11 @@ def _of_task(context: PreflightContext, name: str, task: SingleTurnTask) -> Chec
         f"{k} {v:+.2f}" for k, v in (("a perfect one", perfect), ("an empty answer", empty)) if v is not None
     )
     passed = Check(label, "pass", f"{summary}; {bounds}" if bounds else summary, evidence)
+    more = _over_perfect(constant, context.loop.run(search.perfect(prompts)))
+    if more is not None and not task.guesses and more.score > max(SURE * more.se, 1e-9):
+        wrong = f"{summary}, {more.score:.2g} more than perfect ones ({bounds}): being right is not what is paid"
+        fix = "look what the reward pays besides right answers (length, phrases, form), and whether the oracle is right"
+        return Check(label, "warn", wrong, evidence | {"over_perfect": more.to_json()}, fix)
     if not leaves_much(_balanced(task, prompts, constant), perfect, empty):
         return passed
     if reads:
@@ -91,6 +99,12 @@ def _of_task(context: PreflightContext, name: str, task: SingleTurnTask) -> Chec
     if not why:
         return passed
     return Check(label, "warn", f"{summary}, {why}; {bounds}", evidence, ways_out(context.recipe, name))
+
+
+def _over_perfect(constant: Constant, perfect: Sequence[float | None]) -> Estimate | None:
+    """By how much a constant answer scores more than perfect ones to the same prompts; ``None`` where few are known."""
+    gaps = [its - own for its, own in zip(constant.scores, perfect, strict=True) if own is not None]
+    return Estimate.of(gaps) if len(gaps) >= FEWEST else None
 
 
 def _policy(

@@ -6,13 +6,15 @@ where that state predicts a token whose label matters.  This is what changing la
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
+from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.preflight import plain
@@ -71,9 +73,22 @@ def _grpo(context: PreflightContext) -> Check:
         for turn in rollout.turns
     ]
     spared = 0.2 if grpo.loss.make().selects_tokens else 0.0
-    check = _places(context, "loss/completion-only", expected, trial.listener, spared=spared)
+    check = _lost(trial.result.record.values) or _places(
+        context, "loss/completion-only", expected, trial.listener, spared=spared
+    )
     clean(context.policy)
     return check
+
+
+def _lost(values: Mapping[str, float]) -> Check | None:
+    """The loss of a step is no number, be it by a term without weight: none of the run's later losses is one either."""
+    loss = values[metric.LOSS]
+    if math.isfinite(loss):
+        return None
+    lost = {key: values[key] for key in (metric.ENTROPY, metric.KL) if not math.isfinite(values.get(key, 0.0))}
+    wrong = " and ".join([f"the loss of one step is {loss}", *(f"its {key} {value}" for key, value in lost.items())])
+    fix = "look for 0 times infinity (0 log 0) in what each term computes; a coefficient of 0 does not take it away"
+    return Check("loss/completion-only", "fail", wrong, {key: str(value) for key, value in lost.items()}, fix)
 
 
 def _sft(context: PreflightContext) -> Iterator[Check]:

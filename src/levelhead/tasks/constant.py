@@ -191,14 +191,22 @@ class ConstantSearch:
         """Return the mean scores of perfect answers and of an empty one; ``None`` where that is not known."""
         if not isinstance(self._task, SingleTurnTask):
             return None, None
-        perfect: list[float] = []
-        for prompt in prompts:
-            for answer in (self._task.oracle(prompt) or ())[:1]:
-                await self._score([answer], [prompt], [0])
-                perfect += [self._scores[answer, prompt.id]] if (answer, prompt.id) in self._scores else []
+        perfect = [score for score in await self.perfect(prompts) if score is not None]
         await self._score([""], prompts, range(len(prompts)))
         empty = [self._scores["", prompt.id] for prompt in prompts if ("", prompt.id) in self._scores]
         return statistics.fmean(perfect) if perfect else None, statistics.fmean(empty) if empty else None
+
+    async def perfect(self, prompts: Sequence[Prompt]) -> list[float | None]:
+        """Return the score of each prompt's perfect answer; ``None`` where that is not known."""
+        if not isinstance(self._task, SingleTurnTask):
+            return [None] * len(prompts)
+        scores: list[float | None] = []
+        for prompt in prompts:
+            answer = (self._task.oracle(prompt) or (None,))[0]
+            if answer is not None:
+                await self._score([answer], [prompt], [0])
+            scores.append(None if answer is None else self._scores.get((answer, prompt.id)))
+        return scores
 
     async def blind(self, prompts: Sequence[Prompt]) -> Estimate | None:
         """Return what perfect answers score on other prompts than theirs; ``None`` where they are not known."""

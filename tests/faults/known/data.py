@@ -32,7 +32,8 @@ def _scores(change: Callable[[Sequence[Answer], list[Any]], list[Any]]) -> Itera
 
 
 def _total(score: Score | None, value: float) -> Score | None:
-    return None if score is None else replace(score, total=value)
+    """Return a score as a reward function that returns ``value`` would have made it, its only part included."""
+    return None if score is None else replace(score, total=value, parts=dict.fromkeys(score.parts, value))
 
 
 @fault("reward-constant", "the reward is the same for every answer", kind="data")

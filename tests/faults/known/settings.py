@@ -36,6 +36,11 @@ misconfigured(
     "grpo.loss.clip_high=20",
     "grpo.optimizer.learning_rate=1e-2",
 )
-misconfigured("weights-decay-away", "a weight decay of 50", "grpo.optimizer.weight_decay=50")
+misconfigured(
+    "weights-decay-away",
+    "a weight decay of 10, the largest that a recipe may ask for",
+    "grpo.optimizer.weight_decay=10",
+    "grpo.steps=40",
+)
 misconfigured("one-group-a-batch", "every update follows a single prompt", "grpo.batch_size=4", "grpo.group_size=4")
 misconfigured("leash-too-short", "a KL coefficient of 50: the policy may not move", "grpo.kl.coef=50")

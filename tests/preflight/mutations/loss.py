@@ -128,6 +128,7 @@ MUTATIONS = (
     Mutation("loss/completion-only", "a mask hides the last token", _masked(_without_last)),
     Mutation("loss/completion-only", "the mask is one token late", _masked(lambda mask_nt: mask_nt.roll(1, 1))),
     Mutation("loss/completion-only", "the mask is another rollout's", _masked(lambda mask_nt: mask_nt.roll(1, 0))),
+    fault("loss/completion-only", "entropy-of-impossible-tokens"),
     fault("loss/demonstrations", "mask-for-right-padding"),
     Mutation("loss/demonstrations", "stop tokens are left out of the loss", _sft_labels(_without_stop)),
     Mutation("loss/demonstrations", "the prompt is in the loss", _sft_labels(_with_prompt)),

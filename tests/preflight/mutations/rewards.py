@@ -209,6 +209,7 @@ MUTATIONS = (
             ("every rollout is the same", closeness, ("grpo.sampling.temperature=0",)),
         )
     ),
+    fault("rewards/constant/TASK", "length-is-rewarded", status="warn"),
     *(
         Mutation("rewards/constant/TASK", what, settings=settings, reward=yes_or_no, rows=rows, status="warn")
         for what, rows, settings in (

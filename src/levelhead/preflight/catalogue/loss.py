@@ -9,7 +9,7 @@ ENTRIES = (
         "loss/completion-only",
         "The GRPO loss comes from every completion token and from nothing else: not from prompts, not from padding.",
         "Runs one step of the run's own trainer on rollouts cut to unequal lengths, some ended by a stop token, and "
-        "records which hidden states and which labels a gradient reaches.",
+        "records which hidden states and which labels a gradient reaches. A loss that is no number fails.",
         "It sees whether a token counts, not how much. Losses that leave tokens out on purpose (clip_cov, kl_cov) "
         "may leave out a fifth. The recipe's estimator, masks and KL are switched off for the step.",
     ),

@@ -52,7 +52,7 @@ ENTRIES = (
     ),
     Entry(
         "rewards/constant/TASK",
-        "No answer that needs no reading pays so well that the policy would settle on it.",
+        "No answer that needs no reading pays so well that the policy would settle on it, nor more than right ones.",
         "Scores candidate constant answers on about a hundred training prompts, beside perfect, empty and misplaced "
         "ones.",
         "It tries the candidates that the task and its answers suggest. Shortcuts that read a little of the prompt "
