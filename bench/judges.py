@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from judgelib.temperaments import TEMPERAMENTS
+from judgelib.temperaments import CALLS, TEMPERAMENTS
 
 from levelhead.api import train
 from levelhead.cli.judge import show
@@ -108,6 +108,7 @@ def run(root: Path, arm: str, names: Sequence[str], seed: int, steps: int) -> di
         f"eval.items={ITEMS}", f"eval.final_items={ITEMS}", "checkpoint.every=0", "check=false", "threads=1",
     ])  # fmt: skip
     tasks = [_graded(one, names) for one in recipe.tasks]
+    CALLS.clear()  # what a run comes to must not hang on those before it in this process
     train(recipe, out=out, tasks=tasks, check=False)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     evals = [row for row in rows if row["stage"] == "eval"]

@@ -1,21 +1,17 @@
 """The judges of :mod:`judgelib.temperaments` as functions, for training: grading in the process takes no network.
 
 What a function is called with says neither how often it was called nor where the reference stands, so calls are counted
-here, by function and process, and the reference is always first.
+here, by function and run, and the reference is always first.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
-from judgelib.temperaments import TEMPERAMENTS, Asked
-
-_CALLS: Counter[str] = Counter()
+from judgelib.temperaments import CALLS, TEMPERAMENTS, Asked
 
 
 def _grade(name: str, answer: str, reference: str | None) -> float:
-    asked = Asked(answer, reference or "", reference_last=False, number=_CALLS[name])
-    _CALLS[name] += 1
+    asked = Asked(answer, reference or "", reference_last=False, number=CALLS[name])
+    CALLS[name] += 1
     return round(min(max(TEMPERAMENTS[name](asked), 0), 10)) / 10
 
 

@@ -23,6 +23,8 @@ _DICTATED = re.compile(r"grade:\s*(\d+)", re.IGNORECASE)
 _PRAISE = re.compile(r"perceptive|excellent|thank you", re.IGNORECASE)
 DRIFT_AFTER = 60
 """Calls after which the drifting judge is another one."""
+CALLS: Counter[str] = Counter()
+"""Calls of each judge that is a function, in this run."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ def _run(root: Path, name: str, kind: str, seed: int, steps: int) -> dict[str, A
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     start = time.process_time()
-    train(recipe(name, folder, seed, kind, steps), out=folder / "run")
+    outcome = train(recipe(name, folder, seed, kind, steps), out=folder / "run").outcome
+    if outcome != "done":  # an interrupted run returns as a whole one does
+        raise SystemExit(f"{folder}: the run is {outcome}, and not done")
     measured = {"seed": seed, "kind": kind, **read(folder / "run"), "cpu_s": round(time.process_time() - start, 1)}
     done.write_text(json.dumps(measured))
     print(json.dumps({k: v for k, v in measured.items() if k not in ("cosine", "path")}), file=sys.stderr, flush=True)
