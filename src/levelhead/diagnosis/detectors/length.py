@@ -36,7 +36,7 @@ class Lengths:
     CUT_SHARE_GROWS_WEIGHT = 1.2
     CUT_SHARE_GROWS_RANGE = (0.1, 0.4)
     REWARD_RISES_WEIGHT = -4.5
-    RISES_ALL_THE_SAME = 0.85  # part of that which nearly all answers cut take away: it rises, and could be read whole
+    RISES_ALL_THE_SAME = 0.6  # part of that which nearly all answers cut take away: a doubt is left, and no verdict
     NEARLY_ALL_RANGE = (0.8, 0.95)
     CUT_FROM_START = 0.5  # share at the first rows that makes it a fault of the set-up
     CUT_BAD = 0.15  # the first bad step is where the share is above this,
