@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from whole import train_whole
 
-from levelhead.api import train
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.recipe import load
@@ -110,7 +110,7 @@ def main() -> None:
         recipes = [load(recipe) for recipe in RECIPES]
         runs = [ROOT / "runs" / recipe.name for recipe in recipes]
         for recipe, run in zip(recipes, runs, strict=True):
-            train(recipe, out=run)
+            train_whole(recipe, run)
     checkpoint = newest_checkpoint(RunDir(runs[-1]))
     if checkpoint is None:
         raise SystemExit(f"{runs[-1]}: holds no checkpoint")

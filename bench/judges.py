@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from judgelib.temperaments import CALLS, TEMPERAMENTS
+from whole import train_whole
 
-from levelhead.api import train
 from levelhead.cli.judge import show
 from levelhead.recipe.judge import Judges
 from levelhead.recipe.load import load, validate
@@ -109,7 +109,7 @@ def run(root: Path, arm: str, names: Sequence[str], seed: int, steps: int) -> di
     ])  # fmt: skip
     tasks = [_graded(one, names) for one in recipe.tasks]
     CALLS.clear()  # what a run comes to must not hang on those before it in this process
-    train(recipe, out=out, tasks=tasks, check=False)
+    train_whole(recipe, out, tasks=tasks, check=False)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     evals = [row for row in rows if row["stage"] == "eval"]
     result = {"arm": arm, "seed": seed, "judges": list(names), "steps": steps, "batch": BATCH, "items": ITEMS}

@@ -20,6 +20,7 @@ from typing import Any
 from mergelib import rewards
 from mergelib.conflicts import mean_and_error
 from mergelib.pairs import PAIRS, TINY
+from whole import train_whole
 
 from levelhead.training.pareto import front_of, hypervolume
 
@@ -76,7 +77,7 @@ def recipe(folder: Path, seed: int, steps: int, entropy: float, *, told: bool) -
 
 def measure(root: Path, seed: int, steps: int, entropy: float, *, told: bool) -> dict[str, Any]:
     """Train a policy, and return what it scores in both rewards where each weight is asked for."""
-    from levelhead.api import evaluate, train
+    from levelhead.api import evaluate
 
     folder = root / f"{'told' if told else 'untold'}-{entropy:g}-{seed}"
     done = folder / "measured.json"
@@ -86,7 +87,7 @@ def measure(root: Path, seed: int, steps: int, entropy: float, *, told: bool) ->
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     keys = recipe(folder, seed, steps, entropy, told=told)
-    train(keys, out=folder / "run")
+    train_whole(keys, folder / "run")
     last = max((folder / "run" / "checkpoints").glob("step-*"))
     result = evaluate(keys, last, items=150, as_run=True)["run"]["preferred"]
     by: dict[float, list[tuple[float, float]]] = {weight: [] for weight in WEIGHTS}

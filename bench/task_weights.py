@@ -15,6 +15,7 @@ from typing import Any
 
 from mergelib.conflicts import mean_and_error, read
 from mergelib.pairs import recipe
+from whole import train_whole
 
 RULES: dict[str, dict[str, Any]] = {
     "fixed": {"kind": "fixed"},
@@ -26,7 +27,6 @@ RULES: dict[str, dict[str, Any]] = {
 
 def measure(root: Path, label: str, seed: int, steps: int) -> dict[str, Any]:
     """Train the pair by a rule, and return its last held-out scores and multipliers."""
-    from levelhead.api import train
 
     folder = root / f"{''.join(c if c.isalnum() else '-' for c in label)}-{seed}"
     done = folder / "measured.json"
@@ -37,7 +37,7 @@ def measure(root: Path, label: str, seed: int, steps: int) -> dict[str, Any]:
     folder.mkdir(parents=True)
     keys = recipe("trade", folder, seed, "sum", steps)
     keys["grpo"]["task_weights"] = RULES[label]
-    train(keys, out=folder / "run")
+    train_whole(keys, folder / "run")
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     last = [row for row in rows if row["stage"] == "grpo"]
     moved = {key: last[-1][key] for key in last[-1] if key.startswith(("task_weight/", "multiplier/"))}

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whole import train_whole
+
 from levelhead.training.pareto import dominates, hypervolume
 from mergelib.pairs import PAIRS, recipe
 
@@ -39,14 +41,11 @@ def _run(root: Path, name: str, kind: str, seed: int, steps: int) -> dict[str, A
     if done.exists():
         made: dict[str, Any] = json.loads(done.read_text())
         return made
-    from levelhead.api import train
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     start = time.process_time()
-    outcome = train(recipe(name, folder, seed, kind, steps), out=folder / "run").outcome
-    if outcome != "done":  # an interrupted run returns as a whole one does
-        raise SystemExit(f"{folder}: the run is {outcome}, and not done")
+    train_whole(recipe(name, folder, seed, kind, steps), folder / "run")
     measured = {"seed": seed, "kind": kind, **read(folder / "run"), "cpu_s": round(time.process_time() - start, 1)}
     done.write_text(json.dumps(measured))
     print(json.dumps({k: v for k, v in measured.items() if k not in ("cosine", "path")}), file=sys.stderr, flush=True)

@@ -27,7 +27,7 @@ def test_no_judge_of_a_run_remembers_the_calls_of_the_run_before(
             functions._grade("drifting", "a", "Verdict: yes")
         raise InterruptedError
 
-    monkeypatch.setattr(judges, "train", train)
+    monkeypatch.setattr(judges, "train_whole", train)
     for seed in (0, 1):
         with pytest.raises(InterruptedError):
             judges.run(tmp_path, "worst", ["drifting"], seed, 2)
