@@ -6,6 +6,7 @@ import pytest
 
 from levelhead.cli.check import show
 from levelhead.preflight.result import Check, Report
+from levelhead.terminal import columns
 
 CHECKS = (
     Check("loss/labels", "pass", "each of 133 completion tokens has one label that counts"),
@@ -31,3 +32,17 @@ def test_the_table_is_chinese_where_a_message_has_its_chinese(capsys: pytest.Cap
     assert "警告 memory/estimate 约 9 GiB\uff0c共 8 GiB" in text
     assert "解决办法\uff1ause model.lora" in text
     assert "1 项通过\uff0c1 项警告\uff0c0 项未通过\uff0c用时 1.2 秒" in text
+
+
+def test_lines_of_chinese_are_full_though_spaces_are_rare(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    message = (
+        "K = 2: after division by the group's deviation the two advantages are always plus and minus the same number, "
+        "however close the rewards; how much better one was is lost"
+    )
+    report = Report((Check("rewards/group-size", "warn", message, {}, "use model.lora"),), 1.25)
+    show(report, language="zh")
+    (line,) = [line.rstrip() for line in capsys.readouterr().out.splitlines() if "K =" in line]
+    assert columns(line) > 70

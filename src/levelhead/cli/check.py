@@ -12,12 +12,16 @@ import typer
 
 from levelhead.cli.plan import show_plan
 from levelhead.errors import InputError
-from levelhead.terminal import counted, say, say_json, width
+from levelhead.terminal import columns, counted, say, say_json, width, wrapped
 
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
     from levelhead.preflight import Report
 
+_BESIDE = 8
+"""Spaces beside the three columns of the table, and a mark of punctuation that may stand behind the end of a line."""
+_LEAST = 20
+"""Columns that text gets at least."""
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -112,17 +116,24 @@ def show(report: Report, *, everything: bool = False, language: Language = "en")
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
+    console = SafeConsole()
+    labels = [columns(text) for c in report.checks for text in (told(c.status, language), c.name)]
+    room = console.width - _BESIDE - max(labels[::2], default=0) - max(labels[1::2], default=0)
+
+    def broken(text: str) -> str:
+        """Words of Chinese are not parted by spaces, where rich would break them."""
+        return text if language == "en" else "\n".join(wrapped(text, max(room, _LEAST)))
+
     for outcome in report.checks:
-        detail = Text(told(outcome.message, language))
+        detail = Text(broken(told(outcome.message, language)))
         wrong = outcome.status != "pass"
         if wrong and outcome.fix:
-            detail.append("\n" + told(f"fix: {outcome.fix}", language), style="italic")
+            detail.append("\n" + broken(told(f"fix: {outcome.fix}", language)), style="italic")
         if wrong or everything:
             for key, value in outcome.evidence.items():
                 shown = json.dumps(told_in(value, language), ensure_ascii=False, default=str)
                 detail.append(f"\n  {key}: {shown}", style="dim")
         table.add_row(Text(told(outcome.status, language), style=_STYLES[outcome.status]), outcome.name, detail)
-    console = SafeConsole()
     console.print(table)
     counts = {status: sum(c.status == status for c in report.checks) for status in _STYLES}
     warned = counted(counts["warn"], "warning")
