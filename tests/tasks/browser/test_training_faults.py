@@ -44,7 +44,7 @@ RECIPE: dict[str, Any] = {
             "pages": 4,
             "spare_pages": 0,
             "step_limit": 1,
-            "action_timeout": 3,
+            "action_timeout": 8,  # one page hangs; on a busy machine others take seconds
         }
     ],
     "grpo": {
