@@ -72,8 +72,7 @@ def train(
 
     Args:
         recipe: A recipe, its keys as a mapping, or the path of a YAML file.
-        out: Folder of the run; ``runs/NAME`` unless given, or ``runs/NAME-2``, ``runs/NAME-3``, ... where a run is
-            there already, so that a cell of a notebook can be run twice.  A folder that is given must hold no run.
+        out: Folder of the run, which must hold none; unless given ``runs/NAME``, or ``runs/NAME-2`` where that has one.
         resume: Go on where an interrupted run of that folder stopped.
         resume_from: Go on from this checkpoint (``step-000100``) or from the beginning (``start``) instead of the
             newest one; checkpoints that are newer are renamed.
