@@ -12,8 +12,8 @@ from synthetic_run import write_run
 
 def test_a_sample_without_a_distribution_has_no_line_about_it(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", steps=2)
-    known = {"prompt_id": "one", "entropy_first": 1.5, "entropy_mean": 1.25}
-    entry = {"step": 1, "tasks": {"one": {"samples": [known, {"prompt_id": "two"}]}}}
+    measured = {"prompt_id": "one", "entropy_first": 1.5, "entropy_mean": 1.25}
+    entry = {"step": 1, "tasks": {"one": {"samples": [measured, {"prompt_id": "two"}]}}}
     (folder / "diagnostics.json").write_text(json.dumps([entry]), encoding="utf-8")
     page = first_steps(read_run(folder))
     assert page.count("at the first token") == 1
