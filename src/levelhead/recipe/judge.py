@@ -52,9 +52,9 @@ class JudgeEndpoint(Endpoint):
     attempts: int = Field(2, ge=1, le=5)
     """How often a verdict without a grade is asked for again, the first time included."""
     verdict: Literal["grade", "json", "fraction", "yes_no"] = "grade"
-    """How a verdict ends: a line ``Grade[MARK]: 7``, JSON as ``{"mark": "MARK", "score": 0.7}``, a line ``[MARK] 7/10``,
-    or a line ``[MARK] Yes`` or ``[MARK] No``.  The mark tells the judge's verdict from what it quotes; the judge is
-    told it with each answer."""
+    """How a verdict ends: a line ``Grade[MARK]: 7``, JSON as ``{"mark": "MARK", "score": 0.7}``, a line
+    ``[MARK] 7/10``, or a line ``[MARK] Yes`` or ``[MARK] No``.  The mark tells the judge's verdict from what it quotes;
+    the judge is told it with each answer."""
     structured: bool = False
     """Have the provider hold replies to a JSON schema; with ``verdict: json``."""
     logprobs: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from levelhead.tasks.endpoint.verdicts import read_letter, read_verdict
 
 

@@ -84,15 +84,17 @@ class JudgedMaterial(Material):
     def holds(self, words: str) -> bool:
         """Whether a verdict's words could be quoted from the material.
 
-        Several words are looked for anywhere in what the policy wrote; a single one (``Yes``) as a clause of its own.
-        In the task and the perfect answer only whole lines count.
+        Several words are looked for anywhere; a single one (``Yes``) as a clause of what the policy wrote, or a line
+        of what stands beside it.
         """
         said = " ".join(_words(words))
         clauses = (clause for text in self._written for clause in _CLAUSE.findall(_decoded(text)))
-        lines = (line for text in self._beside for line in text.splitlines())
+        lines = (line for text in self._beside for line in _decoded(text).splitlines())
         if any(said == " ".join(_words(piece)) for piece in itertools.chain(clauses, lines)):
             return True
-        return " " in said and any(f" {said} " in f" {' '.join(_words(text))} " for text in self._written)
+        return " " in said and any(
+            f" {said} " in f" {' '.join(_words(text))} " for text in (*self._written, *self._beside)
+        )
 
 
 NOTHING = JudgedMaterial(())

@@ -18,8 +18,8 @@ import httpx2
 from levelhead.diagnosis.notice import printable
 from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint
 from levelhead.tasks.endpoint import ChatClient, EndpointError, Pace, ReplyCache
-from levelhead.tasks.judges.questions import Asked
 from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS, VerdictForm
+from levelhead.tasks.judges.questions import Asked
 from levelhead.tasks.metering import Usage
 from levelhead.usercode import load_object
 
@@ -108,8 +108,8 @@ class EndpointMember(Member):
         self._form = _form(section, where, PAIR_FORMS if pairs else FORMS)
         if self._form.parser is not None and "{mark}" not in self._form.told:
             self.usage.tell(
-                f"{where}.parser {section.parser} takes a reply alone, so that an answer which the judge quotes may give "
-                "itself a grade; take a second argument, the mark that the judge is told to put into its verdict"
+                f"{where}.parser {section.parser} takes a reply alone, so that an answer which the judge quotes may "
+                "give itself a grade; take a second argument, the mark that the judge is told to put into its verdict"
             )
         self._key = f"{section.base_url.rstrip('/')}\0{section.model}"
         self._call = self._form.asked(structured=section.structured, odds=section.logprobs)

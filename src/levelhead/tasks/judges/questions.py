@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 from levelhead.errors import InputError
 from levelhead.records import Message, Prompt
-from levelhead.tasks.judges.marks import JudgedMaterial, make_mark
 from levelhead.tasks.judges.forms import VerdictForm
+from levelhead.tasks.judges.marks import JudgedMaterial, make_mark
 
 RUBRICS: Mapping[str, str] = {
     "fairness": (
