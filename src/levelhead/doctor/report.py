@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from levelhead.contrib.workflow.analysis import Table
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors import DETECTORS
 from levelhead.diagnosis.detectors.base import Reading, View
@@ -22,7 +23,6 @@ from levelhead.doctor.rollouts import RolloutFacts
 from levelhead.doctor.runconfig import RunSettings
 from levelhead.doctor.trust import statistic_of, tempered
 from levelhead.doctor.workflows import analyse_path
-from levelhead.tasks.workflow.analysis import Table
 
 SEVERITIES = ("info", "warning", "critical")
 """From harmless to grave."""
