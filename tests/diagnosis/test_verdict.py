@@ -178,7 +178,7 @@ def test_right_answers_that_fall_count_where_the_price_of_abstaining_hides_it() 
         ({"over_constant": {**estimate(0.003), "balanced": estimate(0.3)}}, "No better than always answering"),
         ({"over_constant": {**estimate(-0.03), "balanced": estimate(0.3)}}, "No better than always answering"),
         ({"over_constant": {**estimate(0.03), "balanced": estimate(0.3)}}, "Undecided whether better than always"),
-        ({"over_constant": {**estimate(0.3), "balanced": estimate(-0.03)}}, "No better than a constant answer where each"),
+        ({"over_constant": {**estimate(0.3), "balanced": estimate(-0.03)}}, "No better than a constant answer where"),
         ({"over_constant": {**estimate(0.3), "balanced": estimate(0.03)}}, "Undecided whether better than a constant"),
         ({"n": 3}, "Too few held-out items to tell: 3, and 30 or more are wanted"),
     ],

@@ -64,7 +64,7 @@ class Standing:
 
     @property
     def at_chance(self) -> bool:
-        """Whether reading would pay here and does not yet: not shown to be better than the constant answer, and often wrong."""
+        """Whether reading would pay here and does not yet: not shown to beat the constant answer, and often wrong."""
         return self.side not in ("", "above") and (self.rate is None or self.rate < NEARLY_ALL)
 
 
