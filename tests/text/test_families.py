@@ -172,7 +172,7 @@ def test_traits_tell_the_families_apart():
 def test_the_last_messages_text_is_located_though_it_was_trimmed_escaped_or_left_out():
     def text_of(name: str, *messages: dict[str, object]) -> str | None:
         codec = codec_of(name)
-        tools = [TOOL] if any(m["role"] == "tool" for m in messages) else None
+        options = ChatOptions(tools=(TOOL,) if any(m["role"] == "tool" for m in messages) else ())
 
         def render(chat: list[dict[str, object]]) -> str:
             return codec.template.render(chat, generation_prompt=True, options=options).text

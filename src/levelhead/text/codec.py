@@ -179,7 +179,8 @@ class Codec:
         """Return the text of a completion, without stop tokens and special tokens but those that count as text."""
         dropped = self.stop_ids
         if options.special_tokens:
-            dropped |= self._special_ids - set(self.tokenizer.convert_tokens_to_ids(list(options.special_tokens)))
+            vocabulary = self.tokenizer.get_vocab()
+            dropped |= self._special_ids - {vocabulary[token] for token in options.special_tokens}
         text_ids = [int(token) for token in ids if token not in dropped]
         skip = not options.special_tokens
         return str(self.tokenizer.decode(text_ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False))
@@ -218,9 +219,7 @@ class Codec:
         self.tokenizer.save_pretrained(str(folder))
         fingerprint.write(self, Path(folder))
 
-    def _reply(
-        self, messages: Sequence[Message], answer: Message, prompt: Rendered, options: ChatOptions
-    ) -> Rendered:
+    def _reply(self, messages: Sequence[Message], answer: Message, prompt: Rendered, options: ChatOptions) -> Rendered:
         """Return what the policy should write after ``prompt``, and what the template puts behind it."""
         mark = thoughts.opened_by(prompt.text)
         for message in thoughts.spellings(answer, mark):

@@ -63,9 +63,17 @@ def opened_by(prompt: str) -> Thought:
     return Thought() if match is None else Thought(match[1], match[2], match.start())
 
 
-def closed_by(prompt: str) -> bool:
-    """Whether a rendered prompt ends with a thought that it has closed, so that an answer must not think again."""
-    return re.search(r"(</[A-Za-z:._-]*think[\w:.-]*>|\[/THINK\]|<\|END_THINKING\|>)\s*\Z", prompt) is not None
+_CLOSER = r"</[\w:.-]*think[\w:.-]*>|\[/THINK\]|<\|END_THINKING\|>"
+
+
+def holds_thought(text: str) -> bool:
+    """Whether an answer closes a thought."""
+    return re.search(_CLOSER, text) is not None
+
+
+def clash(prompt: str, answer: str) -> bool:
+    """Whether an answer thinks behind a rendered prompt that has closed its thought already."""
+    return holds_thought(answer) and re.search(rf"(?:{_CLOSER})\s*\Z", prompt) is not None
 
 
 def take_apart(text: str, mark: Thought) -> Answer:
