@@ -16,8 +16,8 @@ from levelhead.text.tiny import train_tokenizer
 
 OURS = Path(__file__).parent / "templates"
 _CONTROL = re.compile(
-    r"<\|[\w./: =\"-]+?\|>|<\uff5c[^<>\uff5c]+\uff5c>|<(?:start|end)_of_\w+>|<\w+\|>|<\|\w+>|\[/?[A-Z_]{3,}\]|\[gMASK\]|"
-    r"<sop>|</?s>|<seed:\w+>|<SPECIAL_\d+>|\]~!?b\[?\]?|\[e~\["
+    r"<\|[\w./: =\"-]+?\|>|<\uff5c[^<>\uff5c]+\uff5c>|<(?:start|end)_of_\w+>|<\w+\|>|<\|\w+>|\[/?[A-Z_]{3,}\]|"
+    r"\[gMASK\]|<sop>|</?s>|<seed:\w+>|<SPECIAL_\d+>|\]~!?b\[?\]?|\[e~\["
 )
 """What templates write as special tokens."""
 TAG = re.compile(r"<[\w:.-]*think[\w:.-]*>|\[THINK\]|<\|START_THINKING\|>")

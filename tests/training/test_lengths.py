@@ -23,11 +23,8 @@ def setup(folder: Path, data: list[dict[str, Any]], **keys: Any) -> Setup:
     model = {"preset": "tiny", "tiny": small_run.TINY, "dtype": "float32"}
     stages = {"sft": {"steps": 1}} if "oracle" in keys else {}
     limits = {"sampling": {"max_new_tokens": 16}}
-    return prepare(
-        validate(
-            {"name": "x", "model": model, "tasks": [task], "grpo": {"steps": 1, **limits}, "eval": limits, **stages}
-        )
-    )
+    stages |= {"grpo": {"steps": 1, **limits}, "eval": limits}
+    return prepare(validate({"name": "x", "model": model, "tasks": [task], **stages}))
 
 
 def prompts_of(made: Setup) -> dict[str, Any]:
@@ -41,9 +38,7 @@ def rows(long: str = LONG) -> list[dict[str, Any]]:
 
 
 def test_an_overlong_prompt_is_refused_with_the_ways_out(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"tasks: function: prompt 'row-\d' .* tasks\[\]\.overlong to drop or truncate"
-    ):
+    with pytest.raises(InputError, match=r"tasks: function: prompt 'row-\d' .* tasks\[\]\.overlong to drop or "):
         setup(tmp_path, rows())
 
 
@@ -81,7 +76,7 @@ def test_of_a_chat_the_oldest_turns_go_first_and_the_system_message_stays(tmp_pa
 
 
 def test_a_demonstration_that_is_too_long_counts_as_well(tmp_path: Path) -> None:
-    data = [{**row, "answer": "word " * 60 if i < 3 else row["answer"]} for i, row in enumerate(small_run.rows(12))]
+    data = [{**row, "answer": "7x9q " * 40 if i < 3 else row["answer"]} for i, row in enumerate(small_run.rows(12))]
     with pytest.raises(InputError, match=r"the demonstration for prompt .*tasks\[\]\.overlong"):
         setup(tmp_path, data, oracle="answer")
     made = setup(tmp_path, data, oracle="answer", overlong="drop")
