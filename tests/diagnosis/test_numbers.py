@@ -77,7 +77,9 @@ def test_every_number_of_the_table_is_used_and_every_number_used_is_in_the_table
                     if isinstance(name, ast.Name)
                 }
                 used[node.name] = {
-                    one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.isupper()
+                    one.attr
+                    for one in ast.walk(node)
+                    if isinstance(one, ast.Attribute) and one.attr.isupper() and ast.unparse(one.value) == "self"
                 } - own
     assert used == {name: set(numbers) for name, numbers in thresholds().items()}
 

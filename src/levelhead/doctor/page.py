@@ -37,7 +37,7 @@ _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 def page(report: Report, language: Language = "en") -> str:
     """The page; it needs no network, and every text from the log is escaped."""
-    verdict = report.diagnosis.verdict
+    verdict = report.diagnosis.findings[0].severity if report.diagnosis.faulty else report.diagnosis.verdict
     first = CATALOGUE[report.diagnosis.findings[0].code].title.get(language)
     body = [
         f"<header><h1><span class='{verdict}'>{escape(label(verdict, language))}</span>",
