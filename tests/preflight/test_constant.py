@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from levelhead.preflight.constant import is_read
 
 from levelhead.preflight import preflight
-from levelhead.preflight.constant import is_read
 from levelhead.preflight.result import Check
 from levelhead.recipe import load, validate
 from levelhead.training.prepare import prepare

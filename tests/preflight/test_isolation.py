@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
 from levelhead.preflight.isolation import check_isolation
+
 from levelhead.preflight.result import Check
 from levelhead.recipe.tasks import Workflow
 from levelhead.tasks.workflow.sandbox import run

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from levelhead.preflight.judges import ASKED
 
 from judged_preflight import RECIPE, Verdict, setup_with, sound
 from levelhead.preflight import Check, preflight
-from levelhead.preflight.judges import ASKED
 from levelhead.recipe.judge import Judge, Judges, Pairwise
 from levelhead.recipe.load import parse
 from levelhead.recipe.tasks import Fairness

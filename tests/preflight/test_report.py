@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from levelhead.preflight.advice import check_advice
+from levelhead.preflight.rewards import expected_dead
+from levelhead.preflight.stops import check_stops
+from levelhead.preflight.tokens import check_tokens
 from typer.testing import CliRunner
 
 from levelhead.api import train
 from levelhead.cli.main import app
 from levelhead.policy.policy import Policy
 from levelhead.preflight import Check, PreflightError, Report, preflight
-from levelhead.preflight.advice import check_advice
 from levelhead.preflight.context import PreflightContext
-from levelhead.preflight.rewards import expected_dead
-from levelhead.preflight.stops import check_stops
-from levelhead.preflight.tokens import check_tokens
 from levelhead.text import fingerprint
 from levelhead.text.codec import Codec
 from preflight_setup import ROWS, TEXT, closeness, recipe_of, setup_of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from levelhead.preflight.rewards import _own_prompts
 
 from faults.known import inject
 from faults.probe import setup_of
 from levelhead.preflight import preflight
-from levelhead.preflight.rewards import _own_prompts
 
 
 @pytest.mark.parametrize("fault", ["reward-of-the-next-row", "demonstrations-out-of-step"])

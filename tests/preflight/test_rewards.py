@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from levelhead.preflight.rewards import _order
 
 TASK: Any = SimpleNamespace(name="mine")
