@@ -174,7 +174,7 @@ def _train(
     trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
     held.callback(trackers.close)
     folder.claim(resume=resume)
-    told = [*locked, *cache_events(recipe)]
+    told = [*locked, *cache_events(recipe), *setup.events()]
     run = Run(setup, folder, resumption=plan, observers=guarded(recipe, given.observers), told=told, trackers=trackers)
     run.events.language = given.language
     del setup  # whole weights that the run no longer needs
@@ -354,7 +354,7 @@ def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
     facts = describe(setup)
     stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
     n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1
-    lengths = [len(setup.policy.codec.render(prompt.messages)) for prompt in stream.take(n)]
+    lengths = [len(setup.policy.codec.render(prompt.messages, prompt.chat)) for prompt in stream.take(n)]
     return facts | {
         "first_batch_prompts": n,
         "first_batch_prompt_tokens": {"min": min(lengths), "max": max(lengths), "sum": sum(lengths)},

@@ -142,11 +142,9 @@ class Primer(TaskSection):
         return self
 
 
-class Function(JudgedSection):
-    """Your own data and reward functions, with TRL's signature."""
+class OwnPrompts(JudgedSection):
+    """What tasks have whose prompts are rows of your own data."""
 
-    kind: Literal["function"]
-    """``function``."""
     path: str | None = None
     """JSONL, CSV or Parquet file, or the name of a Hugging Face data set; an in-memory data set from Python."""
     dataset_config: str | None = None
@@ -154,13 +152,32 @@ class Function(JudgedSection):
     dataset_split: str = "train"
     """Split of a hub data set."""
     prompt: str = "prompt"
-    """Column with the prompt: text or a list of chat messages."""
+    """Column with the prompt: text, or a list of chat messages (as such or as JSON text)."""
     system: str | None = None
     """System message put before every prompt."""
+    tools: str | None = "tools"
+    """Column with the tools that the chat template shows with a row's prompt, a list of JSON schemas (as such or as
+    JSON text); null: the column is the rewards' alone."""
+    chat_template_kwargs: str | None = "chat_template_kwargs"
+    """Column with variables of the chat template for a row, over those of the model; null: as for ``tools``."""
+    keep_special_tokens: list[str] = Field(default_factory=list)
+    """Special tokens of the tokenizer that are text in this task, such as ``<think>``: prompts and perfect answers that
+    spell one hold the token, and rewards see it.  Others are spelt in characters and hidden from rewards."""
     oracle: str | None = None
-    """Column with a perfect answer, for SFT."""
+    """Column with a perfect answer, for SFT and for judges to compare with: a text, a number, true or false, a list of
+    one assistant message, or a list of right answers, of which the first one is shown."""
+    overlong: Literal["error", "drop", "truncate_left"] = "error"
+    """A row whose prompt (or demonstration) is longer than the model's context has room for: ``error`` refuses the run,
+    ``drop`` leaves the row out, ``truncate_left`` drops the oldest turns, then the beginning of the longest text."""
     strata: list[str] = Field(default_factory=list)
     """Columns whose values evaluations tell scores apart by; the balanced score is the mean over the first one's."""
+
+
+class Function(OwnPrompts):
+    """Your own data and reward functions, with TRL's signature."""
+
+    kind: Literal["function"]
+    """``function``."""
     rewards: list[str] = Field(default_factory=list)
     """Reward functions as ``file.py:name``; Python callables through the API."""
     reward_weights: list[float] | None = None
@@ -181,7 +198,7 @@ class Function(JudgedSection):
         return value
 
 
-class JudgedPrompts(JudgedSection):
+class JudgedPrompts(OwnPrompts):
     """Prompts without rules: judges alone say what an answer is worth, by the rubric that you give them.
 
     An answer without a word is worth 0 and shown to nobody; any other is worth ``1 - weight * (1 - grade)``.
@@ -189,20 +206,6 @@ class JudgedPrompts(JudgedSection):
 
     kind: Literal["judge"]
     """``judge``."""
-    path: str | None = None
-    """JSONL, CSV or Parquet file, or the name of a Hugging Face data set."""
-    dataset_config: str | None = None
-    """Configuration of a hub data set."""
-    dataset_split: str = "train"
-    """Split of a hub data set."""
-    prompt: str = "prompt"
-    """Column with the prompt: text or a list of chat messages."""
-    system: str | None = None
-    """System message put before every prompt."""
-    oracle: str | None = None
-    """Column with a perfect answer, which judges compare with, and which calibrations and SFT need."""
-    strata: list[str] = Field(default_factory=list)
-    """Columns whose values evaluations tell scores apart by; the balanced score is the mean over the first one's."""
 
     @model_validator(mode="after")
     def _somebody_judges(self) -> Self:

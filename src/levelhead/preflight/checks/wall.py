@@ -66,7 +66,7 @@ class Wall(Check):
             if not (isinstance(section, Workflow) and isinstance(section.executor, EndpointExecutor)):
                 continue
             # Only here: the light parts of a workflow task need an extra.
-            from levelhead.tasks.workflow.sandbox import find_wall
+            from levelhead.tasks.sandbox import find_wall
 
             try:
                 result = find_wall(section.sandbox)
