@@ -31,6 +31,7 @@ class Verdicts:
         error: Why there are none at all, in one line; empty where there are.
         fix: What to change then.
         fatal: Whether no judge of the task can be asked.
+        cause: Kind of trouble, as ``authentication`` or ``outage``.
         last: Last reply without a grade.
     """
 
@@ -39,6 +40,7 @@ class Verdicts:
     error: str = ""
     fix: str = ""
     fatal: bool = True
+    cause: str = ""
     last: str = ""
 
     @property
@@ -91,7 +93,7 @@ def _asked(
     try:
         made = list(zip(kinds, context.loop.run(grades), strict=True))
     except RewardError as error:
-        return Verdicts(whose, error=str(error).splitlines()[0], fix=error.fix, fatal=fatal)
+        return Verdicts(whose, error=str(error).splitlines()[0], fix=error.fix, fatal=fatal, cause=error.cause)
     except InputError as error:
         return Verdicts(whose, error=str(error).splitlines()[0])
     return Verdicts(whose, made, last=task.said or "")

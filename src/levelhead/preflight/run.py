@@ -45,7 +45,7 @@ def preflight(
 
     Args:
         setup: As the run will use it.
-        families: First parts of the names of the checks to make; all unless given.
+        families: Beginnings of the names of the checks to make, as ``rewards`` or ``rewards/order``; all unless given.
         needs: Kinds of checks to make; all unless given.
         tell: Called with each outcome as it is made, in the process that makes the checks.
         progress: Called before each check, in the same process.
@@ -53,7 +53,8 @@ def preflight(
         ranks: The processes of the run: the first that holds the weights makes the checks, and all get the report.
     """
     start, ranks = time.perf_counter(), ranks or Ranks()
-    chosen = [made for kind in CHECKS if (made := kind()).needs in needs and (not families or made.family in families)]
+    checks = [kind() for kind in CHECKS if kind.needs in needs]
+    chosen = [check for check in checks if not families or _named(check.name, families)]
     able = [rank for rank, holds in enumerate(ranks.gathered(setup.policy.device.type != "meta")) if holds]
     mine = not able or ranks.rank == able[0]
     outcomes: list[Outcome] = []
@@ -62,6 +63,10 @@ def preflight(
             parts = ranks.agreed(lambda need=need: maker.make(need) if mine else [])  # type: ignore[misc]
             outcomes += [outcome for part in parts for outcome in part]
     return Report(outcomes, time.perf_counter() - start)
+
+
+def _named(name: str, families: Collection[str]) -> bool:
+    return any(name.startswith(f"{family}/") for family in families)
 
 
 class _Listeners(NamedTuple):

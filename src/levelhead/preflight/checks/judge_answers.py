@@ -24,14 +24,13 @@ class JudgeAnswers(Check):
         "发送九个请求，对没有回应的最多等 15 秒。",
     )
     cannot = Message("It may still fail later, under load.", "以后负载高时仍可能失败。")
-    right = Message("the judge answers", "评判模型有回应")
     unusable = Message("{error}", "{error}", fix=Fix("{fix}", "{fix}"))
     misnamed = Message(
         "{error}", "{error}", fix=Fix("set the variable, or name another one", "设置这个环境变量，或改用另一个")
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome per judge; a failure where no judge of the task can be asked."""
+        """Yield one outcome per judge that does not answer; a failure where no judge of the task can be asked."""
         from levelhead.preflight.judging import verdicts_of
         from levelhead.tasks.base import Judged
 
@@ -43,8 +42,6 @@ class JudgeAnswers(Check):
                 status: Status = "fail" if verdicts.fatal or all(v.error for v in every) else "warn"
                 if verdicts.error and verdicts.fix:
                     fields: dict[str, Any] = {"error": verdicts.error, "fix": verdicts.fix}
-                    yield self.outcome(status, self.unusable, verdicts.whose, {}, fields)
+                    yield self.outcome(status, self.unusable, verdicts.whose, {"cause": verdicts.cause}, fields)
                 elif verdicts.error:
                     yield self.fail(self.misnamed, verdicts.whose, error=verdicts.error)
-                else:
-                    yield self.ok(self.right, verdicts.whose)

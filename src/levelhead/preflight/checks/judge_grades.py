@@ -55,9 +55,10 @@ class JudgeGrades(Check):
                 yield self.warn(self.unknown, task.name)
             for verdicts in (v for v in every if not v.error):
                 count, failed = len(verdicts.grades), verdicts.failed
+                evidence = {"verdicts": count, "mean_grade": verdicts.means, "last_without_grade": verdicts.last}
                 if not failed:
-                    yield self.ok(self.right, verdicts.whose, count=count)
+                    yield self.ok(self.right, verdicts.whose, evidence=evidence, count=count)
                     continue
                 hopeless = failed * 2 > count or "perfect" not in verdicts.means
                 fields: dict[str, Any] = {"failed": failed, "count": count, "last": verdicts.last}
-                yield self.outcome("fail" if hopeless else "warn", self.missing, verdicts.whose, {}, fields)
+                yield self.outcome("fail" if hopeless else "warn", self.missing, verdicts.whose, evidence, fields)

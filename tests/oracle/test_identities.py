@@ -1,8 +1,8 @@
-"""What can be told of data, schedule, optimizer and resumption before a run is told, and what is broken is named."""
+"""Schedule, optimizer and resumption are proved, and what is broken is named."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,11 @@ import pytest
 import torch
 
 import levelhead.training.optim as optim
-from levelhead.preflight import preflight
 from levelhead.recipe import validate
-from levelhead.records import Prompt
-from levelhead.tasks.function.task import FunctionTask
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import prepare
 from levelhead.training.stream import PromptStream
+from oracle.run import preflight
 from small_run import recipe
 
 
@@ -30,68 +28,10 @@ def test_a_sound_recipe_passes_and_weights_stay(tmp_path: Path) -> None:
     before = [p.detach().clone() for p in setup.policy.model.parameters()]
     report = preflight(setup, families=["identities"])
     assert {check.status for check in report.checks} == {"pass"}
-    assert len(report.checks) == 10
+    assert len(report.checks) == 6
     after = list(setup.policy.model.parameters())
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert all(p.grad is None for p in after)
-
-
-def leak(patch: pytest.MonkeyPatch) -> None:
-    real = FunctionTask.prompts
-
-    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
-        yield from real(self, split, seed)
-        if split == "eval":
-            first = next(iter(real(self, "train", seed)))
-            yield Prompt("another id", first.task, first.messages, facts=first.facts)
-
-    patch.setattr(FunctionTask, "prompts", prompts)
-
-
-def leak_back(patch: pytest.MonkeyPatch) -> None:
-    real = FunctionTask.prompts
-
-    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
-        yield from real(self, split, seed)
-        if split == "train":
-            yield list(real(self, "eval", seed))[-1]
-
-    patch.setattr(FunctionTask, "prompts", prompts)
-
-
-def one_side(patch: pytest.MonkeyPatch) -> None:
-    real = FunctionTask.prompts
-    patch.setattr(FunctionTask, "prompts", lambda self, split, seed: real(self, "train", seed))
-
-
-def first_twice(patch: pytest.MonkeyPatch) -> None:
-    real = FunctionTask.prompts
-
-    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
-        items = list(real(self, split, seed))
-        yield from [items[0], *items]
-
-    patch.setattr(FunctionTask, "prompts", prompts)
-
-
-def half_again(patch: pytest.MonkeyPatch) -> None:
-    real = FunctionTask.prompts
-
-    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
-        items = list(real(self, split, seed))
-        yield from [*items, *items[::2]]
-
-    patch.setattr(FunctionTask, "prompts", prompts)
-
-
-def twins(patch: pytest.MonkeyPatch) -> None:
-    real = FunctionTask.prompts
-
-    def prompts(self: FunctionTask, split: Any, seed: int) -> Iterator[Prompt]:
-        listed = list(real(self, split, seed))
-        yield from [*listed, listed[0]]
-
-    patch.setattr(FunctionTask, "prompts", prompts)
 
 
 def other_schedule(patch: pytest.MonkeyPatch) -> None:
@@ -169,12 +109,6 @@ def never_moved(patch: pytest.MonkeyPatch) -> None:
 
 
 BROKEN: tuple[tuple[str, Callable[[pytest.MonkeyPatch], None]], ...] = (
-    ("identities/disjoint/one", leak),
-    ("identities/disjoint/one", leak_back),
-    ("identities/disjoint/one", one_side),
-    ("identities/items/one", twins),
-    ("identities/items/one", first_twice),
-    ("identities/items/one", half_again),
     ("identities/schedule/grpo", other_schedule),
     ("identities/schedule/grpo", twice_the_rate),
     ("identities/schedule/grpo", one_update_without),
@@ -193,12 +127,3 @@ def test_what_is_broken_fails_by_name(
 ) -> None:
     fault(monkeypatch)
     assert statuses(tmp_path)[name] == "fail"
-
-
-def test_weights_that_rounding_holds_still_are_told_of(tmp_path: Path) -> None:
-    setup = prepare(validate(recipe(tmp_path, grpo__optimizer__learning_rate=1e-8, sft=None)))
-    setup.policy.model.to(torch.bfloat16)
-    report = preflight(setup, families=["identities"])
-    (check,) = [check for check in report.checks if check.name == "identities/optimizer/grpo"]
-    assert check.status != "pass"
-    assert "rounding" in check.message
