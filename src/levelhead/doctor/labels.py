@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from levelhead.contrib.workflow.analysis import Table
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language, Text
-from levelhead.tasks.workflow.analysis import Table
 
 LABELS: dict[str, Text] = {
     "healthy": Text("healthy", "健康"),
+    "learns": Text("learns", "在学习"),
+    "undecided": Text("undecided", "无法判断"),
     "warning": Text("warning", "警告"),
     "critical": Text("critical", "严重"),
     "info": Text("note", "提示"),

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.diagnosis.verdict import STAGES
 from levelhead.doctor.report import examine
 from levelhead.errors import InputError
@@ -20,7 +21,7 @@ _MARKED = re.compile(r"([\\`*_{}\[\]<>#|])")
 _LONGEST = 160
 
 
-def card(folder: Path, checkpoint: str, base: str | None, *, adapter: bool) -> str:
+def card(folder: Path, checkpoint: str, origin: str, base: str | None, *, adapter: bool) -> str:
     """Return the text of ``README.md``.
 
     What a policy, a judge or a data file wrote is escaped.
@@ -28,16 +29,17 @@ def card(folder: Path, checkpoint: str, base: str | None, *, adapter: bool) -> s
     Args:
         folder: Of the run.
         checkpoint: Name of the checkpoint that is exported.
+        origin: Stage and step of the policy in it, in words.
         base: Hub name or folder of the model that was trained; ``None`` for one from random weights.
         adapter: Whether the folder holds an adapter alone.
     """
     run = read_run(folder)
-    origin = _plain(base) if base else "random weights"
+    begun = _plain(base) if base else "random weights"
     lines = [
         *_front(run, base, adapter=adapter),
         f"# {_plain(run.name)}",
         "",
-        f"Trained with Levelhead {_version()} from {origin}; checkpoint `{checkpoint}`.",
+        f"Trained with Levelhead {_version()} from {begun}; checkpoint `{checkpoint}` ({origin}).",
         "",
         *_use(adapter=adapter),
         *_scores(run),
@@ -125,7 +127,7 @@ def _findings(folder: Path, run: Run) -> Iterator[str]:
     except InputError:
         findings = ()
     for finding in findings:
-        severity = "" if finding.code == "healthy" else f" ({finding.severity}, {finding.confidence:.0%})"
+        severity = "" if finding.code in VERDICTS else f" ({finding.severity}, {finding.confidence:.0%})"
         yield f"- `{finding.code}`{severity}: {CATALOGUE[finding.code].title.en}"
     told: dict[str, list[Mapping[str, Any]]] = {}
     for event in run.events:
