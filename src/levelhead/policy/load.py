@@ -338,9 +338,8 @@ def _whole(section: Model, start: Start, dtype: torch.dtype, weights: bool) -> A
         manifest.check(Path(name), "*.safetensors")
     common: dict[str, Any] = {"revision": start.base.revision, "trust_remote_code": section.trust_remote_code}
     packing: dict[str, Any] = {}
-    if section.in_four_bits:
-        four_bit.require()
     if weights and section.in_four_bits:
+        four_bit.require()
         packing = four_bit.loading_options(dtype, resolve_device(section.device))
 
     @without_progress_bars()

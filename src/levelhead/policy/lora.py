@@ -148,15 +148,13 @@ def merged(wrapped: Any) -> PreTrainedModel:
         ValueError: The adapter cannot be merged, or gives weights that are not finite.
     """
     base = wrapped.get_base_model()
-    ends = [_innermost(end) for end in (base.get_input_embeddings(), base.get_output_embeddings())]
-    tied = ends[0].weight is ends[1].weight
-    if tied:
-        ends[1].weight = nn.Parameter(ends[1].weight.detach().clone(), requires_grad=False)
+    outer = base.get_input_embeddings(), base.get_output_embeddings()
+    first, last = (_innermost(end) for end in outer)
+    parted = first.weight is last.weight and (first, last) != outer
+    if parted:
+        last.weight = nn.Parameter(last.weight.detach().clone(), requires_grad=False)
     model: PreTrainedModel = without_library_notices(lambda: wrapped.merge_and_unload(safe_merge=True))
-    first, last = (_innermost(end) for end in (model.get_input_embeddings(), model.get_output_embeddings()))
-    if tied and torch.equal(first.weight, last.weight):
-        last.weight = first.weight
-    elif tied:
+    if parted:
         model.config.tie_word_embeddings = model.config.get_text_config().tie_word_embeddings = False
         model.all_tied_weights_keys = {}
     return model
