@@ -92,8 +92,8 @@ class Diagnosis:
     """What is the matter with a run.
 
     Attributes:
-        verdict: ``critical`` or ``warning`` by the gravest finding; without one ``healthy``, ``learns`` (it learns, and here
-            is what it costs) or ``undecided``.
+        verdict: ``critical`` or ``warning`` by the gravest finding; without one ``healthy``, ``learns`` (it learns, and
+            here is what it costs) or ``undecided``.
         findings: Best explanation first; a run without a fault begins with the finding that its verdict is named after.
         rows: Rows of the run.
     """
