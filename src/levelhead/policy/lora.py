@@ -90,8 +90,10 @@ def trained_adapter(model: PreTrainedModel, source: Source, *, trained: bool) ->
         config.inference_mode = not trained
         if model.device.type == "meta":
             return get_peft_model(model, config)
-        whole = "ignore" if config.peft_type == "LORA" else "error"  # of LoRA, all keys are compared below
-        warnings.filterwarnings(whole, "Found missing adapter keys", UserWarning)
+        if config.peft_type == "LORA":  # whose keys are all compared below
+            warnings.filterwarnings("ignore", "Found missing adapter keys", UserWarning)
+        else:
+            warnings.filterwarnings("error", "Found missing adapter keys", UserWarning)
         wrapped = PeftModel.from_pretrained(model, source.name, config=config, is_trainable=trained, **options)
         if config.peft_type == "LORA":
             saved = set(load_peft_weights(source.name, device="cpu", **options))
