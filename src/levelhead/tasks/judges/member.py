@@ -9,8 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -21,13 +20,13 @@ from levelhead.tasks.endpoint import ChatClient, EndpointError, Pace, ReplyCache
 from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS, VerdictForm
 from levelhead.tasks.judges.questions import Asked
 from levelhead.tasks.metering import Usage
+from levelhead.tasks.threads import without_signals
 from levelhead.usercode import load_object
 
 Outcome = float | EndpointError | None
 """What asking for one verdict came to: a grade, none, or that the judge could not be asked."""
 _SAID = 80
 _LATENCIES = 10_000
-_MODULES: dict[Path, ModuleType] = {}
 
 
 class Member(ABC):
@@ -218,7 +217,7 @@ class FunctionMember(Member):
                 if inspect.iscoroutinefunction(self._function):
                     value = await self._function(**texts)
                 else:
-                    value = await asyncio.to_thread(self._function, **texts)
+                    value = await asyncio.to_thread(without_signals(partial(self._function, **texts)))
         except TimeoutError:
             self.said = f"no grade within {self.section.timeout_s:g} s"
             return None
@@ -237,7 +236,7 @@ def load_function(entry: str, key: str) -> Callable[..., Any]:
     Raises:
         InputError: There is none.
     """
-    function: Callable[..., Any] = load_object(entry, key, "function", inspect.isfunction, _MODULES)
+    function: Callable[..., Any] = load_object(entry, key, "function", inspect.isfunction)
     return function
 
 
