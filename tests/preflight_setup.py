@@ -68,7 +68,7 @@ CAUGHT_BY = {
     "rewards-out-of-step": "rewards/attached/echo",
     "mask-for-right-padding": "loss/completion-only",
     "labels-off-by-one": "agreement/trainer",
-    "pad-is-end-of-turn": "loss/completion-only",
+    "pad-is-end-of-turn": "loss/demonstrations",
     "logprobs-of-the-raw-prompt": "agreement/trainer",
     "temperature-in-sampling-only": "agreement/trainer",
     "reference-not-frozen": "agreement/reference",

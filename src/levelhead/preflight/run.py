@@ -66,7 +66,7 @@ def preflight(
 
 
 def _named(name: str, families: Collection[str]) -> bool:
-    return any(name.startswith(f"{family}/") for family in families)
+    return any(f"{name}/".startswith(f"{family}/") for family in families)
 
 
 class _Listeners(NamedTuple):

@@ -357,9 +357,15 @@ def contrasted(groups: Sequence[Group]) -> list[Group]:
     for group in groups:
         order = sorted(range(len(group.rollouts)), key=lambda i: (group.rollouts[i].length, i))
         half = set(order[: len(order) // 2])
-        rollouts = [replace(r, score=Score(1.0 if i in half else 0.0)) for i, r in enumerate(group.rollouts)]
+        rollouts = [_rewarded(r, 1.0 if i in half else 0.0) for i, r in enumerate(group.rollouts)]
         rewarded.append(replace(group, rollouts=tuple(rollouts)))
     return rewarded
+
+
+def _rewarded(rollout: Rollout, reward: float) -> Rollout:
+    """Return a rollout with another reward, its parts all equal to it."""
+    score = rollout.score or Score(reward)
+    return rollout.scored(replace(score, total=reward, parts=dict.fromkeys(score.parts, reward)))
 
 
 def uneven(groups: Sequence[Group], stop_id: int, most: int) -> list[Group]:
