@@ -29,7 +29,6 @@ from levelhead.errors import InputError
 from levelhead.records import ActionKind
 from levelhead.report.language import own_words, translated
 from levelhead.report.markup import json_for_script
-from levelhead.report.style import STYLE
 from levelhead.report.watch.graph import drawing
 from levelhead.report.watch.replay import Episodes, can_replay
 from levelhead.report.watch.rollouts import Filter
@@ -356,8 +355,8 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _own(name: str) -> bytes:
-    return files("levelhead.report.watch").joinpath(name).read_bytes()
+def _own(name: str, package: str = "levelhead.report.watch") -> bytes:
+    return files(package).joinpath(name).read_bytes()
 
 
 @cache
@@ -374,7 +373,7 @@ _PAGES: dict[str, Callable[[], Content]] = {
     "/curves.js": lambda: ("text/javascript; charset=utf-8", _own("curves.js")),
     "/episodes.js": lambda: ("text/javascript; charset=utf-8", _own("episodes.js")),
     "/rollouts.js": lambda: ("text/javascript; charset=utf-8", _own("rollouts.js")),
-    "/page.css": lambda: ("text/css; charset=utf-8", STYLE.encode() + _own("page.css")),
+    "/page.css": lambda: ("text/css; charset=utf-8", _own("style.css", "levelhead.report") + _own("page.css")),
     "/plotly.js": lambda: ("text/javascript; charset=utf-8", _plotly()),
 }
 _ANSWERS: dict[str, Callable[[WatchServer, Query], Any]] = {
