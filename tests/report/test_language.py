@@ -252,7 +252,7 @@ def other_sections() -> Run:
 
 
 def test_the_sections_of_other_tasks_are_chinese_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("levelhead.report.page._plotly", lambda: "")
+    monkeypatch.setattr("levelhead.report.page.plotly_script", lambda: "")
     run = other_sections()
     page = render(run, "zh")
     for heading in ("题目类别", "工作流", "评判模型", "帕累托前沿", "最初几步"):

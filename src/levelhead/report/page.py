@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from levelhead import metrics as metric
 from levelhead.diagnosis.findings import Language
+from levelhead.documents.plotly import plotly_script
 from levelhead.errors import InputError
 from levelhead.report import answers, cards, fronts, judges, kinds, notes, samples, strata, workflows
 from levelhead.report.charts import Chart, Key
@@ -183,7 +184,7 @@ def _document(run: Run, sections: list[tuple[str, str]], drawn: list[dict[str, A
     style = folder.joinpath("style.css").read_text(encoding="utf-8")
     drawing = ""
     if drawn:
-        library = _plotly()
+        library = plotly_script()
         figures = json_for_script(drawn)
         script = folder.joinpath("page.js").read_text(encoding="utf-8")
         drawing = (
@@ -317,12 +318,3 @@ def _marks(run: Run) -> list[tuple[int, str]]:
 
 def _anchor(title: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in title.lower())
-
-
-def _plotly() -> str:
-    # Imported late: it is the only heavy part, and reading a run does not need it.
-    from plotly.offline import get_plotlyjs
-
-    source: Any = get_plotlyjs()
-    # The library is the field's own file; this only makes sure that no string in it could end the element.
-    return str(source).replace("</script", "<\\/script")

@@ -12,7 +12,6 @@ import hmac
 import math
 import socket
 from collections.abc import Callable, Sequence
-from functools import cache
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from levelhead.diagnosis.chinese import Words, said
 from levelhead.diagnosis.findings import Language
 from levelhead.documents import dump_json
+from levelhead.documents.plotly import plotly_script
 from levelhead.errors import InputError
 from levelhead.records import ActionKind
 from levelhead.report.language import own_words, translated
@@ -359,14 +359,6 @@ def _own(name: str, package: str = "levelhead.report.watch") -> bytes:
     return files(package).joinpath(name).read_bytes()
 
 
-@cache
-def _plotly() -> bytes:
-    # Imported late: the page is there before the drawing library is.
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs()).encode()
-
-
 _PAGES: dict[str, Callable[[], Content]] = {
     "/": lambda: ("text/html; charset=utf-8", _own("page.html")),
     "/page.js": lambda: ("text/javascript; charset=utf-8", _own("page.js")),
@@ -374,7 +366,7 @@ _PAGES: dict[str, Callable[[], Content]] = {
     "/episodes.js": lambda: ("text/javascript; charset=utf-8", _own("episodes.js")),
     "/rollouts.js": lambda: ("text/javascript; charset=utf-8", _own("rollouts.js")),
     "/page.css": lambda: ("text/css; charset=utf-8", _own("style.css", "levelhead.report") + _own("page.css")),
-    "/plotly.js": lambda: ("text/javascript; charset=utf-8", _plotly()),
+    "/plotly.js": lambda: ("text/javascript; charset=utf-8", plotly_script().encode()),
 }
 _ANSWERS: dict[str, Callable[[WatchServer, Query], Any]] = {
     "/api/state": _state,
