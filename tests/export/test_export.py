@@ -57,8 +57,9 @@ def test_whole_weights_load_in_transformers_as_they_were_trained(runs: dict[str,
 
 
 def test_a_merged_adapter_says_what_the_adapter_says(runs: dict[str, Path], tmp_path: Path) -> None:
-    merged = export(runs["adapter"], tmp_path / "merged", merge=True)
-    alone = export(runs["adapter"], tmp_path / "alone")
+    newest = max(path.name for path in (runs["adapter"] / "checkpoints").glob("step-*"))  # one that was trained
+    merged = export(runs["adapter"], tmp_path / "merged", merge=True, checkpoint=newest)
+    alone = export(runs["adapter"], tmp_path / "alone", checkpoint=newest)
     assert (merged.merged, merged.adapter, alone.merged, alone.adapter) == (True, False, False, True)
     assert not (merged.folder / "adapter_config.json").exists()
     tokenizer = AutoTokenizer.from_pretrained(merged.folder)
@@ -116,7 +117,7 @@ def test_strata_stand_in_the_card_and_what_a_policy_wrote_means_nothing_in_it(
     stage = {"score": 0.5, "se": 0.1, "n": 9, "strata": {"level=hard": {"score": 0.25, "se": 0.1}}}
     tasks = {"one": {"grpo": {**stage, "constant": {"answer": hostile, "score": 0.1, "se": 0.0}}}}
     (folder / "summary.json").write_text(json.dumps({"tasks": tasks}), encoding="utf-8")
-    text = card(folder, "best", None, adapter=False)
+    text = card(folder, "best", "grpo, step 3", None, adapter=False)
     assert "| level=hard | +0.250 ± 0.100 |" in text
     assert "<img" not in text.replace("\\<img", "")
     assert "\n# heading" not in text

@@ -28,6 +28,7 @@ from levelhead.training.collect import Collected, Collector
 from levelhead.training.ranks import Ranks
 from levelhead.training.rollout_batcher import RolloutBatcher
 from levelhead.training.stream import Stream
+from levelhead.training.weight_copies import stale_weights
 
 PATIENCE_S = 5.0
 """Seconds that what was called off has to come to an end."""
@@ -69,7 +70,6 @@ class SamplingSetup:
         seed: Seed of all sampling.
         policy: What is trained.
         controls: Returns the sampling controls of a step, as the guard's overrides stand.
-        synced: Shown a copy that samples ahead, and the policy, whenever the copy has taken over its weights.
         ranks: The processes that share the work.
         keeps: Whether to hand out, with rollouts sampled ahead, the weights that sampled the oldest.
     """
@@ -80,7 +80,6 @@ class SamplingSetup:
     seed: int
     policy: Policy
     controls: Callable[[int], Sampling]
-    synced: Callable[[Policy, Policy], None]
     ranks: Ranks
     keeps: bool = False
 
@@ -95,7 +94,7 @@ class Batches:
     def __init__(self, setup: SamplingSetup) -> None:
         self._stream, self._loop, self._config = setup.stream, setup.collector.loop, setup.config
         self._policy, self._controls = setup.policy, setup.controls
-        self._synced, self._keeps = setup.synced, setup.keeps
+        self._keeps = setup.keeps
         self._inference_copy: Policy | None = None
         self._generator: Generator | None = None
         collector = setup.collector
@@ -211,7 +210,7 @@ class Batches:
         """Begin a batch with the newest weights."""
         if self._inference_copy is not None:
             self._inference_copy.follow(self._policy)
-            self._synced(self._inference_copy, self._policy)
+            self._events += stale_weights(self._inference_copy, self._policy, step)
         self._next = self._batch(step, controls, redraws, self._policy.version)
         self._start(self._next)
 

@@ -51,7 +51,7 @@ class GroupQueue:
         self._config, self._seed = setup.config, setup.seed
         self._policy, self._controls, self._ranks, self._keeps = setup.policy, setup.controls, setup.ranks, setup.keeps
         self._loop = setup.collector.loop
-        self._copies = WeightCopies(setup.policy, setup.collector.generator, self._loop, setup.synced)
+        self._copies = WeightCopies(setup.policy, setup.collector.generator, self._loop)
         self._line: list[PendingGroup] = []
         self._begun = self._planned = 0
         self._starts: dict[int, int] = {}
@@ -87,7 +87,7 @@ class GroupQueue:
         self._release([*groups, *more])
         if self._copies.reproducible:
             self._fill(self._most * wanted, step)
-        self._events += self._loop.run(self._happened(step))
+        self._events += [*self._loop.run(self._happened(step)), *self._copies.stale_events(step)]
         result.prompts, self._taken = self._taken, []
         return result
 
