@@ -17,7 +17,8 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.rollout.draws import derive, generator
 from levelhead.tasks.base import Task
-from levelhead.training.collect import Collected, Collector
+from levelhead.training.collect import Collector
+from levelhead.training.collected import Collected
 from levelhead.training.curriculum import make_stream
 from levelhead.training.rollout_batcher import RolloutBatcher
 

@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from levelhead import metrics as metric
-from levelhead.objective.audit import Auditor
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.recipe.training import Grpo
@@ -29,16 +28,17 @@ from levelhead.rollout.draws import derive
 from levelhead.tasks.metering import logged_metrics
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample, deal_minibatches, make_batch
-from levelhead.training.batches import SamplingSetup
-from levelhead.training.collect import Collected, Collector, rollout_seed
-from levelhead.training.group_queue import make_batches
-from levelhead.training.merging import accumulate, make_merger, switch_events
+from levelhead.training.collect import Collector, rollout_seed
+from levelhead.training.collected import Collected
+from levelhead.training.group_queue import GroupQueue
+from levelhead.training.group_sampler import SamplingSetup
+from levelhead.training.merging import make_merger, switch_events
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater, lost_gradient
+from levelhead.training.passes import accumulate
 from levelhead.training.plan import Plan
 from levelhead.training.ranks import Ranks
 from levelhead.training.recompute import Scores, distorts, needs_scores, recompute_logprobs, with_own_logprobs
-from levelhead.training.sharding.passes import accumulate_in_step
 from levelhead.training.signs import SignAudits
 from levelhead.training.stateful import Stateful
 from levelhead.training.step_result import NO_METRICS, StepResult, UpdateResult, over_updates, step_timings
@@ -93,7 +93,7 @@ class GrpoTrainer:
         setup = SamplingSetup(
             stream, collector, config, seed, policy, self._controls, self.ranks, keeps=self.watch.keeps_weights
         )
-        self.batches = make_batches(setup)
+        self.queue = GroupQueue(setup)
 
     def step(self, step: int) -> StepResult:
         """Do rollout batch ``step``, counted from 1, with all its updates."""
@@ -103,7 +103,7 @@ class GrpoTrainer:
 
         # Sample a group of rollouts for each prompt, and score them.
         self.policy.sync_sampler()
-        rollouts = self.batches.draw(step, self._controls(step), coefficients.overrides.redraws)
+        rollouts = self.queue.next(step, self._controls(step), coefficients.overrides.redraws)
         waited = time.perf_counter() - start
         events = self.watch.sampled(step, rollouts)
 
@@ -140,7 +140,7 @@ class GrpoTrainer:
         record = self.ranks.gathered(StepRecord(step, "grpo", values, seconds))[0]
         seen, stop, went_back = self.watch.after(record)
         if went_back:
-            self.batches.forget()
+            self.queue.forget()
         self.watch.keep(rollouts.sampler_weights)
         self.policy.version = self.updater.done
         stop |= any(u.stop for u in updates) or any(e.action == "stop" and e.code == UNRATED for e in events)
@@ -161,7 +161,8 @@ class GrpoTrainer:
         values = update.values
         audit = self.audits.begin(plan, self.updater.done, seed)
         metrics = UpdateMetrics()
-        self._accumulate(plan, metrics, audit.auditor if audit else None)
+        tokens, auditor = self.config.tokens_per_microbatch, audit.auditor if audit else None
+        accumulate(self.policy, self.objective, plan, tokens, self.merger, metrics, auditor, self.ranks)
         own_sums = metrics.read()
         broken = any(self.ranks.gathered(metrics.broken))
         merged = self.merger.finish()
@@ -177,20 +178,12 @@ class GrpoTrainer:
             update.events += events
         return plan, update
 
-    def _accumulate(self, plan: Plan, metrics: UpdateMetrics, auditor: Auditor | None) -> None:
-        """Run the forward and backward passes of an update, micro-batch by micro-batch."""
-        tokens, policy = self.config.tokens_per_microbatch, self.policy
-        if policy.total is not None:
-            accumulate_in_step(policy, self.objective, plan, tokens, self.merger, metrics, auditor, self.ranks)
-        else:
-            accumulate(policy, self.objective, self.ranks.own(plan), tokens, self.merger, metrics, auditor)
-
     def _scores(self, rollouts: Collected, controls: TrainSampling) -> Scores | None:
         """Score the batch before its first update, where an estimator or a mask must see all of its tokens.
 
         Also where a sampler tells log-probabilities of its draws alone, and those are not the policy's.
         """
-        foreign = distorts(controls) and not self.batches.capabilities.policy_logprobs
+        foreign = distorts(controls) and not self.queue.capabilities.policy_logprobs
         if not needs_scores(self.config) and not foreign:
             return None
         reference = self.config.kl.where == "reward" and self.policy.keeps_reference
@@ -216,7 +209,7 @@ class GrpoTrainer:
             "advantages": self.estimator,
             "unrated": self.unrated,
             "merger": self.merger,
-            "batches": self.batches,
+            "batches": self.queue,
         }
         region = self.watch.trust_region
         return parts | ({"trust_region": region} if region else {})
@@ -233,7 +226,7 @@ class GrpoTrainer:
 
     def upcoming(self) -> list[Prompt]:
         """The prompts that the next step's batch is sampled from, before any gives way to others."""
-        return self.batches.upcoming()
+        return self.queue.upcoming()
 
     def begins(self, step: int) -> dict[str, Any]:
         """What a step begins with besides weights, optimizer and prompts, as JSON, to tell whether a run goes on."""
@@ -243,7 +236,7 @@ class GrpoTrainer:
             "moments": self.estimator.state_dict(),
             **({"unrated": self.unrated.streaks} if self.unrated.streaks else {}),
             **({"guard": region.guard.state_dict()} if region else {}),
-            "pending": self.batches.pending,
+            "pending": self.queue.pending,
         }
         return {
             "seed": rollout_seed(self.seed, step),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from levelhead.records import Event, Prompt
 from levelhead.tasks.base import SingleTurnTask, Task
-from levelhead.training.collect import Collected
+from levelhead.training.collected import Collected
 
 COMPARED = 12
 """Items at the beginning of two epochs that are compared; in equal order by chance once in 12!, some 5e8."""

@@ -17,7 +17,6 @@ from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Remote
 from levelhead.rollout.generators.make import make_generator
-from levelhead.training.batches import Batches
 from levelhead.training.checkpoint import State, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
@@ -34,7 +33,7 @@ from levelhead.training.items import HeldOutItems
 from levelhead.training.loop import EventLoop, Interrupts, WaitInterruptedError
 from levelhead.training.optim import NONFINITE, Updater
 from levelhead.training.prepare import Setup, environment, make_objective
-from levelhead.training.ranks import Ranks, SharedCollector, waiting_for_peers
+from levelhead.training.ranks import Ranks, waiting_for_peers
 from levelhead.training.resume import Resumption, load_trainer
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
@@ -88,10 +87,9 @@ class Run:
         self.loop = EventLoop()
         self.policy.version = 0
         self.generator = make_generator(self.policy.samples_from, self.loop.waiter, servers(self.recipe, self.ranks))
-        collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop)
-        self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
+        self.collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
-        self.batches: Batches | GroupQueue | None = None
+        self.queue: GroupQueue | None = None
         self.trainer: SftTrainer | GrpoTrainer | None = None
         self._trainer_state: dict[str, Any] = {}
         self.held_out = HeldOutItems(setup.tasks)
@@ -192,14 +190,14 @@ class Run:
             load_trainer(trainer, trainer_state(self.state.trainer, self._resumed), self._plan)
             trainer.watch.recall(self.folder.steps("grpo"))
         self._ready("grpo", trainer)
-        self.batches, position = trainer.batches, trainer.batches.position
+        self.queue, position = trainer.queue, trainer.queue.position
         self._trainer_state = trainer.state_dict()
         with self._bar("grpo", config.steps) as bar, self._saving_on_failure("grpo", position, updater):
             if self.state.unevaluated:
                 self._evaluate_on_the_way(config)
             while self.state.step < config.steps:
                 result = trainer.step(self.state.step + 1)
-                self._record(result.record, [*result.news, *trainer.batches.events(result.record.step)], bar)
+                self._record(result.record, [*result.news, *trainer.queue.events(result.record.step)], bar)
                 sample = save_sample(self.folder, self.recipe.log, result, self.setup.tasks)
                 self._trackers.rollouts(sample, self.offset["grpo"])
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, config)
@@ -221,8 +219,8 @@ class Run:
         try:
             yield
         except (EngineError, RewardError, WaitInterruptedError) as error:
-            if self.batches is not None:
-                self.batches.close()
+            if self.queue is not None:
+                self.queue.close()
             self.events.write(self.collector.events(self.state.step + 1))
             if self.state.step:
                 stream.load_state_dict(self.state.stream)
@@ -321,8 +319,8 @@ class Run:
         return results
 
     def _score(self, items: int) -> dict[str, TaskResult]:
-        if self.batches is not None:
-            self.batches.settle()
+        if self.queue is not None:
+            self.queue.settle()
         self.policy.sync_sampler()
         results = self.evaluator.score(items)
         if isinstance(self.generator, Remote):
@@ -390,8 +388,8 @@ class Run:
         return contextlib.closing(self.events.progress(stage, self.state.step, total, list(self.setup.tasks)))
 
     def _close(self) -> None:
-        if self.batches is not None:
-            self.batches.close()
+        if self.queue is not None:
+            self.queue.close()
         self.loop.run(self.generator.close())
         self._trackers.close()
         for task in self.setup.tasks.values():

@@ -17,7 +17,7 @@ from levelhead.recipe.training import Sft
 from levelhead.records import Event, Prompt, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
-from levelhead.training.collect import Collected
+from levelhead.training.collected import Collected
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import Updater, lost_gradient

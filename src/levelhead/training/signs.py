@@ -26,10 +26,11 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Event
 from levelhead.rollout.draws import derive
 from levelhead.training.batch import Sample
-from levelhead.training.merging import accumulate, make_merger
+from levelhead.training.merging import make_merger
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
-from levelhead.training.plan import Plan
+from levelhead.training.passes import accumulate
+from levelhead.training.plan import Plan, all_have
 from levelhead.training.ranks import Ranks
 from levelhead.training.update_metrics import UpdateMetrics
 
@@ -89,7 +90,7 @@ class SignAudits:
         audit = self.config.audit
         due = done < audit.first or (audit.every > 0 and done % audit.every == 0)
         # Where weights are divided, a process that lacks a term takes its passes with weight 0.
-        if not due or not (self.ranks.alone or self.policy.total is not None or self.ranks.all_have(plan)):
+        if not due or not (self.ranks.alone or self.policy.total is not None or all_have(plan, self.ranks)):
             return None
         rehearsals = self.ranks.gathered(self._exactly(plan, seed))
         why = next((reason for _, reason in rehearsals if reason), None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from levelhead.records import Event
 from levelhead.tasks.metering import RewardTally
-from levelhead.training.collect import Collected
+from levelhead.training.collected import Collected
 
 CODE = "reward-errors"
 """Code of the events about answers that were dropped since their rewards failed."""

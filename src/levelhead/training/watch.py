@@ -17,7 +17,7 @@ from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import CoefficientOverrides, Event, Observer, StepRecord
 from levelhead.tasks.base import Task
 from levelhead.training.coefficients import Coefficients
-from levelhead.training.collect import Collected
+from levelhead.training.collected import Collected
 from levelhead.training.items import HeldOutItems, RepeatedItems
 from levelhead.training.optim import Updater
 from levelhead.training.plan import Plan

@@ -48,15 +48,20 @@ class WeightCopies:
         policy: What is trained.
         beside: The generator of the run.
         loop: Where coroutines are awaited.
+        ahead: Whether anything is sampled while the policy trains on; else the policy itself samples, and is no copy.
     """
 
-    def __init__(self, policy: Policy, beside: Generator, loop: EventLoop) -> None:
-        self._policy, self._loop = policy, loop
+    def __init__(self, policy: Policy, beside: Generator, loop: EventLoop, *, ahead: bool) -> None:
+        self._policy, self._loop, self._beside = policy, loop, beside
         self._stale: list[Event] = []
         self._copies: list[WeightCopy] = []
+        self._engine: Generator | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        if not ahead:
+            self._copies.append(WeightCopy(policy.samples_from))
+            return
         setting = torch.get_num_threads(), policy.device
         self._executor = ThreadPoolExecutor(1, "levelhead-generator", _set_up_thread, setting)
-        self._engine: Generator | None = None
         if isinstance(beside, Remote):
             copy = self._make()
             self._engine = make_generator(copy.policy, beside=beside)
@@ -70,6 +75,9 @@ class WeightCopies:
 
     def newest(self) -> WeightCopy:
         """Return a copy of the weights as they are now; all processes of a run call it together."""
+        if self._executor is None:
+            self._copies[0].version = self._policy.version
+            return self._copies[0]
         if self._engine is not None:
             self._loop.run(self._engine.sync_weights())
             return self._copies[0]
@@ -105,6 +113,8 @@ class WeightCopies:
         """Return a generator of a copy's completions for groups that are drawn together."""
         if self._engine is not None:
             return self._engine
+        if self._executor is None:
+            return self._beside
         copy.lanes.append(make_local(copy.policy, self._executor))
         return copy.lanes[-1]
 
@@ -119,7 +129,8 @@ class WeightCopies:
             self._loop.run(lane.close())
         if self._engine is not None:
             self._loop.run(self._engine.close())
-        self._executor.shutdown()
+        if self._executor is not None:
+            self._executor.shutdown()
 
     def _free(self) -> WeightCopy:
         return next((copy for copy in self._copies if not copy.pending), None) or self._make()
