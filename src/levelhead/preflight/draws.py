@@ -21,9 +21,9 @@ from levelhead.records import Group, Prompt, Score, Turn
 from levelhead.rollout.draws import derive
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
+from levelhead.training.group_queue import in_step
 from levelhead.training.ranks import Ranks
 from levelhead.training.repeats import across, count_log_e, in_groups, mean_of_logs
-from levelhead.training.rollout_batcher import RolloutBatcher
 
 NUMBERS = 1_600_000
 """Probabilities that are computed again, at most: completion tokens times vocabulary."""
@@ -223,9 +223,9 @@ def _returns(context: PreflightContext) -> Check:
     n = len(prompts) + 1  # the first prompt stands in each batch twice
     few = grpo.model_copy(update={"group_size": k, "batch_size": k * n, "dynamic_sampling": 1})
     collector = _Unscored(context)
-    rollout_batcher = RolloutBatcher(_Same(prompts), collector, few, derive(context.seed, "returns"))
+    queue = in_step(_Same(prompts), collector, few, derive(context.seed, "returns"), context.policy)
     for step in (1, 2):
-        context.loop.run(rollout_batcher.draw(step, _short(context)))
+        queue.next(step, _short(context))
     visits: dict[str, list[Group]] = {}
     for group in itertools.chain.from_iterable(collector.drawn):
         visits.setdefault(group.prompt.id, []).append(group)

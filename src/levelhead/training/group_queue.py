@@ -21,17 +21,21 @@ from statistics import fmean
 from typing import Any
 
 from levelhead import metrics as metric
+from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
+from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group, Prompt
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Capabilities
 from levelhead.tasks.metering import JudgeUse, merge, use_metrics
 from levelhead.training.batch_report import describe, fill
-from levelhead.training.collect import rollout_seed
+from levelhead.training.collect import Collector, rollout_seed
 from levelhead.training.collected import Collected
 from levelhead.training.curriculum import has_contrast
 from levelhead.training.group_sampler import GroupSampler, SamplingSetup, oldest_version
 from levelhead.training.pending_group import PendingGroup, PromptPosition, Take, read_line, write_line
+from levelhead.training.ranks import Ranks
+from levelhead.training.stream import Stream
 
 
 class GroupQueue:
@@ -125,7 +129,10 @@ class GroupQueue:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`; groups are sampled when the next step asks for them."""
-        if not self._most:
+        if not self._most:  # whatever was on its way is sampled again, from the same prompts
+            self._line = []
+            if position := (state.get("takes") or [state])[0].get("stream"):
+                self._stream.load_state_dict(position)
             return
         if "groups" not in state:
             self._take_up(state)
@@ -314,3 +321,17 @@ class GroupQueue:
 
     async def _used(self) -> Mapping[str, JudgeUse]:
         return self._collector.drain_use()
+
+
+def in_step(stream: Stream, collector: Collector, config: Grpo, seed: int, policy: Policy) -> GroupQueue:
+    """Return the queue of one process that samples nothing ahead.
+
+    Args:
+        stream: Chooses prompts.
+        collector: Samples and scores rollouts.
+        config: The ``grpo`` section.
+        seed: Seed of all sampling.
+        policy: What is trained.
+    """
+    config = config.model_copy(update={"ahead": 0})
+    return GroupQueue(SamplingSetup(stream, collector, config, seed, policy, lambda _: config.sampling, Ranks()))
