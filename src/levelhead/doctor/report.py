@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from levelhead.diagnosis.detectors.ended import last_stop
 from levelhead.diagnosis.findings import CATALOGUE, Language, Scaled, Settings, family_of
 from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
-from levelhead.doctor.informed import Informed, from_rollouts, from_settings, place
+from levelhead.doctor.informed import Informed, from_rollouts, from_settings, from_statements, place
 from levelhead.doctor.inquiry import Answers, Question, place_readings, questions, worth
 from levelhead.doctor.readers.sources import Log, read
 from levelhead.doctor.rollouts import RolloutFacts
 from levelhead.doctor.runconfig import RunSettings
-from levelhead.doctor.trust import statistic_of, temper
+from levelhead.doctor.trust import statistic_of, tempered
 from levelhead.doctor.workflows import analyse_path
 
 SEVERITIES = ("info", "warning", "critical")
@@ -81,8 +82,8 @@ class Report:
         return self.log.history
 
     def worst(self) -> str:
-        """The verdict as a severity: ``info`` for a healthy run."""
-        return "info" if self.diagnosis.verdict == "healthy" else self.diagnosis.verdict
+        """The verdict as a severity: ``info`` for a run without a fault."""
+        return self.diagnosis.verdict if self.diagnosis.faulty else "info"
 
     def fails(self, severity: str) -> bool:
         """Whether the verdict is at least as grave as ``severity``."""
@@ -211,13 +212,15 @@ def _diagnose(log: Log, beside: Beside) -> Diagnosis:
     together = RunSettings(settings, keys, beside.settings.source)
     place(log.history, together)
     place_readings(log.history, beside.answers.readings)
+    view = View(log.history, log.events)
     arguments = [
-        *from_settings(together, View(log.history, log.events)),
+        *from_settings(together, view),
+        *from_statements(log.statements, view),
         *(from_rollouts(beside.rollouts) if beside.rollouts else ()),
         *worth(beside.answers),
     ]
     detectors = (Informed(arguments),) if arguments else DETECTORS
-    return temper(diagnose(log.history, detectors, log.events), log)
+    return diagnose(log.history, detectors, log.events, partial(tempered, log=log))
 
 
 def _recipe(path: Path) -> Mapping[str, Any]:

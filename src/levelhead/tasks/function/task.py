@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from levelhead.errors import InputError, RewardError
@@ -18,6 +17,7 @@ from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.loading import RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
 from levelhead.tasks.function.sources import load_table
+from levelhead.tasks.main_thread import no_running_loop
 from levelhead.tasks.metering import RewardTally, open_account
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 
@@ -45,6 +45,8 @@ class FunctionTask(SingleTurnTask):
         """
         if rewards is not None and section.rewards:
             raise InputError("rewards come from tasks[].rewards and from Python (rewards=); give one of them")
+        if isinstance(rewards, Set | Mapping | str):
+            raise InputError(f"rewards= must be a function or a list of functions, not a {type(rewards).__name__}")
         given = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
         self.name = section.name or section.kind
         self._progress = _Progress()
@@ -54,7 +56,7 @@ class FunctionTask(SingleTurnTask):
         self._range, self._weights = section.reward_range, section.reward_weights
         self._drop, self._timeout_s = section.on_reward_error == "drop", section.reward_timeout_s
         sides = split_by_group(examples, lambda example: example.key, section.eval_fraction)
-        self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id)
+        self._sides = dict(limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id))
         self._oracles = {example.id: example.oracle for side in self._sides.values() for example in side}
         self._strata = {example.id: example.strata for side in self._sides.values() for example in side}
         self._tally = RewardTally(drops=self._drop)
@@ -62,7 +64,24 @@ class FunctionTask(SingleTurnTask):
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
         """Yield the split's prompts once, in an order that depends on the seed alone."""
         for example in in_seed_order(self._sides[split], seed, self.name, split):
-            yield Prompt(example.id, self.name, example.messages, facts=_facts(example))
+            yield Prompt(example.id, self.name, example.messages, facts=_facts(example), chat=example.chat)
+
+    def trim(self, fitted: Mapping[str, Prompt | None]) -> None:
+        """Put other messages in the place of some prompts', by id, and leave out those that are ``None``.
+
+        Raises:
+            InputError: Nothing is left to train on, or nothing is held out.
+        """
+        for split, examples in self._sides.items():
+            kept = [(example, fitted.get(example.id, _SAME)) for example in examples]
+            self._sides[split] = [
+                example if prompt is _SAME else example.with_messages(prompt.messages)
+                for example, prompt in kept
+                if prompt is not None
+            ]
+            if not self._sides[split]:
+                side = "to train on" if split == "train" else "held out"
+                raise InputError(f"tasks: {self.name}: no prompt {side} has room in the context; nothing is left")
 
     def oracle(self, prompt: Prompt) -> list[str] | None:
         """Return the oracle column's answer, or ``None`` where the data hold none."""
@@ -99,17 +118,8 @@ class FunctionTask(SingleTurnTask):
         Raises:
             RewardError: A reward function misbehaved, or the answer would have been dropped.
         """
-
-        def run() -> list[Score | None]:
-            return asyncio.run(self.score_batch([Answer(prompt, text)]))
-
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            (score,) = run()
-        else:
-            with ThreadPoolExecutor(1) as pool:
-                (score,) = pool.submit(run).result()
+        with no_running_loop():
+            (score,) = asyncio.run(self.score_batch([Answer(prompt, text)]))
         if score is None:
             raise RewardError(f"the answer to {prompt.facts['where']} was dropped by a reward function")
         return score
@@ -209,6 +219,10 @@ class FunctionTask(SingleTurnTask):
         tally.dropped += 1
         tally.by[name] += 1
         tally.error = error
+
+
+_SAME = Prompt("", "", ())
+"""Stands for a prompt that stays as it is."""
 
 
 class _Progress:
