@@ -160,4 +160,6 @@ def test_what_is_broken_is_found(
     break_it: Callable[[pytest.MonkeyPatch], None], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_it(monkeypatch)
-    assert code in watched(tmp_path, grpo__steps=1, grpo__optimizer__weight_decay=0.1).codes
+    unaudited = {"first": 0, "every": 0}
+    result = watched(tmp_path, grpo__steps=1, grpo__optimizer__weight_decay=0.1, grpo__audit=unaudited)
+    assert code in result.codes

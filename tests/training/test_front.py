@@ -177,7 +177,9 @@ def test_the_best_checkpoint_is_the_one_that_was_asked_for(
     rows = front(done.folder)["points"]
     state = read_state(done.folder / "checkpoints" / "best")
     assert state.best == pytest.approx(max(score(row["values"]) for row in rows))
-    (row,) = [row for row in rows if row["step"] == state.step + 3]
+    kept = done.summary["best"]
+    offset = {"start": 0, "sft": 0, "grpo": 3}[kept["stage"]]
+    (row,) = [row for row in rows if (row["stage"], row["step"]) == (kept["stage"], kept["step"] + offset)]
     assert score(row["values"]) == pytest.approx(state.best)
 
 
