@@ -298,6 +298,7 @@ def evaluate(
     recipe = resolve(recipe, tasks)
     require_files(recipe, checkpoint, model=False)
     from levelhead.rollout.generators.make import make_generator
+    from levelhead.training.checkpoint import baselines_of_run
     from levelhead.training.collect import Collector
     from levelhead.training.evaluate import Baselines
     from levelhead.training.evaluate import evaluate as score
@@ -312,6 +313,8 @@ def evaluate(
     collector.at_step(*at_the_end(setup.recipe))
     section = recipe.eval
     baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if section.constant else None
+    if baselines is not None:
+        baselines.as_in(baselines_of_run(Path(checkpoint)))
     ways = {"greedy": section.model_copy(update={"sampling": section.sampling.model_copy(update={"temperature": 0.0})})}
     if as_run:
         ways = {"run": section}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from levelhead.diagnosis.verdict import FEW
 from levelhead.errors import InputError
 from levelhead.recipe import parse
 from levelhead.recipe.shipped import refuse_existing, write_new
@@ -111,7 +113,8 @@ def plan(options: InitOptions) -> Plan:
     if not facts.template:
         template = options.folder / f"{options.name}.jinja"
         files[template] = TEMPLATE
-    recipe = _recipe(options, section, reward, facts, template)
+    held_out = _held_out(len({example.key for example in examples}))
+    recipe = _recipe(options, section, reward, facts, template, held_out)
     parse(recipe, source=f"{options.name}.yaml")
     return Plan({recipe_file: recipe, **files}, prompt, answer, reward, len(rows), facts)
 
@@ -150,7 +153,9 @@ def _reward(options: InitOptions, answers: list[str]) -> tuple[Kind | None, str]
     return kind, ""
 
 
-def _recipe(options: InitOptions, section: Function, reward: str, facts: ModelFacts, template: Path | None) -> str:
+def _recipe(
+    options: InitOptions, section: Function, reward: str, facts: ModelFacts, template: Path | None, held_out: str
+) -> str:
     scale: Mapping[str, Any] = _SHIPPED_SCALE if options.model in PRESETS else _SCALE
     source = "preset" if options.model in PRESETS else "name"
     model = {source: options.model, "dtype": scale["dtype"]}
@@ -159,6 +164,8 @@ def _recipe(options: InitOptions, section: Function, reward: str, facts: ModelFa
     context = f" of {facts.context:,}" if facts.context else ""
     prompts = f"the longest prompt takes {facts.longest_prompt:,}{context} tokens" if facts.longest_prompt else ""
     path = f"{(options.folder / options.name).as_posix()}.yaml"
+    right = f"    oracle: {_scalar(section.oracle)}            # the right answer: the check scores it"
+    overlong = f"    overlong: drop           # {facts.overlong:,} prompts have no room in the context"
     lines = [
         f"# Written by levelhead init: `levelhead check {path}` proves that it fits together,",
         f"# `levelhead train {path}` trains. Keys that are left out have sensible values.",
@@ -170,14 +177,11 @@ def _recipe(options: InitOptions, section: Function, reward: str, facts: ModelFa
         f"    path: {_scalar(options.data)}",
         f"    prompt: {_scalar(section.prompt)}",
         f"    system: {_scalar(section.system)}" if section.system else "",
-        f"    oracle: {_scalar(section.oracle)}            # the right answer: the check scores it"
-        if section.oracle
-        else "",
+        right if section.oracle else "",
         "" if facts.tools else "    tools: null              # the model's chat template shows no tools",
-        f"    overlong: drop           # {facts.overlong:,} prompts have no room in the context"
-        if facts.overlong
-        else "",
+        overlong if facts.overlong else "",
         f"    rewards: [{_scalar(reward)}]",
+        held_out,
         "# sft: {steps: 20}              # take away the '#' to show right answers first" if section.oracle else "",
         "grpo:",
         f"  steps: {scale['steps']}                      # or data_epochs: 1, a pass over the data",
@@ -188,6 +192,20 @@ def _recipe(options: InitOptions, section: Function, reward: str, facts: ModelFa
         f"eval: {{every: 50, sampling: {{max_new_tokens: {facts.room}}}}}",
     ]
     return "\n".join(line for line in lines if line) + "\n"
+
+
+def _held_out(prompts: int) -> str:
+    """The line that holds out more than the usual share, where that share of the prompts would be too few to judge by.
+
+    Two thirds more than are needed, because prompts fall on either side by chance, and never more than half of them.
+    """
+    usual: float = Function.model_fields["eval_fraction"].default
+    fraction = min(math.ceil(100 * 5 / 3 * FEW / prompts) / 100, 0.5)
+    if fraction <= usual:
+        return ""
+    return (
+        f"    eval_fraction: {fraction:g}         # about {round(fraction * prompts)} of {prompts} prompts are held out"
+    )
 
 
 def _scalar(value: Any) -> str:
