@@ -1,4 +1,4 @@
-"""Whatever ``init`` accepts trains: the recipe is sound, the reward gives the right answer the most, its test passes."""
+"""Whatever ``init`` accepts trains: the recipe is sound, right answers get the most, and the written test passes."""
 
 from __future__ import annotations
 
