@@ -53,9 +53,10 @@ def own_streams(*, reserve: bool) -> Iterator[None]:
     if not reserve:
         yield
         return
-    out, kept = sys.stdout, -1
+    out: TextIO = sys.stdout
+    kept = -1
     out.flush()
-    if out is sys.__stdout__:  # programs and libraries write to the descriptor itself
+    if sys.__stdout__ is not None and out is sys.__stdout__:  # programs and libraries write to the descriptor itself
         kept = os.dup(out.fileno())
         os.dup2(sys.stderr.fileno(), out.fileno())
         _reserved.append(os.fdopen(os.dup(kept), "w", encoding=out.encoding, errors="replace"))
