@@ -32,7 +32,7 @@ EVENTS = [
         9, "update-collapse", "critical",
         "no gradient for 8 steps; back to the weights of step 4, learning rate times 0.5", "rollback",
     ),
-    (12, "weight-sync", "critical", "an identity could not be checked: 7", "warn"),
+    (12, "held-out-trained", "critical", "item 7 of task 7 is trained on, and a held-out item asks the same", "warn"),
 ]  # fmt: skip
 
 
