@@ -1,4 +1,4 @@
-"""Schedule, optimizer and resumption are proved, and what is broken is named."""
+"""A stage that is taken up again goes on with its prompts, and what breaks that is named."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-import levelhead.training.optim as optim
 from levelhead.recipe import validate
-from levelhead.training.optim import Updater
 from levelhead.training.prepare import prepare
 from levelhead.training.stream import PromptStream
 from oracle.run import preflight
@@ -28,52 +26,10 @@ def test_a_sound_recipe_passes_and_weights_stay(tmp_path: Path) -> None:
     before = [p.detach().clone() for p in setup.policy.model.parameters()]
     report = preflight(setup, families=["identities"])
     assert {check.status for check in report.checks} == {"pass"}
-    assert len(report.checks) == 6
+    assert len(report.checks) == 2
     after = list(setup.policy.model.parameters())
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert all(p.grad is None for p in after)
-
-
-def other_schedule(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(optim, "schedule", lambda recipe, done, steps: 0.5**done)
-
-
-def twice_the_rate(patch: pytest.MonkeyPatch) -> None:
-    real = optim.schedule
-    patch.setattr(optim, "schedule", lambda recipe, done, steps: 2 * real(recipe, done, steps))
-
-
-def one_update_without(patch: pytest.MonkeyPatch) -> None:
-    real = optim.schedule
-    patch.setattr(optim, "schedule", lambda recipe, done, steps: real(recipe, done, steps) * (done != 1))
-
-
-def no_decay(patch: pytest.MonkeyPatch) -> None:
-    real = optim._make_optimizer
-
-    def make(*args: Any) -> Any:
-        made = real(*args)
-        for group in made.param_groups:
-            group["weight_decay"] = 0.5
-        return made
-
-    patch.setattr(optim, "_make_optimizer", make)
-
-
-def last_weight_left_out(patch: pytest.MonkeyPatch) -> None:
-    real = optim._make_optimizer
-    patch.setattr(optim, "_make_optimizer", lambda parameters, *rest: real(parameters[:-1], *rest))
-
-
-def uphill(patch: pytest.MonkeyPatch) -> None:
-    real = Updater.step
-
-    def step(self: Updater) -> None:
-        for group in self.optimizer.param_groups:
-            group["maximize"] = True
-        real(self)
-
-    patch.setattr(Updater, "step", step)
 
 
 def from_the_beginning(patch: pytest.MonkeyPatch) -> None:
@@ -109,12 +65,6 @@ def never_moved(patch: pytest.MonkeyPatch) -> None:
 
 
 BROKEN: tuple[tuple[str, Callable[[pytest.MonkeyPatch], None]], ...] = (
-    ("identities/schedule/grpo", other_schedule),
-    ("identities/schedule/grpo", twice_the_rate),
-    ("identities/schedule/grpo", one_update_without),
-    ("identities/optimizer/sft", no_decay),
-    ("identities/optimizer/grpo", last_weight_left_out),
-    ("identities/optimizer/grpo", uphill),
     ("identities/resume/grpo", from_the_beginning),
     ("identities/resume/grpo", one_prompt_lost),
     ("identities/resume/grpo", never_moved),

@@ -20,7 +20,8 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Group, Prompt, Rollout, Score
 from levelhead.training.batch import Sample
-from levelhead.training.collect import Collected, Collector
+from levelhead.training.collect import Collector
+from levelhead.training.collected import Collected
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.loop import EventLoop
 from levelhead.training.objective import Objective
@@ -286,6 +287,7 @@ def grpo_trial(setup: Setup, collector: Collector, groups: Sequence[Group], seed
     assert setup.recipe.grpo is not None  # noqa: S101 - asked for with a grpo stage only
     clean(setup.policy)
     config = bare(setup.recipe.grpo)
+    config = config.model_copy(update={"batch_size": len(groups) * config.group_size})
     objective, _ = make_objective(setup.recipe, config)
     if objective.coefficients.needs_reference:
         setup.policy.keep_reference(trained=setup.recipe.sft is not None)

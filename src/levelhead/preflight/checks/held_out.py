@@ -36,7 +36,7 @@ class HeldOut(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task."""
-        from levelhead.training.identities.items import overlap
+        from levelhead.training.items import overlap
 
         for name, task in context.setup.tasks.items():
             same, held, _, _ = overlap(task)
