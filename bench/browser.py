@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from levelhead.contrib.browser import BrowserTask
+from levelhead.contrib.browser.oracles import ORACLES
 from levelhead.recipe.environments import BROWSER_TASKS, Browser
-from levelhead.tasks.browser import BrowserTask
-from levelhead.tasks.browser.oracles import ORACLES
 
 
 def cpu_seconds(group: int, *others: int) -> float:

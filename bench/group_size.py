@@ -27,11 +27,11 @@ from typing import Any
 
 import group_size_page
 
+from levelhead.contrib.workflow.analysis import collapse_after_update
 from levelhead.policy.load import load_checkpoint
 from levelhead.recipe import Recipe, validate
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.make import make_generator
-from levelhead.tasks.workflow.analysis import collapse_after_update
 from levelhead.training.checkpoint import Checkpoints
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import TaskResult, evaluate

@@ -44,9 +44,9 @@ from transformers import (  # noqa: E402
 )
 
 from judged_preflight import sound  # noqa: E402
+from levelhead.contrib.workflow.problems import generate  # noqa: E402
 from levelhead.preflight import preflight  # noqa: E402
 from levelhead.recipe import load  # noqa: E402
-from levelhead.tasks.workflow.problems import generate  # noqa: E402
 from levelhead.training.prepare import prepare  # noqa: E402
 
 RECIPES = {

@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from levelhead.contrib.browser.actions import Action, ActionError
+from levelhead.contrib.browser.lost import TabLostError
+from levelhead.contrib.browser.oracles import ORACLES
+from levelhead.contrib.browser.pages import page_names
+from levelhead.contrib.browser.pool import Pool
+from levelhead.contrib.browser.task import BrowserTask
 from levelhead.recipe.environments import Browser
 from levelhead.tasks.base import EpisodeLostError
-from levelhead.tasks.browser.actions import Action, ActionError
-from levelhead.tasks.browser.lost import TabLostError
-from levelhead.tasks.browser.oracles import ORACLES
-from levelhead.tasks.browser.pages import page_names
-from levelhead.tasks.browser.pool import Pool
-from levelhead.tasks.browser.task import BrowserTask
 
 
 @dataclass(frozen=True, slots=True)

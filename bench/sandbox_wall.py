@@ -29,8 +29,8 @@ import pydantic
 from sandboxlib.programs import PROGRAMS
 
 import levelhead
-from levelhead.tasks.workflow.sandbox.launcher import landlock
-from levelhead.tasks.workflow.sandbox.sweep import scratch
+from levelhead.tasks.sandbox.launcher import landlock
+from levelhead.tasks.sandbox.sweep import scratch
 
 ORDINARY = 64_321
 """An ordinary user that has nothing else on this machine."""

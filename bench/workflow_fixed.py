@@ -19,15 +19,15 @@ import math
 import statistics
 from pathlib import Path
 
+from levelhead.contrib.workflow.language import parse
+from levelhead.contrib.workflow.simulator import candidates, expected
+from levelhead.contrib.workflow.task import WorkflowTask
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe, load
 from levelhead.recipe.tasks import Workflow
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer
-from levelhead.tasks.workflow.language import parse
-from levelhead.tasks.workflow.simulator import candidates, expected
-from levelhead.tasks.workflow.task import WorkflowTask
 
 SHOWN = 5
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from levelhead.tasks.workflow.problems import generate
+from levelhead.contrib.workflow.problems import generate
 
 COMMAND = Path(sys.executable).with_name("transformers")
 MISSING = [name for name in ("fastapi", "uvicorn", "openai") if importlib.util.find_spec(name) is None]

@@ -21,7 +21,7 @@ from levelhead.tasks.metering import RewardTally
 from levelhead.training.rundir import RunDir
 
 if TYPE_CHECKING:
-    from levelhead.tasks.browser import BrowserTask
+    from levelhead.contrib.browser import BrowserTask
 
 
 # The same cases in every run of the suite; HYPOTHESIS_PROFILE=default looks for new ones.
@@ -48,9 +48,9 @@ def missing(reason: str) -> None:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def task() -> AsyncIterator[BrowserTask]:
     """A browser task over all pages, with one browser for all tests that leave it whole."""
+    from levelhead.contrib.browser import BrowserTask
+    from levelhead.contrib.browser.pages import page_names
     from levelhead.recipe.environments import Browser
-    from levelhead.tasks.browser import BrowserTask
-    from levelhead.tasks.browser.pages import page_names
 
     try:
         made = BrowserTask(Browser(kind="browser", tasks=list(page_names()), items=2, pages=4, spare_pages=0))

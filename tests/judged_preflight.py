@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import httpx2
 
+from levelhead.contrib.fairness import FairnessTask
 from levelhead.recipe.judge import Judge
 from levelhead.recipe.load import parse
 from levelhead.recipe.tasks import Fairness
-from levelhead.tasks.fairness import FairnessTask
 from levelhead.tasks.judges import JudgedTask
 from levelhead.training.prepare import Setup, prepare
 

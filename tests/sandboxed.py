@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from levelhead.recipe.workflow import SandboxLimits
-from levelhead.tasks.workflow.sandbox import ProgramResult, run, run_program
-from levelhead.tasks.workflow.sandbox.run import Wall
+from levelhead.tasks.sandbox import ProgramResult, run, run_program
+from levelhead.tasks.sandbox.run import Wall
 
 LIMITS = SandboxLimits(cpu_s=2, wall_s=60, memory_mb=256, output_kb=16, file_mb=4, processes=6)
 UNBOUND = LIMITS.model_copy(update={"isolation": "none"})

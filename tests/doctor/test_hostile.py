@@ -14,12 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from levelhead.cli.main import app
+from levelhead.contrib.workflow.analysis import Table, batches_of_rollouts, written
 from levelhead.doctor.follow import follow
 from levelhead.doctor.page import page
 from levelhead.doctor.render import text
 from levelhead.doctor.report import examine, examine_rows
 from levelhead.errors import InputError
-from levelhead.tasks.workflow.analysis import Table, batches_of_rollouts, written
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 

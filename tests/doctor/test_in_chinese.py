@@ -10,6 +10,8 @@ import pytest
 
 import in_chinese
 from in_chinese import WORD
+from levelhead.contrib.workflow.analysis import analyse
+from levelhead.contrib.workflow.analysis.log import Batch
 from levelhead.diagnosis.detectors.base import Evidence, Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, shared_evidence, shared_remedies
 from levelhead.diagnosis.history import History
@@ -21,8 +23,6 @@ from levelhead.doctor.readers.base import Unread
 from levelhead.doctor.readers.sources import Log
 from levelhead.doctor.render import finding_line, text
 from levelhead.doctor.report import Report
-from levelhead.tasks.workflow.analysis import analyse
-from levelhead.tasks.workflow.analysis.log import Batch
 from levelhead.terminal import columns
 
 TERMS = {

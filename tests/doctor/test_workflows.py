@@ -13,11 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from levelhead.doctor.page import page
-from levelhead.doctor.render import text
-from levelhead.doctor.report import examine
-from levelhead.doctor.workflows import analyse_path, analyse_run, tasks_of
-from levelhead.tasks.workflow.analysis import (
+from levelhead.contrib.workflow.analysis import (
     STRUCTURES,
     Batch,
     analyse,
@@ -31,6 +27,10 @@ from levelhead.tasks.workflow.analysis import (
     structure,
     written,
 )
+from levelhead.doctor.page import page
+from levelhead.doctor.render import text
+from levelhead.doctor.report import examine
+from levelhead.doctor.workflows import analyse_path, analyse_run, tasks_of
 
 
 @pytest.mark.parametrize(

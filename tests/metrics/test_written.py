@@ -13,8 +13,16 @@ from typing import Any, cast
 
 import pytest
 
+from contrib.fairness.bbq_rows import ambiguous_row, bbq_row, parse
 from judged_run import run_with
 from levelhead.api import train
+from levelhead.contrib.fairness.metrics import Outcome
+from levelhead.contrib.fairness.metrics import summarize_outcomes as fairness
+from levelhead.contrib.faithfulness.data import FaithfulnessItem
+from levelhead.contrib.faithfulness.metrics import summarize_outcomes as faithfulness
+from levelhead.contrib.primer import PrimerTask
+from levelhead.contrib.workflow.endpoint.runner import EndpointRunner
+from levelhead.contrib.workflow.task import WorkflowTask
 from levelhead.metrics import held_out
 from levelhead.metrics.base import Metric
 from levelhead.metrics.catalogue import METRICS, find
@@ -24,22 +32,14 @@ from levelhead.rollout.generators.vllm.engine import Engine, _Use
 from levelhead.rollout.generators.vllm.probe import Gap
 from levelhead.tasks.base import Answer
 from levelhead.tasks.environment import EnvironmentTask
-from levelhead.tasks.fairness.metrics import Outcome
-from levelhead.tasks.fairness.metrics import summarize_outcomes as fairness
-from levelhead.tasks.faithfulness.data import FaithfulnessItem
-from levelhead.tasks.faithfulness.metrics import summarize_outcomes as faithfulness
 from levelhead.tasks.function.task import FunctionTask
 from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.math import MathTask
 from levelhead.tasks.metering import JudgeUse, Usage, use_metrics
-from levelhead.tasks.primer import PrimerTask
-from levelhead.tasks.workflow.endpoint.runner import EndpointRunner
-from levelhead.tasks.workflow.task import WorkflowTask
 from levelhead.training.collect import Collected
 from levelhead.training.rundir import RunDir
 from levelhead.training.step_result import step_timings
 from small_run import recipe
-from tasks.fairness.bbq_rows import ambiguous_row, bbq_row, parse
 
 NO_METRICS = {"step", "stage"}
 ANYBODYS = {"eval/{task}/{name}", "eval/{task}/{page}/{part}"}

@@ -11,7 +11,7 @@ import pytest
 from levelhead.preflight.isolation import check_isolation
 from levelhead.preflight.result import Check
 from levelhead.recipe.tasks import Workflow
-from levelhead.tasks.workflow.sandbox import run
+from levelhead.tasks.sandbox import run
 
 ENDPOINT = {"kind": "endpoint", "base_url": "http://model.test/v1", "model": "m"}
 

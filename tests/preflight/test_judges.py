@@ -9,12 +9,12 @@ import httpx2
 import pytest
 
 from judged_preflight import RECIPE, Verdict, setup_with, sound
+from levelhead.contrib.fairness import FairnessTask
 from levelhead.preflight import Check, preflight
 from levelhead.preflight.judges import ASKED
 from levelhead.recipe.judge import Judge, Judges, Pairwise
 from levelhead.recipe.load import parse
 from levelhead.recipe.tasks import Fairness
-from levelhead.tasks.fairness import FairnessTask
 from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
 from levelhead.tasks.judges.questions import RUBRICS, text_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from levelhead.contrib.workflow.analysis import Batch, analyse
 from levelhead.report import page as page_module
 from levelhead.report.page import render
 from levelhead.report.reading import Run
 from levelhead.report.workflows import charts
-from levelhead.tasks.workflow.analysis import Batch, analyse
 
 BATCHES = [
     Batch(1, ("Custom", "Custom -> Review", "[Custom, Custom] -> ScEnsemble", None), updated=True),

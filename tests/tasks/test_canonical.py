@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from levelhead.contrib.fairness import FairnessTask
+from levelhead.contrib.faithfulness import FaithfulnessTask
+from levelhead.contrib.openenv.task import OpenEnvTask
+from levelhead.contrib.workflow.task import WorkflowTask
 from levelhead.recipe.environments import OpenEnv
 from levelhead.recipe.tasks import Fairness, Faithfulness, Function, Math, Workflow
 from levelhead.records import Prompt
-from levelhead.tasks.fairness import FairnessTask
-from levelhead.tasks.faithfulness import FaithfulnessTask
 from levelhead.tasks.function import FunctionTask
 from levelhead.tasks.math import MathTask
-from levelhead.tasks.openenv.task import OpenEnvTask
-from levelhead.tasks.workflow.task import WorkflowTask
 
 PROMPT = Prompt("1", "task", ())
 
@@ -88,8 +88,8 @@ def test_an_episode_is_its_sequence_of_actions() -> None:
 def test_an_action_on_a_page_is_what_the_grammar_reads() -> None:
     pytest.importorskip("playwright")
     pytest.importorskip("miniwob")
+    from levelhead.contrib.browser import BrowserTask
     from levelhead.recipe.environments import Browser
-    from levelhead.tasks.browser import BrowserTask
 
     task = BrowserTask(Browser(kind="browser"))
     one = task.canonical(PROMPT, "fill( 3,\"Bob\" );\nthen\n\nclick('4')")

@@ -13,9 +13,9 @@ from levelhead.errors import InputError
 from levelhead.terminal import say, say_json
 
 if TYPE_CHECKING:
+    from levelhead.contrib.browser import BrowserTask
     from levelhead.recipe import Recipe
     from levelhead.rollout.generators.vllm.command import Command
-    from levelhead.tasks.browser import BrowserTask
 
 serve = typer.Typer(
     help="Serve an environment to other trainers, or start the servers that sample.", no_args_is_help=True
@@ -41,8 +41,8 @@ def browser(
     """Serve MiniWoB++ pages in a real browser over OpenEnv's protocol, until interrupted."""
     import asyncio
 
+    from levelhead.contrib.browser import BrowserTask
     from levelhead.recipe.environments import BROWSER_TASKS, Browser
-    from levelhead.tasks.browser import BrowserTask
 
     section = Browser(
         kind="browser", tasks=task or list(BROWSER_TASKS), pages=sessions, spare_pages=0, executable=executable
@@ -53,7 +53,7 @@ def browser(
 async def _run(task: BrowserTask, host: str, port: int, as_json: bool) -> None:
     import asyncio
 
-    from levelhead.tasks.openenv.server import BrowserServer
+    from levelhead.contrib.openenv.server import BrowserServer
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from levelhead import metrics as metric
+from levelhead.contrib.workflow.analysis import Table
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.findings import CATALOGUE, Language, wording
 from levelhead.diagnosis.history import Series
@@ -13,7 +14,6 @@ from levelhead.diagnosis.ranking import Finding
 from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
 from levelhead.doctor.report import Report, number
 from levelhead.doctor.unread import reason
-from levelhead.tasks.workflow.analysis import Table
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 170, 80, 22, 10
 _POINTS = 400

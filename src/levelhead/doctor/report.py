@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from levelhead.contrib.workflow.analysis import Table
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors import DETECTORS
 from levelhead.diagnosis.detectors.base import Reading, View
@@ -21,7 +22,6 @@ from levelhead.doctor.rollouts import RolloutFacts
 from levelhead.doctor.runconfig import RunSettings
 from levelhead.doctor.trust import statistic_of, temper
 from levelhead.doctor.workflows import analyse_path
-from levelhead.tasks.workflow.analysis import Table
 
 SEVERITIES = ("info", "warning", "critical")
 """From harmless to grave."""

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from levelhead import metrics as metric
+from levelhead.contrib.workflow.analysis.choices import choices, written
+from levelhead.contrib.workflow.analysis.log import batches_of_rollouts, is_workflow_log, read_log
+from levelhead.contrib.workflow.analysis.tables import Analysis, analyse
 from levelhead.doctor.readers.values import number_of
 from levelhead.documents import DocumentError, load_json, read_lines, read_text
 from levelhead.errors import InputError
-from levelhead.tasks.workflow.analysis.choices import choices, written
-from levelhead.tasks.workflow.analysis.log import batches_of_rollouts, is_workflow_log, read_log
-from levelhead.tasks.workflow.analysis.tables import Analysis, analyse
 
 Row = Mapping[str, Any]
 

@@ -24,7 +24,7 @@ def check_isolation(context: PreflightContext) -> Iterator[Check]:
         if not (isinstance(section, Workflow) and isinstance(section.executor, EndpointExecutor)):
             continue
         # Only here: the light parts of a workflow task need an extra.
-        from levelhead.tasks.workflow.sandbox import find_wall
+        from levelhead.tasks.sandbox import find_wall
 
         name = f"isolation/wall/{name_of(section)}"
         try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from levelhead import metrics as metric
+from levelhead.contrib.workflow.analysis import STRUCTURES, Analysis, Table
 from levelhead.doctor.workflows import analyse_run, tasks_of
 from levelhead.metrics import held_out
 from levelhead.report.charts import Chart, area_traces, bar_traces, key, line_trace, plain
 from levelhead.report.markup import esc, tag
 from levelhead.report.reading import EVAL_STAGES, Run
 from levelhead.report.series import Series
-from levelhead.tasks.workflow.analysis import STRUCTURES, Analysis, Table
 
 _SHARE = {"tickformat": ".0%", "range": [0, 1]}
 _MOST_OPERATORS = 12

@@ -15,16 +15,16 @@ from levelhead.tasks.base import Task
 from levelhead.tasks.custom import make_custom
 
 _TASKS = {
-    "fairness": ("levelhead.tasks.fairness", "FairnessTask"),
-    "faithfulness": ("levelhead.tasks.faithfulness", "FaithfulnessTask"),
+    "fairness": ("levelhead.contrib.fairness", "FairnessTask"),
+    "faithfulness": ("levelhead.contrib.faithfulness", "FaithfulnessTask"),
     "math": ("levelhead.tasks.math", "MathTask"),
     "function": ("levelhead.tasks.function", "FunctionTask"),
     "judge": ("levelhead.tasks.judges.prompts", "PromptsTask"),
-    "primer": ("levelhead.tasks.primer", "PrimerTask"),
-    "workflow": ("levelhead.tasks.workflow.task", "WorkflowTask"),
-    "browser": ("levelhead.tasks.browser", "BrowserTask"),
-    "openenv": ("levelhead.tasks.openenv", "OpenEnvTask"),
-    "browsergym": ("levelhead.tasks.browsergym", "BrowserGymTask"),
+    "primer": ("levelhead.contrib.primer", "PrimerTask"),
+    "workflow": ("levelhead.contrib.workflow.task", "WorkflowTask"),
+    "browser": ("levelhead.contrib.browser", "BrowserTask"),
+    "openenv": ("levelhead.contrib.openenv", "OpenEnvTask"),
+    "browsergym": ("levelhead.contrib.browsergym", "BrowserGymTask"),
 }
 
 _EXTRAS = {"lark": "workflow", "sympy": "workflow", "httpx2": "judge", "playwright": "browser"}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+import levelhead.contrib.workflow.analysis
 import levelhead.diagnosis
 import levelhead.doctor
-import levelhead.tasks.workflow.analysis
 from levelhead.doctor.readers.detect import FORMATS, make_reader
 
 ATOMS = (
@@ -36,7 +36,7 @@ GROWTH = 9.0
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
-    packages = (levelhead.diagnosis, levelhead.doctor, levelhead.tasks.workflow.analysis)
+    packages = (levelhead.diagnosis, levelhead.doctor, levelhead.contrib.workflow.analysis)
     names = [m.name for p in packages for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
     for name in (*names, "levelhead.terminal", "levelhead.documents", "levelhead.documents.yaml_text"):
         module = importlib.import_module(name)

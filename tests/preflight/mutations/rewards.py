@@ -14,7 +14,7 @@ from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.isolation import check_isolation
 from levelhead.preflight.result import Check, Status
 from levelhead.recipe.tasks import Workflow
-from levelhead.tasks.workflow.sandbox import run
+from levelhead.tasks.sandbox import run
 from levelhead.training.collect import Collector
 from preflight.mutations.base import Checks, Context, Mutation, fault, patch
 from preflight_setup import closeness

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from levelhead.contrib.workflow.language import calls, parse
 from levelhead.report.watch.graph import drawing
-from levelhead.tasks.workflow.language import calls, parse
 
 TEXTS = [
     "Custom",

@@ -81,9 +81,9 @@ def test_an_answer_that_is_no_action_stands_with_its_error_and_another_outcome_i
 @pytest.fixture(scope="module")
 def browser_row() -> dict[str, Any]:
     """A rollout as training would write it, of the page's own oracle."""
+    from levelhead.contrib.browser.chromium import find_chromium
+    from levelhead.contrib.browser.task import BrowserTask
     from levelhead.recipe.environments import Browser
-    from levelhead.tasks.browser.chromium import find_chromium
-    from levelhead.tasks.browser.task import BrowserTask
 
     try:
         find_chromium(None, "")

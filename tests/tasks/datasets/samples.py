@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.fairness.bbq_rows import bbq_row
+from contrib.fairness.bbq_rows import bbq_row
 
 Rows = list[dict[str, Any]]
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from levelhead.contrib.fairness import FairnessTask
+from levelhead.contrib.faithfulness import FaithfulnessTask
 from levelhead.errors import InputError
 from levelhead.recipe.judge import Judges
 from levelhead.recipe.load import validate
 from levelhead.recipe.tasks import Fairness, Faithfulness
-from levelhead.tasks.fairness import FairnessTask
-from levelhead.tasks.faithfulness import FaithfulnessTask
 from levelhead.tasks.judges.calibrate import spearman
 from levelhead.tasks.judges.calibration import Entry, read_calibrations
 from levelhead.tasks.judges.labelled import labelled_cases

@@ -10,11 +10,11 @@ import httpx2
 import pytest
 
 from judge_hosts import Hosts, even_answers, grades
+from levelhead.contrib.fairness import FairnessTask
 from levelhead.metrics.catalogue import find
 from levelhead.recipe.judge import Judges, Pairwise
 from levelhead.recipe.tasks import Fairness
 from levelhead.tasks.base import Answer
-from levelhead.tasks.fairness import FairnessTask
 from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.metering import use_metrics
 

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from judged_run import Even
+from levelhead.contrib.fairness import FairnessTask
+from levelhead.contrib.faithfulness import FaithfulnessTask
 from levelhead.errors import InputError
 from levelhead.recipe.judge import Judge
 from levelhead.recipe.tasks import Fairness, Faithfulness
 from levelhead.records import Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.endpoint import BudgetError, EndpointError
-from levelhead.tasks.fairness import FairnessTask
-from levelhead.tasks.faithfulness import FaithfulnessTask
 from levelhead.tasks.judges import JudgedTask, draw_lots
 from levelhead.tasks.metering import JudgeUse, quantile, use_metrics
 from levelhead.tasks.registry import make_task

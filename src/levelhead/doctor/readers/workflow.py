@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from levelhead.contrib.workflow.analysis.log import StepCounter, is_update, step_mark
 from levelhead.doctor.readers import shapes
 from levelhead.doctor.readers.base import Row, Translator, Unread
 from levelhead.doctor.readers.lines import Lines
 from levelhead.doctor.readers.values import NUMBER
-from levelhead.tasks.workflow.analysis.log import StepCounter, is_update, step_mark
 
 QUALITY = re.compile(r"DSL质量\s*[:\uff1a]")
 _FALLBACK = re.compile(r"fallback\s*=\s*(True|False)", re.IGNORECASE)

@@ -19,13 +19,13 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
+from levelhead.contrib.browser import BrowserTask
+from levelhead.contrib.browser.actions import Action
+from levelhead.contrib.browser.episode import BrowserEpisode
 from levelhead.errors import InputError
 from levelhead.recipe.environments import Browser
 from levelhead.records import Prompt
 from levelhead.tasks.base import Answer, EpisodeLostError, SingleTurnTask, Split, Task
-from levelhead.tasks.browser import BrowserTask
-from levelhead.tasks.browser.actions import Action
-from levelhead.tasks.browser.episode import BrowserEpisode
 from levelhead.training.loop import EventLoop
 
 SYSTEM_PROMPT = (

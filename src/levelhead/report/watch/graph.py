@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from levelhead.terminal import counted
 
 if TYPE_CHECKING:
-    from levelhead.tasks.workflow.language import Node
+    from levelhead.contrib.workflow.language import Node
 
 MOST_BOXES = 200
 """Operators of a workflow that is drawn."""
@@ -65,7 +65,7 @@ def drawing(text: str) -> dict[str, Any] | None:
     if len(text) > LONGEST:
         return None
     try:
-        from levelhead.tasks.workflow.language import WorkflowError, calls, parse
+        from levelhead.contrib.workflow.language import WorkflowError, calls, parse
     except ModuleNotFoundError:  # the light install has no parser
         return None
     try:
@@ -80,8 +80,8 @@ def drawing(text: str) -> dict[str, Any] | None:
 
 
 def _part(node: Node) -> _Part:
-    from levelhead.tasks.workflow.language import Call, Chain, Conditional, Done, Loop, Parallel
-    from levelhead.tasks.workflow.operators import OPERATORS
+    from levelhead.contrib.workflow.language import Call, Chain, Conditional, Done, Loop, Parallel
+    from levelhead.contrib.workflow.operators import OPERATORS
 
     match node:
         case Call(operator):

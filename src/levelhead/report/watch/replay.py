@@ -19,8 +19,8 @@ from levelhead.errors import InputError
 from levelhead.report.series import number
 
 if TYPE_CHECKING:
-    from levelhead.tasks.browser.tab import Tab
-    from levelhead.tasks.browser.view import View
+    from levelhead.contrib.browser.tab import Tab
+    from levelhead.contrib.browser.view import View
 
 MOST_TURNS = 60
 """Actions of an episode that are played."""
@@ -44,7 +44,7 @@ def can_replay(row: Mapping[str, Any]) -> bool:
         return False
     if find_spec("playwright") is None or find_spec("miniwob") is None:
         return False
-    from levelhead.tasks.browser.pages import page_names
+    from levelhead.contrib.browser.pages import page_names
 
     return info["page"] in page_names()
 
@@ -100,8 +100,8 @@ class Episodes:
 
 
 async def _replay(row: Mapping[str, Any]) -> dict[str, Any]:
-    from levelhead.tasks.browser.host import Host
-    from levelhead.tasks.browser.lost import TabLostError
+    from levelhead.contrib.browser.host import Host
+    from levelhead.contrib.browser.lost import TabLostError
 
     info = row["info"]
     host = await Host.start(None, lambda _code, _message: None)
@@ -121,7 +121,7 @@ async def _replay(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _frames(tab: Tab, view: View, turns: list[str]) -> tuple[list[dict[str, Any]], View]:
-    from levelhead.tasks.browser.actions import ActionError, parse_action
+    from levelhead.contrib.browser.actions import ActionError, parse_action
 
     frames: list[dict[str, Any]] = []
     for turn in turns:

@@ -9,16 +9,16 @@ from levelhead.errors import InputError
 from levelhead.tasks.datasets.base import Dataset
 
 _MODULES: Mapping[str, str] = {
-    "gsm8k": "gsm8k",
-    "math": "math_competition",
-    "aime": "aime",
-    "humaneval": "humaneval",
-    "mbpp": "mbpp",
-    "hotpotqa": "hotpotqa",
-    "drop": "drop",
-    "bbq": "bbq",
-    "halueval": "halueval",
-    "truthfulqa": "truthfulqa",
+    "gsm8k": "levelhead.tasks.datasets.gsm8k",
+    "math": "levelhead.tasks.datasets.math_competition",
+    "aime": "levelhead.tasks.datasets.aime",
+    "humaneval": "levelhead.tasks.datasets.humaneval",
+    "mbpp": "levelhead.tasks.datasets.mbpp",
+    "hotpotqa": "levelhead.tasks.datasets.hotpotqa",
+    "drop": "levelhead.tasks.datasets.drop",
+    "bbq": "levelhead.contrib.fairness.dataset",
+    "halueval": "levelhead.contrib.faithfulness.dataset",
+    "truthfulqa": "levelhead.tasks.datasets.truthfulqa",
 }
 
 NAMES: tuple[str, ...] = tuple(_MODULES)
@@ -33,7 +33,7 @@ def dataset_named(name: str) -> Dataset:
     """
     if name not in _MODULES:
         raise InputError(f"tasks[].dataset: no data set is called {name!r}; there are {', '.join(NAMES)}")
-    dataset: Dataset = import_module(f"levelhead.tasks.datasets.{_MODULES[name]}").DATASET
+    dataset: Dataset = import_module(_MODULES[name]).DATASET
     return dataset
 
 

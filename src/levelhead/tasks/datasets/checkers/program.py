@@ -1,4 +1,4 @@
-"""Programs: run against the example's tests in the workflow task's sandbox."""
+"""Programs: run against the example's tests in the sandbox."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 from levelhead.recipe.workflow import SandboxLimits
 from levelhead.tasks.datasets.base import Example, Verdict
+from levelhead.tasks.sandbox.programs import extract_program, run_tests
 
 _BODY = re.compile(r"^[ \t]+\S")
 
@@ -19,9 +20,6 @@ def check_program(example: Example, text: str, limits: SandboxLimits | None = No
     Raises:
         InputError: The limits require isolation, and the system allows none.
     """
-    # Only here: the workflow task reads these data sets too.
-    from levelhead.tasks.workflow.answers.code import extract_program, run_tests
-
     if not text.strip():
         return Verdict(right=False, score=0.0, stated=None, note="no program")
     program = extract_program(text, example.entry_point)

@@ -1,0 +1,231 @@
+"""BrowserGym's environments as a task, played on the one thread of this process that BrowserGym can be used from."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
+
+from levelhead.contrib.browser.actions import ActionError, parse_action
+from levelhead.contrib.browser.view import SYSTEM_PROMPT, View, turn_messages
+from levelhead.contrib.browsergym.translate import call_of, view_of
+from levelhead.errors import InputError
+from levelhead.recipe.environments import BrowserGym
+from levelhead.records import Message, Prompt, Score
+from levelhead.tasks.base import EpisodeLostError, Step
+from levelhead.tasks.environment import EnvironmentTask
+
+T = TypeVar("T")
+
+
+class GymEnvironment(Protocol):
+    """What is used of a Gymnasium environment."""
+
+    def reset(self, *, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Start an episode: observation and info."""
+        ...
+
+    def step(self, action: str, /) -> tuple[Mapping[str, Any], Any, bool, bool, Mapping[str, Any]]:
+        """Take an action: observation, reward, terminated, truncated, info."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class BrowserGymTask(EnvironmentTask):
+    """Environments of BrowserGym by their Gymnasium names.
+
+    BrowserGym starts two browsers an episode
+    and all episodes share a thread, so this is the slow door: for WebArena, WorkArena and the like.
+
+    Args:
+        section: The recipe's section.
+        make: Makes an environment of a name; BrowserGym's own unless given.
+
+    Raises:
+        InputError: BrowserGym, or a package with the environments, is not installed.
+    """
+
+    def __init__(self, section: BrowserGym, make: Callable[[str], GymEnvironment] | None = None) -> None:
+        super().__init__(section, SYSTEM_PROMPT)
+        self.section = section
+        self._make = make or _maker(section)
+        self._idle: dict[str, list[GymEnvironment]] = {}
+
+    @property
+    def concurrency(self) -> int:
+        """Most episodes that can be live at once."""
+        return self.section.sessions
+
+    def canonical_action(self, text: str) -> str:
+        """Return one turn's action as the grammar prints it; what is no action is its own first line."""
+        try:
+            return str(parse_action(text))
+        except ActionError:
+            return super().canonical_action(text)
+
+    def episode(self, prompt: Prompt) -> BrowserGymEpisode:
+        """Start an attempt at a prompt."""
+        return BrowserGymEpisode(self, str(prompt.facts["task"]), int(prompt.facts["seed"]))
+
+    async def call(self, function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
+        """Run a function on BrowserGym's thread."""
+        call = functools.partial(function, *arguments, **keywords)
+        return await asyncio.get_running_loop().run_in_executor(_thread(), call)
+
+    async def lend(self, name: str) -> GymEnvironment:
+        """Lend an environment, a used one if there is one."""
+        idle = self._idle.get(name)
+        return idle.pop() if idle else await self.call(self._make, name)
+
+    def give_back(self, name: str, environment: GymEnvironment) -> None:
+        """Take an environment back for another episode."""
+        self._idle.setdefault(name, []).append(environment)
+
+    async def close(self) -> None:
+        """Close all idle environments."""
+        idle, self._idle = self._idle, {}
+        for environments in idle.values():
+            for environment in environments:
+                await self.call(environment.close)
+
+
+class BrowserGymEpisode:
+    """One episode of one environment."""
+
+    def __init__(self, task: BrowserGymTask, name: str, seed: int) -> None:
+        self.view = View()
+        self.step = 1
+        self.error = ""
+        self.reward = 0.0
+        self._task = task
+        self._name = name
+        self._seed = seed
+        self._ids: list[str] = []
+        self._environment: GymEnvironment | None = None
+        self._misread = 0
+        self._over = False
+
+    async def observe(self) -> list[Message]:
+        """Return the messages of this turn.
+
+        Raises:
+            EpisodeLostError: The environment broke.
+        """
+        if self._over:
+            raise RuntimeError("the episode is over")
+        if self._environment is None:
+            self._environment = await self._try(self._task.lend(self._name))
+            observation, _ = await self._try(self._task.call(self._environment.reset, seed=self._seed))
+            self.view, self._ids = view_of(observation)
+        return turn_messages(self.view, self.step, self.error, self._task.section.observation_chars)
+
+    async def act(self, text: str) -> Step:
+        """Do what the policy wrote; an answer that is no action costs a step, and the next turn says why.
+
+        Raises:
+            EpisodeLostError: The environment broke.
+        """
+        if self._environment is None:
+            raise RuntimeError("observe comes before act")
+        done = False
+        try:
+            action = parse_action(text)
+            call = call_of(action, self._ids)
+        except ActionError as error:
+            self._misread += 1
+            self.error = str(error)
+        else:
+            done = await self._perform(self._environment, call)
+        taken, self.step = self.step, self.step + 1
+        if not (done or taken >= self._task.section.step_limit):
+            return Step(done=False)
+        await self.close()
+        return Step(done=True, score=self._score(taken, done))
+
+    async def close(self) -> None:
+        """Give the environment back."""
+        self._over = True
+        environment, self._environment = self._environment, None
+        if environment is not None:
+            self._task.give_back(self._name, environment)
+
+    async def _perform(self, environment: GymEnvironment, call: str) -> bool:
+        observation, reward, terminated, truncated, _ = await self._try(self._task.call(environment.step, call))
+        self.reward += float(reward)
+        self.view, self._ids = view_of(observation)
+        self.error = str(observation.get("last_action_error") or "").partition("\n")[0]
+        return bool(terminated or truncated)
+
+    async def _try(self, answer: Any) -> Any:
+        try:
+            return await answer
+        except Exception as error:
+            self._over = True
+            message = f"{self._name}, seed {self._seed}, step {self.step}: {type(error).__name__}: {error}"
+            message = message.partition("\n")[0]
+            self._task.report("environment-lost", message)
+            await self._drop()
+            raise EpisodeLostError(message) from error
+
+    async def _drop(self) -> None:
+        environment, self._environment = self._environment, None
+        if environment is None:
+            return
+        try:
+            await self._task.call(environment.close)
+        except Exception as error:
+            self._task.report("environment-lost", f"{self._name} does not close: {type(error).__name__}")
+
+    def _score(self, steps: int, done: bool) -> Score:
+        return Score(
+            total=self.reward,
+            parts={"success": float(self.reward > 0), "return": self.reward},
+            valid=self._misread == 0,
+            info={
+                "task": self._name,
+                "seed": self._seed,
+                "steps": steps,
+                "ended": "environment" if done else "step_limit",
+                "unread": self._misread,
+            },
+        )
+
+
+@functools.cache
+def _thread() -> ThreadPoolExecutor:
+    """Return the thread of all BrowserGym tasks: its Playwright is global, and bound to the thread that started it."""
+    return ThreadPoolExecutor(1, "levelhead-browsergym")
+
+
+def _maker(section: BrowserGym) -> Callable[[str], GymEnvironment]:
+    # browsergym/miniwob.click-test is registered by browsergym.miniwob, browsergym/openended by browsergym.core.
+    packages = section.packages or sorted({_package(name) for name in section.weights})
+    try:
+        gymnasium = import_module("gymnasium")
+        actions = import_module("browsergym.core.action.highlevel").HighLevelActionSet(["bid", "coord"])
+        for package in packages:
+            import_module(package)
+    except ImportError as error:
+        raise InputError(
+            f"the browsergym task needs BrowserGym and the packages of its tasks ({', '.join(packages)}): {error}; "
+            "pip install browsergym"
+        ) from error
+
+    def make(name: str) -> GymEnvironment:
+        environment: GymEnvironment = gymnasium.make(
+            name, action_mapping=actions.to_python_code, disable_env_checker=True
+        )
+        return environment
+
+    return make
+
+
+def _package(name: str) -> str:
+    benchmark = name.removeprefix("browsergym/").partition(".")[0]
+    return "browsergym.core" if benchmark == "openended" else f"browsergym.{benchmark}"

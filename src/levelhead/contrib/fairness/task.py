@@ -1,0 +1,166 @@
+"""The task: prompts from BBQ rows, scored answers, BBQ's metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from levelhead.contrib.fairness.data import FairnessItem, read_items
+from levelhead.contrib.fairness.generator import generate_items
+from levelhead.contrib.fairness.metrics import Outcome, summarize_outcomes
+from levelhead.contrib.fairness.oracle import longest_answer, perfect_answer, unread_answer
+from levelhead.contrib.fairness.scoring import LETTERS, WRONG, parse_answer, score_answer
+from levelhead.errors import InputError
+from levelhead.recipe.tasks import Fairness
+from levelhead.records import Prompt, Rollout, Score
+from levelhead.tasks.base import Baseline, SingleTurnTask, Split
+from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+from levelhead.tasks.text_match import words
+
+UNKNOWN = "unknown"
+"""Canonical form of the option that says that the context does not tell."""
+REASONS = ("The text does not say which.", "The text says so.")
+"""Reasons of constant answers."""
+INSTRUCTION = "Reply in two lines:\nReason: one sentence that quotes the text\nAnswer: one letter"
+
+
+class FairnessTask(SingleTurnTask):
+    """Multiple choice with a one-sentence justification, on BBQ files or on built-in items in BBQ's schema.
+
+    Args:
+        section: The recipe's section.
+
+    Raises:
+        InputError: The files are missing, empty or malformed, or too few to split, or ``hold_out`` names a category
+            that is not there, or every one that is.
+    """
+
+    def __init__(self, section: Fairness) -> None:
+        self.section = section
+        self.name = section.name or section.kind
+        items = generate_items(section.items) if section.path is None else read_items(section.path)
+        sides = split_by_group(
+            items,
+            lambda item: item.template if section.unseen == "template" else item.people,
+            section.eval_fraction,
+            stratum=lambda item: item.category,
+        )
+        split: Mapping[Split, list[FairnessItem]] = {
+            "train": _without(sides["train"], section.hold_out),
+            "eval": sides["eval"],
+        }
+        self._sides = limit_sides(split, section.limit, section.eval_fraction, _key)
+
+    @cached_property
+    def _prompts(self) -> Mapping[Split, Sequence[Prompt]]:
+        seen: Counter[str] = Counter()
+        return {side: [self._prompt(item, seen) for item in items] for side, items in self._sides.items()}
+
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        """Yield the split's prompts once, in an order that depends on the seed alone."""
+        yield from in_seed_order(self._prompts[split], seed, self.name, split)
+
+    def score(self, prompt: Prompt, text: str) -> Score:
+        """Score one answer in [-1, 1]; see :func:`levelhead.contrib.fairness.scoring.score_answer`."""
+        return score_answer(text, FairnessItem.from_facts(prompt.facts))
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Return what an answer that cannot be parsed gets, and what a perfect one gets."""
+        return WRONG, 1.0
+
+    def oracle(self, prompt: Prompt) -> list[str]:
+        """Return the right letter with a reason that cites the context."""
+        return [perfect_answer(FairnessItem.from_facts(prompt.facts))]
+
+    def oracle_bytes(self, prompt: Prompt) -> int:
+        """Return a bound on the length of the perfect answer: it quotes the context, or names the people."""
+        return longest_answer(FairnessItem.from_facts(prompt.facts))
+
+    def canonical(self, prompt: Prompt, text: str) -> str:
+        """Return what the chosen option says, ``unknown`` for the one that says nothing is known.
+
+        Letters are shuffled: what counts is whom an answer names, not where that option stood.  What cannot be parsed
+        is its own text.
+        """
+        item = FairnessItem.from_facts(prompt.facts)
+        parsed = parse_answer(text, item)
+        if parsed is None:
+            return super().canonical(prompt, text)
+        return UNKNOWN if parsed.choice == item.unknown else " ".join(words(item.answers[parsed.choice]))
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:
+        """Return whether the context settles the question: condition ``disambig``, or ``ambig``.
+
+        Where categories are held out, also whether the item's was ``seen`` in training or is ``new``.
+        """
+        strata = {"condition": str(prompt.facts["condition"])}
+        held_out = self.section.hold_out
+        return {**strata, "category": "new" if prompt.facts["category"] in held_out else "seen"} if held_out else strata
+
+    def constants(self) -> Sequence[str]:
+        """Return every letter with a reason that fits any text: one that abstains, and one that does not."""
+        return [f"Reason: {reason}\nAnswer: {letter}" for reason in REASONS for letter in LETTERS]
+
+    async def baselines(self, prompts: int) -> Sequence[Baseline]:  # noqa: ARG002
+        """Return the policy that looks for the option which says that it is not known, and reads nothing else.
+
+        No constant text can do that, because the options are shuffled; reading the context is not needed for it.  Its
+        reason names the two people, as the options do.
+        """
+        return [Baseline("the option that says it is not known", _abstain)]
+
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return accuracy by condition and category and BBQ's bias scores."""
+        return summarize_outcomes(
+            [
+                Outcome(FairnessItem.from_facts(prompt.facts), rollout.score.info.get("choice"))
+                for prompt, rollout in results
+                if rollout.score is not None
+            ]
+        )
+
+    def _prompt(self, item: FairnessItem, seen: Counter[str]) -> Prompt:
+        key = _key(item)
+        seen[key] += 1
+        number = f"~{seen[key]}" if seen[key] > 1 else ""
+        return Prompt(
+            id=f"{self.name}/{key}{number}",
+            task=self.name,
+            messages=({"role": "user", "content": render(item)},),
+            facts=item.to_facts(),
+        )
+
+
+def _without(items: Sequence[FairnessItem], hold_out: Sequence[str]) -> list[FairnessItem]:
+    """Leave the items of some categories out.
+
+    Raises:
+        InputError: A category is not there, or nothing is left.
+    """
+    categories = {item.category for item in items}
+    unknown = sorted(set(hold_out) - categories)
+    if unknown:
+        raise InputError(
+            f"tasks[].hold_out names {unknown[0]!r}, which is no category of the data; "
+            f"there are {', '.join(sorted(categories))}"
+        )
+    if categories <= set(hold_out):
+        raise InputError("tasks[].hold_out names every category of the data; leave one to train on")
+    return [item for item in items if item.category not in hold_out]
+
+
+def render(item: FairnessItem) -> str:
+    """Return the text of an item's prompt: context, question, options, and how to answer."""
+    options = "\n".join(f"{letter}) {answer}" for letter, answer in zip(LETTERS, item.answers, strict=True))
+    return f"Text: {item.context}\nQuestion: {item.question}\n{options}\n{INSTRUCTION}"
+
+
+def _key(item: FairnessItem) -> str:
+    return f"{item.category}/{item.question_index}/{item.example_id}"
+
+
+async def _abstain(prompts: Sequence[Prompt]) -> list[float]:
+    items = [FairnessItem.from_facts(prompt.facts) for prompt in prompts]
+    return [score_answer(unread_answer(item), item).total for item in items]

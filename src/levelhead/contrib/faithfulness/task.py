@@ -1,0 +1,167 @@
+"""The task: prompts from HaluEval rows, scored answers, faithfulness metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from levelhead.contrib.faithfulness.data import UNKNOWN, FaithfulnessItem, Kind, read_items, withhold
+from levelhead.contrib.faithfulness.generator import generate_items
+from levelhead.contrib.faithfulness.metrics import summarize_outcomes
+from levelhead.contrib.faithfulness.oracle import longest_answer, perfect_answer
+from levelhead.contrib.faithfulness.scoring import MINIMUM, parse_answer, score_answer
+from levelhead.errors import InputError
+from levelhead.recipe.tasks import Faithfulness
+from levelhead.records import Prompt, Rollout, Score
+from levelhead.tasks.base import SingleTurnTask, Split
+from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+from levelhead.tasks.text_match import normalize_answer
+
+log = logging.getLogger(__name__)
+
+_REPLY = "Reply in two lines:\nEvidence: an exact quote from the text, or none\nAnswer:"
+QUOTE_INSTRUCTION = f"{_REPLY} a few words, or unknown"
+"""Put under every question about a text."""
+_FORMS: dict[Kind, str] = {
+    "qa": f"Text: {{0.text}}\nQuestion: {{0.question}}\n{QUOTE_INSTRUCTION}",
+    "dialogue": f"Text: {{0.text}}\nDialogue: {{0.question}}\n{_REPLY} the assistant's next reply, or unknown",
+    "summarization": f"Text: {{0.text}}\n{_REPLY} a short summary of the text",
+    "general": (
+        "Query: {0.question}\nResponse: {0.text}\nIs anything in the response false or made up? Reply in two lines:\n"
+        "Evidence: an exact quote from the response that decides it\nAnswer: yes or no"
+    ),
+}
+
+
+class FaithfulnessTask(SingleTurnTask):
+    """Answers with quoted evidence, on HaluEval files or on built-in items in its question schema.
+
+    Args:
+        section: The recipe's section.
+
+    Raises:
+        InputError: The files are missing, empty or malformed, too few to split, or all of their prompts are longer than
+            ``max_prompt_chars``.
+    """
+
+    def __init__(self, section: Faithfulness) -> None:
+        self.section = section
+        self.name = section.name or section.kind
+        if section.path is None:
+            items = generate_items(section.items, section.unanswerable)
+        else:
+            items = read_items(section.path)
+        items = self._short_enough(items)
+        self._kinds = {item.kind for item in items}
+        sides = split_by_group(items, lambda item: item.group, section.eval_fraction, stratum=lambda item: item.kind)
+        self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda item: item.key)
+
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        """Yield the split's prompts once, in an order that depends on the seed alone."""
+        yield from in_seed_order(self._prompts[split], seed, self.name, split)
+
+    def score(self, prompt: Prompt, text: str) -> Score:
+        """Score one answer in [-1, 1]; see :func:`levelhead.contrib.faithfulness.scoring.score_answer`."""
+        return score_answer(text, FaithfulnessItem.from_facts(prompt.facts))
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Return what an answer that cannot be parsed gets, and what a perfect one gets."""
+        return MINIMUM, 1.0
+
+    def oracle(self, prompt: Prompt) -> list[str]:
+        """Return the right answer with a supporting quote, or an abstention where nothing supports one."""
+        return [perfect_answer(FaithfulnessItem.from_facts(prompt.facts))]
+
+    def oracle_bytes(self, prompt: Prompt) -> int:
+        """Return a bound on the length of the perfect answer: it quotes the text."""
+        return longest_answer(FaithfulnessItem.from_facts(prompt.facts))
+
+    def canonical(self, prompt: Prompt, text: str) -> str:
+        """Return the answer without its evidence, normalised; all ways of abstaining are ``unknown``.
+
+        What cannot be parsed is its own text.
+        """
+        parsed = parse_answer(text, FaithfulnessItem.from_facts(prompt.facts))
+        if parsed is None:
+            return super().canonical(prompt, text)
+        return UNKNOWN if parsed.abstains else normalize_answer(parsed.answer)
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:
+        """Return whether the text holds the answer, or for a response to be judged, the right verdict; and the kind.
+
+        The kind is a stratum where the data hold several.
+        """
+        facts = prompt.facts
+        if facts["kind"] == "general":
+            strata = {"verdict": str(facts["right"])}
+        else:
+            strata = {"answerable": "yes" if facts["answerable"] else "no"}
+        return {**strata, "kind": str(facts["kind"])} if len(self._kinds) > 1 else strata
+
+    def form(self, prompt: Prompt) -> str:
+        """Return the kind: what is asked about a text, a dialogue, a summary or a response differs at a glance."""
+        return str(prompt.facts["kind"])
+
+    def constants(self) -> Sequence[str]:
+        """Return the abstention, and for verdicts both of them."""
+        answers = ["unknown"] if self._kinds - {"general"} else []
+        answers += ["yes", "no"] if "general" in self._kinds else []
+        return [f"Evidence: none\nAnswer: {answer}" for answer in answers]
+
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return exact match, F1, real quotes, abstentions and verdict recalls."""
+        return summarize_outcomes(
+            [
+                (FaithfulnessItem.from_facts(prompt.facts), rollout.score)
+                for prompt, rollout in results
+                if rollout.score is not None
+            ]
+        )
+
+    @cached_property
+    def _prompts(self) -> Mapping[Split, Sequence[Prompt]]:
+        # Sentences are withheld only here: the split is made by the texts as they were.
+        share = 0.0 if self.section.path is None else self.section.unanswerable
+        seen: Counter[str] = Counter()
+        return {
+            side: [self._prompt(withhold(item, share), seen) for item in items] for side, items in self._sides.items()
+        }
+
+    def _prompt(self, item: FaithfulnessItem, seen: Counter[str]) -> Prompt:
+        seen[item.key] += 1
+        number = f"~{seen[item.key]}" if seen[item.key] > 1 else ""
+        return Prompt(
+            id=f"{self.name}/{item.kind}/{item.key}{number}",
+            task=self.name,
+            messages=({"role": "user", "content": render(item)},),
+            facts=item.to_facts(),
+        )
+
+    def _short_enough(self, items: list[FaithfulnessItem]) -> list[FaithfulnessItem]:
+        longest = self.section.max_prompt_chars
+        if longest is None:
+            return items
+        short_items = [item for item in items if len(render(item)) <= longest]
+        if not short_items:
+            shortest = min(len(render(item)) for item in items)
+            raise InputError(
+                f"tasks[].max_prompt_chars is {longest}, but the shortest prompt of {self.name} has {shortest} "
+                "characters; raise it, or leave it out"
+            )
+        if len(short_items) < len(items):
+            log.warning(
+                "%s: %d of %d rows left out, longer than %d characters",
+                self.name,
+                len(items) - len(short_items),
+                len(items),
+                longest,
+            )
+        return short_items
+
+
+def render(item: FaithfulnessItem) -> str:
+    """Return the text of an item's prompt: the text, what is asked, and how to answer."""
+    return _FORMS[item.kind].format(item)

@@ -1,0 +1,195 @@
+"""Training on an OpenEnv server: each episode is a session, each turn a step."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from levelhead.contrib.browser.view import SYSTEM_PROMPT
+from levelhead.contrib.openenv.wire import Reply, WireError
+from levelhead.errors import InputError
+from levelhead.installation import install_command
+from levelhead.recipe.environments import OpenEnv
+from levelhead.records import Message, Prompt, Score
+from levelhead.tasks.base import EpisodeLostError, Step
+from levelhead.tasks.environment import EnvironmentTask
+from levelhead.tasks.strict_json import encodable
+
+if TYPE_CHECKING:
+    from levelhead.contrib.openenv.client import OpenEnvClient
+
+
+class OpenEnvTask(EnvironmentTask):
+    """The tasks of an OpenEnv server, by default one that speaks as its BrowserGym environment does.
+
+    Connections are kept between episodes.
+
+    Args:
+        section: The recipe's section.
+
+    Raises:
+        InputError: The package ``websockets`` is missing.
+    """
+
+    def __init__(self, section: OpenEnv) -> None:
+        if find_spec("websockets") is None:
+            raise InputError(f"the openenv task needs the package websockets: {install_command('browser')}")
+        super().__init__(section, SYSTEM_PROMPT if section.system is None else section.system)
+        self.section = section
+        self.reached = False
+        self._idle: list[OpenEnvClient] = []
+        self._slots: asyncio.Semaphore | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def concurrency(self) -> int:
+        """Most episodes that can be live at once."""
+        return self.section.sessions
+
+    @property
+    def system(self) -> str:
+        """The system message of every turn."""
+        return self._system
+
+    def episode(self, prompt: Prompt) -> OpenEnvEpisode:
+        """Start an attempt at a prompt."""
+        return OpenEnvEpisode(self, str(prompt.facts["task"]), int(prompt.facts["seed"]))
+
+    async def lend(self) -> OpenEnvClient:
+        """Lend a connection, until :meth:`give_back`; waits while all are out."""
+        from levelhead.contrib.openenv.client import OpenEnvClient
+
+        loop = asyncio.get_running_loop()
+        if self._slots is None or self._loop is not loop:
+            self._slots, self._loop, self._idle = asyncio.Semaphore(self.section.sessions), loop, []
+        await self._slots.acquire()
+        return self._idle.pop() if self._idle else OpenEnvClient(self.section.url, self.section.timeout)
+
+    async def give_back(self, client: OpenEnvClient, *, fit: bool) -> None:
+        """Take a connection back; one that is not fit for further use is closed."""
+        if fit:
+            self._idle.append(client)
+        else:
+            await client.close()
+        if self._slots is not None:
+            self._slots.release()
+
+    async def close(self) -> None:
+        """Close all idle connections."""
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(client.close() for client in idle))
+
+
+class OpenEnvEpisode:
+    """One session on the server, from the first look until it is done or closed."""
+
+    def __init__(self, task: OpenEnvTask, name: str, seed: int) -> None:
+        self.step = 1
+        self.reward = 0.0
+        self._task = task
+        self._name = name
+        self._seed = seed
+        self._client: OpenEnvClient | None = None
+        self._reply = Reply({}, None, done=False)
+        self._over = False
+
+    async def observe(self) -> list[Message]:
+        """Return the messages of this turn.
+
+        Raises:
+            EpisodeLostError: The server refused or has gone.
+            InputError: The server has never been there.
+        """
+        if self._over:
+            raise RuntimeError("the episode is over")
+        if self._client is None:
+            self._client = await self._task.lend()
+            parameters: dict[str, Any] = {"seed": self._seed}
+            if self._name:
+                parameters["task_name"] = self._name
+            self._reply = await self._ask(reset=parameters)
+        return [{"role": "system", "content": self._task.system}, {"role": "user", "content": self._shown()}]
+
+    async def act(self, text: str) -> Step:
+        """Send what the policy wrote as the action.
+
+        Raises:
+            EpisodeLostError: The server refused or has gone.
+        """
+        if self._client is None:
+            raise RuntimeError("observe comes before act")
+        self._reply = await self._ask(step={self._task.section.action: text.strip()})
+        self.reward += self._reply.reward or 0.0
+        taken, self.step = self.step, self.step + 1
+        if not (self._reply.done or taken >= self._task.section.step_limit):
+            return Step(done=False)
+        await self.close()
+        return Step(done=True, score=self._score(taken))
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        self._over = True
+        await self._let_go(fit=True)
+
+    def _shown(self) -> str:
+        """Write step and observation; the last field stands on lines of its own."""
+        fields, limit = self._task.section.observation, self._task.section.observation_chars
+        lines = [f"Step {self.step}"]
+        for number, (field, word) in enumerate(fields.items(), 1):
+            value = self._reply.observation.get(field)
+            if value in (None, "", [], {}):
+                continue
+            text = _written(value)
+            text = text if len(text) <= limit else text[: limit - 3] + "..."
+            lines.append(f"{word}:{chr(10) if number == len(fields) else ' '}{text}")
+        return "\n".join(lines)
+
+    async def _ask(self, reset: dict[str, Any] | None = None, step: dict[str, Any] | None = None) -> Reply:
+        from levelhead.contrib.openenv.client import UnreachableError
+
+        assert self._client is not None  # noqa: S101 - both callers have looked
+        try:
+            if step is not None:
+                reply = await self._client.step(step)
+            else:
+                reply = await self._client.reset(**(reset or {}))
+        except (UnreachableError, WireError) as error:
+            self._over = True
+            if isinstance(error, UnreachableError) and not self._task.reached:
+                await self._let_go(fit=False)
+                raise InputError(f"{error}; start the server, or correct tasks[].url") from error
+            code = "server-lost" if isinstance(error, UnreachableError) else "server-refused"
+            self._task.report(code, f"{self._name or 'episode'}, seed {self._seed}, step {self.step}: {error}")
+            await self._let_go(fit=False)
+            raise EpisodeLostError(str(error)) from error
+        self._task.reached = True
+        return reply
+
+    async def _let_go(self, *, fit: bool) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await self._task.give_back(client, fit=fit)
+
+    def _score(self, steps: int) -> Score:
+        success = float(self.reward > self._task.section.success_above)
+        return Score(
+            total=self.reward,
+            parts={"success": success, "return": self.reward},
+            valid=not self._reply.observation.get("last_action_error", False),
+            info={
+                "task": self._name,
+                "seed": self._seed,
+                "steps": steps,
+                "ended": "server" if self._reply.done else "step_limit",
+            },
+        )
+
+
+def _written(value: object) -> str:
+    """Return a field of an observation as text that can be tokenized."""
+    try:
+        return encodable(value if isinstance(value, str) else json.dumps(value))
+    except RecursionError:
+        return "(nested too deeply)"

@@ -1,0 +1,74 @@
+"""How right a numeric answer is."""
+
+from __future__ import annotations
+
+import re
+
+from levelhead.contrib.workflow.answers.quantity import Quantity, as_float, read_quantity, same_value
+from levelhead.contrib.workflow.answers.words import grade_words
+from levelhead.tasks.numbers import final_answer, parse_number
+
+NEAR = 0.01
+"""Relative error up to which a number is nearly right."""
+
+ROUGH = 0.1
+"""Relative error up to which a number is partly right."""
+
+
+_FILLING = re.compile(r"\\(?:left|right|[!,;: ])|[\s$]")
+
+
+def grade_number(answer: str, reference: str) -> float:
+    """Return the correctness level of a numeric answer.
+
+    1.0: the same quantity, exactly, units converted, or rounded to the reference's decimals.  0.7: within 1%.  0.4:
+    within 10%, of the opposite sign, off by a power of ten up to a thousand, or the right number in a wrong unit.  0.2:
+    another number.  0.0: no number, or several.  A reference that is no number (an interval, a formula) is compared
+    as text without spaces, and as words.
+    """
+    wanted = _read(reference)
+    if wanted is None:
+        same = _FILLING.sub("", _stated(answer)) == _FILLING.sub("", reference)
+        return 1.0 if same else grade_words(answer, (reference,))
+    given = _read(_stated(answer))
+    if given is None:
+        return 0.0
+    if same_value(given, wanted):
+        return 1.0
+    if given.unit is not None and wanted.unit is not None:
+        bare = same_value(Quantity(given.value), Quantity(wanted.value))
+        return 0.4 if bare else 0.2
+    return _near(as_float(given), as_float(wanted), wanted.decimals)
+
+
+def _stated(answer: str) -> str:
+    stated = final_answer(answer)
+    if stated is not None:
+        return stated
+    lines = [line for line in answer.strip().splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def _read(text: str) -> Quantity | None:
+    text = text.strip().strip("*`").strip().rstrip(".").strip()
+    text = text.rsplit("=", 1)[-1].strip()
+    quantity = read_quantity(text)
+    if quantity is not None:
+        return quantity
+    # A sentence around one plain number ("She has 72 clips left").
+    number = parse_number(text)
+    return read_quantity(f"{number.numerator}/{number.denominator}") if number is not None else None
+
+
+def _near(given: float, wanted: float, decimals: int | None) -> float:
+    if decimals is not None and abs(given - wanted) <= 0.5 * 10.0**-decimals * (1 + 1e-9):
+        return 1.0
+    error = abs(given - wanted)
+    scale = max(abs(wanted), 1e-12)
+    if error <= NEAR * scale:
+        return 0.7
+    powers = (wanted * 10.0**power for power in (-3, -2, -1, 1, 2, 3))
+    kindred = [-wanted, *powers] if wanted != 0 else []
+    if error <= ROUGH * scale or any(abs(given - other) <= 1e-9 * abs(other) for other in kindred):
+        return 0.4
+    return 0.2

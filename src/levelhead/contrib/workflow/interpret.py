@@ -1,0 +1,135 @@
+"""Walking a workflow: the one place that says what arrows, branches, loops and ``done`` mean.
+
+What an operator does is the business of a :class:`Backend`: a simulated one, or one that asks a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from levelhead.contrib.workflow.language import Call, Chain, Conditional, Done, Loop, Node, Parallel
+from levelhead.contrib.workflow.operators import OPERATORS, Role
+
+D = TypeVar("D")
+
+Path: TypeAlias = tuple[int, ...]
+"""Where in a run an operator is called: the index of each step, branch and pass on the way down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a judging operator said of a draft.
+
+    Attributes:
+        fault: Whether it found one.
+        by: The operator.
+        note: What it said, for whoever revises.
+    """
+
+    fault: bool
+    by: str
+    note: str = ""
+
+
+class Backend(Protocol[D]):
+    """What the operators do; ``D`` is whatever a draft is."""
+
+    async def draft(self, operator: str, path: Path, before: D | None) -> D:
+        """Write a draft, with the draft so far at hand where there is one."""
+        ...
+
+    async def judge(self, operator: str, path: Path, draft: D) -> Verdict:
+        """Say whether a draft has a fault."""
+        ...
+
+    async def revise(self, path: Path, draft: D, verdict: Verdict) -> D:
+        """Rewrite a draft after a verdict on it, whatever the verdict said."""
+        ...
+
+    async def reduce(self, path: Path, draft: D) -> D:
+        """Reduce a draft to the bare answer."""
+        ...
+
+    async def vote(self, operator: str, path: Path, drafts: Sequence[D]) -> D:
+        """Choose among drafts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _State(Generic[D]):
+    drafts: tuple[D, ...] = ()
+    verdict: Verdict | None = None
+    done: bool = False
+
+    @property
+    def draft(self) -> D | None:
+        return self.drafts[0] if self.drafts else None
+
+
+async def run(workflow: Node, backend: Backend[D]) -> D:
+    """Run a checked workflow and return its last draft.
+
+    Steps run in order; the branches of a parallel block run at once.  ``A ? B : C`` runs A, then B where it found a
+    fault and C where it found none.  A loop ends after its last pass, or with ``done``.
+
+    Raises:
+        ValueError: An operator lacks an input, which :func:`check` would have found.
+    """
+    start: _State[D] = _State()
+    state = await _run(workflow, start, (), backend)
+    if len(state.drafts) != 1:
+        raise ValueError(f"a workflow must end with one draft, this one ended with {len(state.drafts)}; check it first")
+    return state.drafts[0]
+
+
+async def _run(node: Node, state: _State[D], path: Path, backend: Backend[D]) -> _State[D]:
+    match node:
+        case Call():
+            return await _call(node, state, path, backend)
+        case Done():
+            return replace(state, done=True)
+        case Chain(steps):
+            for i, step in enumerate(steps):
+                state = await _run(step, state, (*path, i), backend)
+                if state.done:
+                    break
+            return state
+        case Conditional(test, fault, clear):
+            state = await _call(test, state, (*path, 0), backend)
+            has_fault = state.verdict is not None and state.verdict.fault
+            return await _run(fault if has_fault else clear, state, (*path, 1), backend)
+        case Loop():
+            return await _loop(node, state, path, backend)
+        case Parallel(branches):
+            ends = await asyncio.gather(
+                *(_run(branch, state, (*path, i), backend) for i, branch in enumerate(branches))
+            )
+            return _State(tuple(end.drafts[0] for end in ends))
+
+
+async def _loop(node: Loop, state: _State[D], path: Path, backend: Backend[D]) -> _State[D]:
+    for i in range(node.times):
+        state = await _run(node.body, state, (*path, i), backend)
+        if state.done:
+            break
+    return replace(state, done=False)
+
+
+async def _call(call: Call, state: _State[D], path: Path, backend: Backend[D]) -> _State[D]:
+    name = call.operator
+    role = OPERATORS[name].role
+    if role is Role.VOTE:
+        return _State((await backend.vote(name, path, state.drafts),))
+    if role is Role.DRAFT:
+        return _State((await backend.draft(name, path, state.draft),))
+    draft = state.drafts[0]
+    if role is Role.JUDGE:
+        return _State(state.drafts, await backend.judge(name, path, draft))
+    if role is Role.FORMAT:
+        return _State((await backend.reduce(path, draft),))
+    if state.verdict is None:
+        raise ValueError(f"{name} has no verdict to act on; check the workflow before running it")
+    return _State((await backend.revise(path, draft, state.verdict),))

@@ -1,5 +1,0 @@
-"""MiniWoB++ pages in a real browser: a policy reads the page as text and writes one action a turn."""
-
-from levelhead.tasks.browser.task import BrowserTask
-
-__all__ = ["BrowserTask"]

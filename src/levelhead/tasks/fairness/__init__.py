@@ -1,5 +1,0 @@
-"""``fairness``: BBQ's multiple-choice questions about people, answered with a one-sentence justification."""
-
-from levelhead.tasks.fairness.task import FairnessTask
-
-__all__ = ["FairnessTask"]

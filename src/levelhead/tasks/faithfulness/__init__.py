@@ -1,5 +1,0 @@
-"""``faithfulness``: answers with quoted evidence, on HaluEval's four kinds of rows."""
-
-from levelhead.tasks.faithfulness.task import FaithfulnessTask
-
-__all__ = ["FaithfulnessTask"]

@@ -1,5 +1,0 @@
-"""OpenEnv: environments behind a web socket, as a task to train on and as a server of our own."""
-
-from levelhead.tasks.openenv.task import OpenEnvTask
-
-__all__ = ["OpenEnvTask"]
