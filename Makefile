@@ -8,6 +8,7 @@ demo: .venv/.train
 	$(BIN)/levelhead demo
 
 test: .venv/.dev lint
+	bash tests/system_packages.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev

@@ -1,12 +1,14 @@
-"""A browser for the tests that need one, a look at the metrics of every run, and the same drawn cases in each.
+"""A browser for the tests that need one, a check of every run's metric names, and the same generated cases in each run.
 
-Without a Chromium they are skipped, unless LEVELHEAD_REQUIRE_BROWSER=1 makes that a failure.
+A test that starts a browser is marked ``browser``: without a Chromium that starts it is skipped, unless
+LEVELHEAD_REQUIRE_BROWSER=1 makes that a failure.  No other test can start one.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -33,9 +35,28 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that hold slow tests: begun last, one of them would keep a single process busy alone."""
+    """Give tests marked ``browser`` their fixture, and begin with the files that hold slow tests.
+
+    Begun last, one of those would keep a single process busy alone.
+    """
+    for item in items:
+        if item.get_closest_marker("browser") is not None and isinstance(item, pytest.Function):
+            item.fixturenames.insert(0, "require_browser")
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List every reason for which tests were skipped, with how many and in which files."""
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    for report in terminalreporter.stats.get("skipped", []):
+        _, _, reason = report.longrepr
+        reasons[reason.removeprefix("Skipped: ")][report.nodeid.partition("::")[0]] += 1
+    if reasons:
+        terminalreporter.section("skipped")
+    for reason, files in sorted(reasons.items(), key=lambda item: -item[1].total()):
+        terminalreporter.line(f"{files.total()} skipped: {reason}")
+        terminalreporter.line(f"    {', '.join(f'{name} ({count})' for name, count in sorted(files.items()))}")
 
 
 def missing(reason: str) -> None:
@@ -64,6 +85,13 @@ async def task() -> AsyncIterator[BrowserTask]:
 @pytest.fixture(scope="session")
 def require_browser(task: BrowserTask) -> None:
     """Skip the test, or fail it, where no browser can be started."""
+
+
+@pytest.fixture(autouse=True)
+def no_other_browser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep tests that are not marked ``browser`` from starting one, in child processes too."""
+    if request.node.get_closest_marker("browser") is None:
+        monkeypatch.setenv("LEVELHEAD_CHROMIUM", "/only/tests/marked/browser/start/one")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -33,7 +33,6 @@ def test_recipe_that_ships_passes_every_check(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("require_browser")
 def test_recipe_on_web_pages_passes_every_check() -> None:
     fewer = [
         "tasks.0.tasks=[click-test,focus-text]",

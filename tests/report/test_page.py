@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 import strata_summary
 from levelhead.cli.report import report
+from levelhead.contrib.browser.chromium import find_chromium
 from levelhead.errors import InputError
 from levelhead.report import page as page_module
 from levelhead.report import write
@@ -409,13 +410,12 @@ def test_the_report_needs_no_torch(run_folder: Path) -> None:
 @pytest.mark.usefixtures("whole_library")
 def test_a_browser_draws_every_chart_and_runs_nothing_of_the_models(tmp_path: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
     target = write(write_run(tmp_path / "run"))
     trouble: list[str] = []
     with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = p.chromium.launch(
+            executable_path=find_chromium(None, p.chromium.executable_path), args=["--no-sandbox"]
+        )
         context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
         context.set_offline(True)
         page = context.new_page()

@@ -38,6 +38,7 @@ def export(
     facts: dict[str, Any] = {
         "folder": str(made.folder),
         "checkpoint": made.checkpoint,
+        "origin": made.origin,
         "merged": made.merged,
         "adapter": made.adapter,
         "url": url,
@@ -46,7 +47,8 @@ def export(
         say_json(facts)
         return
     what = "adapter" if made.adapter else "weights, the adapter merged" if made.merged else "weights"
-    say(f"{made.folder}: {what} of {made.checkpoint}, tokenizer, chat template, generation config, model card")
+    source = f"{made.checkpoint} ({made.origin})"
+    say(f"{made.folder}: {what} of {source}, tokenizer, chat template, generation config, model card")
     if made.adapter:
         say("an adapter alone: --merge writes weights that need no base")
     if url:

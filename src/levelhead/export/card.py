@@ -20,7 +20,7 @@ _MARKED = re.compile(r"([\\`*_{}\[\]<>#|])")
 _LONGEST = 160
 
 
-def card(folder: Path, checkpoint: str, base: str | None, *, adapter: bool) -> str:
+def card(folder: Path, checkpoint: str, origin: str, base: str | None, *, adapter: bool) -> str:
     """Return the text of ``README.md``.
 
     What a policy, a judge or a data file wrote is escaped.
@@ -28,16 +28,17 @@ def card(folder: Path, checkpoint: str, base: str | None, *, adapter: bool) -> s
     Args:
         folder: Of the run.
         checkpoint: Name of the checkpoint that is exported.
+        origin: Stage and step of the policy in it, in words.
         base: Hub name or folder of the model that was trained; ``None`` for one from random weights.
         adapter: Whether the folder holds an adapter alone.
     """
     run = read_run(folder)
-    origin = _plain(base) if base else "random weights"
+    begun = _plain(base) if base else "random weights"
     lines = [
         *_front(run, base, adapter=adapter),
         f"# {_plain(run.name)}",
         "",
-        f"Trained with Levelhead {_version()} from {origin}; checkpoint `{checkpoint}`.",
+        f"Trained with Levelhead {_version()} from {begun}; checkpoint `{checkpoint}` ({origin}).",
         "",
         *_use(adapter=adapter),
         *_scores(run),

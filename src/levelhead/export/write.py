@@ -29,6 +29,7 @@ class Export:
     Attributes:
         folder: Where it is.
         checkpoint: Name of the checkpoint that it came from.
+        origin: Stage and step of the policy in it, in words.
         merged: Whether an adapter was merged into its base.
         adapter: Whether it is an adapter alone.
         url: Where it was pushed; empty where it was not.
@@ -36,6 +37,7 @@ class Export:
 
     folder: Path
     checkpoint: str
+    origin: str
     merged: bool
     adapter: bool
     url: str = ""
@@ -56,6 +58,8 @@ def export(
     Raises:
         InputError: The run, the checkpoint or the folder cannot be used.
     """
+    from levelhead.training.checkpoint import origin, read_state
+
     history = History(run)
     if not run.is_dir() or history.newest is None:
         raise InputError(f"{run}: no run here (it has no recipe.yaml)")
@@ -67,7 +71,8 @@ def export(
     shutil.rmtree(draft, ignore_errors=True)
     try:
         adapter = _write(recipe, source, draft, merge=merge, dtype=dtype)
-        text = card(run, source.name, _base(recipe), adapter=adapter)
+        came_from = origin(read_state(source))
+        text = card(run, source.name, came_from, _base(recipe), adapter=adapter)
         (draft / "README.md").write_text(text, encoding="utf-8")
         shutil.copyfile(run / history.newest, draft / RECIPE)
         if out.is_dir():
@@ -77,7 +82,8 @@ def export(
         raise InputError(f"{out}: cannot be written ({error.strerror or error})") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return Export(out, source.name, merged=recipe.model.lora is not None and not adapter, adapter=adapter)
+    merged = recipe.model.lora is not None and not adapter
+    return Export(out, source.name, came_from, merged=merged, adapter=adapter)
 
 
 def push(folder: Path, name: str, *, private: bool = False) -> str:

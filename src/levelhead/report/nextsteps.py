@@ -58,7 +58,8 @@ class Step:
 def next_steps(run: Run, language: Language = "en") -> list[Step]:
     """Return at most three things to do, the most urgent first; never none for a run with a held-out score."""
     rows = standings(run)
-    ways = [*_go_on(run, language), *_findings(run, language), *_fallen(run, rows, language)]
+    ways = [*_go_on(run, language), *_earlier(run, language), *_findings(run, language)]
+    ways += _fallen(run, rows, language)
     ways += [*_at_chance(run, rows, language), *_whole(run, language)]
     if not ways:
         ways = [*_weakest(run, rows, language), *_nothing_wrong(run, rows, language)]
@@ -76,6 +77,16 @@ def _go_on(run: Run, language: Language) -> Iterator[Step]:
     if steps and not ended and not acted and done < steps and run.folder is not None:
         command = f"levelhead train {run.folder}/recipe.yaml --resume --out {run.folder}"
         yield Step(say("not-ended", language, step=done, steps=int(steps)), command=command)
+
+
+def _earlier(run: Run, language: Language) -> Iterator[Step]:
+    """A run whose best policy is of before its last stage."""
+    best = run.summary.get("best")
+    evaluated = {stage for entry in run.summary_tasks.values() for stage in entry}
+    if not isinstance(best, Mapping) or best.get("stage") not in ("start", "sft") or "grpo" not in evaluated:
+        return
+    policy = say(f"policy-of-{best['stage']}", language, step=int(best.get("step", 0)))
+    yield Step(say("best-earlier", language, policy=policy), command=f"levelhead export {run.folder}")
 
 
 def _findings(run: Run, language: Language) -> Iterator[Step]:

@@ -48,7 +48,9 @@ class State:
         fingerprint: Of the model; a checkpoint of another one is refused.
         sizes: Bytes of the appended files at this moment.
         summary: Held-out results of the stages so far.
-        best: Best evaluation so far: mean over tasks of the balanced score, over the items that all evaluations share.
+        best: Best evaluation of the run so far, its start included: mean over tasks of the balanced score, over the
+            items that all evaluations share.
+        best_name: Name that the best policy would have as a step checkpoint; empty in older checkpoints.
         seconds: Spent so far, over all sittings.
         stream: Position in the prompts.
         trainer: State of the GRPO trainer, in checkpoints of before ``training.pt`` held it whole; else empty.
@@ -68,6 +70,7 @@ class State:
     sizes: dict[str, int] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     best: float | None = None
+    best_name: str = ""
     seconds: float = 0.0
     stream: dict[str, Any] = field(default_factory=dict)
     trainer: dict[str, Any] = field(default_factory=dict)
@@ -78,6 +81,11 @@ class State:
     identities: dict[str, Any] = field(default_factory=dict)
     digest: dict[str, str] = field(default_factory=dict)
     front: dict[str, Any] = field(default_factory=dict)
+
+
+def origin(state: State) -> str:
+    """Return which policy a checkpoint holds, in words: ``the start of the run``, or the stage and its step."""
+    return f"{state.stage}, step {state.step}" if state.step else "the start of the run"
 
 
 class Checkpoints:
@@ -118,6 +126,7 @@ class Checkpoints:
 
     def save_best(self, policy: Policy, state: State) -> None:
         """Write the weights of the best policy so far; the one before it stays until the next step checkpoint."""
+        state.best_name = self._name(state)
         self._write(BEST, policy, state, None, keep=self._root / BEST_BEFORE)
 
     def save_front(self, policy: Policy, state: State) -> None:
@@ -270,6 +279,13 @@ class Checkpoints:
         except (InputError, LookupError):
             return UNKNOWN
 
+    def best_origin(self) -> dict[str, Any]:
+        """Return stage (``start``, ``sft``, ``grpo``) and step of the policy that is kept as the best; else nothing."""
+        if not self.has_best:
+            return {}
+        state = read_state(self._root / BEST)
+        return {"stage": state.stage if state.step else "start", "step": state.step}
+
     def find_best(self, policy: Policy, state: State) -> None:
         """Where the best policy was set aside, as one of later steps, save this one if it was the best before them.
 
@@ -281,12 +297,10 @@ class Checkpoints:
         """
         if state.best is None or self._agreed(self.has_best):
             return
-        scores = state.identities.get("scores") or [[-1, 0.0]]
-        step, score = scores[-1]
-        if step == state.step and score >= max(value for _, value in scores):
+        if state.best_name == self._name(state):
             self.save_best(policy, state)
         else:
-            state.best, state.identities["scores"] = None, []
+            state.best = None
 
     def _write(
         self,

@@ -144,9 +144,20 @@ def selection(results: Mapping[str, TaskResult]) -> float:
     return statistics.fmean(result.selection for result in results.values())
 
 
-def summary(tasks: Mapping[str, Mapping[str, Any]], stages: Sequence[str], seconds: float) -> dict[str, Any]:
-    """Return the document of ``summary.json``; each task has a verdict once the last stage has been evaluated."""
+def summary(
+    tasks: Mapping[str, Mapping[str, Any]], stages: Sequence[str], seconds: float, best: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the document of ``summary.json``; each task has a verdict once the last stage has been evaluated.
+
+    Args:
+        tasks: Results by task and stage.
+        stages: Of the recipe, in order.
+        seconds: Spent so far.
+        best: Stage and step of the policy in ``checkpoints/best``; empty where none is kept.
+    """
     summary: dict[str, Any] = {"tasks": tasks, "seconds": round(seconds, 1)}
+    if best:
+        summary["best"] = dict(best)
     verdicts = {name: judge(results) for name, results in tasks.items() if stages and stages[-1] in results}
     if verdicts:
         summary["verdict"] = {name: verdict.to_json() for name, verdict in verdicts.items() if verdict is not None}

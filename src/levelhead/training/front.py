@@ -68,12 +68,8 @@ class RunFront:
 
     def choose_best(
         self, policy: Policy, state: State, results: Mapping[str, TaskResult], *, at_least: bool = False
-    ) -> bool:
-        """Keep the policy as the best one where it is; of equal ones the first, or the last with ``at_least``.
-
-        Returns:
-            Whether checkpoints are compared by the balanced score.
-        """
+    ) -> None:
+        """Keep the policy as the run's best one where it is; of equal ones the first, or with ``at_least`` the last."""
         if isinstance(self._best, Best) and self._best.by == "knee":
             self._take_the_knee(state)
         elif self._best:
@@ -81,7 +77,6 @@ class RunFront:
             if before is None or (score >= before if at_least else score > before):
                 state.best = score
                 self._checkpoints.save_best(policy, state)
-        return self._best is True or (isinstance(self._best, Best) and self._best.by == "balanced")
 
     def prune(self, state: State) -> None:
         """Drop the checkpoints that are no longer on the front, and what a killed process left of one."""

@@ -249,8 +249,8 @@ class Run:
             stream.load_state_dict(self.state.stream)
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
         elif self.state.stage != stage or self.state.done:
-            self.state.stage, self.state.step, self.state.done, self.state.best = stage, 0, False, None
-        self.identities = Identities(self.recipe, config, self.policy, updater, self.setup.tasks, self.checkpoints.run)
+            self.state.stage, self.state.step, self.state.done = stage, 0, False
+        self.identities = Identities(self.recipe, config, self.policy, updater, self.setup.tasks)
         if self._resumed is not None and self.state.stage == stage and self.state.step:
             items = None if self._plan.touched("tasks*") else self._resumed.get("identities", {})
             self.identities.load_state(self.state.identities, items, updater.done)
@@ -298,11 +298,10 @@ class Run:
         self.evaluator.write(results, step, None, self._trackers, 0)
         self.events.write(self.evaluator.unrated_events(results, step))
         self.front.add(self.policy, self.state, results, "grpo", self.offset["grpo"] + step)
-        if self.front.choose_best(self.policy, self.state, results):
-            self.identities.evaluation_compared(step, results)
+        self.front.choose_best(self.policy, self.state, results)
 
     def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
-        """Score the policy between stages, for the summary."""
+        """Score the policy before the first stage or at the end of one, for the summary; it may be the best one."""
         results = self._score(self.recipe.eval.final_items)
         self.evaluator.write(results, step, stage, self._trackers, self.offset.get(stage, 0))
         self.events.write([*self.collector.events(step), *self.evaluator.unrated_events(results, step)])
@@ -312,8 +311,10 @@ class Run:
         rows = self.folder.save_rollouts(f"eval-{stage}", stage, step, groups, self.setup.tasks)
         self._trackers.rollouts([{**row, "stage": "eval"} for row in rows], self.offset.get(stage, 0))
         self.front.add(self.policy, self.state, results, stage, self.offset.get(stage, 0) + step)
+        self.front.choose_best(self.policy, self.state, results, at_least=True)
         seconds = self.state.seconds + time.perf_counter() - self._began
-        self.folder.write_json("summary.json", summary(self.state.summary, list(self.stages), seconds))
+        best = self.checkpoints.best_origin()
+        self.folder.write_json("summary.json", summary(self.state.summary, list(self.stages), seconds, best))
         return results
 
     def _score(self, items: int) -> dict[str, TaskResult]:
@@ -343,8 +344,6 @@ class Run:
             self.events.write(self.evaluator.constant_events(results, self.state.step))
             self.events.write(pair_events(self.setup, self.state.step))
         if stage == "grpo":
-            if self.front.choose_best(self.policy, self.state, results, at_least=True):
-                self.identities.evaluation_compared(self.state.step, results)
             self.events.write(self.identities.events(self.state.step))
         self._save(stage, stream, updater)
         return "done"

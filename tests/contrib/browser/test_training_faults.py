@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.usefixtures("require_browser"),
 ]
 
 STEPS = 6

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from levelhead.contrib.browser.chromium import find_chromium
 from levelhead.diagnosis.findings import Language
 from levelhead.report.watch import WatchServer
 from levelhead.report.watch import replay as room
@@ -30,14 +30,13 @@ PIXEL = (
 def page_of(folder: Path, width: int = 390, language: Language = "en") -> Iterator[Any]:
     """The live page of a run, open in Chromium; it must load nothing from elsewhere and run into no error."""
     playwright = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
     server = WatchServer(find_runs([folder]), language=language)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     trouble: list[str] = []
     with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = p.chromium.launch(
+            executable_path=find_chromium(None, p.chromium.executable_path), args=["--no-sandbox"]
+        )
         page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
         page.set_default_timeout(0)  # a busy machine is no failure; the test's own limit holds
         page.on("pageerror", lambda error: trouble.append(str(error)))

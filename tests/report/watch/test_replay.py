@@ -79,16 +79,11 @@ def test_an_answer_that_is_no_action_stands_with_its_error_and_another_outcome_i
 
 
 @pytest.fixture(scope="module")
-def browser_row() -> dict[str, Any]:
+def browser_row(require_browser: None) -> dict[str, Any]:
     """A rollout as training would write it, of the page's own oracle."""
-    from levelhead.contrib.browser.chromium import find_chromium
     from levelhead.contrib.browser.task import BrowserTask
     from levelhead.recipe.environments import Browser
 
-    try:
-        find_chromium(None, "")
-    except Exception:
-        pytest.skip("no Chromium on this machine")
     task = BrowserTask(Browser(kind="browser", tasks=["enter-text"], items=4, pages=1, spare_pages=0))
 
     async def play() -> dict[str, Any]:

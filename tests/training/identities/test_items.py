@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from levelhead.records import Prompt, Score
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.training.curriculum import LearnabilityStream
 from levelhead.training.identities.base import Violation, content
-from levelhead.training.identities.items import Best, Epochs, HeldOut, overlap
+from levelhead.training.identities.items import Epochs, HeldOut, overlap
 from levelhead.training.stream import PromptStream
 
 
@@ -135,33 +133,6 @@ def test_overlap_goes_by_content() -> None:
     assert overlap(Pages(held=(100, 101))) == ([], 2, 7, 0)
     same, held, items, again = overlap(Pages(held=(100, 3, 5)))
     assert (sorted(same), held, items, again) == (["eval-3", "eval-5"], 3, 7, 0)
-
-
-def save(folder: Path, step: int) -> None:
-    (folder / "best").mkdir(exist_ok=True)
-    (folder / "best" / "state.json").write_text(json.dumps({"step": step}), encoding="utf-8")
-
-
-def test_the_best_checkpoint_is_the_best_evaluation(tmp_path: Path) -> None:
-    best = Best(tmp_path)
-    for step, score, saved_step in [(1, 0.2, 1), (2, 0.1, 1), (3, 0.5, 3), (4, 0.5, 3), (5, 0.4, 3)]:
-        save(tmp_path, saved_step)
-        assert codes(best.evaluated(step, score)) == []
-    save(tmp_path, 9)  # of a branch that was left
-    assert codes(best.evaluated(6, 0.9)) == ["best-checkpoint"]
-
-
-@pytest.mark.parametrize(
-    ("scores", "saved_step"),
-    [([0.2, 0.5, 0.4], 3), ([0.2, 0.5, 0.4], 1), ([0.9, 0.1, 0.2], 2), ([0.1, 0.2, 0.3], None)],
-)
-def test_another_best_checkpoint_is_told_of(scores: list[float], saved_step: int | None, tmp_path: Path) -> None:
-    if saved_step is not None:
-        save(tmp_path, saved_step)
-    best = Best(tmp_path)
-    *before, last = scores
-    best.scores = [[float(step), score] for step, score in enumerate(before, 1)]
-    assert codes(best.evaluated(len(scores), last)) == ["best-checkpoint"]
 
 
 @pytest.mark.parametrize("n", [1, 3, 8, 30])

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from levelhead.policy.manifest import STATE
 from levelhead.records import Prompt
-from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask, Task
-from levelhead.training.evaluate import TaskResult
 from levelhead.training.identities.base import Violation, content
 
 TIE = 1e-9
@@ -123,54 +116,6 @@ class HeldOut:
             if _number(content(prompt)) in self._content:
                 text = f"item {prompt.id!r} of task {prompt.task} is trained on, and a held-out item asks the same"
                 yield Violation("held-out-trained", text, {"task": prompt.task, "item": prompt.id})
-
-
-class Best:
-    """The evaluations of a run, and which checkpoint is kept as the best.
-
-    Args:
-        folder: ``checkpoints/`` of the run.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.scores: list[list[float]] = []
-        """Step and score of each evaluation that chooses."""
-
-    def evaluated(self, step: int, score: float) -> Iterator[Violation]:
-        """``checkpoints/best`` is that of the evaluation of highest score; call once it has been saved."""
-        self.scores = [row for row in self.scores if row[0] < step] + [[float(step), score]]
-        path = self._folder / "best" / STATE
-        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        best_step, top = state.get("step"), max(value for _, value in self.scores)
-        best = [int(at) for at, value in self.scores if value >= top - TIE]
-        if best_step not in best:
-            holds = "nothing" if best_step is None else f"the policy of step {best_step}"
-            text = f"checkpoints/best holds {holds}, and the evaluation of step {best[0]} is the best ({top:.4g})"
-            yield Violation("best-checkpoint", text, {"kept": best_step, "best": best[0], "scores": self.scores[-8:]})
-
-
-def shared_score(results: Mapping[str, TaskResult], tasks: Mapping[str, Task], seed: int, common: int) -> float:
-    """Work out what checkpoints are compared by: the mean over tasks, then strata, of rewards on the shared items.
-
-    Args:
-        results: Of an evaluation.
-        tasks: By name.
-        seed: Seed of the run.
-        common: Items that all evaluations have in common.
-    """
-    means: list[float] = []
-    for name, result in results.items():
-        task = tasks[name]
-        items = itertools.islice(task.prompts("eval", derive(seed, "eval", name)), common)
-        shared = {prompt.id for prompt in items}
-        strata: dict[str, list[float]] = {}
-        for group in result.groups:
-            if group.prompt.id in shared:
-                stratum = next(iter(task.strata(group.prompt).items()), ("", ""))
-                strata.setdefault("=".join(stratum), []).append(group.rewards[0])
-        means.append(fmean(map(fmean, strata.values())) if strata else 0.0)
-    return fmean(means)
 
 
 def tells_apart(task: Task, prompt: Prompt) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -21,11 +20,10 @@ from levelhead.training.advantages import GroupAdvantages
 from levelhead.training.batch import Batch, Sample
 from levelhead.training.coefficients import Coefficients
 from levelhead.training.collect import Collected
-from levelhead.training.evaluate import TaskResult
 from levelhead.training.identities.advantages import BATCH, BatchAdvantages
 from levelhead.training.identities.base import Violation, content
 from levelhead.training.identities.draws import accounted, same_weights
-from levelhead.training.identities.items import Best, Epochs, HeldOut, shared_score, tells_apart
+from levelhead.training.identities.items import Epochs, HeldOut, tells_apart
 from levelhead.training.identities.merge import MergeWitness
 from levelhead.training.identities.numbers import UPDATE, Numbers
 from levelhead.training.identities.stepping import Stepping
@@ -93,9 +91,6 @@ class NoIdentities:
     def evaluated(self, groups: Iterable[Group]) -> None:
         """Look at the items of an evaluation."""
 
-    def evaluation_compared(self, step: int, results: Mapping[str, TaskResult]) -> None:
-        """Look at which checkpoint is kept as the best, after an evaluation."""
-
     def resumed(self, violations: Iterable[Violation]) -> None:
         """Take in what the comparison with the run that was left has shown."""
 
@@ -133,7 +128,6 @@ class Identities(NoIdentities):
         policy: What is trained.
         updater: Its optimizer.
         tasks: By name.
-        folder: Folder of the run.
     """
 
     def __init__(
@@ -143,7 +137,6 @@ class Identities(NoIdentities):
         policy: Policy,
         updater: Updater,
         tasks: Mapping[str, Task],
-        folder: Path,
     ) -> None:
         self._recipe, self._section, self._policy, self._tasks = recipe, section, policy, tasks
         self._grpo = section if isinstance(section, Grpo) else None
@@ -151,7 +144,6 @@ class Identities(NoIdentities):
         self._stepping = Stepping(policy, updater, section.steps * per_step)
         self._epochs = Epochs(tasks) if self._by_turns() else None
         self._held, self._holds = HeldOut(), False
-        self._best: Best | None = Best(folder / "checkpoints")
         self._knobs = CoefficientOverrides()
         self._measured: Mapping[str, float] = {}
         self._merged = MergeReport("sum")
@@ -262,12 +254,6 @@ class Identities(NoIdentities):
         prompts = [group.prompt for group in groups]
         self._held.hold(content(prompt) for prompt in prompts if tells_apart(self._tasks[prompt.task], prompt))
 
-    def evaluation_compared(self, step: int, results: Mapping[str, TaskResult]) -> None:  # noqa: D102
-        if self._best is not None and self._recipe.checkpoint.best:
-            evaluation, seed = self._recipe.eval, self._recipe.seed
-            score = shared_score(results, self._tasks, seed, min(evaluation.items, evaluation.final_items))
-            self._take(self._best.evaluated(step, score))
-
     def resumed(self, violations: Iterable[Violation]) -> None:  # noqa: D102
         self._take(violations)
 
@@ -281,18 +267,13 @@ class Identities(NoIdentities):
         return [violation.event(step) for violation in fresh.values()]
 
     def state(self) -> dict[str, Any]:  # noqa: D102
-        scores = self._best.scores if self._best is not None else None
-        return {"updates": self._stepping.update, "told": self._told, "scores": scores}
+        return {"updates": self._stepping.update, "told": self._told}
 
     def load_state(  # noqa: D102
         self, state: Mapping[str, Any], tensors: Mapping[str, Tensor] | None, update: int
     ) -> None:
         self._stepping.update = int(state.get("updates", update))
         self._told = [code for code in state.get("told", ()) if code != "resume-differs"]
-        if state.get("scores") is None:
-            self._best = None  # evaluations of before are not known
-        elif self._best is not None:
-            self._best.scores = [[float(number) for number in row] for row in state["scores"]]
         if self._epochs is not None:
             if tensors is None or not (tensors or state):
                 self._epochs = None  # nor are items

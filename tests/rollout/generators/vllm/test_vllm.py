@@ -285,7 +285,6 @@ def in_processes(recipe: Path, out: Path, count: int) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.usefixtures("require_browser")
 def test_browser_tiny_as_it_ships_runs_on_a_server(serve: Serve, tmp_path: Path) -> None:
     """Of its forty steps two, smaller ones, and fewer demonstrations, so that not every group is solved."""
     changes = {
