@@ -8,10 +8,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis.answers import Likeness, alike, metrics, over_forms
-from levelhead.records import Group, Prompt
+from levelhead.records import Group, Prompt, Rollout
 from levelhead.tasks.base import Task
 from levelhead.training.balance import stratum_of
-from levelhead.training.curriculum import success
+
+SOLVED_AT = 0.5
+"""A group whose rewards are all equal counts as solved from this reward on, else as failed."""
 
 
 def answer_metrics(tasks: Mapping[str, Task], groups: Sequence[Group]) -> dict[str, float]:
@@ -78,6 +80,12 @@ def _meanings(task: Task, group: Group) -> list[str]:
     texts = ["\n\n".join(rollout.text) for rollout in group.rollouts]
     meaning_of = {text: task.canonical(group.prompt, text) for text in dict.fromkeys(texts)}
     return [meaning_of[text] for text in texts]
+
+
+def success(rollout: Rollout) -> bool:
+    """Whether a rollout succeeded: by the ``success`` part of its score where there is one, else by its reward."""
+    parts = rollout.score.parts if rollout.score is not None else {}
+    return parts.get("success", rollout.reward) >= SOLVED_AT
 
 
 def _over_forms(
