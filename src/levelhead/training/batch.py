@@ -20,7 +20,6 @@ from levelhead.training.answers import SOLVED_AT
 from levelhead.training.recompute import Scores, TokenScores
 
 
-
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One (context, completion) pair with all that its loss needs.
