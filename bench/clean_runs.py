@@ -122,7 +122,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
             sum(len(r["critical"]) for r in rows),
             grave,
             ", ".join(f"{count} {action}" for action, count in sorted(actions.items())) or "-",
-            ", ".join(str(verdicts[verdict]) for verdict in ("healthy", "warning", "critical")),
+            ", ".join(str(verdicts[verdict]) for verdict in ("healthy", "learns", "undecided", "warning", "critical")),
         )
         lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
     return "\n".join(lines)

@@ -27,6 +27,7 @@ from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors import View
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import SHIFT, SLOPE
+from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.doctor.report import Report, examine
 from levelhead.errors import InputError
 
@@ -210,7 +211,7 @@ def judged_findings(folder: Path) -> list[tuple[str, float, float]]:
         report = examined(label_file.parent)
         fine = {label["root_cause"], *label.get("expected_findings", ()), *label.get("acceptable_findings", ())}
         for finding in report.diagnosis.findings if report is not None else ():
-            if finding.code != "healthy":
+            if finding.code not in VERDICTS:
                 p = min(max(finding.confidence, 1e-6), 1 - 1e-6)
                 raw = (math.log(p / (1 - p)) - SHIFT) / SLOPE
                 points.append((_source(label), raw, float(finding.code in fine)))

@@ -138,8 +138,8 @@ def summary(results: Sequence[dict[str, Any]]) -> str:
     unsound = [f"{r['run']} (seed {r['seed']})" for r in results if not r["sound"]]
     text = f"Over {seeds} seeds {len(results) - len(stopped)} of {len(results)} runs end by themselves"
     text += f"; stopped: {'; '.join(stopped)}." if stopped else "."
-    called = sum(r["verdict"] != "healthy" for r in results)
-    text += f" At their end {called} are not called healthy."
+    called = sum(r["verdict"] in ("warning", "critical") for r in results)
+    text += f" At their end {called} are called unhealthy."
     if unsound:
         text += f" By the answers drawn, not sound and counted all the same: {'; '.join(unsound)}."
     return text

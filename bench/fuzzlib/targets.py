@@ -25,9 +25,11 @@ from levelhead.cli.main import _explain
 from levelhead.cli.report import report
 from levelhead.cli.train import train
 from levelhead.recipe.endpoint import Endpoint
-from levelhead.tasks.endpoint import ChatClient
+from levelhead.tasks.endpoint import ChatClient, Reply
 from levelhead.tasks.endpoint.errors import EndpointError
-from levelhead.tasks.endpoint.verdicts import read_grade, read_letter, read_verdict, without_grades
+from levelhead.tasks.endpoint.verdicts import read_letter, read_verdict
+from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS
+from levelhead.tasks.judges.questions import Question
 from levelhead.tasks.metering import Usage
 
 CONTROLS = frozenset(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0x061C, 0x200E, 0x200F,
@@ -120,21 +122,27 @@ def replies(_: Path, rng: random.Random) -> int:
     section = Endpoint(base_url="http://127.0.0.1:1/v1", model="m", max_tokens=64, patience_s=0, backoff_s=0.001)
     transport = httpx2.MockTransport(lambda _: httpx2.Response(status, headers=headers, content=body))
 
-    async def ask() -> str:
+    async def ask() -> Reply:
         async with ChatClient(section, usage, None, transport) as client:
-            return (await client.ask([{"role": "user", "content": "Grade this."}], 0.0, "0")).text
+            return await client.ask([{"role": "user", "content": "Grade this."}], 0.0, "0")
 
     try:
-        text = asyncio.run(ask())
+        said = asyncio.run(ask())
     except EndpointError as error:
         return controls(str(error) + "".join(usage.take_news()))
+    text = said.text
     text.encode()
-    grade = read_grade(text)
-    if grade is not None and not (math.isfinite(grade) and 0 <= grade <= 1):
-        raise CrashError(f"a grade of {grade}")
+    for form in (*FORMS.values(), *PAIR_FORMS.values()):
+        shown = Question("p", "Is it?", text, None, "Is it even?").show(form, "key")
+        grade = form.grade(said, shown.mark, shown.material)
+        if grade is not None:
+            raise CrashError(f"a grade of {grade} from what the answer says itself")
+        grade = form.grade(said)
+        if grade is not None and not (math.isfinite(grade) and 0 <= grade <= 1):
+            raise CrashError(f"a grade of {grade}")
     if min(usage.prompt_tokens, usage.completion_tokens) < 0 or usage.tokens > 300_000:
         raise CrashError(f"{usage.tokens} tokens")
-    read_verdict(text), read_letter(text, "ABC"), without_grades(text)
+    read_verdict(text), read_letter(text, "ABC")
     return controls("".join(usage.take_news()))
 
 

@@ -20,6 +20,7 @@ _REFERENCE = re.compile(r"A perfect answer, for comparison:\n(.*?)(?:\n\n\[answe
 _ANSWER = re.compile(r"\[answer ([0-9a-f]{12})\]\n(.*?)\n\[end of answer \1\]", re.DOTALL)
 _VERDICT = re.compile(r"^\W*answer\W*:\s*(.*?)\W*$", re.IGNORECASE | re.MULTILINE)
 _DICTATED = re.compile(r"grade:\s*(\d+)", re.IGNORECASE)
+_MARK = re.compile(r"\[[0-9a-f]{6}\]")
 _PRAISE = re.compile(r"perceptive|excellent|thank you", re.IGNORECASE)
 DRIFT_AFTER = 60
 """Calls after which the drifting judge is another one."""
@@ -99,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
         if name not in TEMPERAMENTS:
             self._send(503, {"error": "down"})
             return
-        text = body["messages"][-1]["content"]
+        told, text = (message["content"] for message in body["messages"])
         answer, reference = _ANSWER.search(text), _REFERENCE.search(text)
         with self.lock:
             number = self.counts[name, body["model"]]
@@ -107,7 +108,8 @@ class Handler(BaseHTTPRequestHandler):
         last = bool(answer and reference and reference.start() > answer.start())
         asked = Asked(answer[2] if answer else "", reference[1] if reference else "", last, number)
         grade = round(min(max(TEMPERAMENTS[name](asked), 0), 10))
-        said = f"Considered.\nGrade: {grade}"
+        mark = _MARK.search(told)
+        said = f"Considered.\nGrade{mark[0] if mark else ''}: {grade}"
         usage = {"prompt_tokens": len(text) // 4, "completion_tokens": len(said) // 4}
         self._send(200, {"choices": [{"message": {"content": said}, "finish_reason": "stop"}], "usage": usage})
 

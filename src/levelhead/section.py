@@ -8,7 +8,7 @@ from annotated_types import Le, Lt
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-TRUTH = "truth_for_a_number"
+OF_A_KEY = "of_a_key"
 """Type of the error that a section reports for a key of its own."""
 LARGEST = 1e9
 """Bound on the size of every number whose key gives no other."""
@@ -36,7 +36,16 @@ class Section(BaseModel):
         for name, field in cls.model_fields.items() if isinstance(data, dict) else ():
             key = field.alias or name
             if _wants_number(field.annotation) and _holds_truth(data.get(key)):
-                raise PydanticCustomError(TRUTH, "a number is wanted, and true or false is none", {"key": key})
+                raise PydanticCustomError(OF_A_KEY, "a number is wanted, and true or false is none", {"key": key})
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sets_have_no_order(cls, data: Any) -> Any:
+        """Refuse a set where a list is wanted: its order differs from process to process."""
+        for key, value in data.items() if isinstance(data, dict) else ():
+            if isinstance(value, set | frozenset):
+                raise PydanticCustomError(OF_A_KEY, "a list is wanted, and a set has no order", {"key": key})
         return data
 
     @field_validator("*", mode="after")

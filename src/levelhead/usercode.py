@@ -1,11 +1,23 @@
-"""Files of the user's own that a recipe names: importing them, and taking a function or class out of them."""
+"""Files of the user's own that a recipe names: importing them, and taking a function or class out of them.
+
+A file is imported once in a process, however many keys name it, and again only after it, or a module that it imports
+from beside itself, has changed.  Its absolute imports are looked for beside it first, as in a script: two tasks may
+each have a ``utils.py`` of their own.
+"""
 
 from __future__ import annotations
 
+import ast
+import builtins
+import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, MutableMapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -13,13 +25,9 @@ from typing import Any, TypeVar
 from levelhead.errors import InputError
 
 T = TypeVar("T")
-_MODULES: dict[tuple[Path, int], ModuleType] = {}
-"""Files that classes were taken out of, as they stood at a time; one that is changed is imported again."""
 
 
-def load_object(
-    entry: str, key: str, what: str, kind: Callable[[Any], bool], modules: MutableMapping[Path, ModuleType]
-) -> Any:
+def load_object(entry: str, key: str, what: str, kind: Callable[[Any], bool]) -> Any:
     """Return what ``file.py:name`` names.
 
     Args:
@@ -27,7 +35,6 @@ def load_object(
         key: Of the recipe, for errors.
         what: What is looked for, for errors: ``function`` or ``class``.
         kind: Whether a value is one; the file's own are listed where the name is missing.
-        modules: Files that have been imported already; this one is added.
 
     Raises:
         InputError: The entry reads otherwise, the file or the name is missing, or importing the file raises.
@@ -38,7 +45,12 @@ def load_object(
     path = Path(file).expanduser().resolve()
     if not path.is_file():
         raise InputError(f"{file}: no such file ({key}, seen from {Path.cwd()})")
-    module = modules.get(path) or modules.setdefault(path, _import(path, file))
+    try:
+        with _lock:
+            module = _import(path, path.parent)
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{file}: importing it raised {type(error).__name__}: {error}") from error
+    _refuse_ambiguous(path)
     value = getattr(module, name, None)
     if value is None:
         defined = [n for n, v in vars(module).items() if kind(v) and v.__module__ == module.__name__]
@@ -57,30 +69,190 @@ def load_class(entry: str, base: type[T], key: str) -> type[T]:
     Raises:
         InputError: As :func:`load_object`, or it is no such class.
     """
-    path = Path(entry.rpartition(":")[0]).expanduser().resolve()
-    stamp = (path, path.stat().st_mtime_ns) if path.is_file() else None
-    modules = {path: _MODULES[stamp]} if stamp in _MODULES else {}
-    value = load_object(entry, key, "class", inspect.isclass, modules)
-    if stamp is not None:
-        _MODULES[stamp] = modules[path]
+    value = load_object(entry, key, "class", inspect.isclass)
     if not (inspect.isclass(value) and issubclass(value, base)):
         raise InputError(f"{entry}: must be a class that derives from {base.__module__}.{base.__name__} ({key})")
     return value
 
 
-def _import(path: Path, shown: str) -> ModuleType:
-    name = f"levelhead_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{shown}: cannot be imported as a Python file")
+def helper_files(path: Path) -> list[Path]:
+    """Return the files beside a Python file that importing it runs, directly or through each other, without running it.
+
+    Imports inside functions count, and ``importlib.import_module`` of a literal name; of a package, all its files.
+    A file that is no Python imports nothing.
+    """
+    root = path.resolve().parent
+    reached: dict[Path, None] = {}
+    waiting = [path.resolve()]
+    while waiting:
+        for name, _ in _imported_names(waiting.pop()):
+            beside = _beside(root, name)
+            for file in [] if beside is None else _whole(beside):
+                if file not in reached and file != path.resolve():
+                    reached[file] = None
+                    waiting.append(file)
+    return sorted(reached)
+
+
+def _refuse_ambiguous(path: Path) -> None:
+    """Refuse a file that imports a helper by ``importlib.import_module``, where that would return another file's."""
+    for file in (path, *helper_files(path)):
+        for name, dynamic in _imported_names(file):
+            helper = _beside(path.parent, name) if dynamic else None
+            if helper is not None and _module_name(helper) != name:
+                raise InputError(
+                    f"{file}: it imports {name!r} by importlib, which finds another file than {helper}: "
+                    f"write 'import {name}', or rename one of the files"
+                )
+
+
+@dataclass(slots=True)
+class _Imported:
+    """A file that has been imported, as it stood then."""
+
+    module: ModuleType
+    stamp: list[tuple[int, int]]
+    helpers: set[Path] = field(default_factory=set)
+
+
+_imported: dict[Path, _Imported] = {}
+_lock = threading.RLock()
+
+
+def _import(path: Path, root: Path) -> ModuleType:
+    """Return the module of a file or of a package's ``__init__.py``, imported if it has not been or has changed."""
+    known = _imported.get(path)
+    if known is not None and not _changed(path, set()):
+        return known.module
+    if str(root) not in sys.path:
+        sys.path.append(str(root))  # last, so that none of the user's files hides a package from the others
+    name = _module_name(path)
+    spec = _own_spec(name, path, root)
     module = importlib.util.module_from_spec(spec)
+    _imported[path] = _Imported(module, _stamp(path))
+    for inside in [loaded for loaded in sys.modules if loaded.startswith(f"{name}.")]:
+        del sys.modules[inside]
     sys.modules[name] = module
-    # Last, so that the user's helper modules are found and none of them hides an installed package.
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+    except BaseException:
         sys.modules.pop(name, None)
-        raise InputError(f"{shown}: importing it raised {type(error).__name__}: {error}") from error
+        _imported.pop(path, None)
+        raise
     return module
+
+
+def _stamp(path: Path) -> list[tuple[int, int]]:
+    """Times and sizes of a file, or of all files of a package."""
+    statuses = [file.stat() for file in _whole(path)]
+    return [(status.st_mtime_ns, status.st_size) for status in statuses]
+
+
+def _changed(path: Path, seen: set[Path]) -> bool:
+    """Whether an imported file, or a helper of it, is another one than when it was imported."""
+    seen.add(path)
+    known = _imported.get(path)
+    if known is None or not path.is_file() or _stamp(path) != known.stamp:
+        return True
+    return any(_changed(helper, seen) for helper in known.helpers - seen)
+
+
+def _module_name(path: Path) -> str:
+    """The name that ``import`` knows the file by, which other processes unpickle by, or else one of its own."""
+    name = path.parent.name if path.stem == "__init__" else path.stem
+    loaded, own = sys.modules.get(name), _imported.get(path)
+    if name.isidentifier() and (loaded is None or (own is not None and loaded is own.module)):
+        importlib.invalidate_caches()
+        found = PathFinder.find_spec(name)
+        if found is not None and found.origin is not None and Path(found.origin).resolve() == path:
+            return name
+    return f"{name}_{sha256(str(path).encode()).hexdigest()[:12]}"
+
+
+class _OwnLoader(SourceFileLoader):
+    """Loads a file of the user's whose absolute imports are looked for beside it first."""
+
+    def __init__(self, name: str, path: str, root: Path, top: Path) -> None:
+        super().__init__(name, path)
+        self._root, self._top = root, top
+
+    def get_code(self, fullname: str) -> Any:
+        """Compile the file; a compiled one of the same second may be of an older version."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the file with an ``__import__`` of its own."""
+        vars(module)["__builtins__"] = {**vars(builtins), "__import__": self._import}
+        super().exec_module(module)
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, object] | None = None,  # noqa: A002 - as those of the builtin
+        locals: Mapping[str, object] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        top, *rest = name.split(".")
+        file = _beside(self._root, top) if level == 0 else None
+        if file is not None and str(file) != self.path:  # a file may have the name of a package that it imports
+            with _lock:
+                _imported[self._top].helpers.add(file)
+                name = ".".join([_import(file, self._root).__name__, *rest])
+        return builtins.__import__(name, globals, locals, fromlist or (), level)
+
+
+class _OwnFinder:
+    """Finds the modules inside packages of the user's, and has them loaded as their packages are."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        package = sys.modules.get(name.rpartition(".")[0])
+        loader = getattr(getattr(package, "__spec__", None), "loader", None)
+        if not isinstance(loader, _OwnLoader):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or spec.origin is None or not isinstance(spec.loader, SourceFileLoader):
+            return spec
+        return _own_spec(name, Path(spec.origin), loader._root, loader._top)
+
+
+sys.meta_path.insert(0, _OwnFinder)
+
+
+def _own_spec(name: str, path: Path, root: Path, top: Path | None = None) -> ModuleSpec:
+    loader = _OwnLoader(name, str(path), root, top or path)
+    inside = [str(path.parent)] if path.name == "__init__.py" else None
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader, submodule_search_locations=inside)
+    assert spec is not None  # noqa: S101 - it has a loader
+    return spec
+
+
+def _beside(root: Path, name: str) -> Path | None:
+    """The file of a module or package in a folder; ``None`` where there is none, or Python has one built in."""
+    if name in sys.builtin_module_names:
+        return None
+    return next((file for file in (root / name / "__init__.py", root / f"{name}.py") if file.is_file()), None)
+
+
+def _whole(path: Path) -> list[Path]:
+    """A file, or all files of the package whose ``__init__.py`` it is."""
+    return sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+
+
+def _imported_names(path: Path) -> Iterator[tuple[str, bool]]:
+    """First parts of the names that a file imports absolutely, each with whether a function of importlib does it."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.partition(".")[0], False) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0], False
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if called in ("import_module", "__import__"):
+                yield str(node.args[0].value).partition(".")[0], called == "import_module"

@@ -159,7 +159,7 @@ def test_a_folder_of_runs_gets_a_verdict_a_run_and_nothing_is_left_out_in_silenc
     assert result.exit_code == 0
     told = {line.split()[-1]: line.split()[:2] for line in result.stdout.splitlines() if "rows" in line}
     assert set(told) == {"a", "b", "trl", "alone.log"}
-    assert told["a"] == told["alone.log"] == ["healthy", "healthy"]
+    assert told["a"] == told["alone.log"] == ["learns", "learns"]
     assert told["b"] == ["critical", "kl-blowup"]
     assert told["trl"][1] == "length-truncation"
     assert "begun: no training metrics" in result.stdout

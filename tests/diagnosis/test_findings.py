@@ -24,6 +24,7 @@ from levelhead.diagnosis.findings import (
     wording,
 )
 from levelhead.diagnosis.history import History
+from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.errors import InputError
 from levelhead.guard.remedy import Intervention
 from levelhead.recipe import Recipe
@@ -67,6 +68,8 @@ PROMISED = [
     "rewards-stopped",
     "run-stopped",
     "healthy",
+    "learns",
+    "undecided",
 ]
 
 
@@ -88,7 +91,7 @@ def test_an_entry_is_complete_in_both_languages(code: str) -> None:
         assert text.en
         assert any("\u4e00" <= character <= "\u9fff" for character in text.zh)
     assert set(entry.explains) <= set(CATALOGUE) - {code}
-    assert entry.remedies or code == "healthy"
+    assert entry.remedies or code in VERDICTS
     assert all(remedy.source and remedy.recipe for remedy in entry.remedies)
 
 

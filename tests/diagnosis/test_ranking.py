@@ -94,12 +94,12 @@ def test_at_a_fifth_of_the_rate_it_is_a_slow_fall_and_no_deadlock() -> None:
         (36.0, {"entropy": 2.16, "loss": -0.03}),
         (100.0, {"entropy": 0.3, "loss": 0.04}),
     ]
-    assert diagnosed(three_rows).verdict in ("healthy", "warning")
+    assert diagnosed(three_rows).verdict in ("undecided", "warning")
     assert all(f.code != "deadlock" for f in diagnosed(three_rows).findings)
 
 
 def test_with_a_rising_reward_the_same_fall_is_healthy() -> None:
-    assert diagnosed(slow_table(reward=True)).verdict == "healthy"
+    assert not diagnosed(slow_table(reward=True)).faulty
 
 
 def candidate(code: str, weight: float, step: float) -> Candidate:
@@ -124,14 +124,14 @@ def test_what_comes_later_explains_nothing_earlier() -> None:
 def test_doubts_are_notes_and_leave_the_run_healthy() -> None:
     view = View(History())
     diagnosis = weigh([candidate("kl-blowup", 2.5, 1), candidate("eos-never", 1.0, 1)], view)
-    assert diagnosis.verdict == "healthy"
-    assert [(f.code, f.severity) for f in diagnosis.findings] == [("healthy", "info"), ("kl-blowup", "info")]
+    assert not diagnosis.faulty
+    assert [(f.code, f.severity) for f in diagnosis.findings] == [("undecided", "info"), ("kl-blowup", "info")]
 
 
 def test_severity_follows_confidence() -> None:
     view = View(History())
     verdicts = {w: weigh([candidate("kl-blowup", w, 1)], view).verdict for w in (2.5, 2.7, 3.3, 4.0)}
-    assert verdicts == {2.5: "healthy", 2.7: "warning", 3.3: "warning", 4.0: "critical"}
+    assert verdicts == {2.5: "undecided", 2.7: "warning", 3.3: "warning", 4.0: "critical"}
 
 
 def test_confidence_rises_with_evidence_and_stays_a_probability() -> None:

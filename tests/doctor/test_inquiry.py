@@ -54,7 +54,7 @@ def test_what_is_answered_is_not_asked_again(flat: Path) -> None:
 def test_a_falling_held_out_score_beside_a_reward_is_hacking(flat: Path) -> None:
     falls = examine(flat, beside=Beside(answers=read_answers(["held_out=falls"])))
     assert confidence(falls, "reward-hacking") > 0.5
-    assert falls.diagnosis.verdict != "healthy"
+    assert falls.diagnosis.faulty
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_two_rows_of_zero_reward_are_not_healthy(tmp_path: Path) -> None:
     path = tmp_path / "zero.txt"
     path.write_text("step 1: reward 0.0 loss 0.01 kl 0.001\nstep 2: reward 0.0 loss 0.02 kl 0.001\n")
     report = examine(path)
-    assert report.diagnosis.verdict != "healthy"
+    assert report.diagnosis.faulty
     assert report.diagnosis.findings[0].code == "no-learning-signal-all-zero-reward"
 
 

@@ -188,7 +188,7 @@ def _diagnosed(folder: Path) -> tuple[str | None, float | None]:
     except InputError:
         return None, None
     finding = report.diagnosis.findings[0]
-    if report.diagnosis.verdict == "healthy":
+    if not report.diagnosis.faulty:
         return None, None
     return finding.code, finding.first_step
 

@@ -255,7 +255,7 @@ def _doctor(folder: Path) -> dict[str, Any] | None:
     except InputError:
         return None
     finding = diagnosis.findings[0]
-    if diagnosis.verdict == "healthy":
+    if not diagnosis.faulty:
         return None
     entry = CATALOGUE[finding.code]
     return {

@@ -397,8 +397,9 @@ def run(tmp_path: Path, code: str, *, interrupt: bool = False, timeout: float = 
 HEAD = """
     import asyncio, os, re, sys, time
     from levelhead.recipe.tasks import Function
+    from levelhead.tasks import calls
     from levelhead.tasks.base import Answer
-    from levelhead.tasks.function import FunctionTask, lanes
+    from levelhead.tasks.function import FunctionTask
 
     def score(reward, **keys):
         made = FunctionTask(Function(kind="function", **keys), data=[{"prompt": c} for c in "abcd"], rewards=reward)
@@ -427,7 +428,7 @@ def test_code_that_keeps_the_interpreter_to_itself_ends_the_process_with_the_lin
     def matches(completions, **_):
         re.match(r"(a+)+$", "a" * 60 + "b")
 
-    lanes.LAST_RESORT_S = 0.5
+    calls.LAST_RESORT_S = 0.5
     score(matches, reward_timeout_s=0.3)
     """
     code, err, _ = run(tmp_path, HEAD + body)

@@ -78,8 +78,8 @@ def main() -> None:
 
 def _leave(code: int, *, at_once: bool = False) -> NoReturn:
     """End the process, at once if asked, or where threads that a reward function left behind would be waited for."""
-    lanes = sys.modules.get("levelhead.tasks.function.lanes")
-    if (lanes is not None and lanes.keep_alive()) or at_once:
+    calls = sys.modules.get("levelhead.tasks.calls")
+    if (calls is not None and calls.keep_alive()) or at_once:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

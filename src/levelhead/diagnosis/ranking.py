@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from levelhead.diagnosis.detectors import DETECTORS, Candidate, Detector, View
 from levelhead.diagnosis.detectors.base import Evidence, Reading
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.history import History
+from levelhead.diagnosis.unfaulted import without_fault
 from levelhead.records import Severity
 
 # Confidence = sigmoid(SLOPE * log-odds + SHIFT): Platt scaling (Platt 1999), fitted by bench/doctor_accuracy.py --fit.
@@ -61,12 +62,6 @@ _EXPLAINED = 2.5  # and loses by each one that explains it,
 _EXPLAINED_RANGE = (0.3, 0.7)  # by the probability of that one
 _ORDER_STEPS = 3.0  # steps by which a cause may seem later than its effect,
 _ORDER_SHARE = 0.02  # or share of the step
-_DOUBT = 0.6  # part of the strongest doubt that is taken from health
-_HEALTHY = 0.55  # confidence in health that one row gives
-_HEALTHY_ROWS = 0.2  # what many rows add,
-_HEALTHY_ROWS_RANGE = (1, 30)
-_HEALTHY_LEARNED = 0.2  # and what a rise adds
-_LEARNED = 0.3  # strength of a rise that is worth a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +92,9 @@ class Diagnosis:
     """What is the matter with a run.
 
     Attributes:
-        verdict: ``healthy``, ``warning`` or ``critical``.
-        findings: Best explanation first; ``healthy`` stands first in a healthy run.
+        verdict: ``critical`` or ``warning`` by the gravest finding; without one ``healthy``, ``learns`` (it learns, and here
+            is what it costs) or ``undecided``.
+        findings: Best explanation first; a run without a fault begins with the finding that its verdict is named after.
         rows: Rows of the run.
     """
 
@@ -106,9 +102,17 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     rows: int
 
+    @property
+    def faulty(self) -> bool:
+        """Whether some finding is a warning or critical."""
+        return self.verdict in ("warning", "critical")
+
 
 def diagnose(
-    history: History, detectors: Sequence[Detector] = DETECTORS, events: Sequence[Mapping[str, Any]] = ()
+    history: History,
+    detectors: Sequence[Detector] = DETECTORS,
+    events: Sequence[Mapping[str, Any]] = (),
+    trust: Callable[[Finding], Finding] | None = None,
 ) -> Diagnosis:
     """Ask the detectors and weigh what they say.
 
@@ -116,11 +120,12 @@ def diagnose(
         history: The run, finished or still going.
         detectors: Whom to ask.
         events: Lines of ``events.jsonl``, where the run is one of ours.
+        trust: Lowers the confidence of a finding whose readings are not certain.
     """
     view = View(history, events)
     candidates = [s for detector in detectors for s in detector.examine(view)]
     candidates += too_fast(candidates, view)
-    return weigh(candidates, view)
+    return weigh(candidates, view, trust)
 
 
 def confidence_of(log_odds: float) -> float:
@@ -170,7 +175,7 @@ def too_fast(candidates: Iterable[Candidate], view: View) -> list[Candidate]:
     return [case]
 
 
-def weigh(candidates: Iterable[Candidate], view: View) -> Diagnosis:
+def weigh(candidates: Iterable[Candidate], view: View, trust: Callable[[Finding], Finding] | None = None) -> Diagnosis:
     """Rank by how well each explains the others, and draw the verdict."""
     best: dict[str, Candidate] = {}
     for candidate in candidates:
@@ -179,14 +184,14 @@ def weigh(candidates: Iterable[Candidate], view: View) -> Diagnosis:
     belief = {code: confidence_of(s.log_odds) for code, s in best.items()}
     ranked = sorted(best, key=lambda code: (-_rank(code, best, belief), code))
     findings = [_finding(best[code], belief, best) for code in ranked if best[code].log_odds >= REPORTED_AT]
-    unhealthy = [f for f in findings if f.severity != "info"]
-    verdict: Severity | str = "healthy"
-    if unhealthy:
-        verdict = "critical" if any(f.severity == "critical" for f in unhealthy) else "warning"
-        findings.sort(key=lambda f: f.severity == "info")
-    else:
-        findings = [_healthy(view, findings), *findings]
-    return Diagnosis(verdict, tuple(findings), view.rows)
+    findings = [trust(finding) for finding in findings] if trust else findings
+    findings.sort(key=lambda f: f.severity == "info")
+    severities = {f.severity for f in findings} - {"info"}
+    if severities:
+        return Diagnosis("critical" if "critical" in severities else "warning", tuple(findings), view.rows)
+    sound = without_fault(view, max((f.confidence for f in findings), default=0.0))
+    whole = Finding(sound.code, "info", sound.confidence, None, sound.readings, sound.evidence)
+    return Diagnosis(sound.code, (whole, *findings), view.rows)
 
 
 def _rank(code: str, best: dict[str, Candidate], belief: dict[str, float]) -> float:
@@ -232,21 +237,3 @@ def _finding(candidate: Candidate, belief: dict[str, float], best: dict[str, Can
         tuple(candidate.evidence),
         explains,
     )
-
-
-def _healthy(view: View, others: Sequence[Finding]) -> Finding:
-    """``healthy``, as sure as nothing else is: an undisturbed run of many rows that learns is surer than one row."""
-    worst = _DOUBT * max((f.confidence for f in others), default=0.0)
-    confidence = (
-        _HEALTHY
-        + _HEALTHY_ROWS * stats.ramp(view.rows, *_HEALTHY_ROWS_RANGE)
-        + _HEALTHY_LEARNED * view.reward_trend.learned
-    )
-    series = view.series(metric.REWARD, view.reward_trend.source)
-    readings = tuple(
-        Reading(series.name, series.steps[i], series.values[i]) for i in sorted({0, len(series) - 1}) if len(series)
-    )
-    evidence = [Evidence(1.0, "nothing-wrong", {"rows": view.rows})]
-    if view.reward_trend.learned > _LEARNED:
-        evidence.append(Evidence(view.reward_trend.learned, "reward-rises", {}))
-    return Finding("healthy", "info", round(confidence * (1 - worst), 4), None, readings, tuple(evidence))

@@ -58,7 +58,8 @@ def follow(
 
 def _state(diagnosis: Diagnosis) -> tuple[object, ...]:
     worse = [(f.code, f.severity) for f in diagnosis.findings if f.severity != "info"]
-    return (diagnosis.verdict, *worse[:3])
+    # Between the verdicts on a run without a fault a growing log may go to and fro.
+    return (diagnosis.verdict if diagnosis.faulty else "", *worse[:3])
 
 
 class _Tail:

@@ -10,6 +10,7 @@ from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language, Text
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Diagnosis
+from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.doctor.informed import Argument
 from levelhead.doctor.readers.keys import KeyMap
 from levelhead.doctor.readers.values import NotANumberError, parse_number
@@ -135,7 +136,7 @@ QUESTIONS: dict[str, Question] = {
 """Everything that may be asked, by key."""
 
 _ASKED_FOR: dict[str, tuple[str, ...]] = {
-    "healthy": ("held_out", "best_answers"),
+    **dict.fromkeys(VERDICTS, ("held_out", "best_answers")),
     "reward-dead-groups": ("identical", TEMPERATURE, GROUP_SIZE),
     "no-learning-signal-all-zero-reward": ("perfect_reward", "end_token"),
     "saturated-all-one-reward": ("best_answers", "held_out"),
@@ -280,8 +281,8 @@ def questions(diagnosis: Diagnosis, history: History, answered: Sequence[str]) -
     if first.confidence >= CERTAIN and not close:
         return []
     codes = [first.code, *(f.code for f in close[:1])]
-    if first.code == "healthy":
-        codes = [*(f.code for f in others[:1] if f.confidence > 0.3), "healthy"]
+    if first.code in VERDICTS:
+        codes = [*(f.code for f in others[:1] if f.confidence > 0.3), first.code]
     keys = [key for code in codes for key in _ASKED_FOR.get(code, ())[:2]]
     open_keys = [key for key in dict.fromkeys(keys) if key not in answered and not len(history.series(key))]
     # One for each of the findings that are to be told apart.

@@ -8,6 +8,8 @@ from levelhead.diagnosis.findings import Language, Text
 
 LABELS: dict[str, Text] = {
     "healthy": Text("healthy", "健康"),
+    "learns": Text("learns", "在学习"),
+    "undecided": Text("undecided", "无法判断"),
     "warning": Text("warning", "警告"),
     "critical": Text("critical", "严重"),
     "info": Text("note", "提示"),

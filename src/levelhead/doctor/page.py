@@ -11,6 +11,7 @@ from levelhead.diagnosis import stats
 from levelhead.diagnosis.findings import CATALOGUE, Language, wording
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.ranking import Finding
+from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
 from levelhead.doctor.report import Report, number
 from levelhead.doctor.unread import reason
@@ -42,7 +43,7 @@ color:var(--ink);background:var(--back);margin:0 auto;max-width:1200px;
 padding:24px}
 h1{font-size:22px;margin:0}h2{font-size:17px;margin:0}.soft{color:var(--soft)}
 .card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 20px;margin:16px 0}
-.critical{color:var(--critical)}.warning{color:var(--warning)}.healthy{color:var(--healthy)}
+.critical{color:var(--critical)}.warning{color:var(--warning)}.healthy,.learns{color:var(--healthy)}
 dt{color:var(--soft);margin-top:8px}dd{margin:0 0 0 12px}code{font-size:13px}table{border-collapse:collapse}
 td,th{text-align:left;padding:2px 14px 2px 0;font-variant-numeric:tabular-nums}
 *{box-sizing:border-box}body{overflow-wrap:anywhere}a{color:inherit}:target{outline:2px solid var(--curve)}
@@ -85,7 +86,7 @@ def _about(report: Report, language: Language) -> str:
 
 def _card(finding: Finding, report: Report, language: Language) -> str:
     entry = CATALOGUE[finding.code]
-    kind = "healthy" if finding.code == "healthy" else finding.severity
+    kind = finding.code if finding.code in VERDICTS else finding.severity
     step = number(finding.first_step)
     when = "" if step is None else mark(",", language) + since(step, language)
     head = (
@@ -97,7 +98,7 @@ def _card(finding: Finding, report: Report, language: Language) -> str:
         words = [wording(finding.code, c.key, c.numbers, language) for c in finding.evidence if c.weight * sign > 0]
         if words:
             parts.append(f"<dt>{label(name, language)}</dt><dd>{escape(mark(';', language).join(words))}</dd>")
-    if finding.code != "healthy" and finding.severity != "info":
+    if finding.severity != "info":
         parts += _texts(finding, language)
     parts.append("</dl>")
     if finding.severity != "info":

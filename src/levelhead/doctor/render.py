@@ -10,6 +10,7 @@ from levelhead.diagnosis.detectors.base import Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, Text, wording
 from levelhead.diagnosis.notice import printable
 from levelhead.diagnosis.ranking import Diagnosis, Finding
+from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.doctor.inquiry import line
 from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
 from levelhead.doctor.report import Report, number
@@ -17,7 +18,7 @@ from levelhead.doctor.trust import notes, statistic_of
 from levelhead.doctor.unread import reason
 from levelhead.terminal import paint, safe, width, wrapped
 
-_COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "info": "2"}
+_COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "learns": "32", "info": "2"}
 _SETTLE = Text("what would settle it:", "确认以下问题即可定论\uff1a")
 _WIDTH = 100
 """Columns of a paragraph, where the terminal has as many."""
@@ -46,10 +47,16 @@ def lines(report: Report, language: Language = "en") -> Iterator[tuple[str, str]
 def headline(report: Report, language: Language = "en") -> str:
     """One line: verdict, first finding, step."""
     first = report.diagnosis.findings[0]
-    words = (
-        f"{label(report.diagnosis.verdict, language)}{mark(':', language)}{CATALOGUE[first.code].title.get(language)}"
+    verdict = f"{label(report.diagnosis.verdict, language)}{mark(':', language)}"
+    if first.code in VERDICTS:
+        why = first.evidence[-1]
+        return safe(verdict + wording(first.code, why.key, why.numbers, language))
+    return safe(
+        verdict
+        + CATALOGUE[first.code].title.get(language)
+        + in_brackets(first.code, language)
+        + _since(first, language)
     )
-    return safe(words + in_brackets(first.code, language) + _since(first, language))
 
 
 def finding_line(finding: Finding, report: Report, language: Language = "en") -> str:
@@ -124,7 +131,8 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
     entry = CATALOGUE[finding.code]
     comma, colon, semicolon = (mark(sign, language) for sign in ",:;")
     head = f"[{label(finding.severity, language)}] {finding.code}{colon}{entry.title.get(language)}"
-    head += f"{comma}{label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)}"
+    if finding.code != "undecided":
+        head += f"{comma}{label('confidence', language)} {finding.confidence:.0%}{_since(finding, language)}"
     for part in _wrap(head, indent=0):
         yield part, _COLOURS.get(finding.severity, "")
     yield from _wrap(entry.meaning.get(language))

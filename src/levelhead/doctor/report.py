@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from levelhead.doctor.inquiry import Answers, Question, place_readings, question
 from levelhead.doctor.readers.sources import Log, read
 from levelhead.doctor.rollouts import RolloutFacts
 from levelhead.doctor.runconfig import RunSettings
-from levelhead.doctor.trust import statistic_of, temper
+from levelhead.doctor.trust import statistic_of, tempered
 from levelhead.doctor.workflows import analyse_path
 
 SEVERITIES = ("info", "warning", "critical")
@@ -81,8 +82,8 @@ class Report:
         return self.log.history
 
     def worst(self) -> str:
-        """The verdict as a severity: ``info`` for a healthy run."""
-        return "info" if self.diagnosis.verdict == "healthy" else self.diagnosis.verdict
+        """The verdict as a severity: ``info`` for a run without a fault."""
+        return self.diagnosis.verdict if self.diagnosis.faulty else "info"
 
     def fails(self, severity: str) -> bool:
         """Whether the verdict is at least as grave as ``severity``."""
@@ -217,7 +218,7 @@ def _diagnose(log: Log, beside: Beside) -> Diagnosis:
         *worth(beside.answers),
     ]
     detectors = (Informed(arguments),) if arguments else DETECTORS
-    return temper(diagnose(log.history, detectors, log.events), log)
+    return diagnose(log.history, detectors, log.events, partial(tempered, log=log))
 
 
 def _recipe(path: Path) -> Mapping[str, Any]:

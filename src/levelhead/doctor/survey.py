@@ -11,12 +11,13 @@ from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import printable
 from levelhead.doctor.labels import label
 from levelhead.doctor.readers.sources import LOG_SUFFIXES
-from levelhead.doctor.report import SEVERITIES, Report, examine, number
+from levelhead.doctor.report import Report, examine, number
 from levelhead.doctor.unread import reason
 from levelhead.errors import InputError
 from levelhead.terminal import columns, padded
 
-_COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1"}
+_COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "learns": "32"}
+_WORST_FIRST = ("critical", "warning", "undecided", "learns")
 _LONGEST = 60
 
 
@@ -40,9 +41,9 @@ class Survey:
 
     def to_json(self, language: Language = "en") -> dict[str, Any]:
         """Return what ``levelhead doctor FOLDER --json`` prints: the worst verdict, and a document a run."""
-        worst = max((report.worst() for report in self.reports), key=SEVERITIES.index)
+        verdicts = {report.diagnosis.verdict for report in self.reports}
         return {
-            "verdict": "healthy" if worst == "info" else worst,
+            "verdict": next((verdict for verdict in _WORST_FIRST if verdict in verdicts), "healthy"),
             "runs": [{"run": report.source, **report.to_json(language)} for report in self.reports],
             "unread": [{"run": str(path), "why": why} for path, why in self.unread.items()],
         }

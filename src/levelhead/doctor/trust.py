@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from levelhead.diagnosis.detectors.base import Evidence
 from levelhead.diagnosis.findings import Language, Text
 from levelhead.diagnosis.notice import printable
-from levelhead.diagnosis.ranking import Diagnosis, Finding
+from levelhead.diagnosis.ranking import Finding
 from levelhead.doctor.readers.sources import Log
 
 OF_A_SUMMARY = 0.9
@@ -27,24 +26,8 @@ _ONLY = Text(
 )
 
 
-def temper(diagnosis: Diagnosis, log: Log) -> Diagnosis:
-    """The diagnosis with the confidence that its sources deserve; a finding that falls below a half becomes a note."""
-    findings = [_tempered(finding, log) for finding in diagnosis.findings]
-    if findings == list(diagnosis.findings):
-        return diagnosis
-    unhealthy = [f for f in findings if f.severity != "info"]
-    rest = [f for f in findings if f.severity == "info"]
-    if unhealthy:
-        verdict = "critical" if any(f.severity == "critical" for f in unhealthy) else "warning"
-        return replace(diagnosis, verdict=verdict, findings=(*unhealthy, *rest))
-    if not any(f.code == "healthy" for f in rest):
-        worst = max((f.confidence for f in rest), default=0.0)
-        nothing = Evidence(1.0, "nothing-wrong", {"rows": diagnosis.rows})
-        rest.insert(0, Finding("healthy", "info", round(0.55 * (1 - 0.6 * worst), 4), None, (), (nothing,)))
-    return replace(diagnosis, verdict="healthy", findings=tuple(rest))
-
-
-def _tempered(finding: Finding, log: Log) -> Finding:
+def tempered(finding: Finding, log: Log) -> Finding:
+    """The finding with the confidence that its sources deserve; one that falls below a half becomes a note."""
     metrics = {reading.metric for reading in finding.readings}
     trust = min((log.guesses[m][1] for m in metrics if m in log.guesses), default=1.0)
     summed = bool(metrics & log.summary.keys())

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.diagnosis.verdict import STAGES
 from levelhead.doctor.report import examine
 from levelhead.errors import InputError
@@ -126,7 +127,7 @@ def _findings(folder: Path, run: Run) -> Iterator[str]:
     except InputError:
         findings = ()
     for finding in findings:
-        severity = "" if finding.code == "healthy" else f" ({finding.severity}, {finding.confidence:.0%})"
+        severity = "" if finding.code in VERDICTS else f" ({finding.severity}, {finding.confidence:.0%})"
         yield f"- `{finding.code}`{severity}: {CATALOGUE[finding.code].title.en}"
     told: dict[str, list[Mapping[str, Any]]] = {}
     for event in run.events:

@@ -19,6 +19,7 @@ from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
 from levelhead.recipe.load import plain
 from levelhead.recipe.recipe import Recipe
+from levelhead.usercode import helper_files
 
 RECIPE = "recipe.yaml"
 """Name of the recipe that began a run; those accepted later are ``recipe-2.yaml`` and so on."""
@@ -92,9 +93,15 @@ def compare(before: Any, after: Any, key: str = "") -> list[Change]:
 def fingerprints(recipe: Recipe) -> dict[str, str]:
     """Return the SHA-256 sums of the files that a recipe names, by dotted key; of a folder, over its data files.
 
-    Names that are no file or folder here (a data set of the hub) have none.
+    Names that are no file or folder here (a data set of the hub) have none.  A Python file that another one imports
+    from beside it has the key of that one and its own name: ``tasks.0.rewards.0.utils.py``.
     """
-    return {key: _digest(path) for key, path in _files(plain(recipe))}
+    sums = {}
+    for key, path in _files(plain(recipe)):
+        sums[key] = _digest(path)
+        for helper in helper_files(path) if path.suffix == ".py" else ():
+            sums[f"{key}.{helper.relative_to(path.resolve().parent).as_posix()}"] = _digest(helper)
+    return sums
 
 
 class History:

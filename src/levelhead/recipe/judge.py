@@ -52,14 +52,17 @@ class JudgeEndpoint(Endpoint):
     attempts: int = Field(2, ge=1, le=5)
     """How often a verdict without a grade is asked for again, the first time included."""
     verdict: Literal["grade", "json", "fraction", "yes_no"] = "grade"
-    """How a verdict ends: a line ``Grade: 7``, JSON as ``{"score": 0.7}``, a line ``7/10``, or a line ``Yes`` or
-    ``No``."""
+    """How a verdict ends: a line ``Grade[MARK]: 7``, JSON as ``{"mark": "MARK", "score": 0.7}``, a line
+    ``[MARK] 7/10``, or a line ``[MARK] Yes`` or ``[MARK] No``.  The mark tells the judge's verdict from what it quotes;
+    the judge is told it with each answer."""
     structured: bool = False
     """Have the provider hold replies to a JSON schema; with ``verdict: json``."""
     logprobs: bool = False
     """Ask for log-probabilities: the grade is then the probability of yes against no; with ``verdict: yes_no``."""
     parser: str | None = None
-    """A function of your own, as ``file.py:name``: from the text of a reply to a grade from 0 to 1, or ``None``."""
+    """A function of your own, as ``file.py:name``: from the text of a reply, and the mark that the judge was told to
+    repeat, to a grade from 0 to 1, or ``None``.  One that takes the text alone is warned of: an answer that the judge
+    quotes may give it a grade."""
 
     @model_validator(mode="after")
     def _forms_fit(self) -> Self:
@@ -164,7 +167,7 @@ class Standards(Section):
     flattery: float = Field(0.15, ge=0, le=1)
     """Most that a wrong answer may gain by praising the judge."""
     injection: float = Field(0.1, ge=0, le=1)
-    """Largest share of wrong answers that gain a fifth or more by dictating a grade."""
+    """Largest share of wrong answers that gain a fifth or more by dictating a grade, or lose theirs by it."""
     failures: float = Field(0.2, ge=0, le=1)
     """Largest share of verdicts without a grade."""
 

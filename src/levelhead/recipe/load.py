@@ -18,7 +18,7 @@ from levelhead.errors import InputError
 from levelhead.recipe.recipe import Recipe
 from levelhead.recipe.shipped import by_name, similar
 from levelhead.recipe.variants import CUSTOM, REGISTERED
-from levelhead.section import TRUTH
+from levelhead.section import OF_A_KEY
 
 MOST_BYTES = 1 << 20
 """Bytes that a recipe may have."""
@@ -127,7 +127,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
 
 
 def _explain(error: ErrorDetails, source: str, overrides: Sequence[str]) -> str:
-    location = error["loc"] + ((error["ctx"]["key"],) if error["type"] == TRUTH else ())
+    location = error["loc"] + ((error["ctx"]["key"],) if error["type"] == OF_A_KEY else ())
     *above, last = _walk(location) or [("(top level)", frozenset())]
     parts = [part for part, _ in (*above, last)]
     key = ".".join(parts)
@@ -139,7 +139,7 @@ def _explain(error: ErrorDetails, source: str, overrides: Sequence[str]) -> str:
         return f"{source}: {key}: missing"
     message = error["msg"].removeprefix("Value error, ")
     value = error["input"]
-    if error["type"] == TRUTH:
+    if error["type"] == OF_A_KEY:
         return f"{source}: {key}: {error['msg']}"
     suffix = f" (got {_cut(value)})" if isinstance(value, str | int | float | bool | None) else ""
     return f"{source}: {key}: {message}{suffix}"

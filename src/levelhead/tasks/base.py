@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from levelhead.records import Event, Message, Prompt, Rollout, Score
+from levelhead.tasks import threads
 from levelhead.tasks.metering import JudgeUse, RewardTally
 
 Split = Literal["train", "eval"]
@@ -229,7 +230,18 @@ class SingleTurnTask(Task):
 
         A caller hands over all rollouts of a prompt in one call: they may be scored by comparison with each other.
         """
-        return [self.score(answer.prompt, answer.text) for answer in answers]
+
+        def score_all() -> list[Score | None]:
+            return [self.score(answer.prompt, answer.text) for answer in answers]
+
+        if type(self).score.__module__.startswith("levelhead."):
+            return score_all()
+        # Code of the user's own, which may rely on the main thread.
+        outcome = await threads.run(score_all, None)
+        if outcome.error is not None:
+            raise outcome.error
+        scores: list[Score | None] = outcome.value
+        return scores
 
     def oracle(self, prompt: Prompt) -> list[str] | None:  # noqa: ARG002
         """Return a perfect answer, or ``None`` where nobody knows one."""

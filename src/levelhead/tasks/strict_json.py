@@ -9,8 +9,8 @@ from typing import Any
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def read_object(raw: bytes | str) -> dict[str, Any]:
-    """Read a JSON object.
+def read_object(raw: bytes | str, *, whole: bool = True) -> dict[str, Any]:
+    """Read a JSON object; with ``whole=False`` other text may follow it.
 
     Numbers may be infinite or not a number (Python's reading of ``Infinity`` and ``1e999``): whoever uses a number
     checks it.
@@ -21,7 +21,7 @@ def read_object(raw: bytes | str) -> dict[str, Any]:
     """
     try:
         text = raw.decode("utf-8-sig") if isinstance(raw, bytes) else raw
-        value = json.loads(text, object_pairs_hook=_unique)
+        value = json.loads(text, object_pairs_hook=_unique) if whole else _BEGINNING.raw_decode(text)[0]
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(value, dict):
@@ -47,3 +47,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) != len(pairs):
         raise ValueError("an object names a key twice")
     return value
+
+
+_BEGINNING = json.JSONDecoder(object_pairs_hook=_unique)

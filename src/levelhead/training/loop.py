@@ -13,6 +13,8 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any, TypeVar
 
+from levelhead.tasks import main_thread
+
 T = TypeVar("T")
 
 
@@ -29,23 +31,31 @@ class Waiter(Executor):
     def __init__(self) -> None:
         # No lock is held anywhere: an interrupt may come between any two lines.
         self._jobs: deque[Callable[[], None]] = deque()
+        self._main_jobs: deque[Callable[[], None]] = deque()
         self._bells: list[SimpleQueue[None]] = []
 
     def submit(self, work: Callable[..., T], /, *args: Any, **options: Any) -> Future[T]:
         """Hand work to the thread that waits, or will wait next."""
+        return self._submit(self._jobs, lambda: work(*args, **options))
+
+    def submit_to_main(self, work: Callable[[], T]) -> Future[T]:
+        """Hand work to the main thread, for when it waits."""
+        return self._submit(self._main_jobs, work)
+
+    def _submit(self, jobs: deque[Callable[[], None]], work: Callable[[], T]) -> Future[T]:
         result: Future[T] = Future()
 
         def job() -> None:
             try:
                 if result.set_running_or_notify_cancel():
-                    result.set_result(work(*args, **options))
+                    result.set_result(work())
             except BaseException as error:
                 interrupted = not isinstance(error, Exception)  # the thread that waits was, not the work
                 result.set_exception(CancelledError() if interrupted else error)
                 if interrupted:
                     raise
 
-        self._jobs.append(job)
+        jobs.append(job)
         for bell in tuple(self._bells):
             bell.put(None)
         return result
@@ -54,15 +64,20 @@ class Waiter(Executor):
         """Run what is given, in this thread, until something else is done."""
         bell: SimpleQueue[None] = SimpleQueue()
         self._bells.append(bell)
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        queues = (self._main_jobs, self._jobs) if in_main_thread else (self._jobs,)
         until.add_done_callback(lambda _: bell.put(None))
         try:
             while not until.done():
-                try:
-                    job = self._jobs.popleft()
-                except IndexError:
+                waiting = next((jobs for jobs in queues if jobs), None)
+                if waiting is None:
                     bell.get()
-                else:
-                    job()
+                    continue
+                try:
+                    job = waiting.popleft()
+                except IndexError:  # another thread was quicker
+                    continue
+                job()
         finally:
             self._bells.remove(bell)
 
@@ -78,6 +93,8 @@ class EventLoop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="levelhead-loop", daemon=True)
         self._thread.start()
+        if threading.current_thread() is threading.main_thread():
+            main_thread.register(self._loop, self.waiter.submit_to_main)
 
     @property
     def gives_up(self) -> bool:

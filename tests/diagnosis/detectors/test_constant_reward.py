@@ -19,7 +19,7 @@ def test_one_reward_for_everything_is_named_without_a_column_of_spreads() -> Non
 
 
 def test_a_few_rows_of_one_rounded_reward_say_nothing() -> None:
-    assert judged(9, reward=0.4).verdict == "healthy"
+    assert not judged(9, reward=0.4).faulty
 
 
 def test_measured_contrast_is_believed_before_a_constant_mean() -> None:

@@ -40,11 +40,11 @@ def test_events_alone_are_enough() -> None:
 
 
 def test_some_answers_dropped_are_what_the_setting_is_for() -> None:
-    assert diagnosed({7: 0.5, 9: 0.1}, event(7, 12, 6)).verdict == "healthy"
+    assert not diagnosed({7: 0.5, 9: 0.1}, event(7, 12, 6)).faulty
 
 
 @pytest.mark.parametrize(
     "odd", [event("x", 1, 1), event(3, "1", "1"), event(3, None, 1), event(3, 0, 0), event(3, -1, -5), event(3, 1, 9)]
 )
 def test_malformed_events_say_nothing(odd: dict[str, Any]) -> None:
-    assert diagnosed({}, odd, {"code": "reward-errors", "evidence": 7}).verdict == "healthy"
+    assert not diagnosed({}, odd, {"code": "reward-errors", "evidence": 7}).faulty

@@ -28,14 +28,14 @@ def test_a_healthy_run_is_not_called_unhealthy_for_an_alarming_level(name: str) 
     for n in (12, 40, 90):
         for seed in SEEDS:
             diagnosis = diagnosed(scenarios.rows(scenarios.HEALTHY[name], 1000 * seed + n, n))
-            assert diagnosis.verdict == "healthy", (n, seed, diagnosis.findings[0].code)
-            assert diagnosis.findings[0].code == "healthy"
+            assert not diagnosis.faulty, (n, seed, diagnosis.findings[0].code)
+            assert diagnosis.findings[0].code == diagnosis.verdict
 
 
 @pytest.mark.parametrize("name", sorted(set(scenarios.HEALTHY) - LONG_AND_FLAT - {"noisy-reward"}))
 def test_a_long_healthy_run_is_not_called_unhealthy_either(name: str) -> None:
     for seed in SEEDS:
-        assert diagnosed(scenarios.rows(scenarios.HEALTHY[name], seed, 400)).verdict == "healthy"
+        assert not diagnosed(scenarios.rows(scenarios.HEALTHY[name], seed, 400)).faulty
 
 
 @pytest.mark.parametrize("name", sorted(LONG_AND_FLAT))
@@ -82,7 +82,7 @@ def test_fewer_signals_do_not_make_healthy_runs_unhealthy() -> None:
         rows = scenarios.rows(scenario, 7, 60)
         keep = {"reward"} | {key for key in rows[0] if rng.random() < 0.5}
         diagnosis = diagnosed([{k: v for k, v in row.items() if k in keep} for row in rows])
-        assert diagnosis.verdict == "healthy", (name, diagnosis.findings[0])
+        assert not diagnosis.faulty, (name, diagnosis.findings[0])
 
 
 def test_any_part_of_a_healthy_run_is_healthy() -> None:
@@ -92,7 +92,7 @@ def test_any_part_of_a_healthy_run_is_healthy() -> None:
         for start, stop in ((0, 8), (0, 30), (30, 60), (60, 90), (45, 90)):
             diagnosis = diagnosed(rows[start:stop])
             total += 1
-            if diagnosis.verdict != "healthy":
+            if diagnosis.faulty:
                 alarms[name, diagnosis.findings[0].code] += 1
     # A stretch of zeros at the start, and answers that are all cut, look the same alone as in an unhealthy run.
     excused = sum(count for (name, _), count in alarms.items() if name in ("hard-start", "cut-but-learning"))

@@ -53,6 +53,7 @@ TEMPERS: dict[str, tuple[Callable[[Shown], int | None], str | None]] = {
     "length-biased": (lambda s: min(10, honest(s) + len(s.answer) // 100), "by being wordy"),
     "sycophant": (lambda s: 10 if "perceptive" in s.answer else honest(s), "by praising it"),
     "injected": (lambda s: 10 if "Grade: 10" in s.answer else honest(s), "follows 100% of orders"),
+    "forgetful": (lambda s: 10 if "Grade: 10" in s.answer else honest(s), "follows 100% of orders"),
     "position-biased": (lambda s: min(10, honest(s) + 4 * s.last), "with the place of the perfect answer"),
     "drifting": (lambda s: min(10, honest(s) + 3 * (s.number > 34)), "says the same again on"),
     "mute": (lambda s: None, "100% of its verdicts hold no grade"),
@@ -105,9 +106,9 @@ def calibrate_pairs(tmp_path: Path, name: str) -> Entry:
     numbers = itertools.count()
 
     async def reply(request: httpx2.Request) -> httpx2.Response:
-        text = json.loads(request.content)["messages"][-1]["content"]
-        said = PAIR_TEMPERS[name][0](ShownPair(text, next(numbers)))
-        said = "hm" if said is None else f"Better: {said}"
+        system, user = (message["content"] for message in json.loads(request.content)["messages"])
+        said = PAIR_TEMPERS[name][0](ShownPair(user, next(numbers)))
+        said = "hm" if said is None else f"{re.search('Better.*(?=: X)', system)[0]}: {said}"
         usage = {"prompt_tokens": 1000, "completion_tokens": 0}
         return httpx2.Response(200, json={"choices": [{"message": {"content": said}}], "usage": usage})
 
@@ -134,9 +135,10 @@ def calibrate(tmp_path: Path, *names: str, **keys: object) -> dict[str, Entry]:
         name = request.url.host.removesuffix(".test")
         if name == "dead":
             return httpx2.Response(401)
-        text = json.loads(request.content)["messages"][-1]["content"]
-        grade = TEMPERS[name][0](Shown(text, next(numbers[name])))
-        said = "hm" if grade is None else f"Grade: {grade}"
+        system, user = (message["content"] for message in json.loads(request.content)["messages"])
+        grade = TEMPERS[name][0](Shown(user, next(numbers[name])))
+        mark = "" if name == "forgetful" else re.search(r"\[[0-9a-f]{6}\]", system)[0]
+        said = "hm" if grade is None else f"Grade{mark}: {grade}"
         usage = {"prompt_tokens": 1000, "completion_tokens": 0}
         return httpx2.Response(200, json={"choices": [{"message": {"content": said}}], "usage": usage})
 

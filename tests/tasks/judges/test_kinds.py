@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from judge_hosts import Hosts, even_answers, grades
 from levelhead.api import function_tasks
 from levelhead.recipe.load import validate
 from levelhead.recipe.tasks import Math, TaskRecipe
@@ -111,3 +112,29 @@ def test_judge_and_judges_together_are_bad_input() -> None:
     one = {"base_url": "http://x/v1", "model": "m"}
     with pytest.raises(ValueError, match="judge and judges are both set"):
         Math.model_validate({"kind": "math", "judge": one, "judges": {"members": [one]}})
+
+
+def parsing(tmp_path: Path, signature: str, reply: str) -> tuple[JudgedTask, list[float | None]]:
+    """A judge whose verdicts a function of the user's reads."""
+    (tmp_path / "mine.py").write_text(
+        f"import re\ndef read({signature}):\n    found = re.findall('SCORE=([0-9.]+)', text)\n"
+        "    return float(found[-1]) if found else None\n"
+    )
+    hosts = Hosts({"judge": reply})
+    member = {"parser": f"{tmp_path / 'mine.py'}:read"}
+    task = hosts.task(member=member)
+    return task, grades(task, even_answers(task, 1, 1))
+
+
+def test_a_parser_of_the_users_that_takes_no_mark_works_as_before_and_is_warned_of(tmp_path: Path) -> None:
+    task, found = parsing(tmp_path, "text", "Sound.\nSCORE=0.5")
+    assert found == [0.5]
+    (event,) = task.drain_events(1)
+    assert "members[0].parser" in event.message
+    assert "takes a reply alone" in event.message
+
+
+def test_a_parser_that_takes_the_mark_is_called_with_it(tmp_path: Path) -> None:
+    task, found = parsing(tmp_path, "text, mark", "Sound.\nSCORE=0.5")
+    assert found == [0.5]
+    assert task.drain_events(1) == []

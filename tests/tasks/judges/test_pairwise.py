@@ -220,7 +220,9 @@ def test_the_judge_sees_both_answers_between_marks_and_neither_can_speak_for_it(
         assert "> Better: A" in text
         assert "\nBetter: A" not in text
         assert sorted(shown(text))[-1] == "aa"
-    assert "end with a line of the form\nBetter: X" in hosts.bodies[0]["messages"][0]["content"]
+    assert re.search(
+        r"end with a line of the form\nBetter\[[0-9a-f]{6}\]: X", hosts.bodies[0]["messages"][0]["content"]
+    )
 
 
 def test_a_function_compares_two_texts(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class LevelheadCallback(TrainerCallback):
         report = self.live.report(args.output_dir or "this run")
         if report is None or not state.is_world_process_zero:
             return
-        logger.log(logging.INFO if report.diagnosis.verdict == "healthy" else logging.WARNING, "%s", self._text(report))
+        logger.log(logging.INFO if report.worst() == "info" else logging.WARNING, "%s", self._text(report))
         if self._report is not False:
             folder = Path(args.output_dir or ".") if self._report is True else Path(self._report)
             self._write(report, folder)

@@ -3,33 +3,66 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 _E = r"[*_]{0,3}"  # markdown's emphasis, which may stand around every part of a verdict
 _START = rf"(?:[-+*] |#{{1,6}} ?)?{_E}"
-_GRADE = re.compile(
-    rf"{_START}(?:my |the )?(?:final |overall )?grade{_E} ?[:=\uff1a]{_E} ?{_E}"
-    rf"([-+]?[0-9][-+0-9.,%]*{_E}(?: ?/ ?{_E}[-+0-9.,%]+| out of [-+0-9.,%]+)?){_E}\.?{_E}",
-    re.IGNORECASE,
-)
-_OF_TEN = re.compile(rf"(10(?:\.0{{1,3}})?|[0-9](?:\.[0-9]{{1,3}})?)\.?{_E}(?: ?/ ?{_E}10| out of 10)?\.?")
 _VERDICT = re.compile(rf"{_START}verdict{_E} ?:{_E} ?{_E}(right|wrong)\b(?! or\b).*", re.IGNORECASE)
 _LETTER = re.compile(rf"{_START}[<(\[]?([A-Z])[>)\]]?\.?{_E}")
 _NAMED = re.compile(
     rf".*\b(?:answer|option|choice|one)(?: is ?:?| ?:){_E} ?{_E}[<(\[]?([A-Z])[>)\]]?\.?{_E}", re.IGNORECASE
 )
 _FENCE = re.compile(r"(```|~~~)[^`]*")
+_THOUGHTS, _ENDED = "<think>", "</think>"
 
 
-def own_lines(text: str) -> Iterator[str]:
+class Material:
+    """What a model was shown of others' writing, which it may quote.
+
+    Args:
+        texts: All of it.
+    """
+
+    def __init__(self, *texts: str) -> None:
+        self._texts = texts
+        self._lines = {" ".join(line.split()) for text in texts for line in text.splitlines()}
+
+    def __contains__(self, piece: str) -> bool:
+        """Whether a piece of text stands in it, letter by letter."""
+        return any(piece in text for text in self._texts)
+
+    def has_line(self, line: str) -> bool:
+        """Whether a line, with single blanks, stands in it."""
+        return line in self._lines
+
+
+def after_thoughts(text: str, material: Material) -> str:
+    """Return a reply without the thoughts at its beginning.
+
+    These are a ``<think>`` that it begins with, up to the first ``</think>``, or all of it where there is none; and
+    what stands before a ``</think>``, where the prompt opened the thought.  A tag that stands in the material may be
+    quoted from it, and one that stands elsewhere is no thought: these end a line and nothing else.
+    """
+    text = text.lstrip()
+    if text.startswith(_THOUGHTS) and _THOUGHTS not in material:
+        text = text.partition(_ENDED)[2]
+    elif _ENDED not in material:
+        text = text.rpartition(_ENDED)[2]
+    return text.replace(_ENDED, "\n").replace(_THOUGHTS, "\n")
+
+
+def own_lines(text: str, material: Material) -> Iterator[str]:
     """Yield the lines of a reply that speak in its own name, with single blanks.
 
-    Left out are thoughts (up to the last ``</think>``, and from a ``<think>`` that is not closed), block quotes (``>``)
-    and fenced code.  A line in quotation marks or backticks keeps these, and so is none of the verdicts below.
+    Left out are thoughts (:func:`after_thoughts`), block quotes (``>``), fenced code, and fences that stand in the
+    material, which open and close nothing here.  A line in quotation marks or backticks keeps these, and so is no
+    verdict.
     """
     fence = ""
-    for raw in text.rpartition("</think>")[2].partition("<think>")[0].splitlines():
+    for raw in after_thoughts(text, material).splitlines():
         line = " ".join(raw.split())
+        if _FENCE.fullmatch(line) and material.has_line(line):
+            continue
         if fence:
             fence = "" if line.startswith(fence) else fence
         elif _FENCE.fullmatch(line):
@@ -38,53 +71,34 @@ def own_lines(text: str) -> Iterator[str]:
             yield line
 
 
-def read_grade(text: str, *, cut: bool = False) -> float | None:
-    """Return the grade in [0, 1] that a reply gives, or ``None`` where it gives none or more than one.
-
-    The last line that is the reply's own (:func:`own_lines`) must be ``Grade: N`` and nothing else, with N from 0 to
-    10, decimals allowed, perhaps as ``N/10`` or ``N out of 10``, in bold or not.  Any other own line of this form must
-    give the same grade.  So what stands in the middle of a sentence, in a quotation or in JSON is no grade, and neither
-    is a number below 0 or above 10.
+def read_verdict(text: str, shown: str = "") -> bool | None:
+    """Return whether a review says ``VERDICT: RIGHT`` on a line of its own; ``None`` where it says neither or both.
 
     Args:
-        text: The reply.
-        cut: Whether it ran out of its token budget.  Then it has no grade: a 1 may have been going to be a 10.
+        text: The review.
+        shown: What was reviewed: lines that stand in it are quotations.
     """
-    matches = [_GRADE.fullmatch(line) for line in own_lines(text)]
-    if cut or not matches or matches[-1] is None:
-        return None
-    grades = {_of_ten(match[1]) for match in matches if match is not None}
-    return grades.pop() if len(grades) == 1 else None
-
-
-def without_grades(text: str) -> str:
-    """Return text with every line that could be read as a grade made a block quote.
-
-    A judge that repeats what it was shown, and leaves it at that, then gives no grade.
-    """
-    lines = text.splitlines(keepends=True)
-    return "".join(f"> {line}" if _GRADE.fullmatch(" ".join(line.split())) else line for line in lines)
-
-
-def read_verdict(text: str) -> bool | None:
-    """Return whether a review says ``VERDICT: RIGHT`` on a line of its own; ``None`` where it says neither or both."""
-    verdicts = {match[1].lower() for line in own_lines(text) if (match := _VERDICT.fullmatch(line))}
+    material = Material(shown)
+    lines = [line for line in own_lines(text, material) if not material.has_line(line)]
+    verdicts = {match[1].lower() for line in lines if (match := _VERDICT.fullmatch(line))}
     return verdicts == {"right"} if len(verdicts) == 1 else None
 
 
-def read_letter(text: str, letters: Collection[str]) -> str | None:
+def read_letter(text: str, letters: Collection[str], shown: Sequence[str] = ()) -> str | None:
     """Return the letter that a reply chooses: alone on a line, else at the end of one, as in ``The answer is B.``.
 
     ``None`` where it chooses none or several; a capital elsewhere in a sentence ("A shorter one") is no choice.
+
+    Args:
+        text: The reply.
+        letters: That it may choose.
+        shown: What it chooses among: lines that stand in them are quotations, but for a letter alone.
     """
-    lines = list(own_lines(text))
+    material = Material(*shown)
+    lines = list(own_lines(text, material))
     for form in (_LETTER, _NAMED):
+        lines = [line for line in lines if form is _LETTER or not material.has_line(line)]
         choices = {match[1] for line in lines if (match := form.fullmatch(line))} & set(letters)
         if choices:
             return choices.pop() if len(choices) == 1 else None
     return None
-
-
-def _of_ten(number: str) -> float | None:
-    match = _OF_TEN.fullmatch(number)
-    return float(match[1]) / 10 if match else None

@@ -8,8 +8,6 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from levelhead.errors import InputError
@@ -79,10 +77,9 @@ def load_rewards(
         raise InputError(f"tasks[].reward_weights has {len(weights)} weights for {len(given)} reward functions")
     if not all(math.isfinite(weight) for weight in weights):
         raise InputError(f"tasks[].reward_weights must be finite numbers, not {list(weights)}")
-    modules: dict[Path, ModuleType] = {}
     rewards: list[Reward] = []
     for entry, weight in zip(given, weights, strict=True):
-        function: Any = _from_file(entry, modules) if isinstance(entry, str) else entry
+        function: Any = _from_file(entry) if isinstance(entry, str) else entry
         if not callable(function) or inspect.isclass(function):
             raise InputError(f"{entry}: a reward must be a function or an object that can be called, not a class")
         if any(reward.function is function for reward in rewards):
@@ -93,8 +90,8 @@ def load_rewards(
     return rewards
 
 
-def _from_file(entry: str, modules: dict[Path, ModuleType]) -> Any:
-    return load_object(entry, "tasks[].rewards", "function", inspect.isfunction, modules)
+def _from_file(entry: str) -> Any:
+    return load_object(entry, "tasks[].rewards", "function", inspect.isfunction)
 
 
 def _name_of(function: RewardFunction) -> str:

@@ -7,17 +7,20 @@ import math
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence, Sized
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from levelhead.errors import RewardError
 from levelhead.records import LARGEST_REWARD
 from levelhead.tasks.base import Answer
-from levelhead.tasks.function.lanes import Outcome, OverrunError, run, run_async
+from levelhead.tasks.calls import Outcome, OverrunError
 from levelhead.tasks.function.loading import Reward
 from levelhead.tasks.function.notes import Notes, plain_text
+from levelhead.tasks.threads import SignalError, run, run_async
 
 _SHOWN = 160
 _MEND = "Mend the function, or set tasks[].on_reward_error: drop to leave such answers out and count them."
@@ -118,7 +121,7 @@ def not_rated(rewards: Sequence[Reward], answer: Answer) -> RewardError:
 
 
 async def _call(reward: Reward, answers: Sequence[Answer], state: TrainerState, timeout_s: float | None) -> Rated:
-    """Call the function and read what it returns, all in a thread of the user's functions."""
+    """Call the function and read what it returns, all where the user's functions run."""
     notes = Notes(len(answers))
     arguments = _arguments(answers, state, notes)
     if reward.accepts is not None:
@@ -153,6 +156,8 @@ def _values(outcome: Outcome, n: int, notes: Notes) -> list[float | RatingError 
     error = outcome.error
     if isinstance(error, RatingError):
         raise error
+    if isinstance(error, SignalError):
+        raise RatingError(str(error))
     if error is not None:
         raise RatingError(f"raised {_said(error)}{_place(error)}") from error
     if fault := notes.fault():
@@ -219,15 +224,15 @@ async def _rate_the_rest(
 
 
 def _arguments(answers: Sequence[Answer], state: TrainerState, notes: Notes) -> dict[str, Any]:
-    """Build the keyword arguments of TRL's call: columns first, so that none of them hides a standard one."""
+    """Build the keyword arguments of TRL's call: columns first, so that none of them hides a standard one.
+
+    Every answer gets copies of its own, so that a function which changes what it is given changes nothing else.
+    """
     facts = [answer.prompt.facts for answer in answers]
-    columns = {name: [fact["columns"][name] for fact in facts] for name in facts[0]["columns"]}
+    columns = {name: [copied(fact["columns"][name]) for fact in facts] for name in facts[0]["columns"]}
     texts = [isinstance(fact["prompt"], str) for fact in facts]
     return columns | {
-        "prompts": [
-            fact["prompt"] if text else [dict(message) for message in fact["prompt"]]
-            for fact, text in zip(facts, texts, strict=True)
-        ],
+        "prompts": [copied(fact["prompt"]) for fact in facts],
         "completions": [
             answer.text if text else [{"role": "assistant", "content": answer.text}]
             for answer, text in zip(answers, texts, strict=True)
@@ -237,6 +242,20 @@ def _arguments(answers: Sequence[Answer], state: TrainerState, notes: Notes) -> 
         "log_extra": notes.log_extra,
         "log_metric": notes.log_metric,
     }
+
+
+def copied(value: Any) -> Any:
+    """Return a deep copy of a value; the value itself where it cannot be changed or cannot be copied (a model)."""
+    if value is None or isinstance(value, str | int | float | bytes):
+        return value
+    if type(value) is list:
+        return [copied(item) for item in value]
+    if type(value) is dict:
+        return {key: copied(item) for key, item in value.items()}
+    try:
+        return deepcopy(value)
+    except Exception:
+        return value
 
 
 def _number(value: Any) -> float | RatingError | None:
@@ -288,7 +307,7 @@ def _place(error: BaseException) -> str:
     return ""
 
 
-_HERE = __file__.rpartition("rewards.py")[0]
+_HERE = str(Path(__file__).parents[1])
 
 
 def _shorten(text: str) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from levelhead.errors import InputError, RewardError
@@ -18,6 +17,7 @@ from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.loading import RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
 from levelhead.tasks.function.sources import load_table
+from levelhead.tasks.main_thread import no_running_loop
 from levelhead.tasks.metering import RewardTally, open_account
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 
@@ -45,6 +45,8 @@ class FunctionTask(SingleTurnTask):
         """
         if rewards is not None and section.rewards:
             raise InputError("rewards come from tasks[].rewards and from Python (rewards=); give one of them")
+        if isinstance(rewards, Set | Mapping | str):
+            raise InputError(f"rewards= must be a function or a list of functions, not a {type(rewards).__name__}")
         given = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
         self.name = section.name or section.kind
         self._progress = _Progress()
@@ -99,17 +101,8 @@ class FunctionTask(SingleTurnTask):
         Raises:
             RewardError: A reward function misbehaved, or the answer would have been dropped.
         """
-
-        def run() -> list[Score | None]:
-            return asyncio.run(self.score_batch([Answer(prompt, text)]))
-
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            (score,) = run()
-        else:
-            with ThreadPoolExecutor(1) as pool:
-                (score,) = pool.submit(run).result()
+        with no_running_loop():
+            (score,) = asyncio.run(self.score_batch([Answer(prompt, text)]))
         if score is None:
             raise RewardError(f"the answer to {prompt.facts['where']} was dropped by a reward function")
         return score

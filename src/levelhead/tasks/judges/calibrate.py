@@ -157,7 +157,7 @@ def _figures(
     plain_ = [(grade, case.right) for case, grade in graded if case.kind in PLAIN]
     same = [abs(a - b) <= SAME for a, b in both(repeats)]
     turned = [b - a for a, b in both(turns)]
-    gains = {kind: _gains(cases, first, kind) for kind in ("wordy", "flattering", "injected")}
+    gains = {kind: _gains(cases, first, kind) for kind in ("wordy", "flattering")}
     latencies = member.usage.latencies
     return Figures(
         verdicts=len(outcomes),
@@ -167,7 +167,7 @@ def _figures(
         length_bias=mean(gains["wordy"]),
         position_bias=mean(turned),
         flattery=mean(gains["flattering"]),
-        injection=mean([gain >= GAIN for gain in gains["injected"]]),
+        injection=_followed(cases, first),
         self_agreement=mean(same),
         error=_error(plain_, scale),
         latency_median=quantile(latencies, 0.5) if latencies else None,
@@ -225,6 +225,16 @@ def _gains(cases: Sequence[Case], grades: Sequence[Outcome], kind: str) -> list[
         if case.kind == kind and case.base is not None
     ]
     return [b - a for a, b in both(pairs)]
+
+
+def _followed(cases: Sequence[Case], grades: Sequence[Outcome]) -> float | None:
+    """Share of wrong answers that gain by an order; one that takes its grade away leaves the rules' whole reward."""
+    moves: list[bool] = []
+    for case, grade in zip(cases, grades, strict=True):
+        base = grades[case.base] if case.kind == "injected" and case.base is not None else None
+        if isinstance(base, float) and not isinstance(grade, EndpointError):
+            moves.append((1.0 if grade is None else grade) - base >= GAIN)
+    return mean(moves)
 
 
 def both(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[tuple[float, float]]:

@@ -117,8 +117,8 @@ def _injection(cases: Sequence[Case], met: Sequence[Meeting], outcomes: Sequence
         base = cases[one.case].base
         if one.kind == "injected" and base is not None:
             with_order, against = fares[one.case], fares.get(base)
-            if with_order is not None and against is not None:
-                gains.append(with_order - (1 - against) >= GAIN)
+            if against is not None:  # an order that takes the verdict away leaves the rules' whole reward
+                gains.append((1.0 if with_order is None else with_order) - (1 - against) >= GAIN)
     return mean(gains)
 
 

@@ -16,6 +16,9 @@ from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint
 from levelhead.section import Section
 from levelhead.tasks.judges.scale import Scale
 
+SHOWN_AS = "verdicts with a mark"
+"""How judges are shown material and asked for verdicts; calibrations of judges that were asked in another way are
+those of other judges."""
 _NOT_ITS_VERDICTS = frozenset(
     {"name", "concurrency", "requests_per_minute", "tokens_per_minute", "timeout_s", "backoff_s", "patience_s", "cache"}
     | {"max_calls", "max_total_tokens", "max_cost", "prompt_price", "completion_price", "api_key_env", "attempts"}
@@ -34,7 +37,7 @@ class Figures:
         length_bias: Mean gain of a wrong answer by wordiness.
         position_bias: Mean change of a grade where the perfect answer is shown last instead of first.
         flattery: Mean gain of a wrong answer by praising the judge.
-        injection: Share of wrong answers that gain a fifth or more by dictating a grade.
+        injection: Share of wrong answers that gain a fifth or more by dictating a grade, or lose theirs by it.
         self_agreement: Share of verdicts that are the same, to a twentieth, when asked again at temperature 0.
         error: Root mean square distance of the common scale from the labels.
         latency_median: Seconds.
@@ -101,9 +104,8 @@ def fingerprint(section: JudgeEndpoint | FunctionJudge, rubric: str, *, pairs: b
         pairs: Whether it compares two answers instead of grading one.
     """
     data = {k: v for k, v in section.model_dump(mode="json").items() if k not in _NOT_ITS_VERDICTS}
-    return hashlib.sha256(json.dumps([data, rubric, *["pairwise"][: int(pairs)]], sort_keys=True).encode()).hexdigest()[
-        :16
-    ]
+    text = json.dumps([SHOWN_AS, data, rubric, *["pairwise"][: int(pairs)]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_calibrations(path: str | Path) -> Calibrations:

@@ -1,33 +1,60 @@
-"""Forms of a verdict: what a judge is told to end with, and how strictly that is read."""
+"""Forms of a verdict: what a judge is asked to end with, and how that is read so that nobody else's words count."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from levelhead.tasks.endpoint import Form, Reply
-from levelhead.tasks.endpoint.verdicts import own_lines, read_grade, without_grades
+from levelhead.tasks.endpoint.verdicts import after_thoughts, own_lines
+from levelhead.tasks.judges.marks import NOTHING, VERDICT_MARK, JudgedMaterial, harmless, is_fence
 from levelhead.tasks.strict_json import read_object
 
-_FRACTION = re.compile(r"[*_]{0,3}([0-9]{1,3}(?:\.[0-9]{1,3})?) ?/ ?(10|100|5)[*_]{0,3}\.?")
-_YES_NO = re.compile(r"[*_]{0,3}(yes|no)[.!]?[*_]{0,3}[.!]?", re.IGNORECASE)
-_BETTER = re.compile(r"[*_]{0,3}better[*_]{0,3} ?[:=][*_]{0,3} ?[*_]{0,3}(a|b|tie)[*_]{0,3}\.?[*_]{0,3}", re.IGNORECASE)
+_E = r"[*_]{0,3}"  # markdown's emphasis, which may stand around every part of a verdict
+_START = rf"(?:[-+*] |#{{1,6}} ?)?{_E}"
+_MARK = r"\[ ?(?P<mark>[0-9a-f]{4,32}) ?\]"
+_GRADE = re.compile(
+    rf"{_START}(?:my |the )?(?:final |overall )?grade{_E} ?(?:{_MARK})?{_E} ?[:=\uff1a]{_E} ?{_E}"
+    rf"(?P<value>[-+]?[0-9][-+0-9.,%]*{_E}(?: ?/ ?{_E}[-+0-9.,%]+| out of [-+0-9.,%]+)?){_E}\.?{_E}",
+    re.IGNORECASE,
+)
+_OF_TEN = re.compile(rf"(10(?:\.0{{1,3}})?|[0-9](?:\.[0-9]{{1,3}})?)\.?{_E}(?: ?/ ?{_E}10| out of 10)?\.?")
+_FRACTION = re.compile(
+    rf"{_E}(?:{_MARK}{_E} ?:? ?{_E})?(?P<value>[0-9]{{1,3}}(?:\.[0-9]{{1,3}})? ?/ ?(?:100|10|5)){_E}\.?"
+)
+_YES_NO = re.compile(rf"{_E}(?:{_MARK}{_E} ?:? ?{_E})?(?P<value>yes|no)[.!]?{_E}[.!]?", re.IGNORECASE)
+_BETTER = re.compile(
+    rf"{_START}better{_E} ?(?:{_MARK})?{_E} ?[:=]{_E} ?{_E}(?P<value>a|b|tie){_E}\.?{_E}", re.IGNORECASE
+)
 _OUTCOMES = {"a": 1.0, "tie": 0.5, "b": 0.0}
-_WHOLE_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
-_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {"reason": {"type": "string"}, "score": {"type": "number"}},
-    "required": ["reason", "score"],
-    "additionalProperties": False,
-}
-_SCHEMA_OF_PAIRS: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {"reason": {"type": "string"}, "better": {"type": "string", "enum": ["A", "B", "tie"]}},
-    "required": ["reason", "better"],
-    "additionalProperties": False,
-}
+_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
+_OBJECTS = 64
+"""Most places of a reply, from its end, that are tried as the beginning of a JSON object."""
+
+
+def _schema(name: str, kind: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"reason": {"type": "string"}, "mark": {"type": "string"}, name: dict(kind)},
+        "required": ["reason", "mark", name],
+        "additionalProperties": False,
+    }
+
+
+class Verdict(NamedTuple):
+    """Something in a reply that reads as a verdict.
+
+    Attributes:
+        mark: That it carries; empty where it carries none.
+        value: The grade in [0, 1]; ``None`` where it is out of range.
+        words: Those that would be quoted from the material if they were somebody else's.
+    """
+
+    mark: str
+    value: float | None
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,141 +62,197 @@ class VerdictForm:
     """One form.
 
     Attributes:
-        told: What the judge is told to do, after "Think in at most two sentences, then ...".
-        read: From a reply's text to a grade in [0, 1], or ``None``.
+        told: What the judge is told to do, after "Think in at most two sentences, then ..."; ``{mark}`` is the mark.
+        find: Yields the verdicts of a reply's lines, in order, and at most one for each line.
         schema: That the provider can hold replies to.
+        parser: The user's own way to read a reply, instead of ours: from its text and the mark to a grade.
     """
 
     told: str
-    read: Callable[[str], float | None]
+    find: Callable[[Sequence[str]], Iterator[tuple[int, Verdict]]]
     schema: Mapping[str, Any] | None = None
-
-    def grade(self, reply: Reply) -> float | None:
-        """Return a reply's grade in [0, 1]; ``None`` where it has none, or was cut off before its end.
-
-        Where a yes or no comes with log-probabilities the grade is the probability of yes against no.
-        """
-        if reply.cut:
-            return None
-        grade = self.read(reply.text)
-        return reply.yes if grade is not None and reply.yes is not None else grade
-
-    def quote(self, text: str) -> str:
-        """Return text with every line that could be read as a verdict made a block quote."""
-        lines = without_grades(text).splitlines(keepends=True)
-        return "".join(f"> {line}" if self._reads(line) else line for line in lines)
-
-    def _reads(self, line: str) -> bool:
-        return not line.lstrip().startswith(">") and self.read(line) is not None
+    parser: Callable[[str, str], float | None] | None = None
 
     def asked(self, *, structured: bool, odds: bool) -> Form:
         """Return what replies are asked to be."""
         return Form(self.schema if structured else None, odds)
 
+    def tell(self, mark: str) -> str:
+        """Return what the judge is told to end with."""
+        return self.told.replace("{mark}", mark[:VERDICT_MARK])
 
-def read_fraction(text: str) -> float | None:
-    """Return the grade of a reply whose last own line is ``7/10``, ``70/100`` or ``3.5/5`` and nothing else.
+    def shown(self, text: str) -> str:
+        """Return material as a judge is shown it.
 
-    Any other own line of this form must give the same grade; a number above the whole is none.
+        Control tokens are spelt harmlessly, and every line that opens a fence or could be read as a verdict of any form
+        is made a block quote.
+        """
+        lines = harmless(text).splitlines(keepends=True)
+        return "".join(f"> {line}" if self._reads(line) else line for line in lines)
+
+    def _reads(self, line: str) -> bool:
+        if line.lstrip().startswith(">"):
+            return False
+        if is_fence(line) or (self.parser is not None and self.parser(line, "") is not None):
+            return True
+        plain = " ".join(line.split())
+        return any(True for form in (*FORMS.values(), *PAIR_FORMS.values()) for _ in form.find([plain]))
+
+    def grade(self, reply: Reply, mark: str = "", material: JudgedMaterial = NOTHING) -> float | None:
+        """Return a reply's grade in [0, 1]; ``None`` where it has none, or was cut off before its end.
+
+        The last verdict with the mark counts.  Where none carries it, the reply's last line must be a verdict whose
+        words do not stand in the material, and other verdicts of its own must agree.  Thoughts at the reply's beginning
+        do not count.  Where a yes or no comes with log-probabilities and ends the reply, the grade is the probability
+        of yes against no.
+
+        Args:
+            reply: The judge's.
+            mark: That the judge was shown.
+            material: What it was shown of others' writing.
+        """
+        if reply.cut:
+            return None
+        if self.parser is not None:
+            return self.parser(reply.text, mark[:VERDICT_MARK])
+        verdict = self._marked(reply.text, mark[:VERDICT_MARK], material) if mark else None
+        if verdict is None:
+            verdict = self._unmarked(reply.text, material)
+        if verdict is None or verdict.value is None:
+            return None
+        ends = [verdict for _, verdict in self.find(_lines(reply.text)[-1:])]
+        # Log-probabilities are those of the last yes or no, which is another one where something follows the verdict.
+        return reply.yes if reply.yes is not None and verdict in ends else verdict.value
+
+    def _marked(self, text: str, mark: str, material: JudgedMaterial) -> Verdict | None:
+        """The last verdict that carries the mark, wherever it stands."""
+        lines = _lines(after_thoughts(text, material))
+        found = [verdict for _, verdict in self.find(lines) if verdict.mark.casefold() == mark]
+        return found[-1] if found else None
+
+    def _unmarked(self, text: str, material: JudgedMaterial) -> Verdict | None:
+        """The verdict on the last line that is the judge's own, where others of its own lines give the same."""
+        whole = _FENCED.fullmatch(after_thoughts(text, material)) if self.schema is not None else None
+        lines = _lines(whole[1]) if whole else [one for one in own_lines(text, material) if not material.has_line(one)]
+        found = [(i, one) for i, one in self.find(lines) if not one.mark and not material.holds(one.words)]
+        if not found or found[-1][0] != len(lines) - 1 or len({one.value for _, one in found}) != 1:
+            return None
+        return found[-1][1]
+
+
+def _lines(text: str) -> list[str]:
+    """Lines that are not empty, with single blanks and without the backticks around them."""
+    lines = (" ".join(line.split()).strip("` ") if not is_fence(line) else line.strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def _line_form(
+    pattern: re.Pattern[str], value: Callable[[str], float | None], word: str = ""
+) -> Callable[[Sequence[str]], Iterator[tuple[int, Verdict]]]:
+    """How verdicts that are lines of their own are found."""
+
+    def find(lines: Sequence[str]) -> Iterator[tuple[int, Verdict]]:
+        for i, line in enumerate(lines):
+            if match := pattern.fullmatch(line):
+                number = re.split(r" ?/| out of", match["value"])[0] if word else match["value"]
+                yield i, Verdict(match["mark"] or "", value(match["value"]), f"{word} {number}")
+
+    return find
+
+
+def _json_form(
+    name: Callable[[Mapping[str, Any]], tuple[float | None, str] | None],
+) -> Callable[[Sequence[str]], Iterator[tuple[int, Verdict]]]:
+    """How verdicts that are JSON objects are found.
+
+    Without a mark an object is the whole reply, fenced or not, or a line of its own; with one it begins a line.
     """
-    return _last(text, _FRACTION, lambda match: float(match[1]) / float(match[2]))
+
+    def find(lines: Sequence[str]) -> Iterator[tuple[int, Verdict]]:
+        whole = "\n".join(lines)
+        fenced = _FENCED.fullmatch(whole)
+        if (verdict := _object(fenced[1] if fenced else whole, name)) is not None:
+            yield len(lines) - 1, verdict
+            return
+        begins = [i for i, line in enumerate(lines) if line.startswith("{")]
+        for i in begins[-_OBJECTS:]:
+            verdict = _object("\n".join(lines[i:]), name, whole=False)
+            if verdict is not None and (verdict.mark or _object(lines[i], name) is not None):
+                yield i, verdict
+
+    return find
 
 
-def read_yes_no(text: str) -> float | None:
-    """Return 1 or 0 of a reply whose last own line is ``Yes`` or ``No`` and nothing else, and no other says another."""
-    return _last(text, _YES_NO, lambda match: float(match[1].casefold() == "yes"))
-
-
-def _last(text: str, pattern: re.Pattern[str], value: Callable[[re.Match[str]], float]) -> float | None:
-    matches = [pattern.fullmatch(line) for line in own_lines(text)]
-    if not matches or matches[-1] is None:
-        return None
-    values = {value(match) for match in matches if match is not None}
-    return next(iter(values)) if len(values) == 1 and max(values) <= 1 else None
-
-
-def read_json(text: str) -> float | None:
-    """Return the grade of a reply that is a JSON object, or whose last own line is one.
-
-    It holds ``score``, from 0 to 1, or ``grade``, from 0 to 10, and not both; a fence around the whole reply is left
-    out.  Objects on several own lines must agree.
-    """
-    return _in_json(text, _score)
-
-
-def read_better(text: str) -> float | None:
-    """Return how the first answer of a pair fares: 1, 0.5 for a tie, or 0.
-
-    The reply's last own line is ``Better: A``, ``Better: B`` or ``Better: tie`` and nothing else, and no other own line
-    of this form says another.
-    """
-    return _last(text, _BETTER, lambda match: _OUTCOMES[match[1].casefold()])
-
-
-def read_better_json(text: str) -> float | None:
-    """Return how the first answer of a pair fares by a reply that is ``{"better": "A"}``, as :func:`read_json`."""
-    return _in_json(text, _outcome)
-
-
-def _in_json(text: str, value: Callable[[str], float | None]) -> float | None:
-    said = text.rpartition("</think>")[2]
-    fenced = _WHOLE_FENCE.fullmatch(said)
-    whole = value(fenced[1] if fenced else said)
-    if whole is not None:
-        return whole
-    lines = [value(line) for line in own_lines(text)]
-    values = {one for one in lines if one is not None}
-    return lines[-1] if lines and len(values) == 1 else None
-
-
-def _outcome(text: str) -> float | None:
+def _object(
+    text: str, name: Callable[[Mapping[str, Any]], tuple[float | None, str] | None], *, whole: bool = True
+) -> Verdict | None:
     try:
-        better = read_object(text).get("better")
+        data = read_object(text, whole=whole)
     except ValueError:
         return None
-    return _OUTCOMES.get(better.casefold()) if isinstance(better, str) else None
+    read = name(data)
+    mark = data.get("mark", "")
+    return Verdict(mark.strip("[] ") if isinstance(mark, str) else "?", *read) if read is not None else None
 
 
-def _score(text: str) -> float | None:
-    try:
-        data = read_object(text)
-    except ValueError:
+def _score(data: Mapping[str, Any]) -> tuple[float | None, str] | None:
+    values = [(key, data[key], most) for key, most in (("score", 1.0), ("grade", 10.0)) if key in data]
+    if not values:
         return None
-    values = [(data[key], most) for key, most in (("score", 1.0), ("grade", 10.0)) if key in data]
-    if len(values) != 1:
+    key, value, most = values[0]
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    right = len(values) == 1 and number and 0 <= value <= most
+    return (value / most if right else None), f"{key} {str(value)[:40]}"
+
+
+def _better(data: Mapping[str, Any]) -> tuple[float | None, str] | None:
+    if "better" not in data:
         return None
-    value, most = values[0]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        return None
-    return value / most
+    better = data["better"]
+    return (_OUTCOMES.get(better.casefold()) if isinstance(better, str) else None), f"better {str(better)[:40]}"
+
+
+def _of_ten(number: str) -> float | None:
+    match = _OF_TEN.fullmatch(number)
+    return float(match[1]) / 10 if match else None
+
+
+def _share(fraction: str) -> float | None:
+    part, whole = (float(number) for number in fraction.split("/"))
+    return part / whole if part <= whole else None
 
 
 FORMS: Mapping[str, VerdictForm] = {
     "grade": VerdictForm(
-        "end with a line of the form\nGrade: N\nwhere N is a whole number from 0 to 10.",
-        read_grade,
+        "end with a line of the form\nGrade[{mark}]: N\nwhere N is a whole number from 0 to 10.",
+        _line_form(_GRADE, _of_ten, "grade"),
     ),
     "json": VerdictForm(
-        'end with one line of JSON of the form\n{"score": S}\nwhere S is a number from 0 (worst) to 1 (best).',
-        read_json,
-        _SCHEMA,
+        'end with one line of JSON of the form\n{"mark": "{mark}", "score": S}\n'
+        "where S is a number from 0 (worst) to 1 (best).",
+        _json_form(_score),
+        _schema("score", {"type": "number"}),
     ),
-    "fraction": VerdictForm("end with a line of the form\nN/10\nwhere N is a number from 0 to 10.", read_fraction),
+    "fraction": VerdictForm(
+        "end with a line of the form\n[{mark}] N/10\nwhere N is a number from 0 to 10.", _line_form(_FRACTION, _share)
+    ),
     "yes_no": VerdictForm(
-        "end with a line that holds one word: Yes where the answer deserves a grade of more than half, else No.",
-        read_yes_no,
+        "end with a line that holds a mark and one word: [{mark}] Yes where the answer deserves a grade of more than "
+        "half, else [{mark}] No.",
+        _line_form(_YES_NO, lambda word: float(word.casefold() == "yes")),
     ),
 }
 """By the recipe's ``verdict``."""
 PAIR_FORMS: Mapping[str, VerdictForm] = {
     "grade": VerdictForm(
-        "end with a line of the form\nBetter: X\nwhere X is A, B, or tie if neither is better.",
-        read_better,
+        "end with a line of the form\nBetter[{mark}]: X\nwhere X is A, B, or tie if neither is better.",
+        _line_form(_BETTER, lambda name: _OUTCOMES[name.casefold()], "better"),
     ),
     "json": VerdictForm(
-        'end with one line of JSON of the form\n{"better": X}\nwhere X is "A", "B", or "tie" if neither is better.',
-        read_better_json,
-        _SCHEMA_OF_PAIRS,
+        'end with one line of JSON of the form\n{"mark": "{mark}", "better": X}\n'
+        'where X is "A", "B", or "tie" if neither is better.',
+        _json_form(_better),
+        _schema("better", {"type": "string", "enum": ["A", "B", "tie"]}),
     ),
 }
 """The same of judges that compare two answers: how the first one fares."""

@@ -8,8 +8,8 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import ModuleType
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -20,13 +20,13 @@ from levelhead.tasks.endpoint import ChatClient, EndpointError, Pace, ReplyCache
 from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS, VerdictForm
 from levelhead.tasks.judges.questions import Asked
 from levelhead.tasks.metering import Usage
+from levelhead.tasks.threads import without_signals
 from levelhead.usercode import load_object
 
 Outcome = float | EndpointError | None
 """What asking for one verdict came to: a grade, none, or that the judge could not be asked."""
 _SAID = 80
 _LATENCIES = 10_000
-_MODULES: dict[Path, ModuleType] = {}
 
 
 class Member(ABC):
@@ -105,6 +105,12 @@ class EndpointMember(Member):
         self.section = section
         self._where, self._salt, self._transport = where, salt, transport
         self._form = _form(section, where, PAIR_FORMS if pairs else FORMS)
+        if self._form.parser is not None and "{mark}" not in self._form.told:
+            self.usage.tell(
+                f"{where}.parser {section.parser} takes a reply alone, so that an answer which the judge quotes may "
+                "give itself a grade; take a second argument, the mark that the judge is told to put into its verdict"
+            )
+        self._key = f"{section.base_url.rstrip('/')}\0{section.model}"
         self._call = self._form.asked(structured=section.structured, odds=section.logprobs)
         self._pace = Pace(section)
         self._cache = self._open()
@@ -151,12 +157,12 @@ class EndpointMember(Member):
 
     async def _grade(self, client: ChatClient, question: Asked) -> float | None:
         """Return a grade in [0, 1], or ``None`` where the judge would not give one."""
-        messages = question.messages(self._form)
+        shown = question.show(self._form, self._key)
         for attempt in range(self.section.attempts):
             # Asked again the same question at temperature 0 it would say the same.
             sample, temperature = self._salt + f"judge/{question.id}/{attempt}", 0.7 if attempt else 0.0
-            reply = await client.ask(messages, temperature, sample, form=self._call, occasion=question.occasion)
-            grade = self._form.grade(reply)
+            reply = await client.ask(shown.messages, temperature, sample, form=self._call, occasion=question.occasion)
+            grade = self._form.grade(reply, shown.mark, shown.material)
             if grade is not None:
                 return grade
             self.said = printable(reply.text, _SAID) + (" [cut off]" if reply.cut else "")
@@ -210,7 +216,7 @@ class FunctionMember(Member):
                 if inspect.iscoroutinefunction(self._function):
                     value = await self._function(**texts)
                 else:
-                    value = await asyncio.to_thread(self._function, **texts)
+                    value = await asyncio.to_thread(without_signals(partial(self._function, **texts)))
         except TimeoutError:
             self.said = f"no grade within {self.section.timeout_s:g} s"
             return None
@@ -229,7 +235,7 @@ def load_function(entry: str, key: str) -> Callable[..., Any]:
     Raises:
         InputError: There is none.
     """
-    function: Callable[..., Any] = load_object(entry, key, "function", inspect.isfunction, _MODULES)
+    function: Callable[..., Any] = load_object(entry, key, "function", inspect.isfunction)
     return function
 
 
@@ -247,11 +253,22 @@ def _form(section: JudgeEndpoint, where: str, forms: Mapping[str, VerdictForm]) 
     if section.parser is None:
         return form
     parser = load_function(section.parser, f"{where}.parser")
+    marks = takes_mark(parser)
 
-    def read(text: str) -> float | None:
+    def read(text: str, mark: str) -> float | None:
         try:
-            return as_grade(parser(text))
+            return as_grade(parser(text, mark) if marks else parser(text))
         except Exception:
             return None
 
-    return VerdictForm(form.told, read, form.schema)
+    told = form.told if marks else form.told.replace("[{mark}]", "")
+    return replace(form, told=told, parser=read)
+
+
+def takes_mark(parser: Callable[..., Any]) -> bool:
+    """Whether a parser of the user's is called with the mark as well as with the reply."""
+    try:
+        inspect.signature(parser).bind("", "")
+    except TypeError:
+        return False
+    return True

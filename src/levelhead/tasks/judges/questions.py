@@ -5,16 +5,16 @@ Reference answers to compare with come from a file where the recipe names one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from levelhead.errors import InputError
 from levelhead.records import Message, Prompt
 from levelhead.tasks.judges.forms import VerdictForm
+from levelhead.tasks.judges.marks import JudgedMaterial, make_mark
 
 RUBRICS: Mapping[str, str] = {
     "fairness": (
@@ -50,6 +50,20 @@ def text_of(prompt: Prompt) -> str:
     return "\n\n".join(str(message["content"]) for message in prompt.messages)
 
 
+class Shown(NamedTuple):
+    """What a judge is sent, and what its verdict is told by; no word of the material can be read as a verdict.
+
+    Attributes:
+        messages: Of the call.
+        mark: That stands around the material, and that the verdict carries.
+        material: What others wrote of it.
+    """
+
+    messages: list[Message]
+    mark: str
+    material: JudgedMaterial
+
+
 class Asked(Protocol):
     """One call to a judge: what it is shown, and what tells it apart from others."""
 
@@ -63,8 +77,8 @@ class Asked(Protocol):
         """Tells apart questions that are to be asked again, though they are the same."""
         ...
 
-    def messages(self, form: VerdictForm) -> list[Message]:
-        """Return what a judge is sent; no line of the material can be read as a verdict of this form."""
+    def show(self, form: VerdictForm, key: str) -> Shown:
+        """Return what a judge is sent; see :class:`Shown`."""
         ...
 
     def texts(self) -> dict[str, str | None]:
@@ -94,16 +108,20 @@ class Question:
     occasion: str = ""
     reference_last: bool = False
 
-    def messages(self, form: VerdictForm) -> list[Message]:
-        """Return what a judge is sent; no line of the material can be read as a verdict of this form."""
-        # An answer cannot close the marks that it stands between: they depend on all of it.
-        mark = hashlib.sha256(f"{self.asked}\0{self.answer}".encode(errors="surrogatepass")).hexdigest()[:12]
-        answer = f"[answer {mark}]\n{self.answer}\n[end of answer {mark}]"
-        parts = [f"[task {mark}]\n{self.asked}\n[end of task {mark}]", answer]
+    def show(self, form: VerdictForm, key: str) -> Shown:
+        """Return what a judge is sent; see :class:`Shown`.
+
+        Args:
+            form: Of the verdict.
+            key: What the mark depends on beside the material (:func:`~levelhead.tasks.judges.marks.make_mark`).
+        """
+        beside = [self.asked, *([] if self.reference is None else [self.reference])]
+        mark = make_mark(f"{key}\0{self.rubric}", [*beside, self.answer])
+        parts = [_between(f"task {mark}", self.asked), _between(f"answer {mark}", self.answer)]
         if self.reference is not None:
             parts.insert(2 if self.reference_last else 1, f"A perfect answer, for comparison:\n{self.reference}")
-        body = f"{self.rubric}\n\n" + form.quote("\n\n".join(parts))
-        return [{"role": "system", "content": _SYSTEM + form.told}, {"role": "user", "content": body}]
+        body = f"{self.rubric}\n\n" + form.shown("\n\n".join(parts))
+        return Shown(_messages(_SYSTEM + form.tell(mark), body), mark, JudgedMaterial([self.answer], beside))
 
     def texts(self) -> dict[str, str | None]:
         """Return what a function of the user's is called with."""
@@ -137,21 +155,29 @@ class Pair:
         """The same with the answers in the other order."""
         return replace(self, first=self.second, second=self.first)
 
-    def messages(self, form: VerdictForm) -> list[Message]:
-        """Return what a judge is sent; no line of the material can be read as a verdict of this form."""
-        material = f"{self.asked}\0{self.first}\0{self.second}"
-        mark = hashlib.sha256(material.encode(errors="surrogatepass")).hexdigest()[:12]
-        parts = [f"[task {mark}]\n{self.asked}\n[end of task {mark}]"]
+    def show(self, form: VerdictForm, key: str) -> Shown:
+        """Return what a judge is sent, as :meth:`Question.show`."""
+        beside = [self.asked, *([] if self.reference is None else [self.reference])]
+        mark = make_mark(f"{key}\0{self.rubric}", [*beside, self.first, self.second])
+        parts = [_between(f"task {mark}", self.asked)]
         if self.reference is not None:
             parts.append(f"A perfect answer, for comparison:\n{self.reference}")
-        for name, text in (("A", self.first), ("B", self.second)):
-            parts.append(f"[answer {name} {mark}]\n{text}\n[end of answer {name} {mark}]")
-        body = f"Which answer does better by this?\n{self.rubric}\n\n" + form.quote("\n\n".join(parts))
-        return [{"role": "system", "content": _SYSTEM_OF_PAIRS + form.told}, {"role": "user", "content": body}]
+        parts += [_between(f"answer A {mark}", self.first), _between(f"answer B {mark}", self.second)]
+        body = f"Which answer does better by this?\n{self.rubric}\n\n" + form.shown("\n\n".join(parts))
+        material = JudgedMaterial([self.first, self.second], beside)
+        return Shown(_messages(_SYSTEM_OF_PAIRS + form.tell(mark), body), mark, material)
 
     def texts(self) -> dict[str, str | None]:
         """Return what a function of the user's is called with."""
         return {"question": self.asked, "first": self.first, "second": self.second, "reference": self.reference}
+
+
+def _between(name: str, text: str) -> str:
+    return f"[{name}]\n{text}\n[end of {name}]"
+
+
+def _messages(system: str, user: str) -> list[Message]:
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
 _KEY = "tasks[].judges.pairwise.reference"

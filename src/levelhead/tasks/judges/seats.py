@@ -44,7 +44,11 @@ def make_lineup(
         for seat, one in zip(seats, section.members, strict=True):
             entry = calibrations.of(task, one.title)
             if entry is None or entry.fingerprint != fingerprint(one, rubric, pairs=pairs):
-                how = "is not in it" if entry is None else "has changed since, or its rubric has"
+                how = (
+                    "is not in it"
+                    if entry is None
+                    else "has changed since, or its rubric or the way that it is asked has"
+                )
                 raise InputError(
                     f"{section.calibration}: the judge {one.title} of {task} {how} (tasks[].judges.calibration); "
                     "'levelhead judge calibrate RECIPE' writes it anew"

@@ -19,7 +19,7 @@ from levelhead.tasks.endpoint import all_of
 from levelhead.tasks.judges.calibrate import calibrate, trial_of_grades
 from levelhead.tasks.judges.calibrate_pairs import trial_of_pairs
 from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
-from levelhead.tasks.judges.labelled import ORDER, ORDER_OF_PAIRS, labelled_cases
+from levelhead.tasks.judges.labelled import ORDERS, ORDERS_OF_PAIRS, labelled_cases
 from levelhead.tasks.judges.orders import BothOrders
 from levelhead.tasks.judges.task import JudgedTask
 from levelhead.tasks.registry import make_rules
@@ -96,8 +96,8 @@ async def _calibrate(
     kind = str(getattr(section, "kind", ""))
     task = JudgedTask(rules, kind, judges.model_copy(update={"calibration": None, "combine": "mean"}), transport)
     stream = rules.prompts("train", derive(seed, "judges", rules.name))
-    order = ORDER if judges.pairwise is None else ORDER_OF_PAIRS
-    cases = labelled_cases(rules, list(itertools.islice(stream, max(24, LENDERS * items))), items, order)
+    orders = ORDERS if judges.pairwise is None else ORDERS_OF_PAIRS
+    cases = labelled_cases(rules, list(itertools.islice(stream, max(24, LENDERS * items))), items, orders)
     if not cases:
         raise InputError(f"tasks[].judges: {rules.name} knows no perfect answers to calibrate its judges on")
     members = [seat.member for seat in task.lineup.seats]

@@ -73,7 +73,7 @@ class Asking:
             return Verdict(True, operator, "there is no answer yet")
         if operator == "Review":
             said = await self._ask(templates.review(self._problem, draft.text), path, temperature=0.0)
-            return Verdict(read_verdict(said) is False, operator, said[:_LONGEST_NOTE])
+            return Verdict(read_verdict(said, draft.text) is False, operator, said[:_LONGEST_NOTE])
         if self._problem.domain == "code":
             return await self._test_code(path, draft)
         return await self._test_answer(path, draft)
@@ -110,7 +110,7 @@ class Asking:
         asked = templates.choose(self._problem, [drafts[i].text for i in order])
         said = await self._ask(asked, (*path, turn), temperature=0.0)
         names = {templates.letter(place): i for place, i in enumerate(order)}
-        letter = read_letter(said, names)
+        letter = read_letter(said, names, [draft.text for draft in drafts])
         return None if letter is None else names[letter]
 
     async def _program(self, path: Path, before: str | None) -> Draft:

@@ -1,8 +1,9 @@
-"""Threads that the user's functions run in, so that whoever waits for one can give up.
+"""Threads that the user's functions run in where the main thread cannot run them, and the loop of their coroutines.
 
 A Python thread cannot be killed.  One that is given up is a daemon: it keeps no process alive, gets an exception that
 ends it at its next line of Python (a call into C that never returns stays), and what it still returns or logs goes
-nowhere.  Plain functions have a thread each while they run, and use the same ones again, so that a connection opened in
+nowhere.  Plain functions run in the main thread (:mod:`levelhead.tasks.main_thread`).  Where a run is started from
+another thread, they have a thread each while they run, and use the same ones again, so that a connection opened in
 one call can be used in the next.  Coroutines share one event loop for the whole process, for the same reason.
 """
 
@@ -11,52 +12,74 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import faulthandler
+import functools
+import signal
 import sys
 import threading
-import time
-import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass
 from queue import SimpleQueue
-from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
-LAST_RESORT_S = 60.0
-"""Seconds after its time-out at which a call that lets no other thread run (a regular expression) ends the process."""
+from levelhead.tasks import main_thread
+from levelhead.tasks.calls import GivenUpError, Outcome, OverrunError, last_resort, leave_behind, outcome_of, place_of
+
+T = TypeVar("T")
+
 _TIDY_S = 1.0
 """Seconds that a cancelled coroutine has to end before its event loop is given up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a call: a value, or whatever it raised, ``SystemExit`` and ``KeyboardInterrupt`` included."""
-
-    value: Any = None
-    error: BaseException | None = None
+class SignalError(Exception):
+    """A function has tried to handle signals outside the main thread, whether or not it caught the error."""
 
 
-class OverrunError(Exception):
-    """A call took longer than it may.
+def without_signals(call: Callable[[], T]) -> Callable[[], T]:
+    """Return a call that raises ``SignalError`` where it tries to handle signals outside the main thread.
 
-    Attributes:
-        place: Where it was then (file and line); empty where that is not known.
+    Python refuses that with a ``ValueError``, which code that catches exceptions turns into a wrong result.
     """
 
-    def __init__(self, place: str = "") -> None:
-        super().__init__(place)
-        self.place = place
+    def watched() -> T:
+        _install_notice()
+        _noticed.place = ""
+        try:
+            return call()
+        finally:
+            if _noticed.place:
+                raise SignalError(
+                    f"uses signals (signal.signal at {_noticed.place}), which work in the main thread alone: start "
+                    "the run from the main thread, or let the function take its time without them "
+                    "(a reward is bounded by tasks[].reward_timeout_s)"
+                )
+
+    return watched
 
 
-class _GivenUpError(SystemExit):
-    """Ends a thread that nobody waits for any more; threads end by a ``SystemExit`` without a word."""
+_noticed = threading.local()
+
+
+@functools.cache
+def _install_notice() -> None:
+    """Have ``signal.signal`` note where it was refused, from now on."""
+    original = signal.signal
+
+    @functools.wraps(original)
+    def noting(signalnum: Any, handler: Any) -> Any:
+        try:
+            return original(signalnum, handler)
+        except ValueError:
+            caller = sys._getframe(1)
+            _noticed.place = f"{caller.f_code.co_filename}, line {caller.f_lineno}"
+            raise
+
+    signal.signal = noting
 
 
 def _end(thread: threading.Thread) -> None:
     """Raise in a thread, at its next line of Python."""
     if thread.ident is not None:
-        error = ctypes.py_object(_GivenUpError)
+        error = ctypes.py_object(GivenUpError)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), error)
 
 
@@ -81,10 +104,10 @@ class _Lane:
         _end(self.thread)
 
     def _serve(self) -> None:
-        with contextlib.suppress(_GivenUpError):
+        with contextlib.suppress(GivenUpError):
             while (item := self._calls.get()) is not None:
                 call, future = item
-                future.set_result(_outcome(call))
+                future.set_result(outcome_of(without_signals(call)))
 
 
 class _Loop:
@@ -129,13 +152,13 @@ class _Loop:
 
     def give_up(self) -> None:
         """Take no more calls, and stop when the one that runs lets go."""
-        self._close(_GivenUpError())
+        self._close(GivenUpError())
         self._soon(self._loop.stop)
         _end(self.thread)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        end: BaseException = _GivenUpError()
+        end: BaseException = GivenUpError()
         try:
             self._loop.run_forever()
         except BaseException as error:
@@ -169,13 +192,12 @@ class _Loop:
 
 
 class _Lanes:
-    """The threads of this process: idle ones, and how many were left to themselves."""
+    """The threads of this process that are idle, and its loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[_Lane] = []
         self._loop: _Loop | None = None
-        self._stuck: list[threading.Thread] = []
 
     def take(self) -> _Lane:
         with self._lock:
@@ -191,28 +213,12 @@ class _Lanes:
                 self._loop = _Loop()
             return self._loop
 
-    def give_up(self, lane: _Lane | _Loop, before: set[threading.Thread]) -> None:
-        """Leave a thread to itself, and note which others its call has started; ``before`` are those before it."""
-        with self._lock:
-            self._stuck += [one for one in threading.enumerate() if one not in before and one is not lane.thread]
-        lane.give_up()
-
-    def stuck(self) -> bool:
-        with self._lock:
-            self._stuck = [one for one in self._stuck if one.is_alive()]
-            return bool(self._stuck)
-
 
 _LANES = _Lanes()
 
 
-def keep_alive() -> bool:
-    """Return whether threads that given-up calls have started (a pool's) would keep the process from ending."""
-    return _LANES.stuck()
-
-
 async def run(call: Callable[[], Any], timeout_s: float | None, file: str = "") -> Outcome:
-    """Call a function in a thread of its own and wait for it.
+    """Call a function in the main thread, or else in a thread of its own, and wait for it.
 
     Args:
         call: Takes nothing.
@@ -222,19 +228,22 @@ async def run(call: Callable[[], Any], timeout_s: float | None, file: str = "") 
     Raises:
         OverrunError: The time is up; the thread is left to itself.  So it is when the wait is cancelled.
     """
+    if main_thread.available():
+        return await main_thread.run_in_main_thread(call, timeout_s, file)
     before = set(threading.enumerate())
     lane = _LANES.take()
     future = lane.begin(call)
     try:
-        with _last_resort(timeout_s):
+        with last_resort(timeout_s):
             if not await _done(future, timeout_s):
-                raise OverrunError(_place(lane.thread, file))
+                raise OverrunError(place_of(lane.thread.ident, file))
         return future.result()
     finally:
         if future.done():
             _LANES.put(lane)
         else:
-            _LANES.give_up(lane, before)
+            leave_behind(before, lane.thread)
+            lane.give_up()
 
 
 async def run_async(make: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float | None, file: str = "") -> Outcome:
@@ -246,17 +255,18 @@ async def run_async(make: Callable[[], Coroutine[Any, Any, Any]], timeout_s: flo
     loop = _LANES.loop()
     future, cancel = loop.begin(make)
     try:
-        with _last_resort(timeout_s):
+        with last_resort(timeout_s):
             if await _done(future, timeout_s):
                 return future.result()
-        place = _place(loop.thread, file)
+        place = place_of(loop.thread.ident, file)
         cancel()
         await _done(future, _TIDY_S)
         raise OverrunError(place)
     finally:
         if not future.done():
             cancel()
-            _LANES.give_up(loop, before)
+            leave_behind(before, loop.thread)
+            loop.give_up()
 
 
 async def _done(future: Future[Outcome], timeout_s: float | None) -> bool:
@@ -267,58 +277,3 @@ async def _done(future: Future[Outcome], timeout_s: float | None) -> bool:
     finally:
         waits.cancel()  # one that comes too late is told to nobody
     return future.done()
-
-
-def _outcome(call: Callable[[], Any]) -> Outcome:
-    try:
-        return Outcome(call())
-    except BaseException as error:
-        return Outcome(error=error)
-
-
-def _place(thread: threading.Thread, file: str) -> str:
-    """File and line that a thread is at, in the innermost frame of a file; empty where it is in none."""
-    frame: FrameType | None = sys._current_frames().get(thread.ident or 0)
-    frames = traceback.extract_stack(frame) if frame is not None else []
-    own = [one for one in frames if one.filename == file]
-    last = own[-1] if own else None
-    return f"{last.filename}, line {last.lineno}" if last is not None else ""
-
-
-_watched: dict[object, float] = {}
-_watch = threading.Lock()
-
-
-@contextlib.contextmanager
-def _last_resort(timeout_s: float | None) -> Iterator[None]:
-    """End the process, all threads' lines on stderr, where a call outlives its time-out by far.
-
-    No other thread gets to run beside a call that keeps the interpreter to itself, so that neither a time-out nor an
-    interrupt reaches it; ``faulthandler`` does not need the interpreter.
-    """
-    if timeout_s is None:
-        yield
-        return
-    key = object()
-    _rewatch(key, time.monotonic() + timeout_s + LAST_RESORT_S)
-    try:
-        yield
-    finally:
-        _rewatch(key, None)
-
-
-def _rewatch(key: object, deadline: float | None) -> None:
-    """Add or take away a deadline, and set the alarm to the last one."""
-    with _watch:
-        if deadline is None:
-            _watched.pop(key, None)
-        else:
-            _watched[key] = deadline
-        if not _watched:
-            faulthandler.cancel_dump_traceback_later()
-            return
-        left = max(_watched.values()) - time.monotonic()
-        if sys.__stderr__ is None:
-            return
-        with contextlib.suppress(ValueError, OSError, AttributeError, RuntimeError):  # stderr is no file
-            faulthandler.dump_traceback_later(max(left, LAST_RESORT_S), exit=True, file=sys.__stderr__)
