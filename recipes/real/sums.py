@@ -32,8 +32,8 @@ def rows(count: int = 300, seed: int = 0) -> list[dict[str, Any]]:
 
 def exact(completions: list[str], answer: list[str], **columns: Any) -> list[float]:  # noqa: ARG001
     """1 where the last number of the answer is the sum, else 0."""
-    values = [_NUMBER.findall(text) for text in completions]
-    return [float(bool(found) and found[-1].replace(",", "") == want) for found, want in zip(values, answer, strict=True)]
+    last = [(_NUMBER.findall(text) or [""])[-1].replace(",", "") for text in completions]
+    return [float(number == want) for number, want in zip(last, answer, strict=True)]
 
 
 if __name__ == "__main__":

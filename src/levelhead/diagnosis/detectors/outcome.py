@@ -138,7 +138,7 @@ class FallingStratum:
 
     codes = ("stratum-falls",)
 
-    # Set by hand on a run that gave its settled questions up, and on simulated ones.
+    # Set by hand on simulated runs, since other trainers' logs do not tell strata apart.
     # Weights are log-odds; a range begins where nothing counts and ends where all does.
     ROWS = 8  # steps before a change is one
     WINDOW = 32  # newest steps that are looked at
