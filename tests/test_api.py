@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from levelhead import Recipe, train
-from levelhead.api import dry_run
+from levelhead.api import dry_run, evaluate
 from levelhead.errors import InputError, RewardError
 
 TINY = {"hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate_size": 64, "context": 128}
@@ -102,3 +102,19 @@ def test_dry_run_of_a_pretrained_model_needs_its_config_and_no_weights(tmp_path:
     facts = dry_run(load(shipped, overrides))
     assert facts["parameters"] > 8e9
     assert 0 < facts["trained_parameters"] < 1e8
+
+
+@pytest.mark.parametrize("checkpoint", ["best", "step-000002"])
+def test_an_evaluation_finds_the_best_constant_answers_of_its_run(tmp_path: Path, checkpoint: str) -> None:
+    rewards = tmp_path / "rewards.py"
+    rewards.write_text("def r(completions, **_): return [float(sum(map(ord, str(c))) % 7) for c in completions]\n")
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    keys = recipe().model_dump(exclude_unset=True)
+    keys["tasks"] = [{"kind": "function", "eval_fraction": 0.5, "path": str(data), "rewards": [f"{rewards}:r"]}]
+    whole = Recipe.model_validate(keys)
+    summary = train(whole, out=tmp_path / "run").summary
+    scored = evaluate(whole, tmp_path / "run" / "checkpoints" / checkpoint)
+    own = summary["tasks"]["function"]["grpo"]["constant"]
+    for results in scored.values():
+        assert results["function"].to_json()["constant"] == own

@@ -173,7 +173,7 @@ def _train(
     trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
     held.callback(trackers.close)
     folder.claim(resume=resume)
-    told = [*locked, *cache_events(recipe)]
+    told = [*locked, *cache_events(recipe), *setup.events()]
     run = Run(setup, folder, resumption=plan, observers=guarded(recipe, given.observers), told=told, trackers=trackers)
     run.events.language = given.language
     del setup  # whole weights that the run no longer needs
@@ -298,6 +298,7 @@ def evaluate(
     recipe = resolve(recipe, tasks)
     require_files(recipe, checkpoint, model=False)
     from levelhead.rollout.generators.make import make_generator
+    from levelhead.training.checkpoint import baselines_of_run
     from levelhead.training.collect import Collector
     from levelhead.training.evaluate import Baselines
     from levelhead.training.evaluate import evaluate as score
@@ -312,6 +313,8 @@ def evaluate(
     collector.at_step(*at_the_end(setup.recipe))
     section = recipe.eval
     baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if section.constant else None
+    if baselines is not None:
+        baselines.as_in(baselines_of_run(Path(checkpoint)))
     ways = {"greedy": section.model_copy(update={"sampling": section.sampling.model_copy(update={"temperature": 0.0})})}
     if as_run:
         ways = {"run": section}
@@ -345,7 +348,7 @@ def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
     facts = describe(setup)
     stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
     n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1
-    lengths = [len(setup.policy.codec.render(prompt.messages)) for prompt in stream.take(n)]
+    lengths = [len(setup.policy.codec.render(prompt.messages, prompt.chat)) for prompt in stream.take(n)]
     return facts | {
         "first_batch_prompts": n,
         "first_batch_prompt_tokens": {"min": min(lengths), "max": max(lengths), "sum": sum(lengths)},

@@ -22,6 +22,30 @@ Severity = Literal["info", "warning", "critical"]
 ActionKind = Literal["warn", "skip", "shrink", "rollback", "resample", "adapt", "stop"]
 
 
+Tool = Mapping[str, Any]
+"""A tool's JSON schema, ``{"type": "function", "function": {"name": ..., "parameters": ...}}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """What the rendering of a chat depends on besides its messages.
+
+    Attributes:
+        tools: Tools that the template shows to the policy; none where it is empty.
+        template_kwargs: Variables for the chat template, over those of the recipe's ``model.chat_template_kwargs``.
+        special_tokens: Special tokens of the tokenizer that count as text here: a message that spells one writes the
+            token, and the text of a completion shows it.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    special_tokens: tuple[str, ...] = ()
+
+
+PLAIN_CHAT = ChatOptions()
+"""A chat without tools, variables or tags of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One problem to answer.
@@ -32,6 +56,7 @@ class Prompt:
         messages: Chat messages up to, and without, the assistant's turn.
         token_ids: ``messages`` as the codec rendered them, generation prompt included; empty until rendered.
         facts: What the scorer may see and the policy may not.
+        chat: What the rendering depends on besides the messages.
     """
 
     id: str
@@ -39,6 +64,7 @@ class Prompt:
     messages: tuple[Message, ...]
     token_ids: tuple[int, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    chat: ChatOptions = PLAIN_CHAT
 
     def with_tokens(self, token_ids: Sequence[int]) -> Prompt:
         """Return this prompt with its rendered token ids."""

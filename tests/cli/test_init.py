@@ -18,11 +18,13 @@ from typer.testing import CliRunner
 
 from levelhead.api import dry_run
 from levelhead.cli import main as cli
+from levelhead.diagnosis.verdict import FEW
 from levelhead.errors import InputError
 from levelhead.recipe import load
 from levelhead.recipe.shipped import shipped
 from levelhead.scaffold.columns import likely_kind
 from levelhead.scaffold.write import InitOptions, plan
+from levelhead.tasks.function import FunctionTask
 from levelhead.tasks.function.loading import load_rewards
 
 ROWS = [{"question": f"What is {n} + 3?", "answer": f"{n} + 3 is {n + 3}.\n#### {n + 3}"} for n in range(12)]
@@ -204,3 +206,12 @@ def test_files_that_are_there_are_told_before_the_model_is_looked_at(monkeypatch
         with pytest.raises(InputError, match=f"^{name}: is there already"):
             plan(InitOptions("sums", "base-tiny", data(ROWS)))
         Path(name).unlink()
+
+
+@pytest.mark.parametrize("n", [80, 120, 240, 1000])
+def test_enough_is_held_out_to_judge_by(n: int) -> None:
+    rows = [{"question": f"What is {i} + 3?", "answer": str(i + 3)} for i in range(n)]
+    run("init", "--data", data(rows))
+    task = FunctionTask(load("sums.yaml").tasks[0])
+    assert len(list(task.prompts("eval", 0))) >= FEW
+    assert len(list(task.prompts("train", 0))) >= n / 3

@@ -172,11 +172,15 @@ def test_right_answers_that_fall_count_where_the_price_of_abstaining_hides_it() 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"balanced": estimate(0.18)}, "No measurable change"),
+        ({"balanced": estimate(0.16)}, "No measurable change"),
+        ({"balanced": estimate(0.18)}, "Undecided whether the balanced score (+0.15 before, +0.18 now) changed"),
         ({"balanced": estimate(-0.2)}, "The balanced score (+0.15 before, -0.20 now) fell"),
-        ({"over_constant": {**estimate(0.03), "balanced": estimate(0.3)}}, "No better than always answering"),
-        ({"over_constant": {**estimate(0.3), "balanced": estimate(0.03)}}, "where each stratum counts alike"),
-        ({"n": 3}, "Too few held-out items to tell: 3."),
+        ({"over_constant": {**estimate(0.003), "balanced": estimate(0.3)}}, "No better than always answering"),
+        ({"over_constant": {**estimate(-0.03), "balanced": estimate(0.3)}}, "No better than always answering"),
+        ({"over_constant": {**estimate(0.03), "balanced": estimate(0.3)}}, "Undecided whether better than always"),
+        ({"over_constant": {**estimate(0.3), "balanced": estimate(-0.03)}}, "No better than a constant answer where"),
+        ({"over_constant": {**estimate(0.3), "balanced": estimate(0.03)}}, "Undecided whether better than a constant"),
+        ({"n": 3}, "Too few held-out items to tell: 3, and 30 or more are wanted"),
     ],
 )
 def test_what_is_not_better_is_said_in_plain_words(change: dict[str, Any], words: str) -> None:
@@ -186,6 +190,55 @@ def test_what_is_not_better_is_said_in_plain_words(change: dict[str, Any], words
     assert verdict is not None
     assert not verdict.improved
     assert words in verdict.text
+
+
+def few(n: int, mine: float, theirs: float, se: float, before: float = 0.1) -> dict[str, Any]:
+    """A task without strata: the policy and the best constant answer on so many items."""
+
+    def stage(score: float) -> dict[str, Any]:
+        over = estimate(score - theirs, se)
+        return {
+            **estimate(score, se),
+            "n": n,
+            "metrics": {},
+            "balanced": estimate(score, se),
+            "constant": {"answer": "Sam", **estimate(theirs, se)},
+            "over_constant": {**over, "balanced": over},
+        }
+
+    return {"sft": stage(before), "grpo": stage(mine)}
+
+
+@pytest.mark.parametrize(
+    ("stages", "outcome"),
+    [
+        (few(2, -1.0, 0.0, 0.0), "undecided"),  # fell, without any error, on two items
+        (few(2, 1.0, 0.0, 0.0), "undecided"),
+        (few(100, 0.44, 0.33, 0.11), "undecided"),  # one standard error above
+        (few(9, 0.44, 0.33, 0.11), "undecided"),
+        (few(20, 0.30, 0.33, 0.11), "undecided"),  # below, on few items
+        (few(100, 0.30, 0.33, 0.11), "not improved"),
+        (few(100, 0.34, 0.33, 0.11), "not improved"),  # 484 times the items would be needed
+        (few(100, 0.60, 0.33, 0.11, before=0.55), "not improved"),
+        (few(100, 0.60, 0.33, 0.11, before=0.45), "undecided"),
+        (few(100, 0.60, 0.33, 0.11, before=0.10), "improved"),
+        (few(9, 0.90, 0.33, 0.11, before=0.10), "improved"),
+        (few(100, -0.5, 0.33, 0.11, before=0.10), "worse"),
+    ],
+)
+def test_a_yes_or_no_is_said_only_where_the_errors_allow_one(stages: dict[str, Any], outcome: str) -> None:
+    verdict = judge(stages)
+    assert verdict is not None
+    assert verdict.outcome == outcome
+    assert verdict.to_json()["improved"] is (outcome == "improved")
+    assert verdict.text.startswith(("Undecided", "Too few")) is (outcome == "undecided")
+
+
+def test_an_undecided_verdict_names_the_items_that_would_settle_it() -> None:
+    verdict = judge(few(100, 0.44, 0.33, 0.11))
+    assert verdict is not None
+    assert "(which scores +0.33, the policy +0.44): the difference is 1.0 standard errors" in verdict.text
+    assert "about 400 held-out items would tell" in verdict.text  # 2 errors: four times the items
 
 
 def test_one_stage_is_no_change() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import strata_summary
+from levelhead.diagnosis import verdict as verdicts
 from levelhead.report.cards import headline, judge, task_cards
 from levelhead.report.reading import Run
 from levelhead.report.scores import stage_of
@@ -56,6 +57,23 @@ def test_what_fell_by_its_balanced_score_is_worse() -> None:
     found = judge(run.summary, "a")
     assert found is not None
     assert (found.word, found.tone) == ("worse", "bad")
+
+
+def test_headline_and_card_say_what_the_verdict_says_and_nothing_else() -> None:
+    # Two items without any error, and a score that fell: the pill said "worse", the sentence "too few items".
+    own = stage(0.5) | {"se": 0.0, "n": 2}
+    summary = {"tasks": {"a": {"sft": own, "grpo": {**own, "score": -1.0}}}}
+    verdict = verdicts.judge(summary["tasks"]["a"])
+    assert verdict is not None
+    for stored in (verdict.to_json(), {"improved": False, "text": verdict.text}):  # the second of an older version
+        run = Run("x", summary={**summary, "verdict": {"a": stored}})
+        found = judge(run.summary, "a")
+        assert found is not None
+        assert (found.word, found.tone, found.text) == ("undecided", "info", verdict.text)
+        assert headline(run) == "Undecided on a."
+    found = judge(summary, "a")  # a run that did not come to its end
+    assert found is not None
+    assert found.word == "no clear change"
 
 
 def test_one_stage_is_no_comparison() -> None:

@@ -136,7 +136,7 @@ def test_a_change_within_chance_names_the_items_that_would_settle_it() -> None:
     # A change of 0.02 with an error of hypot(0.02, 0.02) = 0.028: twice that is 2.83 times the change, squared 8.
     (step,) = [s for s in next_steps(run_of(a=(0.62, 0.4, 0.6), b=(0.62, 0.4, 0.6))) if "chance" in s.text]
     assert step.text.startswith("t changed by +0.020 ± 0.028 on 256 items")
-    assert step.settings == {"eval.final_items": 2048}
+    assert step.settings == {"eval.final_items": 2050}
 
 
 def test_groups_that_are_all_solved_ask_for_harder_prompts() -> None:

@@ -178,13 +178,127 @@ def test_tool_turns_pass_through_without_null_fields() -> None:
     assert "content" not in next(task(rows, brevity).prompts("train", 0)).messages[1]
 
 
-@pytest.mark.parametrize("oracle", ["fine", [{"role": "assistant", "content": "fine"}], None])
-def test_an_oracle_is_text_or_one_assistant_message(oracle: Any) -> None:
+@pytest.mark.parametrize(
+    ("oracle", "shown"),
+    [
+        ("fine", "fine"),
+        ([{"role": "assistant", "content": "fine"}], "fine"),
+        (None, None),
+        (4, "4"),
+        (2.5, "2.5"),
+        (True, "True"),
+        (["4", "four"], "4"),
+        ([4], "4"),
+        ([], None),
+    ],
+)
+def test_an_oracle_is_a_text_a_number_a_truth_a_message_or_a_list_of_right_answers(oracle: Any, shown: Any) -> None:
     made = task([{**row, "best": oracle} for row in ROWS], oracle="best")
     prompt = next(made.prompts("train", 0))
-    assert made.oracle(prompt) == (None if oracle is None else ["fine"])
-    with pytest.raises(InputError, match=r"data, row 1: the oracle \(column 'best'\) must be text"):
-        task([{**row, "best": 4} for row in ROWS], oracle="best")
+    assert made.oracle(prompt) == (None if shown is None else [shown])
+
+
+@pytest.mark.parametrize(
+    ("oracle", "says"),
+    [
+        ({"value": 4}, "must be a text, a number"),
+        ([{"role": "user", "content": "4"}], "must be a text, a number"),
+        (
+            [{"role": "assistant", "content": "4", "thinking": "2 + 2"}],
+            "'thinking', which is not shown",
+        ),
+        ([{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}], "'tool_calls', which is not shown"),
+    ],
+)
+def test_an_oracle_of_which_a_part_would_be_lost_is_refused(oracle: Any, says: str) -> None:
+    with pytest.raises(InputError, match=rf"data, row 1: the oracle \(column 'best'\) .*{says}"):
+        task([{**row, "best": oracle} for row in ROWS], oracle="best")
+
+
+# Tools, variables of the template, and chats as text
+
+LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.mark.parametrize("value", [[LOOK], json.dumps([LOOK])], ids=["list", "JSON text"])
+def test_tools_and_variables_of_a_row_go_to_its_rendering(value: Any) -> None:
+    rows = [{**row, "tools": value, "chat_template_kwargs": {"enable_thinking": False}} for row in ROWS]
+    prompt = next(task(rows, brevity).prompts("train", 0))
+    assert prompt.chat.tools == (LOOK,)
+    assert prompt.chat.template_kwargs == {"enable_thinking": False}
+    assert prompt.facts["columns"]["tools"] == value, "rewards get the column as well"
+    alone = next(task(rows, brevity, tools=None, chat_template_kwargs=None).prompts("train", 0))
+    assert (alone.chat.tools, alone.chat.template_kwargs) == ((), {})
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("tools", ["hammer"], r"must be a list of JSON schemas .* tasks\[\]\.tools: null leaves"),
+        ("tools", "hammer", "text that is no JSON"),
+        ("chat_template_kwargs", {"tools": []}, "chat template's own variables"),
+        ("chat_template_kwargs", ["x"], "chat template's own variables"),
+    ],
+)
+def test_tools_and_variables_that_cannot_be_rendered_are_refused(column: str, value: Any, says: str) -> None:
+    with pytest.raises(InputError, match=rf"data, row 1: .*{says}"):
+        task([{**row, column: value} for row in ROWS], brevity)
+
+
+def test_what_arrow_fills_in_is_taken_out_and_what_a_row_says_stays() -> None:
+    class Dataset(list):  # a table of columns, as far as its origin can be told
+        __module__ = "datasets.arrow_dataset"
+
+    call = {"name": "look", "arguments": {"city": "Bonn", "a": None}}
+    chat = [
+        {"role": "user", "content": "Weather?", "tool_calls": None},
+        {"role": "assistant", "content": None, "tool_calls": [{"function": call}]},
+        {"role": "tool", "content": "rain", "tool_calls": None},
+    ]
+    rows = [{"prompt": chat, "tools": [{**LOOK, "strict": None}], "want": {"a": None}} for _ in range(3)]
+    rows = [{**row, "prompt": [{**chat[0], "content": f"Weather {n}?"}, *chat[1:]]} for n, row in enumerate(rows)]
+    arrow = next(task(Dataset(rows), brevity).prompts("train", 0))
+    assert arrow.messages[1]["tool_calls"] == [{"function": {"name": "look", "arguments": {"city": "Bonn"}}}]
+    assert arrow.chat.tools == (LOOK,)
+    assert arrow.facts["columns"]["tools"] == [LOOK]
+    assert arrow.facts["columns"]["want"] == {"a": None}, "a column of the rewards' own is theirs"
+    said = next(task(rows, brevity).prompts("train", 0))
+    assert said.messages[1]["tool_calls"][0]["function"]["arguments"] == call["arguments"], "a null that was written"
+
+
+def test_a_chat_given_as_json_text_is_a_chat() -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    rows = [{"prompt": json.dumps([*chat[:1], {**chat[1], "content": f"Hi {n}"}])} for n in range(3)]
+    prompt = next(task(rows, brevity).prompts("train", 0))
+    assert [message["role"] for message in prompt.messages] == ["system", "user"]
+    assert isinstance(prompt.facts["prompt"], list)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[{'role': 'user', 'content': 'Hi'}]", "looks like a chat, but is no JSON list"),
+        ('{"messages": [{"role": "user", "content": "Hi"}]}', "looks like a chat, but is no JSON list"),
+        ('[{"role": "user", "content": "Hi"', "text that is no JSON"),
+        ('[{"role": "usr", "content": "Hi"}]', "has role 'usr'"),
+    ],
+)
+def test_text_that_is_almost_a_chat_is_refused(text: str, says: str) -> None:
+    with pytest.raises(InputError, match=rf"data, row 1: .*{says}"):
+        task([{"prompt": text}], brevity)
+
+
+@pytest.mark.parametrize("text", ["[1] and {role}", '["a", "b"]', "{not a chat}", '[{"a": 1}]'])
+def test_other_text_with_brackets_stays_text(text: str) -> None:
+    prompt = next(task([{"prompt": f"{text}{' ' * n}"} for n in range(3)], brevity).prompts("train", 0))
+    assert prompt.messages[-1]["content"].startswith(text)
+
+
+def test_a_csv_field_may_be_long(tmp_path: Path) -> None:
+    field = "word " * 40_000
+    data = write(tmp_path / "data.csv", f"prompt,solution\n{field},a\nshort?,b\n")
+    prompts = all_prompts(FunctionTask(section(path=str(data)), rewards=exact))
+    assert prompts["row-1"].messages[-1]["content"] == field
 
 
 # The split

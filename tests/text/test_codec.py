@@ -6,6 +6,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from levelhead.errors import InputError
+from levelhead.records import ChatOptions
 from levelhead.text.codec import Codec
 from levelhead.text.template import read_chat_template
 from levelhead.text.tiny import train_tokenizer
@@ -165,7 +166,7 @@ def test_the_right_one_of_several_templates_is_used():
     codec = Codec(tokenizer)
     tool = {"type": "function", "function": {"name": "look"}}
     assert codec.tokenizer.decode(codec.render(MESSAGES[1:])).startswith("Who?")
-    assert codec.tokenizer.decode(codec.render(MESSAGES[1:], tools=[tool])).startswith('[{"type"')
+    assert codec.tokenizer.decode(codec.render(MESSAGES[1:], ChatOptions(tools=(tool,)))).startswith('[{"type"')
     tokenizer.chat_template = {"other": "x"}
     with pytest.raises(InputError, match=r"model\.chat_template: FILE"):
         Codec(tokenizer).render(MESSAGES)

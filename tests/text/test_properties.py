@@ -74,7 +74,7 @@ def test_a_demonstration_is_prompt_answer_and_one_stop(name: str, chat: list[dic
     demo = codec.demonstration(chat, answer)
     assert demo.context_ids == codec.render(chat)
     assert [i for i in demo.completion_ids if i in codec.stop_ids] == [demo.completion_ids[-1]]
-    lead = "<think></think>" if name == "qwen3" and "</think>" not in answer else ""
+    lead = {"qwen3": "<think></think>", "deepseek": "</think>"}.get(name, "") if "</think>" not in answer else ""
     assert squeezed(codec.decode(demo.completion_ids)) in (lead + squeezed(answer), squeezed(answer))
 
 

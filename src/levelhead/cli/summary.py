@@ -15,12 +15,12 @@ from rich.text import Text
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import printable
+from levelhead.diagnosis.verdict import Verdict
 from levelhead.diagnosis.verdict import said as verdict_said
 from levelhead.report.scores import (
     TELLING,
     Score,
     Stage,
-    Verdict,
     measured,
     stage_of,
     stages_of,

@@ -1,9 +1,10 @@
-"""What a run has come to, task by task: better, or only better paid.
+"""What a run has come to, task by task: better, or only better paid; the terminal, the report and the export use this.
 
 "Better" is said of a task where all of this holds, each by two standard errors of the difference: its balanced score is
 above that of the stage before; the policy is above the best constant answer, over all items and over strata alike; no
 stratum has fallen, by score or by its rate of right answers; and what rose is not only strata in which the constant
-answer is as good.
+answer is as good.  Where the standard errors allow neither a yes nor a no, the verdict is "undecided", with the number
+of held-out items that would settle it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from levelhead.diagnosis.findings import Language, Text, read_texts
 from levelhead.metrics import held_out
@@ -24,6 +25,10 @@ ERRORS = 2.0
 """Standard errors of a difference that count."""
 LEAST = 8
 """Items of the smallest task, and of the smallest stratum, that is spoken of."""
+FEW = 30
+"""Items below which no difference is called none, and of which ``levelhead check`` warns."""
+WORTH_ASKING = 20
+"""A difference that would take more than so many times the items is called none."""
 RATES = (held_out.SUCCESS, held_out.ACCURACY, held_out.EXACT_MATCH)
 """Rates of right answers; the first that a stratum has is its rate."""
 MOVED = 0.1
@@ -43,16 +48,58 @@ _SYMPTOMS = (
 """Metrics of the embedded tasks, which way is bad, and the key of the words for it."""
 
 
+Outcome = Literal["improved", "worse", "not improved", "undecided"]
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a task got better, and one or two sentences on what happened."""
+    """What became of a task, and one or two sentences on how."""
 
-    improved: bool
+    outcome: Outcome
     text: str
+
+    @property
+    def improved(self) -> bool:
+        """Whether the task got better."""
+        return self.outcome == "improved"
 
     def to_json(self) -> dict[str, Any]:
         """Dict for ``summary.json``."""
-        return asdict(self)
+        return {"improved": self.improved, "outcome": self.outcome, "text": self.text}
+
+
+def compare(difference: float, error: float | None, n: int | None) -> Literal["above", "below", "level", "undecided"]:
+    """Return what a difference of two means shows.
+
+    Args:
+        difference: Of the means.
+        error: Its standard error; ``None`` and 0 where there is none.
+        n: Items that it was measured on; taken for enough where ``None``.
+
+    Returns:
+        ``above`` or ``below`` where it is beyond two standard errors, ``level`` where more than 20 times the items
+        would be needed to see it, and otherwise ``undecided``.
+    """
+    if n is not None and n < LEAST:
+        return "undecided"
+    errors = _ratio(difference, error or 0.0)
+    if abs(errors) > ERRORS:
+        return "above" if errors > 0 else "below"
+    if not error:
+        return "level"
+    few = n is not None and n < FEW
+    return "undecided" if few or WORTH_ASKING * errors**2 >= ERRORS**2 else "level"
+
+
+def items_needed(errors: float, n: int) -> int:
+    """Return about how many items would bring a difference to two standard errors: their number squared, times n.
+
+    Args:
+        errors: The difference in standard errors, measured on ``n`` items.
+        n: Items.
+    """
+    times = min((ERRORS / errors) ** 2, WORTH_ASKING) if errors else 0.0
+    return max(FEW, math.ceil(n * times / 10 - 1e-9) * 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +169,27 @@ def judge(stages: Mapping[str, Mapping[str, Any]], language: Language = "en") ->
         return None
     before, after = there[-2:]
     if after.get("n", LEAST) < LEAST:
-        return Verdict(False, say.sentence(say("too-few", n=after["n"])))
+        return Verdict("undecided", say.sentence(say("too-few", n=after["n"], needed=FEW)))
     changes = list(_changes(before, after))
     hints = list(_symptoms(before, after, say))
-    gap, what = _overall(before, after, say)
-    if gap < -ERRORS:
-        return Verdict(False, say.sentence(say("fell", what=what), _strata(changes, say), *hints))
-    unread = _not_over(after, say)
-    if unread:
-        return Verdict(False, say.sentence(unread, _strata(changes, say), *hints))
-    if any(change.fell for change in changes):
-        return Verdict(False, say.sentence(_strata(changes, say), *hints))
-    if gap <= ERRORS:
-        return Verdict(False, say.sentence(say("no-change", what=what), *hints))
+    change, errors, what = _overall(before, after, say)
+    if change == "below":
+        return Verdict("worse", say.sentence(say("fell", what=what), _strata(changes, say), *hints))
+    over, unread = _over_constant(after, say)
+    if over == "below":
+        return Verdict("not improved", say.sentence(unread, _strata(changes, say), *hints))
+    if any(one.fell for one in changes):
+        return Verdict("not improved", say.sentence(_strata(changes, say), *hints))
+    if over == "undecided":
+        return Verdict("undecided", say.sentence(unread, _strata(changes, say), *hints))
+    if change == "undecided":
+        needed = items_needed(errors, after.get("n", FEW))
+        unclear = say("unclear-change", what=what, errors=abs(errors), needed=needed)
+        return Verdict("undecided", say.sentence(unclear, *hints))
+    if change == "level":
+        return Verdict("not improved", say.sentence(say("no-change", what=what), *hints))
     if "over_constant" not in after:
-        return Verdict(False, say.sentence(say("unmeasured", what=what), *hints))
+        return Verdict("not improved", say.sentence(say("unmeasured", what=what), *hints))
     return _risen(after, changes, hints, what, say)
 
 
@@ -146,10 +199,12 @@ def _risen(after: Mapping[str, Any], changes: Sequence[_Change], hints: Sequence
     strata = say.listed(c.words(say) for c in rose)
     if rose and all(change.closed for change in rose):
         still = [change.words(say, "went-from-to") for change in changes if not change.rose]
-        return Verdict(False, say.sentence(say("closed", strata=strata, answer=_answer(after, say)), *still, *hints))
+        return Verdict(
+            "not improved", say.sentence(say("closed", strata=strata, answer=_answer(after, say)), *still, *hints)
+        )
     better = say("better", what=what, over=after["over_constant"]["score"], answer=_answer(after, say))
     where = say("better-on", strata=strata) if rose else ""
-    return Verdict(True, say.sentence(better, where, say("but", hints=say.listed(iter(hints))) if hints else ""))
+    return Verdict("improved", say.sentence(better, where, say("but", hints=say.listed(iter(hints))) if hints else ""))
 
 
 def said(text: str, stages: Mapping[str, Mapping[str, Any]], language: Language) -> str:
@@ -178,12 +233,13 @@ def short(answer: str, language: Language = "en") -> str:
     )
 
 
-def _overall(before: Mapping[str, Any], after: Mapping[str, Any], say: _Say) -> tuple[float, str]:
-    """Change of the balanced score (the score, in old runs) in standard errors, and its words."""
+def _overall(before: Mapping[str, Any], after: Mapping[str, Any], say: _Say) -> tuple[str, float, str]:
+    """What became of the balanced score (the score, in old runs), in standard errors, and its words."""
     both = "balanced" in before and "balanced" in after
     one, two = (result["balanced"] if both else result for result in (before, after))
     name = "balanced" if both and len(after.get("strata", {})) > 1 else "score"
-    return _gap(one, two), say(name, before=one["score"], after=two["score"])
+    change = compare(two["score"] - one["score"], math.hypot(one["se"], two["se"]), after.get("n"))
+    return change, _gap(one, two), say(name, before=one["score"], after=two["score"])
 
 
 def _gap(one: Mapping[str, Any], two: Mapping[str, Any]) -> float:
@@ -195,18 +251,21 @@ def _ratio(difference: float, error: float) -> float:
     return difference / error if error > 0 else math.copysign(math.inf, difference) if difference else 0.0
 
 
-def _not_over(after: Mapping[str, Any], say: _Say) -> str:
-    """Say that a constant answer is as good, where it is."""
+def _over_constant(after: Mapping[str, Any], say: _Say) -> tuple[str, str]:
+    """Whether the policy is above the best constant answer: above, below (or level), undecided; and why it is not."""
     over = after.get("over_constant")
     if over is None:
-        return ""
-    if over["score"] <= ERRORS * over["se"]:
-        theirs, mine = after["constant"]["score"], after["score"]
-        return say("not-over", answer=_answer(after, say), theirs=theirs, mine=mine)
-    fair = over.get("balanced", over)
-    if fair["score"] <= ERRORS * fair["se"]:
-        return say("not-over-evenly")
-    return ""
+        return "above", ""
+    theirs, n = {"theirs": after["constant"]["score"], "mine": after["score"]}, after.get("n")
+    even = over.get("balanced", over)
+    for gap, level, unclear in ((over, "not-over", "unclear-over"), (even, "not-over-evenly", "unclear-over-evenly")):
+        side, errors = compare(gap["score"], gap["se"], n), _ratio(gap["score"], gap["se"])
+        if side == "undecided" and (errors > 0 or (n is not None and n < FEW)):
+            shown = {"errors": errors, "needed": items_needed(errors, n or FEW)}
+            return "undecided", say(unclear, answer=_answer(after, say), **theirs, **shown)
+        if side != "above":
+            return "below", say(level, answer=_answer(after, say), **theirs)
+    return "above", ""
 
 
 def _answer(after: Mapping[str, Any], say: _Say) -> str:

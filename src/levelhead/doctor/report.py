@@ -16,7 +16,7 @@ from levelhead.diagnosis.detectors.ended import last_stop
 from levelhead.diagnosis.findings import CATALOGUE, Language, Scaled, Settings, family_of
 from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
-from levelhead.doctor.informed import Informed, from_rollouts, from_settings, place
+from levelhead.doctor.informed import Informed, from_rollouts, from_settings, from_statements, place
 from levelhead.doctor.inquiry import Answers, Question, place_readings, questions, worth
 from levelhead.doctor.readers.sources import Log, read
 from levelhead.doctor.rollouts import RolloutFacts
@@ -212,8 +212,10 @@ def _diagnose(log: Log, beside: Beside) -> Diagnosis:
     together = RunSettings(settings, keys, beside.settings.source)
     place(log.history, together)
     place_readings(log.history, beside.answers.readings)
+    view = View(log.history, log.events)
     arguments = [
-        *from_settings(together, View(log.history, log.events)),
+        *from_settings(together, view),
+        *from_statements(log.statements, view),
         *(from_rollouts(beside.rollouts) if beside.rollouts else ()),
         *worth(beside.answers),
     ]

@@ -16,7 +16,6 @@ from levelhead.recipe.workflow import (
     WeightedReward,
     WorkflowLimits,
 )
-from levelhead.section import Section
 
 
 class Fairness(JudgedSection):
@@ -74,79 +73,9 @@ class Math(JudgedSection):
         return self
 
 
-PrimerKind = Literal[
-    "copy", "pairs", "trace", "facts", "letters", "numbers", "recall", "who", "letter", "choose", "page"
-]
+class OwnPrompts(JudgedSection):
+    """What tasks have whose prompts are rows of your own data."""
 
-
-KINDS: dict[PrimerKind, float] = {
-    "copy": 0.03,
-    "trace": 0.06,
-    "facts": 0.1,
-    "letters": 0.03,
-    "numbers": 0.09,
-    "recall": 0.18,
-    "who": 0.14,
-    "letter": 0.03,
-    "choose": 0.22,
-    "page": 0.12,
-}
-"""Shares of the kinds of question in a lesson that names none."""
-
-
-class Lesson(Section):
-    """A part of the primer's texts, of some kinds of question."""
-
-    texts: int | None = Field(None, ge=1)
-    """How many texts; all the others unless given."""
-    kinds: dict[PrimerKind, float] = Field(default_factory=KINDS.copy, min_length=1)
-    """Kinds of question and their relative shares of the texts."""
-    people: Literal["names", "anyone"] = "anyone"
-    """Whom the texts of ``trace`` and ``who`` are about: first ``names``, one word right before what they did, or
-    ``anyone`` (``the poor guest``)."""
-    rare: float = Field(0.0, ge=0, le=1)
-    """Share of the words for people, things and what they are like that give way to words of the wider lexicon, so
-    that every word of the tokenizer is read and written now and then."""
-    reasoned: float = Field(0.0, ge=0, le=1)
-    """Share of the ``letter`` texts about people that ask for a letter by a reason which names the person."""
-    alike: float = Field(0.0, ge=0, le=1)
-    """Share of the ``who`` and ``choose`` texts whose deeds differ in one word, and are asked for without their end."""
-    given: float = Field(0.0, ge=0, le=1)
-    """Share of the ``choose`` texts whose questions come with the reason, so that the letter alone is left to say."""
-    judged: float = Field(0.3, ge=0, le=1)
-    """Share of the ``choose`` texts that ask who did well or badly, in other words than the text's."""
-
-    @field_validator("kinds")
-    @classmethod
-    def _shares_are_positive(cls, value: dict[PrimerKind, float]) -> dict[PrimerKind, float]:
-        bad = [kind for kind, share in value.items() if not share > 0]
-        if bad:
-            raise ValueError(f"the share of {bad[0]!r} must be above 0; leave it out instead")
-        return value
-
-
-class Primer(TaskSection):
-    """Made-up texts with questions, which teach a policy from random weights to copy, find, quote and choose."""
-
-    kind: Literal["primer"]
-    """``primer``."""
-    items: int = Field(20000, ge=10, le=10_000_000)
-    """Texts that the built-in generator makes, with one to six questions each."""
-    lessons: list[Lesson] = Field(default_factory=lambda: [Lesson()], min_length=1)
-    """Training takes these in turn; held-out texts are of the last one."""
-
-    @model_validator(mode="after")
-    def _only_the_last_lesson_is_open(self) -> Self:
-        if any(lesson.texts is None for lesson in self.lessons[:-1]):
-            raise ValueError("lessons: every lesson but the last needs a number of texts")
-        return self
-
-
-class Function(JudgedSection):
-    """Your own data and reward functions, with TRL's signature."""
-
-    kind: Literal["function"]
-    """``function``."""
     path: str | None = None
     """JSONL, CSV or Parquet file, or the name of a Hugging Face data set; an in-memory data set from Python."""
     dataset_config: str | None = None
@@ -154,13 +83,32 @@ class Function(JudgedSection):
     dataset_split: str = "train"
     """Split of a hub data set."""
     prompt: str = "prompt"
-    """Column with the prompt: text or a list of chat messages."""
+    """Column with the prompt: text, or a list of chat messages (as such or as JSON text)."""
     system: str | None = None
     """System message put before every prompt."""
+    tools: str | None = "tools"
+    """Column with the tools that the chat template shows with a row's prompt, a list of JSON schemas (as such or as
+    JSON text); null: the column is the rewards' alone."""
+    chat_template_kwargs: str | None = "chat_template_kwargs"
+    """Column with variables of the chat template for a row, over those of the model; null: as for ``tools``."""
+    keep_special_tokens: list[str] = Field(default_factory=list)
+    """Special tokens of the tokenizer that are text in this task, such as ``<think>``: prompts and perfect answers that
+    spell one hold the token, and rewards see it.  Others are spelt in characters and hidden from rewards."""
     oracle: str | None = None
-    """Column with a perfect answer, for SFT."""
+    """Column with a perfect answer, for SFT and for judges to compare with: a text, a number, true or false, a list of
+    one assistant message, or a list of right answers, of which the first one is shown."""
+    overlong: Literal["error", "drop", "truncate_left"] = "error"
+    """A row whose prompt (or demonstration) is longer than the model's context has room for: ``error`` refuses the run,
+    ``drop`` leaves the row out, ``truncate_left`` drops the oldest turns, then the beginning of the longest text."""
     strata: list[str] = Field(default_factory=list)
     """Columns whose values evaluations tell scores apart by; the balanced score is the mean over the first one's."""
+
+
+class Function(OwnPrompts):
+    """Your own data and reward functions, with TRL's signature."""
+
+    kind: Literal["function"]
+    """``function``."""
     rewards: list[str] = Field(default_factory=list)
     """Reward functions as ``file.py:name``; Python callables through the API."""
     reward_weights: list[float] | None = None
@@ -181,7 +129,7 @@ class Function(JudgedSection):
         return value
 
 
-class JudgedPrompts(JudgedSection):
+class JudgedPrompts(OwnPrompts):
     """Prompts without rules: judges alone say what an answer is worth, by the rubric that you give them.
 
     An answer without a word is worth 0 and shown to nobody; any other is worth ``1 - weight * (1 - grade)``.
@@ -189,20 +137,6 @@ class JudgedPrompts(JudgedSection):
 
     kind: Literal["judge"]
     """``judge``."""
-    path: str | None = None
-    """JSONL, CSV or Parquet file, or the name of a Hugging Face data set."""
-    dataset_config: str | None = None
-    """Configuration of a hub data set."""
-    dataset_split: str = "train"
-    """Split of a hub data set."""
-    prompt: str = "prompt"
-    """Column with the prompt: text or a list of chat messages."""
-    system: str | None = None
-    """System message put before every prompt."""
-    oracle: str | None = None
-    """Column with a perfect answer, which judges compare with, and which calibrations and SFT need."""
-    strata: list[str] = Field(default_factory=list)
-    """Columns whose values evaluations tell scores apart by; the balanced score is the mean over the first one's."""
 
     @model_validator(mode="after")
     def _somebody_judges(self) -> Self:
@@ -274,16 +208,6 @@ class CustomTask(TaskSection):
 
 
 TaskRecipe = Annotated[
-    Fairness
-    | Faithfulness
-    | Math
-    | Primer
-    | Function
-    | JudgedPrompts
-    | Browser
-    | OpenEnv
-    | BrowserGym
-    | Workflow
-    | CustomTask,
+    Fairness | Faithfulness | Math | Function | JudgedPrompts | Browser | OpenEnv | BrowserGym | Workflow | CustomTask,
     Field(discriminator="kind"),
 ]

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from levelhead import metrics as metric
+from levelhead.diagnosis.verdict import Outcome, compare
 from levelhead.report.charts import Chart, key, plain, task_colour
 from levelhead.report.markup import duration, esc, pill, signed, tag
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
-from levelhead.report.scores import CLEAR, Score, Stage, measured, stages_of, verdict_of
+from levelhead.report.scores import Stage, measured, stages_of, verdict_of
 from levelhead.report.series import number, series
 from levelhead.terminal import counted
 
 STAGE_NAMES = {"start": "before training", "sft": "after SFT", "grpo": "after GRPO"}
 STAGE_COLOURS = {"start": "$start", "sft": "$sft", "grpo": "$grpo"}
+TONES: dict[Outcome, str] = {"improved": "good", "worse": "bad", "not improved": "warn", "undecided": "info"}
+"""Tone of the pill with a verdict's outcome."""
 NOT_MEASURED = "Not measured against a constant answer."
 """What is said of a run whose summary holds no such baseline."""
 
@@ -44,26 +47,15 @@ def judge(summary: Row, task: str) -> Judgement | None:
     tasks = summary.get("tasks")
     stages = stages_of(tasks.get(task)) if isinstance(tasks, dict) else []
     verdict = verdict_of(summary, task)
-    change = stages[-1].main.beside(stages[-2].main) if len(stages) > 1 else None
-    moved = "" if change is None else direction(change)
-    if verdict is not None and verdict.improved:
-        return Judgement("improved", "good", verdict.text)
     if verdict is not None:
-        return Judgement(
-            "worse" if moved == "fell" else "not improved", "bad" if moved == "fell" else "warn", verdict.text
-        )
-    if change is None:
+        return Judgement(verdict.outcome, TONES[verdict.outcome], verdict.text)
+    if len(stages) < 2:
         return None
-    words = {"fell": ("score fell", "bad"), "rose": ("score rose", "info"), "": ("no clear change", "warn")}
+    change = stages[-1].main.beside(stages[-2].main)
+    words = {"below": ("score fell", "bad"), "above": ("score rose", "info")}
+    moved = words.get(compare(change.value, change.se, stages[-1].n), ("no clear change", "warn"))
     measured = any(stage.constant is not None for stage in stages)
-    return Judgement(*words[moved], "The run did not come to its end." if measured else NOT_MEASURED)
-
-
-def direction(change: Score) -> str:
-    """Return ``rose`` or ``fell`` where a change is beyond luck; an empty text where it is not."""
-    if change.errors is not None and abs(change.errors) < CLEAR:
-        return ""
-    return "rose" if change.value > 0 else "fell" if change.value < 0 else ""
+    return Judgement(*moved, "The run did not come to its end." if measured else NOT_MEASURED)
 
 
 def headline(run: Run) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.diagnosis.findings import CATALOGUE, Language
-from levelhead.diagnosis.verdict import stratum_words
+from levelhead.diagnosis.verdict import compare, items_needed, stratum_words
 from levelhead.errors import InputError
 from levelhead.report.language import say
 from levelhead.report.markup import show, signed
@@ -31,8 +31,6 @@ _MUCH = 1 / 3
 _SOLVED = 0.5
 _NEAR_PERFECT = 0.95
 """Rate of right answers beyond which no stratum is called the weakest."""
-_WORTH_ASKING = 20
-"""A change that would take more than so many times the items is called none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +213,10 @@ def _whole(run: Run, language: Language) -> Iterator[Step]:
         if len(stages) < 2 or not stages[-1].n:
             continue
         change = stages[-1].main.beside(stages[-2].main)
-        if change.se and change.value and abs(errors_of(change)) < CLEAR:
-            # The error of a mean falls with the square root of the items.
-            needed = math.ceil(stages[-1].n * (CLEAR * change.se / abs(change.value)) ** 2 / 64) * 64
-            if needed <= _WORTH_ASKING * stages[-1].n:
-                shown = {"change": _n(change.value), "error": f"{change.se:.3f}", "n": stages[-1].n, "needed": needed}
-                yield Step(say("unclear", language, task=task, **shown), {"eval.final_items": needed})
+        if compare(change.value, change.se, stages[-1].n) == "undecided":
+            needed = items_needed(errors_of(change), stages[-1].n)
+            shown = {"change": _n(change.value), "error": f"{change.se or 0:.3f}", "n": stages[-1].n, "needed": needed}
+            yield Step(say("unclear", language, task=task, **shown), {"eval.final_items": needed})
 
 
 def _risen(before: Sequence[float], after: Sequence[float]) -> bool:

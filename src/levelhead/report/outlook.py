@@ -47,7 +47,8 @@ def _row(row: Standing, language: Language) -> str:
         beside = say("unmeasured", language)
     else:
         as_well = not (row.learnt or row.fell or row.at_chance)
-        beside = say("as-well" if as_well else "constant", language, constant=signed(row.constant.value))
+        words = "undecided" if row.side == "undecided" else "as-well" if as_well else "constant"
+        beside = say(words, language, constant=signed(row.constant.value))
     if row.fell and row.before is not None:
         beside += ", " if language == "en" else "\uff0c"
         beside += say("was", language, before=signed(row.before.value))

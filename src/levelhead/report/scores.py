@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
+from levelhead.diagnosis.verdict import ERRORS, Outcome, Verdict, judge
 from levelhead.metrics import held_out
 from levelhead.report.reading import EVAL_STAGES
 from levelhead.report.series import number
@@ -17,7 +18,7 @@ from levelhead.report.series import number
 TELLING = (held_out.ACCURACY, held_out.EXACT_MATCH, held_out.QUOTED, held_out.ABSTAINED, held_out.SUCCESS)
 """Metrics of a stratum that say how its score came about, in the order in which they are shown."""
 
-CLEAR = 2.0
+CLEAR = ERRORS
 """Standard errors beyond which a difference counts as more than luck."""
 
 
@@ -109,20 +110,6 @@ class Stage:
         return self.balanced or self.score
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a run came to on one task, as it was judged at its end.
-
-    Attributes:
-        improved: Whether the balanced score rose above the stage before and above the best constant answer, no stratum
-            having fallen.
-        text: A sentence or two.
-    """
-
-    improved: bool
-    text: str
-
-
 def stages_of(stages: object) -> list[Stage]:
     """Return the stages of a task that have a score, in order."""
     if not isinstance(stages, Mapping):
@@ -162,7 +149,18 @@ def verdict_of(summary: Mapping[str, Any], task: str) -> Verdict | None:
         verdict = verdicts.get(task)
     if not isinstance(verdict, Mapping) or not isinstance(verdict.get("text"), str):
         return None
-    return Verdict(verdict.get("improved") is True, verdict["text"])
+    outcome = next((one for one in get_args(Outcome) if one == verdict.get("outcome")), None)
+    if outcome is None:  # of a version that told only whether a task improved
+        outcome = "improved" if verdict.get("improved") is True else _judged_again(own)
+    return Verdict(outcome, verdict["text"])
+
+
+def _judged_again(entry: object) -> Outcome:
+    try:
+        verdict = judge(entry) if isinstance(entry, Mapping) else None
+    except (AttributeError, KeyError, TypeError, ValueError):  # a summary that was damaged or made by hand
+        verdict = None
+    return "not improved" if verdict is None or verdict.improved else verdict.outcome
 
 
 def measured(stages: Sequence[Stage]) -> Stage | None:

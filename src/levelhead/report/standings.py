@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from levelhead.diagnosis.verdict import RATES
+from levelhead.diagnosis.verdict import RATES, compare
 from levelhead.report.reading import Run
 from levelhead.report.scores import CLEAR, Score, Stage, Stratum, stages_of
 
@@ -45,12 +45,17 @@ class Standing:
     @property
     def fell(self) -> bool:
         """Whether it has fallen since the stage before, beyond luck."""
-        return self.change is not None and errors_of(self.change) <= -CLEAR
+        return self.change is not None and compare(self.change.value, self.change.se, self.n) == "below"
+
+    @property
+    def side(self) -> str:
+        """Where it stands beside the best constant answer: above, below, level or undecided; empty where unmeasured."""
+        return "" if self.over is None else compare(self.over.value, self.over.se, self.n)
 
     @property
     def above(self) -> bool:
         """Whether it is above the best constant answer, beyond luck."""
-        return self.over is not None and errors_of(self.over) >= CLEAR
+        return self.side == "above"
 
     @property
     def learnt(self) -> bool:
@@ -59,8 +64,8 @@ class Standing:
 
     @property
     def at_chance(self) -> bool:
-        """Whether reading would pay here and does not yet: no better than the constant answer, and often wrong."""
-        return self.over is not None and not self.above and (self.rate is None or self.rate < NEARLY_ALL)
+        """Whether reading would pay here and does not yet: not shown to beat the constant answer, and often wrong."""
+        return self.side not in ("", "above") and (self.rate is None or self.rate < NEARLY_ALL)
 
 
 def errors_of(difference: Score) -> float:

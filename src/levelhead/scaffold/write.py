@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from levelhead.diagnosis.verdict import FEW
 from levelhead.errors import InputError
 from levelhead.recipe import parse
 from levelhead.recipe.shipped import refuse_existing, write_new
@@ -104,7 +106,8 @@ def plan(options: InitOptions) -> Plan:
     if not facts.template:
         template = options.folder / f"{options.name}.jinja"
         files[template] = TEMPLATE
-    recipe = _recipe(options, prompt, answer, system, reward, facts, template)
+    held_out = _held_out(len({json.dumps(row[prompt], default=str) for row in rows}))
+    recipe = _recipe(options, prompt, answer, system, reward, facts, template, held_out)
     parse(recipe, source=f"{options.name}.yaml")
     return Plan({recipe_file: recipe, **files}, prompt, answer, reward, len(rows), facts)
 
@@ -138,6 +141,7 @@ def _recipe(
     reward: str,
     facts: ModelFacts,
     template: Path | None,
+    held_out: str,
 ) -> str:
     scale: Mapping[str, Any] = _SHIPPED_SCALE if options.model in PRESETS else _SCALE
     source = "preset" if options.model in PRESETS else "name"
@@ -160,6 +164,7 @@ def _recipe(
         *([f"    system: {_scalar(system)}"] if system else []),
         *([f"    oracle: {_scalar(answer)}            # the right answer: the check scores it"] if answer else []),
         f"    rewards: [{_scalar(reward)}]",
+        held_out,
         "# sft: {steps: 20}              # take away the '#' to show right answers first" if answer else "",
         "grpo:",
         f"  steps: {scale['steps']}                      # or data_epochs: 1, a pass over the data",
@@ -170,6 +175,20 @@ def _recipe(
         f"eval: {{every: 50, sampling: {{max_new_tokens: {facts.room}}}}}",
     ]
     return "\n".join(line for line in lines if line) + "\n"
+
+
+def _held_out(prompts: int) -> str:
+    """The line that holds out more than the usual share, where that share of the prompts would be too few to judge by.
+
+    Two thirds more than are needed, because prompts fall on either side by chance, and never more than half of them.
+    """
+    usual: float = Function.model_fields["eval_fraction"].default
+    fraction = min(math.ceil(100 * 5 / 3 * FEW / prompts) / 100, 0.5)
+    if fraction <= usual:
+        return ""
+    return (
+        f"    eval_fraction: {fraction:g}         # about {round(fraction * prompts)} of {prompts} prompts are held out"
+    )
 
 
 def _scalar(value: Any) -> str:

@@ -203,6 +203,15 @@ class Task(ABC):
         """Let go of everything outside, from the same event loop; the task starts afresh if it is used again."""
 
 
+@runtime_checkable
+class TrimsPrompts(Protocol):
+    """A task whose prompts can be left out or replaced."""
+
+    def trim(self, fitted: Mapping[str, Prompt | None]) -> None:
+        """Put another prompt in the place of each, by id, or leave it out where it is ``None``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A completion to be scored.

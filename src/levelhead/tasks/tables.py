@@ -12,6 +12,7 @@ from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.policy import hub
+from levelhead.tasks.files import LONGEST_TEXT
 
 DELIMITERS: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
 """What divides the fields of a line, by the ending of the file's name."""
@@ -25,6 +26,7 @@ def delimited_rows(path: Path, delimiter: str) -> Iterator[tuple[int, dict[str, 
     Raises:
         InputError: The file cannot be read, is no UTF-8 text or no such table, or two columns share a name.
     """
+    csv.field_size_limit(LONGEST_TEXT)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=delimiter, strict=True)

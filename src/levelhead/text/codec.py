@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +13,15 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
-from levelhead.records import Message
-from levelhead.text import fingerprint
+from levelhead.records import PLAIN_CHAT, ChatOptions, Message
+from levelhead.text import fingerprint, thoughts
 from levelhead.text.rendered import Rendered
 from levelhead.text.spans import locate
 from levelhead.text.stops import Judgement, judge, stop_tokens
-from levelhead.text.template import ChatTemplate, Tool
+from levelhead.text.template import ChatTemplate
+from levelhead.text.thoughts import Thought
 
+_QUESTION: Message = {"role": "user", "content": "Question"}
 _OF_THE_LOADING = ("is_local", "local_files_only")
 """What transformers notes in a tokenizer of how it was loaded; saved, it would tell a resumed run's from the others."""
 
@@ -75,6 +78,7 @@ class Codec:
         self.stops = stop_tokens(tokenizer, self.template, generation_eos)
         self.stop_ids: frozenset[int] = frozenset(stop.id for stop in self.stops)
         self.stop_id: int = self.stops[0].id
+        self._refuse_deaf()
 
     @property
     def pad_id(self) -> int:
@@ -92,49 +96,70 @@ class Codec:
         """Number of ids the tokenizer knows, added tokens included."""
         return len(self.tokenizer)
 
+    def _refuse_deaf(self) -> None:
+        """Refuse a template that leaves the text of a message out: those of vision models may want a list of parts."""
+        try:
+            text = self.template.render([_QUESTION], generation_prompt=True).text
+        except InputError:
+            return  # said of the messages that it refuses
+        if _QUESTION["content"] not in text:
+            raise InputError(
+                "the chat template leaves the text of a message out (it may want a list of parts, as those of vision "
+                "models do); give one for text with model.chat_template: FILE"
+            )
+
     @cached_property
     def judgements(self) -> tuple[Judgement, ...]:
         """What is wrong, or merely worth knowing, about stop, padding and first tokens."""
-        return judge(self.tokenizer, self.stops, self.render([{"role": "user", "content": "Question"}]))
+        return judge(self.tokenizer, self.stops, self.render([_QUESTION]))
 
-    def render(self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None) -> tuple[int, ...]:
+    def render(self, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT) -> tuple[int, ...]:
         """Return the ids that the policy sees before it writes: the messages and the generation prompt.
 
         Raises:
             InputError: The template refuses the messages.
         """
-        return tuple(self._encoder.encode(self.template.render(messages, generation_prompt=True, tools=tools)))
+        return tuple(self._encoder.encode(self.template.render(messages, generation_prompt=True, options=options)))
 
     def demonstration(
-        self, messages: Sequence[Message], answer: str | Message, *, tools: Sequence[Tool] | None = None
+        self, messages: Sequence[Message], answer: str | Message, options: ChatOptions = PLAIN_CHAT
     ) -> Demonstration:
         """Return the training pair of ``answer`` as the assistant's reply to ``messages``.
 
-        The context is :meth:`render` of the messages.  The completion is the answer as the template puts it
-        after the generation prompt, up to and with the first stop token.  Where the template would leave out
-        part of the answer (its reasoning, say), the completion is the whole answer and the stop token.
+        The context is :meth:`render` of the messages.  The completion is what follows the generation prompt in the
+        rendered conversation, up to and with the first stop token.  A thought that the prompt opens is not opened
+        again, whether the answer spells its tag or goes on behind it.  Where the template leaves part of the answer
+        out (its thought, say), the completion is the answer in full, in the place where the template puts the rest;
+        an answer without a thought closes one that the prompt opens.
 
         Args:
             messages: What the policy sees.
             answer: Its text, or an assistant message that may hold tool calls.
-            tools: Tools that the template shows to the policy.
+            options: What the rendering depends on besides the messages.
 
         Raises:
-            InputError: The template refuses the messages, or cannot put the answer's tool calls after its own
-                generation prompt.
+            InputError: The template refuses the messages, or cannot put the answer's tool calls or reasoning after
+                its own generation prompt.
         """
         message: Message = {"role": "assistant", "content": answer} if isinstance(answer, str) else answer
-        prompt = self.template.render(messages, generation_prompt=True, tools=tools)
+        prompt = self.template.render(messages, generation_prompt=True, options=options)
         context = self._encoder.encode(prompt)
-        reply = self._reply(messages, message, prompt, tools)
+        reply = self._reply(messages, message, prompt, options)
         joint = self._encoder.encode(prompt.followed_by(reply))
         ids = joint[len(context) :] if joint[: len(context)] == context else self._encoder.encode(reply, continues=True)
         stop_index = next((i for i, token in enumerate(ids) if token in self.stop_ids), None)
         completion = [*ids, self.stop_id] if stop_index is None else ids[: stop_index + 1]
+        content = message.get("content")
+        if isinstance(content, str) and len(ids) > len(completion) and content.strip() and not self.decode(completion):
+            stop = self.tokenizer.convert_ids_to_tokens(completion[-1])
+            raise InputError(
+                f"the chat template writes {stop} between its generation prompt and an answer, and {stop} ends "
+                "completions: no answer could be sampled; give another template with model.chat_template: FILE"
+            )
         return Demonstration(tuple(context), tuple(completion))
 
     def demonstrations(
-        self, messages: Sequence[Message], *, tools: Sequence[Tool] | None = None
+        self, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT
     ) -> tuple[Demonstration, ...]:
         """Return one training pair for each assistant message of a conversation.
 
@@ -145,15 +170,44 @@ class Codec:
             InputError: The conversation begins with an assistant message, or the template refuses it.
         """
         return tuple(
-            self.demonstration(messages[:index], message, tools=tools)
+            self.demonstration(messages[:index], message, options)
             for index, message in enumerate(messages)
             if message.get("role") == "assistant"
         )
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of a completion, without stop tokens and other special tokens."""
-        text_ids = [int(token) for token in ids if token not in self.stop_ids]
-        return str(self.tokenizer.decode(text_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    def decode(self, ids: Sequence[int], options: ChatOptions = PLAIN_CHAT) -> str:
+        """Return the text of a completion, without stop tokens and special tokens but those that count as text."""
+        dropped = self.stop_ids
+        if options.special_tokens:
+            vocabulary = self.tokenizer.get_vocab()
+            dropped |= self._special_ids - {vocabulary[token] for token in options.special_tokens}
+        text_ids = [int(token) for token in ids if token not in dropped]
+        skip = not options.special_tokens
+        return str(self.tokenizer.decode(text_ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False))
+
+    @cached_property
+    def _special_ids(self) -> frozenset[int]:
+        """Ids of all tokens that decoding leaves out."""
+        added = self.tokenizer.added_tokens_decoder.items()
+        return frozenset(self.tokenizer.all_special_ids) | {index for index, token in added if token.special}
+
+    def refuse_special(self, tokens: Sequence[str], where: str) -> None:
+        """Refuse tokens that cannot count as text.
+
+        Args:
+            tokens: As :attr:`~levelhead.records.ChatOptions.special_tokens` lists them.
+            where: Begins the error: the recipe's key.
+
+        Raises:
+            InputError: One is no special token of the tokenizer, or ends a turn.
+        """
+        spellings = self.template.special_tokens
+        for token in tokens:
+            if token not in spellings:
+                near = ", ".join(difflib.get_close_matches(token, spellings, cutoff=0.3)) or "none is near"
+                raise InputError(f"{where}: {token!r} is no special token of the tokenizer ({near})")
+            if self.tokenizer.convert_tokens_to_ids(token) in self.stop_ids:
+                raise InputError(f"{where}: {token!r} ends a completion and cannot count as text")
 
     def save(self, folder: str | Path) -> None:
         """Write the tokenizer, chat template included, as ``AutoTokenizer.from_pretrained`` reads it.
@@ -165,41 +219,67 @@ class Codec:
         self.tokenizer.save_pretrained(str(folder))
         fingerprint.write(self, Path(folder))
 
-    def _reply(
-        self, messages: Sequence[Message], answer: Message, prompt: Rendered, tools: Sequence[Tool] | None
-    ) -> Rendered:
+    def _reply(self, messages: Sequence[Message], answer: Message, prompt: Rendered, options: ChatOptions) -> Rendered:
         """Return what the policy should write after ``prompt``, and what the template puts behind it."""
-        whole = [*messages, answer]
-        full = self.template.render(whole, generation_prompt=False, tools=tools)
-        content = answer.get("content")
-        content = content if isinstance(content, str) else ""
-        if full.text.startswith(prompt.text):
-            reply = full.after(len(prompt.text))
-            if _squeezed(content) in _squeezed(reply.text) and all(name in reply.text for name in _called(answer)):
+        mark = thoughts.opened_by(prompt.text)
+        for message in thoughts.spellings(answer, mark):
+            full = self.template.render([*messages, message], generation_prompt=False, options=options)
+            reply = _behind(prompt, full, mark)
+            if reply is not None and thoughts.goes_on(reply.text, answer, mark):
                 return reply
-        if _called(answer):
+        held = [name for name in ("tool_calls", *thoughts.REASONING_FIELDS) if answer.get(name)]
+        if held:
+            what = "tool call" if held[0] == "tool_calls" else held[0]
             raise InputError(
-                "the chat template leaves an assistant's tool call out, or does not put it after its own generation "
-                "prompt; give a template for tools with model.chat_template: FILE"
+                f"the chat template leaves an assistant's {what} out, or does not put it after its own generation "
+                "prompt; give another template with model.chat_template: FILE"
             )
+        return self._pieced_together(messages, answer, prompt, options)
+
+    def _pieced_together(
+        self, messages: Sequence[Message], answer: Message, prompt: Rendered, options: ChatOptions
+    ) -> Rendered:
+        """Return an answer that no rendering holds whole: its thought, then the rest as the template writes that."""
+        mark = thoughts.opened_by(prompt.text)
+        content = answer.get("content")
+        parts = thoughts.take_apart(content if isinstance(content, str) else "", mark)
+        opened, rest = mark.start is not None, parts.rest
+        if opened and parts.opens and parts.thought is None:
+            return self.template.spelled_out(parts.body, options)
+        lead = Rendered(mark.empty if opened else "")
+        if parts.thought is not None:
+            said = parts.body if opened else str(content)
+            lead = self.template.spelled_out(said[: len(said) - len(rest)], options)
+        whole = [*messages, {**answer, "content": rest}]
 
         def text_of(chat: Sequence[Message]) -> str:
-            return self.template.render(chat, generation_prompt=False, tools=tools).text
+            return self.template.render(chat, generation_prompt=False, options=options).text
 
+        full = self.template.render(whole, generation_prompt=False, options=options)
+        bare = prompt.text[: mark.start]
+        if opened and full.text.startswith(bare):
+            tail = full.after(len(bare))
+            if thoughts.squeezed(rest) in thoughts.squeezed(tail.text):
+                return lead.followed_by(tail)
         place = locate(whole, full.text, text_of)
-        if place is not None and _squeezed(full.text[slice(*place)]) == _squeezed(content):
-            return full.after(place[0])
-        return self.template.spelled_out(content)
+        if place is not None and thoughts.squeezed(full.text[slice(*place)]) == thoughts.squeezed(rest):
+            return lead.followed_by(full.after(place[0]))
+        return lead.followed_by(self.template.spelled_out(rest, options))
 
 
-def _called(message: Message) -> list[str]:
-    """Return the names of the functions that an assistant message calls."""
-    return [str(call.get("function", call).get("name")) for call in message.get("tool_calls") or ()]
+def _behind(prompt: Rendered, full: Rendered, mark: Thought) -> Rendered | None:
+    """Return what follows the prompt in a rendered conversation; ``None`` where it does not begin with the prompt.
 
-
-def _squeezed(text: str) -> str:
-    """Return a text without its white space."""
-    return "".join(text.split())
+    White space behind the tag of a thought that the prompt opens does not count, nor whether a thought that holds
+    nothing is opened before it is closed.
+    """
+    if full.text.startswith(prompt.text):
+        return full.after(len(prompt.text))
+    if mark.start is None or not full.text.startswith(prompt.text[: mark.start]):
+        return None
+    tag, closer = re.escape(mark.tag), re.escape(mark.closer)
+    match = re.compile(rf"{tag}\s*|(?={closer})").match(full.text, mark.start)
+    return None if match is None else full.after(match.end())
 
 
 _HALF = re.compile("[\ud800-\udfff]")

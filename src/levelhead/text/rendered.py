@@ -50,6 +50,7 @@ class ControlTokens:
 
     def __init__(self, tokens: Iterable[str]) -> None:
         longest_first = sorted({token for token in tokens if token}, key=lambda token: (-len(token), token))
+        self.spellings = tuple(longest_first)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     @classmethod
@@ -57,6 +58,11 @@ class ControlTokens:
         """Return a tokenizer's special tokens."""
         added = tokenizer.added_tokens_decoder.values()
         return cls([*tokenizer.all_special_tokens, *(token.content for token in added if token.special)])
+
+    def but(self, tokens: Iterable[str]) -> ControlTokens:
+        """Return these without the ones that count as text."""
+        text = frozenset(tokens)
+        return ControlTokens(token for token in self.spellings if token not in text) if text else self
 
     def found_in(self, value: Any) -> tuple[str, ...]:
         """Return the control tokens in every string of a message, roles aside, each once, in order."""

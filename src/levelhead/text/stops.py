@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
-from levelhead.records import Message, Severity
-from levelhead.text.template import ChatTemplate, Tool
+from levelhead.records import PLAIN_CHAT, ChatOptions, Message, Severity, Tool
+from levelhead.text.template import ChatTemplate
 
 _QUESTION: Message = {"role": "user", "content": "Question"}
 _ANSWER: Message = {"role": "assistant", "content": "Answer"}
@@ -98,9 +98,9 @@ def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase, template: ChatTemplate) 
     added = {token: int(index) for token, index in tokenizer.get_added_vocab().items()}
     ids: dict[int, None] = {}
     for messages in ([_QUESTION, _ANSWER], [_QUESTION, _ANSWER, _QUESTION]):
-        rest = _try_render(template, messages, None).partition("Answer")[2].lstrip()
+        rest = _try_render(template, messages).partition("Answer")[2].lstrip()
         ids.update(dict.fromkeys(_longest(added, [token for token in added if rest.startswith(token)])))
-    call = _try_render(template, [_QUESTION, _CALL], [PROBE_TOOL]).rstrip()
+    call = _try_render(template, [_QUESTION, _CALL], ChatOptions(tools=(PROBE_TOOL,))).rstrip()
     if "probe" in call:
         ids.update(dict.fromkeys(_longest(added, [token for token in added if call.endswith(token)])))
     return tuple(ids)
@@ -188,9 +188,9 @@ def _judge_ending(tokenizer: PreTrainedTokenizerBase, stops: Sequence[StopToken]
     ]
 
 
-def _try_render(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Tool] | None) -> str:
+def _try_render(template: ChatTemplate, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT) -> str:
     try:
-        return template.render(messages, generation_prompt=False, tools=tools).text
+        return template.render(messages, generation_prompt=False, options=options).text
     except InputError:
         return ""
 

@@ -13,11 +13,8 @@ from jinja2.exceptions import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
-from levelhead.records import Message
+from levelhead.records import PLAIN_CHAT, ChatOptions, Message
 from levelhead.text.rendered import ControlTokens, Rendered, plain
-
-Tool = Mapping[str, Any]
-"""A tool's JSON schema, ``{"type": "function", "function": {"name": ..., "parameters": ...}}``."""
 
 # Templates that print today's date print this one (the default of Llama 3's): a run has the same tokens tomorrow.
 FIXED_DATE = date(2024, 7, 26)
@@ -66,21 +63,28 @@ class ChatTemplate:
         self._controls = ControlTokens.of(tokenizer)
 
     @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The tokens that only the template may write, as the tokenizer spells them."""
+        return self._controls.spellings
+
+    @property
     def reads_the_clock(self) -> bool:
         """Whether the template asks for today's date, and is given :data:`FIXED_DATE`."""
         templates = self._tokenizer.chat_template
         return "strftime_now" in "".join(templates.values() if isinstance(templates, dict) else [str(templates)])
 
-    def control_tokens_in(self, messages: Sequence[Message]) -> tuple[str, ...]:
-        """Return the control tokens that stand in the messages' own text, each once, in order."""
-        return self._controls.found_in([plain(message) for message in messages])
+    def control_tokens_in(
+        self, messages: Sequence[Message | str], options: ChatOptions = PLAIN_CHAT
+    ) -> tuple[str, ...]:
+        """Return the control tokens that the messages' own text spells out as characters, each once, in order."""
+        return self._controls.but(options.special_tokens).found_in([plain(message) for message in messages])
 
-    def spelled_out(self, text: str) -> Rendered:
+    def spelled_out(self, text: str, options: ChatOptions = PLAIN_CHAT) -> Rendered:
         """Return a text as it is, its control tokens marked like those in messages."""
-        return self._controls.render(lambda chat, _: str(chat[0]), [text], None)
+        return self._controls.but(options.special_tokens).render(lambda chat, _: str(chat[0]), [text], None)
 
     def render(
-        self, messages: Sequence[Message], *, generation_prompt: bool, tools: Sequence[Tool] | None = None
+        self, messages: Sequence[Message], *, generation_prompt: bool, options: ChatOptions = PLAIN_CHAT
     ) -> Rendered:
         """Return the messages as one text, with or without the header of the assistant's next turn.
 
@@ -89,8 +93,8 @@ class ChatTemplate:
         """
         if not messages:
             raise InputError("a chat needs at least one message before the assistant writes")
-        chat = [_normalised(message) for message in messages]
-        source = self._source(tools)
+        tools = [plain(tool) for tool in options.tools] or None
+        source = self._source(tools is not None)
 
         def apply(marked_chat: Any, marked_tools: Any) -> str:
             text = self._tokenizer.apply_chat_template(
@@ -99,16 +103,17 @@ class ChatTemplate:
                 chat_template=source,
                 tokenize=False,
                 add_generation_prompt=generation_prompt,
-                **self.variables,
+                **{**self.variables, **options.template_kwargs},
             )
             return str(text)
 
+        controls = self._controls.but(options.special_tokens)
         try:
-            rendered = self._controls.render(apply, chat, None if tools is None else [plain(tool) for tool in tools])
+            rendered = controls.render(apply, [_normalised(message) for message in messages], tools)
         except (TemplateError, TypeError, ValueError) as error:
             roles = ", ".join(str(message.get("role")) for message in messages)
             raise InputError(f"the chat template refuses messages with the roles {roles}: {error}") from error
-        for tool in tools or ():
+        for tool in options.tools:
             name = str(tool.get("function", tool).get("name"))
             if name not in rendered.text:
                 raise InputError(
@@ -117,11 +122,11 @@ class ChatTemplate:
                 )
         return rendered
 
-    def _source(self, tools: Sequence[Tool] | None) -> str:
+    def _source(self, tools: bool) -> str:
         """Return the Jinja source for a chat with or without tools, its clock stopped."""
         templates = self._tokenizer.chat_template
         if isinstance(templates, dict):
-            wanted = "tool_use" if tools is not None and "tool_use" in templates else "default"
+            wanted = "tool_use" if tools and "tool_use" in templates else "default"
             if wanted not in templates:
                 raise InputError(
                     f"the tokenizer has chat templates {sorted(templates)} and none called default; "

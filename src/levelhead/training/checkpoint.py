@@ -352,6 +352,15 @@ def read_state(folder: Path) -> State:
         raise DamagedError(folder, STATE, f"it cannot be read: {error}") from None
 
 
+def baselines_of_run(checkpoint: Path) -> dict[str, Any]:
+    """Return what the run of a checkpoint has seen of constant answers; empty where that cannot be read."""
+    folders = step_folders(checkpoint.resolve().parent)
+    try:
+        return read_state(folders[-1] if folders else checkpoint).baselines
+    except InputError:
+        return {}
+
+
 def write_training(folder: Path, state: Mapping[str, Any]) -> None:
     """Write what :func:`read_training` reads."""
     with (folder / TRAINING).open("wb") as file:

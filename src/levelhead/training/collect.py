@@ -137,11 +137,11 @@ class Collector:
 
     def render(self, prompt: Prompt) -> Prompt:
         """Return a prompt with its token ids."""
-        return prompt if prompt.token_ids else prompt.with_tokens(self._codec.render(prompt.messages))
+        return prompt if prompt.token_ids else prompt.with_tokens(self._codec.render(prompt.messages, prompt.chat))
 
     def completion_ids(self, prompt: Prompt, text: str) -> tuple[int, ...]:
         """Return the tokens of an answer as a policy would write them, the stop token included."""
-        return self._codec.demonstration(prompt.messages, text).completion_ids
+        return self._codec.demonstration(prompt.messages, text, prompt.chat).completion_ids
 
     def run(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         """Wait for :meth:`collect`, in a thread that is not the event loop's."""
@@ -286,11 +286,11 @@ class Collector:
                     rolling.episode = self._tasks[rolling.prompt.task].episode(rolling.prompt)
                 messages = await rolling.episode.observe()
                 context = replace(rolling.prompt, id=rolling.name, messages=tuple(messages))
-                context = context.with_tokens(self._codec.render(messages))
+                context = context.with_tokens(self._codec.render(messages, context.chat))
                 with clock:
                     completion = await self._generator.generate(Request(context, 0, controls, seed, rolling.place))
                 rolling.completions.append(completion)
-                step = await rolling.episode.act(self._codec.decode(completion.turn.completion_ids))
+                step = await rolling.episode.act(self._codec.decode(completion.turn.completion_ids, context.chat))
             except EpisodeLostError:
                 await rolling.lost()
                 continue
@@ -300,7 +300,7 @@ class Collector:
 
     def _rollout(self, prompt: Prompt, completions: Sequence[Completion]) -> Rollout:
         turns = tuple(completion.turn for completion in completions)
-        texts = tuple(self._codec.decode(turn.completion_ids) for turn in turns)
+        texts = tuple(self._codec.decode(turn.completion_ids, prompt.chat) for turn in turns)
         oldest = min(completion.versions[0] for completion in completions)
         return Rollout(prompt.id, turns, None, oldest, texts)
 

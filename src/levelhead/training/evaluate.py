@@ -171,12 +171,21 @@ class Baselines:
             for name, task in tasks.items()
         }
         self._seen: dict[str, Counter[str]] = {name: Counter() for name in tasks}
-        self.seconds = 0.0
+        self.seconds, self._closed = 0.0, False
+
+    def as_in(self, state: Mapping[str, Any]) -> None:
+        """Consider the answers that a run has seen, and no others, so that its best constant answers are found again.
+
+        Args:
+            state: The run's :meth:`state_dict`; an empty one changes nothing.
+        """
+        self.load_state_dict(state)
+        self._closed = bool(state.get("seen"))
 
     def find(self, name: str, groups: Sequence[Group], weights: Sequence[float] | None = None) -> Constant | None:
         """Return the best constant answer to the prompts of some groups, their answers among the candidates."""
         start = time.perf_counter()
-        seen = self._seen[name] + _answers(groups)
+        seen = self._seen[name] if self._closed else self._seen[name] + _answers(groups)
         search = self._searches[name].best([group.prompt for group in groups], seen, weights)
         with self._loop.giving_up():
             constant = self._loop.run(search)
@@ -191,7 +200,7 @@ class Baselines:
 
     def remember(self, results: Mapping[str, TaskResult]) -> None:
         """Take the answers of an evaluation that is complete as candidates for those to come."""
-        for name, result in results.items():
+        for name, result in () if self._closed else results.items():
             frequent = (self._seen[name] + _answers(result.groups)).most_common(REMEMBERED)
             self._seen[name] = Counter(dict(frequent))
 
@@ -204,7 +213,7 @@ class Baselines:
         """Restore :meth:`state_dict`."""
         for name, seen in state.get("seen", {}).items():
             self._seen[name] = Counter(seen)
-        for name in state.get("slow", ()):
+        for name in set(state.get("slow", ())) & set(self._searches):
             self._searches[name].slow = True
 
 

@@ -42,7 +42,7 @@ def likelihoods(policy: Policy, prompts: Sequence[Prompt], answers: Sequence[str
     sequences = []
     for i, prompt in enumerate(prompts):
         for answer in answers:
-            pair = policy.codec.demonstration(prompt.messages, answer)
+            pair = policy.codec.demonstration(prompt.messages, answer, prompt.chat)
             sequences.append(TokenSequence(pair.context_ids, pair.completion_ids, i))
     fit = np.zeros(n * n)
     for micro in policy.pack(sequences, max(PACKED, max(len(s.input_ids) for s in sequences))):

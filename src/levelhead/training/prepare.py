@@ -10,7 +10,7 @@ import platform
 import random
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,17 @@ from levelhead.recipe.model import Model
 from levelhead.recipe.task import TaskSection
 from levelhead.recipe.task_weights import make_task_weights
 from levelhead.recipe.training import Grpo, Sft
-from levelhead.records import Prompt
-from levelhead.tasks.base import Split, Task
+from levelhead.records import Event
+from levelhead.tasks.base import Task
 from levelhead.tasks.registry import make_task
 from levelhead.training.advantages import AdvantageEstimator, declared_rewards, make_shapers
 from levelhead.training.balance import balanced_tasks
 from levelhead.training.demonstrations import Demonstrations
+from levelhead.training.lengths import Overlong, fit_prompts
 from levelhead.training.loop import EventLoop
 from levelhead.training.objective import Objective
 from levelhead.training.task_weights import check_task_weights, facts_of
 from levelhead.training.trackers import check_trackers
-
-SPLITS: tuple[Split, ...] = ("train", "eval")
 
 TOKENIZER_ITEMS = 4000
 """Training items of a task whose text the tiny preset's tokenizer learns from."""
@@ -53,12 +52,18 @@ class Setup:
         tasks: By name, in the recipe's order.
         weights: Share of each task, by name.
         policy: The policy.
+        overlong: What became of prompts without room in the context, by task; tasks without any are not there.
     """
 
     recipe: Recipe
     tasks: Mapping[str, Task]
     weights: Mapping[str, float]
     policy: Policy
+    overlong: Mapping[str, Overlong] = field(default_factory=dict)
+
+    def events(self) -> list[Event]:
+        """Return what is to be told of how the data were made to fit, as events of step 0."""
+        return [counts.event(name) for name, counts in self.overlong.items()]
 
 
 def make_tasks(recipe: Recipe, given: Mapping[str, Task] | None = None) -> dict[str, Task]:
@@ -139,16 +144,16 @@ def prepare(
     if recipe.grpo is not None:
         shares = {name_of(section): section.weight for section in recipe.tasks}
         check_task_weights(make_task_weights(recipe.grpo.task_weights), facts_of(shares, made))
-    recipe = with_steps(recipe, made)
     if policy is None and checkpoint is not None:
         policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed, load=load)
     elif policy is None:
         policy = _new_policy(recipe, made, load)
     if recipe.grpo is not None:
         policy.disable_dropout()
-    _check_lengths(recipe, made, policy)
+    overlong = fit_prompts(recipe, made, policy)
+    recipe = with_steps(recipe, made)
     shares = {name_of(section): section.weight for section in recipe.tasks}
-    return Setup(recipe, made, shares, policy)
+    return Setup(recipe, made, shares, policy, overlong)
 
 
 def reloaded(setup: Setup, load: Load) -> Setup:
@@ -208,6 +213,7 @@ def describe(setup: Setup) -> dict[str, Any]:
         "vocabulary": policy.codec.vocab_size,
         "compute_dtype": str(policy.compute_dtype).removeprefix("torch."),
         "tasks": list(setup.tasks),
+        **({"overlong": {name: str(counts) for name, counts in setup.overlong.items()}} if setup.overlong else {}),
     }
 
 
@@ -267,81 +273,6 @@ def _texts(tasks: Mapping[str, Task]) -> Iterator[str]:
         for task in tasks.values():
             loop.run(task.close())
         loop.close()
-
-
-def _check_lengths(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) -> None:
-    """Refuse prompts and demonstrations that do not fit the context, before anything is written."""
-    budgets = [recipe.eval.sampling.max_new_tokens]
-    if recipe.grpo is not None:
-        budgets.append(recipe.grpo.sampling.max_new_tokens)
-    room = policy.context - max(budgets)
-    bound = _LengthBound(policy)
-    for name, task in tasks.items():
-        demonstrates = recipe.sft is not None and not task.demonstrates
-        for split in SPLITS:
-            for prompt in task.prompts(split, 0):
-                length = bound.of(prompt)
-                if length is None or length > room:
-                    length = len(policy.codec.render(prompt.messages))
-                if length > room:
-                    raise InputError(
-                        f"tasks: {name}: prompt {prompt.id!r} has {length} tokens; with max_new_tokens "
-                        f"{max(budgets)} the model's context of {policy.context} leaves room for {room}: {_WAY_OUT}"
-                    )
-                if not demonstrates or split != "train":
-                    continue
-                most = task.oracle_bytes(prompt)
-                if most is None or length + most >= policy.context:
-                    _check_demonstration(task, prompt, length, policy)
-
-
-class _LengthBound:
-    """How many tokens prompts have at most, told without rendering and tokenizing each of them.
-
-    A text has no more tokens than bytes, and a template writes each message's text once and around it what it writes
-    around others of the same role.
-
-    Args:
-        policy: With the codec that renders.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        self._codec = policy.codec
-        self._around: dict[tuple[str, ...], int] = {}
-
-    def of(self, prompt: Prompt) -> int | None:
-        """Return the bound; ``None`` where a message holds more than a role and a text."""
-        contents = [message.get("content") for message in prompt.messages]
-        if any(set(message) != {"role", "content"} for message in prompt.messages):
-            return None
-        texts = [content for content in contents if isinstance(content, str)]
-        if len(texts) != len(contents):
-            return None
-        roles = tuple(str(message["role"]) for message in prompt.messages)
-        if roles not in self._around:
-            rendered = self._codec.template.render(prompt.messages, generation_prompt=True).text
-            self._around[roles] = len(rendered.encode()) - sum(len(text.strip().encode()) for text in texts)
-        return self._around[roles] + sum(len(text.encode()) for text in texts)
-
-
-def _check_demonstration(task: Task, prompt: Prompt, length: int, policy: Policy) -> None:
-    """Refuse a demonstration that does not fit the context; ``length`` is that of its prompt, or more."""
-    answers = task.oracle(prompt)
-    if not answers:
-        return
-    # No answer has more tokens than bytes, so that few have to be tokenized to know that they fit.
-    if length + len(answers[0].encode()) < policy.context:
-        return
-    pair = policy.codec.demonstration(prompt.messages, answers[0])
-    length = len(pair.context_ids) + len(pair.completion_ids)
-    if length > policy.context:
-        raise InputError(
-            f"tasks: {task.name}: the demonstration for prompt {prompt.id!r} has {length} tokens, more than the "
-            f"model's context of {policy.context}: {_WAY_OUT}"
-        )
-
-
-_WAY_OUT = "shorten the item, leave it out, or choose a model with a longer context"
 
 
 def seed_everything(seed: int) -> None:

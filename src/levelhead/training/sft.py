@@ -123,8 +123,8 @@ class SftTrainer:
 
     def _pairs(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
         pairs: list[TokenSequence] = []
-        for prefix_group, turns in enumerate(self._shown.show(prompts)):
+        for prefix_group, (prompt, turns) in enumerate(zip(prompts, self._shown.show(prompts), strict=True)):
             for messages, answer in turns:
-                pair = self.policy.codec.demonstration(messages, answer)
+                pair = self.policy.codec.demonstration(messages, answer, prompt.chat)
                 pairs.append(TokenSequence(pair.context_ids, pair.completion_ids, prefix_group // PREFIX_GROUP_SIZE))
         return pairs

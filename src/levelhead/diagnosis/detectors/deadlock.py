@@ -132,7 +132,8 @@ class Deadlock:
         """
         before = [v >= _DEAD for step, v in zip(dead.steps, dead.values, strict=True) if step < begin]
         first = before.index(False) if False in before else len(before)
-        if not constant(view.series(metric.REWARD, view.reward_trend.source).values[:first]):
+        rewards = view.series(metric.REWARD, view.reward_trend.source).values[:first]
+        if rewards and not constant(rewards):
             first = 0
         usual = (sum(before[first:]) + self.HALF_A_ROW) / (len(before) - first + 1)
         return stats.ramp(-frozen * stats.ln(min(usual, self.USUAL_MOST)), *self.CHANCE_RANGE)

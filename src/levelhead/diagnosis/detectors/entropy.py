@@ -308,6 +308,7 @@ class EntropySign:
     BONUS_CHANGE = 1.5  # factor between a small bonus and a large one
     SLOPE_PARTS = 12  # slopes are taken over a part of the rows that is this small
     SLOPES = 4  # slopes under each of both
+    GONE = 0.02  # share of its largest below which entropy has nothing left to fall
     BONUS_LOWERS_ENTROPY_WEIGHT = 5.0
     BONUS_LOWERS_ENTROPY_RANGE = (2, 5)
 
@@ -326,6 +327,9 @@ class EntropySign:
             return
         n = min(len(entropy), len(coef))
         e, c = entropy.values[-n:], coef.values[-n:]
+        # By its logarithm, as long as there is something left to fall.
+        left = next((i for i, value in enumerate(e) if value < self.GONE * max(e)), n)
+        e, c, n = [stats.ln(value) for value in e[:left]], c[:left], left
         low, high = min(c), max(c)
         if high <= 0 or high < self.BONUS_CHANGE * max(low, 1e-12):
             return
@@ -338,7 +342,7 @@ class EntropySign:
             return
         gap = stats.mean(slow) - stats.mean(fast)
         error = max(stats.spread(slow), stats.spread(fast), 1e-12) * math.sqrt(width * (1 / len(slow) + 1 / len(fast)))
-        case = Candidate("entropy-sign", first_step=entropy.steps[-n])
+        case = Candidate("entropy-sign", first_step=entropy.steps[0])
         if stats.mean(fast) < 0:
             case.add(
                 self.BONUS_LOWERS_ENTROPY_WEIGHT * stats.ramp(gap / error, *self.BONUS_LOWERS_ENTROPY_RANGE),
@@ -346,7 +350,7 @@ class EntropySign:
                 low=stats.mean(slow),
                 high=stats.mean(fast),
             )
-        case.show(coef, coef.steps[-n], coef.steps[-1]).show(entropy, entropy.steps[-n], entropy.steps[-1])
+        case.show(coef, coef.steps[0], coef.steps[-1]).show(entropy, entropy.steps[0], entropy.steps[-1])
         yield case
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from levelhead import metrics as metric
@@ -244,14 +245,25 @@ class Losses:
 
     @classmethod
     def of(cls, valid: Series, updates: Series) -> Losses:
-        """Look at every pair of neighbours of which the first is at least 0.2."""
+        """Look at every pair of neighbours of which the first is at least 0.2.
+
+        An update is counted by the row that it ends, or by the one after: the count that tells more is right.
+        """
         done = [_latest(updates, step) for step in valid.steps]
+        grew = [False, *(later > earlier for earlier, later in itertools.pairwise(done))]
         marked = len(set(done)) > 1
+        return max(
+            (cls._between(valid, flags if marked else [True] * len(valid)) for flags in (grew[1:], grew[:-1])),
+            key=lambda losses: losses.surprise,
+        )
+
+    @classmethod
+    def _between(cls, valid: Series, updated: Sequence[bool]) -> Losses:
         judged: list[int] = []
         others: list[int] = []
         for i in range(len(valid) - 1):
             if valid.values[i] >= cls.VALID_FROM:
-                (judged if not marked or done[i + 1] > done[i] else others).append(i)
+                (judged if updated[i] else others).append(i)
         lost = {i for i in (*judged, *others) if valid.values[i + 1] < cls.LOST * valid.values[i]}
         hits = tuple(i for i in judged if i in lost)
         misses = sum(i in lost for i in others)

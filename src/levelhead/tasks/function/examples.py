@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from levelhead.errors import InputError
-from levelhead.recipe.tasks import Function
-from levelhead.records import Message
+from levelhead.recipe.tasks import OwnPrompts
+from levelhead.records import PLAIN_CHAT, ChatOptions, Message
 from levelhead.tasks.base import MAX_VALUES, stratum_value
 from levelhead.tasks.function.sources import Record, Table
 
@@ -18,6 +19,9 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 NOT_COLUMNS = ("prompt", "completion", "completion_ids")
 """Columns that TRL does not hand to a reward function."""
+
+_CHAT_TEXT = re.compile(r"\s*(?P<open>\[\s*\{|\{)\s*(?P<quote>[\"'])(?:role|content|messages)(?P=quote)\s*:")
+_TAKEN_VARIABLES = {"messages", "tools", "tokenize", "add_generation_prompt", "chat_template", "conversation"}
 
 TAKEN = ("prompts", "completions")
 """Keyword arguments of a reward function that no column may be called."""
@@ -35,6 +39,7 @@ class Example:
         columns: What goes to the reward functions as keyword arguments, one value of each.
         oracle: A perfect answer, where the data hold one.
         strata: Value of each column that scores are told apart by.
+        chat: What the rendering of the prompt depends on besides its messages.
     """
 
     id: str
@@ -44,14 +49,21 @@ class Example:
     columns: Mapping[str, Any]
     oracle: str | None
     strata: Mapping[str, str] = field(default_factory=dict)
+    chat: ChatOptions = PLAIN_CHAT
 
     @property
     def key(self) -> str:
         """Equal for examples that ask the same, so that they fall on one side of the split."""
         return json.dumps(self.messages, sort_keys=True, default=str)
 
+    def with_messages(self, messages: tuple[Message, ...]) -> Example:
+        """Return this example with another prompt, which rewards see as well."""
+        text = isinstance(self.prompt, str)
+        prompt: str | list[dict[str, Any]] = str(messages[-1]["content"]) if text else [dict(m) for m in messages]
+        return replace(self, messages=messages, prompt=prompt)
 
-def make_examples(table: Table, section: Function) -> list[Example]:
+
+def make_examples(table: Table, section: OwnPrompts) -> list[Example]:
     """Turn rows into examples.
 
     Raises:
@@ -94,8 +106,8 @@ def _ids(records: Sequence[Record]) -> list[str]:
     return [f"row-{record.number}" for record in records]
 
 
-def _example(record: Record, identifier: str, section: Function) -> Example:
-    value = record.values[section.prompt]
+def _example(record: Record, identifier: str, section: OwnPrompts) -> Example:
+    value = _chat_in(record, section.prompt, record.values[section.prompt])
     system: list[dict[str, Any]] = [] if section.system is None else [{"role": "system", "content": section.system}]
     prompt: str | list[dict[str, Any]]
     if isinstance(value, str):
@@ -113,10 +125,78 @@ def _example(record: Record, identifier: str, section: Function) -> Example:
         record=record,
         prompt=prompt,
         messages=tuple(messages),
-        columns={key: value for key, value in record.values.items() if key not in NOT_COLUMNS},
+        columns={key: _column(record, section, key) for key in record.values if key not in NOT_COLUMNS},
         oracle=None if section.oracle is None else _oracle(record, section.oracle),
         strata={name: stratum_value(record.values.get(name)) for name in section.strata},
+        chat=_chat_options(record, section),
     )
+
+
+def _chat_in(record: Record, column: str, value: Any) -> Any:
+    """Return the messages of a chat that a column holds as JSON text; the value itself where it holds none."""
+    if not isinstance(value, str) or not (match := _CHAT_TEXT.match(value)):
+        return value
+    if match["quote"] == "'" or match["open"] == "{":
+        raise record.error(
+            f"the prompt (column {column!r}) is text that looks like a chat, but is no JSON list of messages: "
+            f'{value[:60]!r}; write it as [{{"role": "user", "content": ...}}]'
+        )
+    return _from_json(record, f"the prompt (column {column!r})", value)
+
+
+def _from_json(record: Record, what: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise record.error(f"{what} is text that is no JSON ({error}): {text[:60]!r}") from None
+
+
+def _chat_options(record: Record, section: OwnPrompts) -> ChatOptions:
+    """Read what a row says of its rendering: its tools and its variables of the chat template."""
+    tools = _nested(record, "tools", section.tools) or []
+    if not isinstance(tools, list) or not all(isinstance(tool, Mapping) and _tool_name(tool) for tool in tools):
+        raise record.error(
+            f"the tools (column {section.tools!r}) must be a list of JSON schemas with a name each, "
+            f"not {_kind(tools)}; tasks[].tools: null leaves the column to the rewards"
+        )
+    variables = _nested(record, "chat_template_kwargs", section.chat_template_kwargs) or {}
+    if not isinstance(variables, Mapping) or _TAKEN_VARIABLES & set(variables):
+        raise record.error(
+            f"the column {section.chat_template_kwargs!r} must be an object of the chat template's own variables, "
+            f"not {_kind(variables)}; tasks[].chat_template_kwargs: null leaves the column to the rewards"
+        )
+    kept = tuple(dict.fromkeys(section.keep_special_tokens))
+    return ChatOptions(tuple(tools), variables, kept) if tools or variables or kept else PLAIN_CHAT
+
+
+def _column(record: Record, section: OwnPrompts, key: str) -> Any:
+    """Return what rewards get of a column: tools without what Arrow fills in, anything else as it is."""
+    value = record.values[key]
+    return without_nulls(value) if record.columnar and key in (section.tools, section.chat_template_kwargs) else value
+
+
+def _nested(record: Record, key: str, column: str | None) -> Any:
+    """Return a column of lists and objects, parsed where it is JSON text, without what Arrow fills in."""
+    value = None if column is None else record.values.get(column)
+    if isinstance(value, str) and value.strip():
+        value = _from_json(record, f"the column {column!r} (tasks[].{key})", value)
+    return without_nulls(value) if record.columnar else value
+
+
+def _tool_name(tool: Mapping[str, Any]) -> str | None:
+    function = tool.get("function", tool)
+    name = function.get("name") if isinstance(function, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a value without the fields that hold nothing.
+
+    Columnar formats (Arrow, Parquet) give every object of a column the fields of all of them, and fill in nulls.
+    """
+    if isinstance(value, Mapping):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _messages(record: Record, column: str, value: Any) -> list[dict[str, Any]]:
@@ -125,7 +205,7 @@ def _messages(record: Record, column: str, value: Any) -> list[dict[str, Any]]:
         raise record.error(
             f"the prompt (column {column!r}) must be text or a list of chat messages, not {_kind(value)}"
         )
-    # Columnar formats fill the fields that a message does not have with nulls.
+    value = without_nulls(list(value)) if record.columnar else value
     messages = [_message(record, n, message) for n, message in enumerate(value, start=1)]
     if messages[-1]["role"] not in ("user", "tool"):
         raise record.error(
@@ -141,7 +221,12 @@ def _message(record: Record, n: int, message: Any) -> dict[str, Any]:
     fields = {key: value for key, value in message.items() if value is not None}
     if fields.get("role") not in ROLES:
         raise record.error(f"message {n} of the prompt has role {message.get('role')!r}; known are {', '.join(ROLES)}")
-    if "content" not in fields and fields.get("tool_calls"):
+    calls = fields.get("tool_calls")
+    if isinstance(calls, str):
+        fields["tool_calls"] = calls = _from_json(record, f"the tool_calls of message {n} of the prompt", calls)
+    if calls is not None and not (isinstance(calls, Sequence) and all(isinstance(c, Mapping) for c in calls)):
+        raise record.error(f"the tool_calls of message {n} of the prompt must be a list of objects, not {_kind(calls)}")
+    if "content" not in fields and calls:
         return fields
     if not isinstance(fields.get("content"), str):
         raise record.error(f"message {n} of the prompt needs a text as content, not {_kind(message.get('content'))}")
@@ -149,16 +234,30 @@ def _message(record: Record, n: int, message: Any) -> dict[str, Any]:
 
 
 def _oracle(record: Record, column: str) -> str | None:
-    """Read a perfect answer: text, or a list of one assistant message; ``None`` where the row has none."""
+    """Read a perfect answer; ``None`` where the row has none.
+
+    A number, true and false are written as Python's ``str`` does, as a reward that compares texts reads them.
+    """
     value = record.values[column]
-    if value is None or isinstance(value, str):
-        return value
+    if isinstance(value, list) and value and not isinstance(value[0], Mapping | list):
+        value = next((answer for answer in value if answer is not None), None)
+    if value is None or value == []:
+        return None
+    if isinstance(value, str | int | float):
+        return str(value)
     if isinstance(value, Sequence) and len(value) == 1 and isinstance(value[0], Mapping):
-        content = value[0].get("content")
-        if value[0].get("role") == "assistant" and isinstance(content, str):
+        message = without_nulls(value[0]) if record.columnar else value[0]
+        content, others = message.get("content"), [key for key in message if key not in ("role", "content")]
+        if message.get("role") == "assistant" and isinstance(content, str) and not others:
             return content
+        if others:
+            raise record.error(
+                f"the oracle (column {column!r}) is a message with {', '.join(map(repr, others))}, which is not shown "
+                "in demonstrations; write all that the policy should write into its content"
+            )
     raise record.error(
-        f"the oracle (column {column!r}) must be text or a list of one assistant message, not {_kind(value)}"
+        f"the oracle (column {column!r}) must be a text, a number, true or false, a list of these (right answers), or "
+        f"a list of one assistant message, not {_kind(value)}"
     )
 
 

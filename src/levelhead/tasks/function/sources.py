@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
-from levelhead.recipe.tasks import Function
+from levelhead.recipe.tasks import OwnPrompts
 from levelhead.tasks.files import check_text, missing_data, read_rows
 from levelhead.tasks.tables import DELIMITERS, PARQUET, delimited_rows, hub_rows, parquet_rows
 
@@ -24,11 +24,13 @@ class Record:
         number: Position in the data, counted from 1.
         where: Place to name in an error ("data.csv, line 3").
         values: Column name to value.
+        columnar: Whether it comes from a table of columns, which fills in fields that the row did not have.
     """
 
     number: int
     where: str
     values: Mapping[str, Any]
+    columnar: bool = False
 
     def error(self, message: str) -> InputError:
         """Return (not raise) an error about this row."""
@@ -48,7 +50,7 @@ class Table:
         return list(dict.fromkeys(key for record in self.records for key in record.values))
 
 
-def load_table(section: Function, data: Iterable[Mapping[str, Any]] | None) -> Table:
+def load_table(section: OwnPrompts, data: Iterable[Mapping[str, Any]] | None) -> Table:
     """Read the rows that a section, or the caller in Python, names.
 
     Raises:
@@ -79,18 +81,18 @@ def _from_file(path: Path, suffix: str) -> Table:
     if suffix in _JSON:
         records = [Record(n, row.where, row.values) for n, row in enumerate(read_rows(path), start=1)]
     elif suffix in PARQUET:
-        records = [Record(n, f"{path}, row {n}", row) for n, row in enumerate(parquet_rows(path), start=1)]
+        records = [Record(n, f"{path}, row {n}", row, True) for n, row in enumerate(parquet_rows(path), start=1)]
     else:
         rows = delimited_rows(path, DELIMITERS[suffix])
         records = [Record(n, f"{path}, line {line}", row) for n, (line, row) in enumerate(rows, start=1)]
     return _filled(str(path), records)
 
 
-def _from_hub(section: Function) -> Table:
+def _from_hub(section: OwnPrompts) -> Table:
     name = str(section.path)
     rows = hub_rows(name, section.dataset_config, section.dataset_split, why="no such file; ")
     source = f"data set {name} [{section.dataset_split}]"
-    return _filled(source, [Record(n, f"{source}, row {n}", dict(row)) for n, row in enumerate(rows, start=1)])
+    return _filled(source, [Record(n, f"{source}, row {n}", dict(row), True) for n, row in enumerate(rows, start=1)])
 
 
 def _from_memory(data: Any, limit: int | None) -> Table:
@@ -101,11 +103,12 @@ def _from_memory(data: Any, limit: int | None) -> Table:
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise InputError(f"data= must be an iterable of dicts, not {type(data).__name__}; files go in tasks[].path")
     endless = not hasattr(data, "__len__") and limit is not None
+    columnar = type(data).__module__.partition(".")[0] in ("datasets", "pyarrow")
     records = []
     for number, row in enumerate(islice(data, limit) if endless else data, start=1):
         if not isinstance(row, Mapping):
             raise InputError(f"data, row {number}: a dict is wanted, not {type(row).__name__}")
-        records.append(Record(number, f"data, row {number}", dict(row)))
+        records.append(Record(number, f"data, row {number}", dict(row), columnar))
     return _filled("data", records)
 
 
@@ -116,4 +119,4 @@ def _filled(source: str, records: list[Record]) -> Table:
     for record in records:
         check_text(record.where, record.values)
     empty = dict.fromkeys(Table(source, records).columns)
-    return Table(source, [Record(r.number, r.where, {**empty, **r.values}) for r in records])
+    return Table(source, [replace(r, values={**empty, **r.values}) for r in records])

@@ -56,7 +56,7 @@ class FunctionTask(SingleTurnTask):
         self._range, self._weights = section.reward_range, section.reward_weights
         self._drop, self._timeout_s = section.on_reward_error == "drop", section.reward_timeout_s
         sides = split_by_group(examples, lambda example: example.key, section.eval_fraction)
-        self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id)
+        self._sides = dict(limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id))
         self._oracles = {example.id: example.oracle for side in self._sides.values() for example in side}
         self._strata = {example.id: example.strata for side in self._sides.values() for example in side}
         self._tally = RewardTally(drops=self._drop)
@@ -64,7 +64,24 @@ class FunctionTask(SingleTurnTask):
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
         """Yield the split's prompts once, in an order that depends on the seed alone."""
         for example in in_seed_order(self._sides[split], seed, self.name, split):
-            yield Prompt(example.id, self.name, example.messages, facts=_facts(example))
+            yield Prompt(example.id, self.name, example.messages, facts=_facts(example), chat=example.chat)
+
+    def trim(self, fitted: Mapping[str, Prompt | None]) -> None:
+        """Put other messages in the place of some prompts', by id, and leave out those that are ``None``.
+
+        Raises:
+            InputError: Nothing is left to train on, or nothing is held out.
+        """
+        for split, examples in self._sides.items():
+            kept = [(example, fitted.get(example.id, _SAME)) for example in examples]
+            self._sides[split] = [
+                example if prompt is _SAME else example.with_messages(prompt.messages)
+                for example, prompt in kept
+                if prompt is not None
+            ]
+            if not self._sides[split]:
+                side = "to train on" if split == "train" else "held out"
+                raise InputError(f"tasks: {self.name}: no prompt {side} has room in the context; nothing is left")
 
     def oracle(self, prompt: Prompt) -> list[str] | None:
         """Return the oracle column's answer, or ``None`` where the data hold none."""
@@ -202,6 +219,10 @@ class FunctionTask(SingleTurnTask):
         tally.dropped += 1
         tally.by[name] += 1
         tally.error = error
+
+
+_SAME = Prompt("", "", ())
+"""Stands for a prompt that stays as it is."""
 
 
 class _Progress:

@@ -13,7 +13,7 @@ from levelhead.metrics import held_out
 from levelhead.recipe.judge import Judge, Judges
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
 from levelhead.rollout.draws import generator
-from levelhead.tasks.base import GRADE, Answer, Judged, SingleTurnTask, Split
+from levelhead.tasks.base import GRADE, Answer, Judged, SingleTurnTask, Split, TrimsPrompts
 from levelhead.tasks.judges.anchors import AnchorSet
 from levelhead.tasks.judges.lineup import raised
 from levelhead.tasks.judges.questions import ANY_RUBRIC, RUBRICS, Asked, Pair, Question, read_references, text_of
@@ -67,6 +67,11 @@ class JudgedTask(Judged):
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
         """Yield the judged task's prompts."""
         return self.task.prompts(split, seed)
+
+    def trim(self, fitted: Mapping[str, Prompt | None]) -> None:
+        """Replace or leave out prompts of the judged task."""
+        if isinstance(self.task, TrimsPrompts):
+            self.task.trim(fitted)
 
     def score(self, prompt: Prompt, text: str) -> Score:
         """Score one answer by the rules alone; the judge is asked in :meth:`score_batch`."""

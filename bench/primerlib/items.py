@@ -15,9 +15,10 @@ from levelhead.contrib.browser.view import SYSTEM_PROMPT
 from levelhead.contrib.fairness.scoring import LETTERS
 from levelhead.contrib.fairness.task import INSTRUCTION as CHOOSE_INSTRUCTION
 from levelhead.contrib.faithfulness.task import QUOTE_INSTRUCTION
-from levelhead.contrib.primer import drills
-from levelhead.contrib.primer.pages import page_items
-from levelhead.contrib.primer.phrases import (
+from primerlib import drills
+from primerlib.lessons import Lesson, PrimerKind
+from primerlib.pages import page_items
+from primerlib.phrases import (
     ALPHABET,
     FACTS,
     UNDECIDED,
@@ -32,7 +33,7 @@ from levelhead.contrib.primer.phrases import (
     make_subjects,
     several,
 )
-from levelhead.contrib.primer.words import (
+from primerlib.words import (
     ADJECTIVES,
     ATTRIBUTES,
     DEEDS,
@@ -43,7 +44,6 @@ from levelhead.contrib.primer.words import (
     VERBS,
     pick,
 )
-from levelhead.recipe.tasks import Lesson, PrimerKind
 
 _BARE = 0.6
 """Share of the texts whose questions come without the instruction, which a policy needs to read only so often."""

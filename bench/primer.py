@@ -8,12 +8,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
+from typing import Annotated
 
-from levelhead.contrib.primer.items import PrimerItem, make_items
-from levelhead.contrib.primer.phrases import ANSWERS
-from levelhead.contrib.primer.words import COMMON, ENDINGS, LEXICON, NAMES
+from primerlib.items import PrimerItem, make_items
+from primerlib.lessons import Lesson
+from primerlib.phrases import ANSWERS
+from primerlib.words import COMMON, ENDINGS, LEXICON, NAMES
+from pydantic import Field
+
+from levelhead.errors import InputError
 from levelhead.metrics import held_out
-from levelhead.recipe.tasks import Lesson, Primer
 from levelhead.records import Message, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
 from levelhead.tasks.splits import in_seed_order, stable_hash
@@ -26,21 +30,38 @@ _LEAST_ELEMENTS = 3
 _ELEMENT = re.compile(r"\[\d+\] ")
 
 
+DEFAULT = [Lesson()]
+
+
 class PrimerTask(SingleTurnTask):
     """Questions about short made-up texts: recall a fact, choose a person, act on a page, copy words.
 
     A score is 1 for the right answer, 0 for a well-formed answer whose last line alone is right, and -1 for any other.
 
     Args:
-        section: The recipe's section.
+        name: The task's name.
+        items: Texts that the generator makes, with one to six questions each.
+        lessons: Training takes these in turn; held-out texts are of the last one, which alone may name no number.
+        eval_fraction: Share of the texts that is held out.
+
+    Raises:
+        InputError: A lesson before the last has no number of texts.
     """
 
-    def __init__(self, section: Primer) -> None:
-        self.name = section.name or section.kind
-        self._lessons = section.lessons
+    def __init__(
+        self,
+        name: str = "primer",
+        items: Annotated[int, Field(ge=10, le=10_000_000)] = 20000,
+        lessons: Annotated[list[Lesson], Field(min_length=1)] = DEFAULT,
+        eval_fraction: float = 0.1,
+    ) -> None:
+        if any(lesson.texts is None for lesson in lessons[:-1]):
+            raise InputError("lessons: every lesson but the last needs a number of texts")
+        self.name = name
+        self._lessons = lessons
         self._sides: dict[Split, list[int]] = {"train": [], "eval": []}
-        for number in range(section.items):
-            held_out = stable_hash(f"primer/{number}") < section.eval_fraction
+        for number in range(items):
+            held_out = stable_hash(f"primer/{number}") < eval_fraction
             self._sides["eval" if held_out else "train"].append(number)
 
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from levelhead.contrib.primer.words import COMMON, NAMES, THINGS, VERBS, invent, pick
+from primerlib.words import COMMON, NAMES, THINGS, VERBS, invent, pick
 
 _CLICK_GOALS = (
     'Click on the "{0}" button.',

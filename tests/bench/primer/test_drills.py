@@ -4,9 +4,8 @@ import re
 from collections import Counter
 
 import pytest
-
-from levelhead.contrib.primer.items import PrimerItem, make_items
-from levelhead.recipe.tasks import Lesson, PrimerKind
+from primerlib.items import PrimerItem, make_items
+from primerlib.lessons import Lesson, PrimerKind
 
 DRILLS: tuple[PrimerKind, ...] = ("copy", "pairs", "trace", "facts", "letters", "numbers")
 

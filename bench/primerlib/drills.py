@@ -1,7 +1,7 @@
 """Primer drills: many small questions about one text in one prompt, so that nearly every token written has to be found.
 
 A question with a sentence for an answer teaches two or three lookups in some hundred tokens; a drill teaches them in
-a third of its tokens.  What a policy learns in drills, the questions of :mod:`levelhead.contrib.primer.items` then ask
+a third of its tokens.  What a policy learns in drills, the questions of :mod:`primerlib.items` then ask
 for.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from levelhead.contrib.primer.pages import list_page
-from levelhead.contrib.primer.phrases import (
+from primerlib.lessons import Lesson
+from primerlib.pages import list_page
+from primerlib.phrases import (
     ALPHABET,
     ANSWERS,
     FACTS,
@@ -23,8 +24,7 @@ from levelhead.contrib.primer.phrases import (
     make_subjects,
     several,
 )
-from levelhead.contrib.primer.words import ATTRIBUTES, NAMES, pick
-from levelhead.recipe.tasks import Lesson
+from primerlib.words import ATTRIBUTES, NAMES, pick
 
 UNKNOWN = "unknown"
 """What a drill answers about something that the text does not hold."""

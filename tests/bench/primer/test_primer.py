@@ -7,24 +7,28 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from primer import PrimerTask
+from primerlib.items import PrimerItem, make_items
+from primerlib.lessons import KINDS, Lesson
+from primerlib.pages import page_items
+from primerlib.phrases import make_alike_deeds
+from primerlib.words import DEEDS, LEXICON, NAMES, invent
 
 from levelhead.contrib.browser.view import SYSTEM_PROMPT
 from levelhead.contrib.fairness import FairnessTask
 from levelhead.contrib.fairness.task import INSTRUCTION
 from levelhead.contrib.faithfulness import FaithfulnessTask
-from levelhead.contrib.primer import PrimerTask
-from levelhead.contrib.primer.items import PrimerItem, make_items
-from levelhead.contrib.primer.pages import page_items
-from levelhead.contrib.primer.phrases import make_alike_deeds
-from levelhead.contrib.primer.words import DEEDS, LEXICON, NAMES, invent
-from levelhead.recipe.tasks import KINDS, Fairness, Faithfulness, Lesson, Primer
+from levelhead.errors import InputError
+from levelhead.recipe import load
+from levelhead.recipe.tasks import CustomTask, Fairness, Faithfulness
 from levelhead.records import Prompt
-from levelhead.tasks.base import Task
 from levelhead.tasks.registry import make_task
 from levelhead.training.identities.items import overlap
 
+ROOT = Path(__file__).parents[3]
 ITEMS = [item for number in range(1500) for item in make_items(number, Lesson())]
 
 
@@ -34,13 +38,17 @@ def of_kind(kind: str) -> list[PrimerItem]:
 
 @pytest.fixture(scope="module")
 def task() -> PrimerTask:
-    return PrimerTask(Primer(kind="primer", items=300))
+    return PrimerTask(items=300)
 
 
-def test_it_is_a_task_of_the_registry(task: PrimerTask) -> None:
-    made = make_task(Primer(kind="primer", items=20))
-    assert isinstance(made, PrimerTask)
-    assert isinstance(made, Task)
+@pytest.mark.parametrize("number", range(1, 9))
+def test_the_recipes_of_the_base_model_name_it(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    section = load(f"recipes/base-tiny/{number}.yaml", ["tasks.0.settings.items=20"]).tasks[0]
+    made = make_task(section)
+    assert type(made).__name__ == "PrimerTask"
+    assert made.name == "primer"
+    assert list(made.prompts("train", 0))
 
 
 def test_the_same_number_makes_the_same_text_and_another_number_another() -> None:
@@ -224,7 +232,7 @@ def test_invented_words_are_letters_only() -> None:
 
 def test_lessons_come_in_turn_and_held_out_texts_are_of_the_last() -> None:
     first, second = {"texts": 50, "kinds": {"copy": 1}}, {"texts": 100, "kinds": {"recall": 1, "choose": 2}}
-    task = PrimerTask(Primer(kind="primer", items=400, lessons=[first, second, {}]))
+    task = PrimerTask(items=400, lessons=[Lesson.model_validate(one) for one in (first, second, {})])
     texts = [
         {p.facts["kind"] for p in prompts}
         for _, prompts in itertools.groupby(task.prompts("train", 0), key=lambda p: p.id.split("/")[1])
@@ -245,8 +253,10 @@ def test_lessons_come_in_turn_and_held_out_texts_are_of_the_last() -> None:
     ],
 )
 def test_lessons_that_cannot_be_are_refused(lessons: list[dict[str, object]], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        Primer(kind="primer", lessons=lessons)
+    settings = {"items": 20, "lessons": lessons}
+    section = CustomTask(kind="custom", name="primer", path=f"{ROOT}/bench/primer.py:PrimerTask", settings=settings)
+    with pytest.raises(InputError, match=complaint):
+        make_task(section)
 
 
 def test_a_lesson_without_judged_texts_asks_in_the_words_of_the_text() -> None:
@@ -268,13 +278,13 @@ def test_rare_words_take_the_place_of_others_in_a_text_and_its_answers_alike() -
 
 def test_rare_words_are_the_same_in_every_process() -> None:
     code = (
-        "from levelhead.recipe.tasks import Lesson; from levelhead.contrib.primer.items import make_items;"
+        "from primerlib.lessons import Lesson; from primerlib.items import make_items;"
         "print([item.prompt for n in range(20) for item in make_items(n, Lesson(rare=0.5))])"
     )
     texts = {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             check=True,
@@ -285,9 +295,7 @@ def test_rare_words_are_the_same_in_every_process() -> None:
 
 
 def test_no_held_out_question_comes_again_in_training() -> None:
-    task = PrimerTask(
-        Primer(kind="primer", items=24000, eval_fraction=0.5, lessons=[Lesson(kinds={"page": 0.5, "numbers": 0.5})])
-    )
+    task = PrimerTask(items=24000, eval_fraction=0.5, lessons=[Lesson(kinds={"page": 0.5, "numbers": 0.5})])
     same, held, _, _ = overlap(task)
     assert held > 10000
     assert not same

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from levelhead.contrib.fairness.data import UNKNOWN_PHRASES
-from levelhead.contrib.primer.words import (
+from primerlib.words import (
     ADJECTIVES,
     ATTRIBUTES,
     COLORS,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from importlib import resources
+from pathlib import Path
 
 
 def _read(name: str) -> dict[str, list[str]]:
-    lists: dict[str, list[str]] = json.loads(
-        resources.files("levelhead.contrib.primer").joinpath(name).read_text(encoding="utf-8")
-    )
+    lists: dict[str, list[str]] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
     return lists
 
 

@@ -1,0 +1,113 @@
+"""SFT and RL speak the same language, by every chat template: a demonstration goes on where the prompt ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from levelhead.errors import InputError
+from levelhead.text.codec import Codec, Demonstration
+from text.templates_found import OURS, TAG, codec_for, originals
+
+every_template = pytest.mark.parametrize("file", sorted(OURS.glob("*.jinja")), ids=lambda file: file.stem)
+word = st.sampled_from(
+    ["late", "Anna", "B", "because nobody tells", "7", "3 + 4", "Zo\u00eb", "\u6771\u4eac", "a.b", "it's"]
+)
+texts = st.lists(word, min_size=1, max_size=4).map(" ".join)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[dict[str, str]]:
+    """Questions and answers in turn, ending with a question."""
+    chat: list[dict[str, str]] = []
+    for _ in range(draw(st.integers(0, 2))):
+        chat += [{"role": "user", "content": draw(texts)}, {"role": "assistant", "content": draw(texts)}]
+    return [*chat, {"role": "user", "content": draw(texts)}]
+
+
+def tags_of(prompt: str) -> tuple[str, str, bool]:
+    """What opens and closes a thought, and whether the prompt has opened one."""
+    found = [match for match in TAG.finditer(prompt) if not prompt[match.end() :].strip()]
+    tag = found[-1][0] if found else "<think>"
+    closer = tag.replace("START_", "END_") if tag.startswith("<|") else f"{tag[0]}/{tag[1:]}"
+    return tag, closer, bool(found)
+
+
+def read(codec: Codec, demo: Demonstration) -> str:
+    """The text of a completion, its stop token aside."""
+    return str(codec.tokenizer.decode(demo.completion_ids[:-1]))
+
+
+def rendered(codec: Codec, chat: list[dict[str, str]], *, prompt: bool) -> str:
+    return codec.template.render(chat, generation_prompt=prompt).text
+
+
+def hold_promise_two(codec: Codec, chat: list[dict[str, str]], thought: str, answer: str) -> None:
+    """Hold a plain answer, one with its thought, and one that goes on behind an opened thought against the template."""
+    prompt = rendered(codec, chat, prompt=True)
+    tag, closer, opened = tags_of(prompt)
+    answers = [answer, f"{tag}\n{thought}\n{closer}\n\n{answer}"]
+    answers += [f"{thought}\n{closer}\n\n{answer}"] if opened else []
+    for given_answer in answers:
+        demo = codec.demonstration(chat, given_answer)
+        assert demo.context_ids == codec.render(chat)
+        assert [i for i in demo.completion_ids if i in codec.stop_ids] == [demo.completion_ids[-1]]
+        text = read(codec, demo)
+        whole = rendered(codec, [*chat, {"role": "assistant", "content": given_answer}], prompt=False)
+        if given_answer == answer and whole.startswith(prompt):
+            assert whole[len(prompt) :].startswith(text), "a completion is what follows the generation prompt"
+        assert answer in text
+        thinks = given_answer != answer
+        assert text.count(thought) == thinks or thought in answer
+        written = (tag if opened else "") + text
+        if thinks:
+            start, end = written.index(tag), written.index(closer)
+            assert written[start + len(tag) : end].strip() == thought, "the thought stands between its tags"
+            assert written.count(tag) == written.count(closer) == 1, "and no tag is written twice"
+            assert answer in written[end:]
+        elif opened and not whole.startswith(prompt):
+            assert written.count(closer) == 1, "an answer without a thought closes the one that the prompt opens"
+
+
+@every_template
+@settings(deadline=None, max_examples=12, derandomize=True)
+@given(conversations(), texts, texts)
+def test_a_demonstration_goes_on_where_the_prompt_ends(
+    file: Path, chat: list[dict[str, str]], thought: str, answer: str
+) -> None:
+    codec = codec_for(file)
+    assert isinstance(codec, Codec), codec
+    hold_promise_two(codec, chat, f"one reason: {thought}", f"so: {answer}")
+
+
+def test_it_does_by_public_templates() -> None:
+    files = originals()
+    if not files:
+        pytest.skip("no public templates: install trl, or name folders of them in LEVELHEAD_CHAT_TEMPLATES")
+    question = {"role": "user", "content": "Who was late?"}
+    chats = [[question], [question, {"role": "assistant", "content": "Anna"}, question]]
+    held = 0
+    for file in files:
+        codec = codec_for(file)
+        if isinstance(codec, str):
+            continue  # refused by name before anything is rendered
+        for chat in chats:
+            try:
+                rendered(codec, chat, prompt=True)
+                codec.demonstration(chat, "B")
+            except InputError:
+                continue
+            if contradicts(codec, chat):
+                continue
+            hold_promise_two(codec, chat, "one reason", "B because nobody tells.")
+            held += 1
+    assert held >= 2 * min(20, len(files) - 8)
+
+
+def contradicts(codec: Codec, chat: list[dict[str, str]]) -> bool:
+    """Whether a prompt has closed a thought already, or opens one by a text that is no tag."""
+    end = rendered(codec, chat, prompt=True)[-40:].rstrip()
+    return end.endswith((">", "steps:")) and ("</think" in end[-25:] or end.endswith(("<channel|>", "steps:")))
