@@ -92,7 +92,7 @@ def make_rows(context: PreflightContext, grpo: Grpo) -> list[Row]:
     draws = generator(context.seed, "made-up")
     banned = {*context.codec.stop_ids, context.codec.pad_id, *context.codec.tokenizer.all_special_ids}
     embedding: Any = context.policy.base.get_input_embeddings()
-    size = min(context.codec.vocab_size, int(embedding.num_embeddings))
+    size = min(context.codec.vocab_size, len(embedding.weight))
     words = np.array([token for token in range(size) if token not in banned])
 
     def some(n: int) -> tuple[int, ...]:
