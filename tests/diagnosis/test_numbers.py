@@ -76,11 +76,8 @@ def test_every_number_of_the_table_is_used_and_every_number_used_is_in_the_table
                     for name in ast.walk(line.targets[0])
                     if isinstance(name, ast.Name)
                 }
-                used[node.name] = {
-                    one.attr
-                    for one in ast.walk(node)
-                    if isinstance(one, ast.Attribute) and one.attr.isupper() and ast.unparse(one.value) == "self"
-                } - own
+                mine = [one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.isupper()]
+                used[node.name] = {one.attr for one in mine if ast.unparse(one.value) == "self"} - own
     assert used == {name: set(numbers) for name, numbers in thresholds().items()}
 
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from levelhead.objective import kl, losses, surgery
+from levelhead.objective import aggregation, kl, losses
 from levelhead.recipe import Recipe
 from levelhead.recipe.objective import Audit, Kl, Loss, Merge
 
@@ -26,8 +26,8 @@ def names(section: type, key: str) -> set[str]:
         (Loss, "importance", set(get_args(losses.Correction))),
         (Kl, "estimator", set(get_args(kl.Estimator))),
         (Kl, "gradient", set(get_args(kl.Gradient))),
-        (Merge, "kind", set(surgery.AGGREGATORS)),
-        (Merge, "switch_to", set(surgery.AGGREGATORS) - {"sum", "mean"}),
+        (Merge, "kind", set(aggregation.AGGREGATORS)),
+        (Merge, "switch_to", set(aggregation.AGGREGATORS) - {"sum", "mean"}),
     ],
 )
 def test_every_name_of_the_library_can_be_asked_for_and_no_other(section, key, registered):
