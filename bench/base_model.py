@@ -45,7 +45,7 @@ their policies can read before they are reinforced. It is no use for anything el
 |---|---|
 | architecture | Qwen2, {layers} layers of width {width}, {heads} heads, {vocabulary} tokens |
 | weights | bfloat16, {megabytes:.1f} MB, SHA-256 `{digest}` |
-| data | made-up texts of `src/levelhead/contrib/primer`; no scene, name or fact of the tasks' items is among them |
+| data | made-up texts of `bench/primer.py`; no scene, name or fact of the tasks' items is among them |
 | recipes | `recipes/base-tiny/1.yaml` to `8.yaml`, one after the other |
 | training | {steps} SFT steps with Muon, {minutes:.0f} minutes on a core |
 | made by | `python bench/base_model.py` |

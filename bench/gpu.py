@@ -1,13 +1,16 @@
-"""One GPU, at most nine minutes, no network: do the backends agree, and how fast and how large is a step beside TRL's.
+"""One GPU, no network, in two steps: does it work there (three minutes), and how fast and how large is a step (eight).
 
-    python bench/gpu.py [--minutes 9] [--out bench/results/gpu.jsonl] [--toy [--smallest]]
+    python bench/gpu.py --first [--minutes 3] [--out bench/results/gpu_first.jsonl]
+    python bench/gpu.py --table [--minutes 8] [--out bench/results/gpu_table.jsonl] [--model DIR]
 
-Random weights of the true shapes (``bench/gpulib/shapes.py``), in this order: agreement of all backends with the
-reference, values and gradients, in float32 and bfloat16; then for each shape the memory plan, our step, our step on the
-reference backend where another one ran, and TRL's.  A row is written as a line of JSON, and flushed, after each
-measurement.  What the time, the device or a package does not allow, and what runs out of memory, is a row that says
-so; the rest goes on; a measurement that outlasts the time ends the process, and the last row names it.  ``--toy`` does
-all of it at toy size on a CPU.
+``--first``: agreement of all backends with the reference, values and gradients, in float32 and bfloat16; the tests
+marked ``gpu``; one step of Qwen2.5-0.5B's shape.  ``--table``: for each true shape (``bench/gpulib/shapes.py``, random
+weights) the memory plan, our step, our step on the reference backend where another one ran, and TRL's; with
+``--model``, twenty steps of ``recipes/real/sums.yaml`` on a real model.  ``--toy`` does either at toy size on a CPU.
+
+A row is written as a line of JSON, and flushed, after each measurement, so that the process may be ended at any moment.
+What the time, the device or a package does not allow, and what runs out of memory, is a row that says so; the rest goes
+on; a measurement that outlasts the time ends the process, and the last row names it.
 
 TRL's steps run in a process of their own, with this Python or that of ``LEVELHEAD_BENCH_TRL``.  Leaves with 1 where a
 backend does not agree, with 3 where the time was up.
@@ -36,7 +39,7 @@ HERE = Path(__file__).parent
 PEER = "LEVELHEAD_BENCH_TRL"
 PACKAGES = ("levelhead", "torch", "transformers", "accelerate", "peft", "trl", "triton")
 
-EXPECTED = {"agree": 20.0, "plan": 20.0, "ours": 60.0, "trl": 100.0}
+EXPECTED = {"agree": 20.0, "tests": 40.0, "plan": 20.0, "ours": 60.0, "trl": 100.0, "sums": 60.0}
 """Seconds that a measurement is taken to need before one of its kind has been made, on a GPU."""
 
 
@@ -185,56 +188,122 @@ def trl_steps(shape: Any, device: Any, repeats: int, folder: Path, limit: float)
             "accumulate": settings["accumulate"], "versions": answers[0]["versions"], "steps": steps}  # fmt: skip
 
 
-def measure(record: Record, options: argparse.Namespace) -> None:
-    """Everything, in order."""
-    import torch
-    from gpulib import agree, shapes, steps
-    from gpulib.peaks import peak_of
+def gpu_tests(limit: float) -> dict[str, Any]:
+    """The repository's tests marked ``gpu``."""
+    # Without the repository's own options: a bare machine lacks their plugins.
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-o", "addopts=--import-mode=importlib"]
+    command += ["tests/policy/backends/flex", "tests/training/sharding/test_gpu.py"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=max(limit, 1.0), check=False, cwd=HERE.parent)
+    lines = [text for text in run.stdout.splitlines() if text.strip()]
+    failed = [text[:300] for text in lines if text.startswith(("FAILED", "ERROR"))]
+    return {"passes": run.returncode in (0, 5), "summary": (lines or ["no output"])[-1], "failed": failed}
 
-    device = torch.device("cuda" if torch.cuda.is_available() and not options.toy else "cpu")
-    compute = torch.bfloat16 if device.type == "cuda" else torch.float32
-    about = machine(device)
-    record.write(kind="machine", toy=options.toy, **about)
-    peak = peak_of(about["device"])
-    torch.set_float32_matmul_precision("highest")
-    width = 32 if options.toy else 256
-    for model in agree.MODELS:
-        record.measure("agree", lambda model=model: agree.compare(model, device, 2 if options.toy else 4, width))
-    sizes = shapes.toys(2, 32 if options.smallest else 64) if options.toy else shapes.SHAPES
-    for shape in sizes:
+
+def real_sums(model: Path, steps: int, folder: Path, limit: float) -> dict[str, Any]:
+    """A short run of ``recipes/real/sums.yaml`` on a real model: rewards, seconds and peak memory by step."""
+    recipe, out = HERE.parent / "recipes" / "real" / "sums.yaml", folder / "run"
+    command = [sys.executable, "-m", "levelhead", "train", str(recipe), "--out", str(out), "--no-check"]
+    changes = (f"model.name={model}", f"grpo.steps={steps}", "eval.every=0")
+    command += [word for change in changes for word in ("--set", change)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=max(limit, 1.0), check=False)
+    metrics = out / "metrics.jsonl"
+    if not metrics.exists():
+        raise RuntimeError(([*run.stderr.strip().splitlines()] or ["it ended"])[-1])
+    rows = [json.loads(text) for text in metrics.read_text(encoding="utf-8").splitlines()]
+    shown = ("step", "reward", "time/step", "memory/peak")
+    return {"exit": run.returncode, "steps": [{k: row[k] for k in shown if k in row} for row in rows]}
+
+
+class Measurements:
+    """What is measured, on one device.
+
+    Args:
+        record: Where rows go.
+        options: The command's.
+    """
+
+    def __init__(self, record: Record, options: argparse.Namespace) -> None:
+        import torch
+        from gpulib.peaks import peak_of
+
+        self.record, self.options = record, options
+        self.device = torch.device("cuda" if torch.cuda.is_available() and not options.toy else "cpu")
+        self.compute = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        about = machine(self.device)
+        record.write(kind="machine", toy=options.toy, **about)
+        self.peak = peak_of(about["device"])
+        torch.set_float32_matmul_precision("highest")
+
+    def first(self) -> None:
+        """Does everything work on this device?"""
+        from gpulib import agree
+
+        layers, width = (2, 32) if self.options.toy else (4, 256)
+        for model in agree.MODELS:
+            self.record.measure("agree", lambda model=model: agree.compare(model, self.device, layers, width))
+        self.record.measure("tests", lambda: gpu_tests(self.record.left))
+        self._ours(self._shapes()[0])
+
+    def table(self) -> None:
+        """How fast and how large is a step, beside TRL's?"""
+        for shape in self._shapes():
+            with tempfile.TemporaryDirectory() as place:
+                folder = Path(place)
+                name = shape.work.name
+                self.record.measure("plan", lambda s=shape, f=folder: planned(s, self.device, f), shape=name)
+                self._ours(shape)
+                self.record.measure(
+                    "trl", lambda s=shape, f=folder: self._trl(s, f),
+                    shape=name, side="trl",
+                )  # fmt: skip
+        if self.options.model:
+            with tempfile.TemporaryDirectory() as place:
+                model = self.options.model.absolute()
+                self.record.measure("sums", lambda: real_sums(model, 20, Path(place), self.record.left))
+
+    def _trl(self, shape: Any, folder: Path) -> dict[str, Any]:
+        return trl_steps(shape, self.device, self.options.repeats, folder, self.record.left)
+
+    def _shapes(self) -> tuple[Any, ...]:
+        from gpulib import shapes
+
+        return shapes.toys(2, 32 if self.options.smallest else 64) if self.options.toy else shapes.SHAPES
+
+    def _ours(self, shape: Any) -> None:
+        from gpulib import steps
+
+        def timed(backend: str | None) -> dict[str, Any]:
+            return steps.time_steps(shape, self.device, self.compute, self.peak, self.options.repeats, backend)
+
         name = shape.work.name
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            record.measure("plan", lambda s=shape, f=folder: planned(s, device, f), shape=name)
-
-            def ours(backend: str | None, shape: Any = shape) -> dict[str, Any]:
-                return steps.time_steps(shape, device, compute, peak, options.repeats, backend)
-
-            record.measure("ours", lambda ours=ours: ours(None), shape=name, side="ours")
-            if record.rows[-1].get("backend") not in (None, "sdpa"):
-                record.measure("ours", lambda ours=ours: ours("sdpa"), shape=name, side="ours, reference backend")
-            steps.empty(device)
-            record.measure(
-                "trl", lambda s=shape, f=folder: trl_steps(s, device, options.repeats, f, record.left),
-                shape=name, side="trl",
-            )  # fmt: skip
-    record.write(kind="end", seconds_left=record.left)
+        self.record.measure("ours", lambda: timed(None), shape=name, side="ours")
+        if self.record.rows[-1].get("backend") not in (None, "sdpa"):
+            self.record.measure("ours", lambda: timed("sdpa"), shape=name, side="ours, reference backend")
+        steps.empty(self.device)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=9.0, help="for everything")
+    parser.add_argument("--first", action="store_true", help="does it work: three minutes")
+    parser.add_argument("--table", action="store_true", help="how fast and how large: eight minutes")
+    parser.add_argument("--minutes", type=float, help="for everything (3 with --first, 8 with --table, else 11)")
+    parser.add_argument("--model", type=Path, help="folder of a real model, for twenty steps of recipes/real/sums.yaml")
     parser.add_argument("--repeats", type=int, default=2, help="steps that are timed, after one that is not")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu.jsonl", help="file of JSON lines")
     parser.add_argument("--toy", action="store_true", help="toy shapes on a CPU, so that the script cannot rot")
     parser.add_argument("--smallest", action="store_true", help="with --toy: the smallest shapes")
     options = parser.parse_args()
-    record = Record(options.out, 60 * options.minutes, toy=options.toy)
+    parts = [part for part in ("first", "table") if getattr(options, part)] or ["first", "table"]
+    minutes = options.minutes or sum({"first": 3.0, "table": 8.0}[part] for part in parts)
+    record = Record(options.out, 60 * minutes, toy=options.toy)
     timer = record.stop_at_the_end()
-    measure(record, options)
+    measurements = Measurements(record, options)
+    for part in parts:
+        getattr(measurements, part)()
+    record.write(kind="end", seconds_left=record.left)
     timer.cancel()
-    if any(row.get("agrees") is False for row in record.rows):
-        raise SystemExit("a backend does not agree with the reference; see the rows above")
+    if any(row.get("agrees") is False or row.get("passes") is False for row in record.rows):
+        raise SystemExit("something does not work on this device; see the rows above")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """One GRPO step, ours and TRL's side by side: alternating in one run, on the same model, prompts and token counts.
 
     python bench/speed.py --peer ~/trl/bin/python [--workloads balanced page] [--repeats 5] [--threads 2]
+    python bench/speed.py --peer ~/trl/bin/python --model DIR --workloads real real-lora real-lora-bf16
 
 TRL runs in its own environment: ``--peer`` (or ``LEVELHEAD_BENCH_TRL``) is its Python, with ``trl`` and, for the
 workload ``lora``, ``peft`` installed.  Without one, ours is measured alone, and the table says so.
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from speedlib import compare, roofline
-from speedlib.workloads import WORKLOADS, Workload, write
+from speedlib.workloads import WORKLOADS, Workload, real, write
 
 HERE = Path(__file__).parent
 PEER = "LEVELHEAD_BENCH_TRL"
@@ -42,8 +43,8 @@ PEER_SETTINGS: dict[str, dict[str, Any]] = {
 }
 """What ``--explore`` tries for TRL."""
 
-PEER_BEST: dict[str, str] = dict.fromkeys(WORKLOADS, "whole batch at once")
-"""What ``--explore`` found to be TRL's fastest for each workload, at float32."""
+PEER_BEST: dict[str, str] = {"real-lora-bf16": "bf16"}
+"""TRL's setting for a workload; elsewhere the whole batch at once, which ``--explore`` found to be its fastest."""
 
 
 class Worker:
@@ -99,7 +100,7 @@ class Bench:
 
     def side_by_side(self) -> dict[str, Any]:
         """Warm-up, alternating steps, peak memory, gradients; the sides are processes of their own."""
-        setting = PEER_BEST[self.workload.name]
+        setting = PEER_BEST.get(self.workload.name, "whole batch at once")
         makers = {"ours": self.ours} | ({"trl": lambda: self.peer(setting)} if self.options.peer else {})
         workers = {name: make() for name, make in makers.items()}
         result: dict[str, Any] = {"workload": asdict(self.workload), "trl_setting": setting}
@@ -171,7 +172,8 @@ def table(results: dict[str, Any]) -> str:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workloads", nargs="+", choices=sorted(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--workloads", nargs="+", default=[], metavar="NAME", help="all of them unless named")
+    parser.add_argument("--model", type=Path, help="folder of a real model: adds real, real-lora and real-lora-bf16")
     parser.add_argument("--peer", default=os.environ.get(PEER), help="Python of TRL's environment")
     parser.add_argument("--peer-path", default="", help="PYTHONPATH of TRL's process")
     parser.add_argument("--repeats", type=int, default=5)
@@ -193,12 +195,12 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def save(options: argparse.Namespace, results: dict[str, Any], gflops: float) -> None:
+def save(options: argparse.Namespace, results: dict[str, Any]) -> None:
     """Write what has been measured so far."""
     if not options.out or not results:
         return
     machine = {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()}
-    machine |= {"threads": options.threads, "gflop_a_processor_second": gflops}
+    machine |= {"threads": options.threads}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     document = {"machine": machine, "command": sys.argv, "results": results}
     options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -209,15 +211,20 @@ def main() -> None:
     if options.show:
         document = json.loads(options.show.read_text(encoding="utf-8"))
         print(table(document["results"]))
-        print(roofline.report(document["results"], document["machine"]["gflop_a_processor_second"]))
+        print(roofline.report(document["results"]))
         return
     if not options.peer:
         print(f"no --peer and no {PEER}: measuring ours alone", file=sys.stderr)
     results: dict[str, Any] = {}
-    gflops = 0.0
+    workloads = WORKLOADS | (real(options.model) if options.model else {})
+    unknown = sorted({*options.workloads} - {*workloads})
+    if unknown:
+        raise SystemExit(
+            f"no workload is called {', '.join(unknown)}; there are {', '.join(workloads)} (real ones with --model)"
+        )
     with tempfile.TemporaryDirectory() as root:
-        for name in options.workloads:
-            bench = Bench(options, WORKLOADS[name], Path(root) / name)
+        for name in options.workloads or list(workloads):
+            bench = Bench(options, workloads[name], Path(root) / name)
             if options.explore:
                 results[name] = bench.explore()
             elif options.profile:
@@ -226,10 +233,9 @@ def main() -> None:
                 print(worker.ask("profile", str(options.profile))["table"])
                 worker.close()
             else:
-                results[name] = bench.side_by_side() | {"roofline": roofline.unavoidable(WORKLOADS[name])}
+                results[name] = bench.side_by_side() | {"roofline": roofline.limits(workloads[name], options.threads)}
                 print(f"{name}: measured", file=sys.stderr)
-            gflops = max(gflops, roofline.matmul_rate(options.threads))
-            save(options, results, gflops)
+            save(options, results)
     if options.profile:
         return
     if options.explore:
@@ -238,7 +244,7 @@ def main() -> None:
             print(f"{name}: best is {min(timed, key=lambda k: timed[k])!r}: {timed}")
         return
     print(table(results))
-    print(roofline.report(results, gflops))
+    print(roofline.report(results))
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import os
 import signal
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
-from hypothesis import settings
 
 from levelhead.errors import InputError
 from levelhead.metrics.catalogue import find
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 
 # The same cases in every run of the suite; HYPOTHESIS_PROFILE=default looks for new ones.
-settings.register_profile("same", derandomize=True, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+with suppress(ModuleNotFoundError):  # a bare machine with a GPU runs the tests marked gpu without it
+    from hypothesis import settings
+
+    settings.register_profile("same", derandomize=True, deadline=None)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # A shell starts background jobs with SIGINT ignored, and processes that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

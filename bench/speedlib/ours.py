@@ -51,7 +51,7 @@ def load(folder: Path, options: dict[str, Any]) -> Policy:
 
     workload, _, _ = workloads.load(folder)
     lora = {"r": workload.lora, "alpha": 2 * workload.lora} if workload.lora else None
-    settings = {"dtype": options.get("dtype", "float32"), "lora": lora, **options.get("model", {})}
+    settings = {"dtype": options.get("dtype", workload.dtype), "lora": lora, **options.get("model", {})}
     policy = load_policy(Model(name=str(folder), tokenizer=str(folder / "tokenizer"), **settings))
     policy.disable_dropout()
     workloads.fill_adapters(policy.model)

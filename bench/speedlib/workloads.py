@@ -35,6 +35,10 @@ class Workload:
     """KL coefficient; a reference is kept where it is positive."""
     config: dict[str, Any] = field(default_factory=dict)
     """Of another architecture than the Qwen2 that follows from the numbers above, as in its ``config.json``."""
+    weights: str = ""
+    """Folder of a real model, whose weights are used; random ones otherwise."""
+    dtype: str = "float32"
+    """Precision of our matrix products; TRL's setting for bfloat16 is its autocast."""
 
     @property
     def rows(self) -> int:
@@ -58,13 +62,28 @@ WORKLOADS = {
 }
 
 
+def real(folder: Path) -> dict[str, Workload]:
+    """Workloads of a real model: prompts of 200 tokens, two groups of 8 answers of 64; all weights and LoRA."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    size = (config["hidden_size"], config["num_hidden_layers"], config["vocab_size"], 200, 64, 8, 2)
+    more: dict[str, Any] = {"config": config, "weights": str(folder.absolute())}
+    return {
+        w.name: w
+        for w in (
+            Workload("real", *size, **more),
+            Workload("real-lora", *size, lora=16, **more),
+            Workload("real-lora-bf16", *size, lora=16, dtype="bfloat16", **more),
+        )
+    }
+
+
 def model_config(workload: Workload) -> Any:
     """The model's config: of the architecture that the workload names, or a Qwen2."""
     from transformers import AutoConfig, Qwen2Config
 
     tokens = {"vocab_size": workload.vocab, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
     if workload.config:
-        keys = dict(workload.config)
+        keys = {key: value for key, value in workload.config.items() if key not in tokens}
         return AutoConfig.for_model(keys.pop("model_type"), **keys, **tokens)
     heads = workload.hidden // 64
     return Qwen2Config(
@@ -99,7 +118,11 @@ def write(workload: Workload, folder: Path, *, weights: bool = True) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    if weights:
+    if workload.weights:
+        model_config(workload).save_pretrained(folder)
+        for file in Path(workload.weights).glob("*.safetensors*"):
+            (folder / file.name).symlink_to(file)
+    elif weights:
         AutoModelForCausalLM.from_config(model_config(workload)).save_pretrained(folder)
     else:
         model_config(workload).save_pretrained(folder)

@@ -38,7 +38,7 @@ def test_the_whole_script_runs_at_toy_size(tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     rows = lines(out)
-    assert {row["kind"] for row in rows} == {"machine", "agree", "plan", "ours", "trl", "end"}
+    assert {row["kind"] for row in rows} == {"machine", "agree", "tests", "plan", "ours", "trl", "end"}
     assert not [row for row in rows if "error" in row and row["kind"] != "trl"]
     assert all(row["agrees"] for row in rows if row["kind"] == "agree" and "skipped" not in row)
     ours = [row for row in rows if row["kind"] == "ours"]
@@ -46,6 +46,16 @@ def test_the_whole_script_runs_at_toy_size(tmp_path: Path) -> None:
     assert {row["backend"] for row in ours} == {"cpu", "sdpa"}
     assert all(row["seconds"] > 0 and row["peak_bytes"] > 0 and row["tokens_a_second"] > 0 for row in ours)
     assert all(row["utilisation"] is None and row["why_no_shares"] for row in ours)
+
+
+def test_the_first_step_and_the_table_are_run_apart(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    for part in ("first", "table"):
+        monkeypatch.setattr(gpu.Measurements, part, lambda self, part=part: ran.append(part))
+    for flag in ("--first", "--table"):
+        monkeypatch.setattr(sys, "argv", ["gpu.py", flag, "--toy", "--out", str(tmp_path / "rows.jsonl")])
+        gpu.main()
+    assert ran == ["first", "table"]
 
 
 def test_what_fails_is_a_row_and_the_rest_goes_on(gpu: Any, tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def test_whole_weights_load_in_transformers_as_they_were_trained(runs: dict[str,
 
 
 def test_a_merged_adapter_says_what_the_adapter_says(runs: dict[str, Path], tmp_path: Path) -> None:
-    merged = export(runs["adapter"], tmp_path / "merged", merge=True)
-    alone = export(runs["adapter"], tmp_path / "alone")
+    merged = export(runs["adapter"], tmp_path / "merged", merge=True, checkpoint="step-000003")
+    alone = export(runs["adapter"], tmp_path / "alone", checkpoint="step-000003")
     assert (merged.merged, merged.adapter, alone.merged, alone.adapter) == (True, False, False, True)
     assert not (merged.folder / "adapter_config.json").exists()
     tokenizer = AutoTokenizer.from_pretrained(merged.folder)
@@ -67,6 +67,47 @@ def test_a_merged_adapter_says_what_the_adapter_says(runs: dict[str, Path], tmp_
     base = logits(AutoModelForCausalLM.from_pretrained(runs["base"]), tokenizer)
     assert torch.allclose(ours, theirs, atol=1e-4)
     assert not torch.allclose(ours, base, atol=1e-4)
+
+
+@pytest.mark.parametrize("ends", [["lm_head"], ["embed_tokens", "q_proj"]])
+def test_a_merged_adapter_on_tied_embeddings_says_what_the_checkpoint_says(
+    ends: list[str], runs: dict[str, Path], tmp_path: Path
+) -> None:
+    model = {"name": str(runs["base"]), "dtype": "float32", "lora": {"r": 4, "target_modules": ends}}
+    short = {"sft__steps": 8, "sft__optimizer__learning_rate": 0.03, "grpo__steps": 1, "eval__final_items": 4}
+    run = train({**recipe(tmp_path, **short), "model": model}, out=tmp_path / "run", check=False).folder
+    last = "step-000009"
+    policy = load_checkpoint(load(run / "recipe.yaml").model, run / "checkpoints" / last)
+    for merge in (True, False):
+        whole = export(run, tmp_path / f"merge {merge}", merge=merge, checkpoint=last).folder
+        tokenizer = AutoTokenizer.from_pretrained(whole)
+        theirs = (AutoModelForCausalLM if merge else AutoPeftModelForCausalLM).from_pretrained(whole)
+        assert torch.allclose(logits(theirs, tokenizer), logits(policy.model, tokenizer), atol=1e-4)
+    assert not torch.allclose(
+        logits(policy.model, tokenizer), logits(AutoModelForCausalLM.from_pretrained(runs["base"]), tokenizer), atol=0.1
+    )
+
+
+def test_a_run_over_an_exported_adapter_goes_on_from_it_and_one_over_it_merged_is_exported_whole(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    first = export(runs["adapter"], tmp_path / "first").folder
+    for rank in (4, 2):
+        model = {"name": str(first), "dtype": "float32", "lora": {"r": rank}}
+        short = {"sft__steps": 1, "grpo__steps": 1, "eval__final_items": 4}
+        run = train({**recipe(tmp_path, **short), "model": model}, out=tmp_path / f"run {rank}", check=False).folder
+        section, last = load(run / "recipe.yaml").model, "step-000002"
+        policy = load_checkpoint(section, run / "checkpoints" / last)
+        whole = export(run, tmp_path / f"whole {rank}", merge=True, checkpoint=last).folder
+        tokenizer = AutoTokenizer.from_pretrained(whole)
+        ours = logits(policy.model, tokenizer)
+        assert torch.allclose(logits(AutoModelForCausalLM.from_pretrained(whole), tokenizer), ours, atol=1e-4)
+        if rank == 4:
+            alone = export(run, tmp_path / "alone", checkpoint=last).folder
+            assert torch.allclose(logits(AutoPeftModelForCausalLM.from_pretrained(alone), tokenizer), ours, atol=1e-4)
+        else:
+            with pytest.raises(InputError, match="add --merge"):
+                export(run, tmp_path / "refused", checkpoint=last)
 
 
 def test_nothing_is_said_beside_what_the_command_says(
@@ -116,7 +157,7 @@ def test_strata_stand_in_the_card_and_what_a_policy_wrote_means_nothing_in_it(
     stage = {"score": 0.5, "se": 0.1, "n": 9, "strata": {"level=hard": {"score": 0.25, "se": 0.1}}}
     tasks = {"one": {"grpo": {**stage, "constant": {"answer": hostile, "score": 0.1, "se": 0.0}}}}
     (folder / "summary.json").write_text(json.dumps({"tasks": tasks}), encoding="utf-8")
-    text = card(folder, "best", None, adapter=False)
+    text = card(folder, "best", "grpo, step 1", None, adapter=False)
     assert "| level=hard | +0.250 ± 0.100 |" in text
     assert "<img" not in text.replace("\\<img", "")
     assert "\n# heading" not in text

@@ -20,13 +20,12 @@ from levelhead.contrib.fairness.metrics import Outcome
 from levelhead.contrib.fairness.metrics import summarize_outcomes as fairness
 from levelhead.contrib.faithfulness.data import FaithfulnessItem
 from levelhead.contrib.faithfulness.metrics import summarize_outcomes as faithfulness
-from levelhead.contrib.primer import PrimerTask
 from levelhead.contrib.workflow.endpoint.runner import EndpointRunner
 from levelhead.contrib.workflow.task import WorkflowTask
 from levelhead.metrics import held_out
 from levelhead.metrics.base import Metric
 from levelhead.metrics.catalogue import METRICS, find
-from levelhead.recipe.tasks import Math, Primer, Workflow
+from levelhead.recipe.tasks import Math, Workflow
 from levelhead.records import Prompt, Rollout, Score, StepRecord
 from levelhead.rollout.generators.vllm.engine import Engine, _Use
 from levelhead.rollout.generators.vllm.probe import Gap
@@ -87,7 +86,7 @@ def variants(folder: Path) -> dict[str, dict[str, Any]]:
     alike = {"grpo__sampling": {"max_new_tokens": 1, "top_k": 3}}
     return {
         "plain": {"grpo__loss": loss, "tasks__0__shaping": {"clip": [0.0, 0.5]}, "tasks__1__balance": True},
-        "merged": {"grpo__merge": {"monitor_every": 1}, **off, **one_at_a_time, **alike},
+        "merged": {"grpo__merge": {"monitor_every": 1}, "grpo__batch_size": 48, **off, **one_at_a_time, **alike},
         "constrained": {
             **off,
             "grpo__kl": penalty,
@@ -129,13 +128,12 @@ def of_tasks() -> Iterator[Reading]:
     """What the embedded tasks say of a handful of answers."""
     numbers = [fairness_numbers(), faithfulness_numbers(), environment_numbers(), endpoint_numbers(), judge_numbers()]
     numbers.append(numbers_of(MathTask(Math(kind="math", items=20)), 2))
-    numbers.append(numbers_of(PrimerTask(Primer(kind="primer", items=40)), 2))
     numbers.append(numbers_of(WorkflowTask(Workflow(kind="workflow", items=30)), 3))
     for one in numbers:
         yield from (Reading(held_out.NUMBER.of("task", name), value, "eval") for name, value in one.items())
 
 
-def numbers_of(task: MathTask | PrimerTask | WorkflowTask, n: int) -> Mapping[str, float]:
+def numbers_of(task: MathTask | WorkflowTask, n: int) -> Mapping[str, float]:
     prompts = list(islice(task.prompts("train", 0), n))
     answers = [Answer(prompt, (task.oracle(prompt) or [""])[0]) for prompt in prompts]
     scores = asyncio.run(task.score_batch(answers))

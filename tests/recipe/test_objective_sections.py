@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from levelhead.objective import kl, losses, surgery
+from levelhead.objective import aggregation, kl, losses
 from levelhead.objective.advantages import ADVANTAGES
 from levelhead.recipe import Recipe
 from levelhead.recipe.objective import Audit, Kl, Loss, Merge
@@ -27,7 +27,7 @@ def names(section: type, key: str) -> set[str]:
         (Loss, "importance", set(get_args(losses.Correction))),
         (Kl, "estimator", set(get_args(kl.Estimator))),
         (Kl, "gradient", set(get_args(kl.Gradient))),
-        (Merge, "switch_to", set(surgery.AGGREGATORS) - {"sum", "mean"}),
+        (Merge, "switch_to", set(aggregation.AGGREGATORS) - {"sum", "mean"}),
     ],
 )
 def test_every_name_of_the_library_can_be_asked_for_and_no_other(section, key, registered):
@@ -35,7 +35,7 @@ def test_every_name_of_the_library_can_be_asked_for_and_no_other(section, key, r
 
 
 @pytest.mark.parametrize(
-    ("key", "registered"), [("loss", losses.LOSSES), ("merge", surgery.AGGREGATORS), ("advantage", ADVANTAGES)]
+    ("key", "registered"), [("loss", losses.LOSSES), ("merge", aggregation.AGGREGATORS), ("advantage", ADVANTAGES)]
 )
 def test_every_variant_of_the_library_has_a_section_and_no_other_has(key: str, registered: dict[str, Any]) -> None:
     schema = Grpo.model_json_schema()

@@ -52,7 +52,7 @@ _BEGIN_PART = 5  # the first such part of them
 _TOP_ROWS = 3  # rows that the largest is smoothed over
 _GRADIENT_GREW_WEIGHT = 0.8
 _GRADIENT_GREW_RANGE = (4, 15)
-_EARLY = 0.35  # share of the run that is early
+_EARLY = 0.25  # share of the run that is early
 _EARLY_IN_THE_RUN_WEIGHT = 0.4
 _REWARD_RISES_WEIGHT = -2.5
 _SHOWN = 3  # instabilities whose readings are shown
@@ -60,6 +60,8 @@ _OWN_MOST = 6.0  # log-odds beyond which a finding is no surer for the ranking
 _EXPLAINS = 0.6  # log-odds that a finding gains by each one that it explains,
 _EXPLAINED = 2.5  # and loses by each one that explains it,
 _EXPLAINED_RANGE = (0.3, 0.7)  # by the probability of that one
+_CERTAIN = 0.9  # confidence from which a cause comes before whatever it explains
+_HAS_COME = 0.65  # confidence from which a critical effect comes before a cause that is only a warning
 _ORDER_STEPS = 3.0  # steps by which a cause may seem later than its effect,
 _ORDER_SHARE = 0.02  # or share of the step
 
@@ -183,6 +185,11 @@ def weigh(candidates: Iterable[Candidate], view: View, trust: Callable[[Finding]
             best[candidate.code] = candidate
     belief = {code: confidence_of(s.log_odds) for code, s in best.items()}
     ranked = sorted(best, key=lambda code: (-_rank(code, best, belief), code))
+    for leader in list(ranked):
+        after = [code for code in ranked if _leads(leader, code, best, belief)]
+        if after and ranked.index(after[0]) < ranked.index(leader):
+            ranked.remove(leader)
+            ranked.insert(ranked.index(after[0]), leader)
     findings = [_finding(best[code], belief, best) for code in ranked if best[code].log_odds >= REPORTED_AT]
     findings = [trust(finding) for finding in findings] if trust else findings
     findings.sort(key=lambda f: f.severity == "info")
@@ -203,9 +210,21 @@ def _rank(code: str, best: dict[str, Candidate], belief: dict[str, float]) -> fl
             continue
         if other in CATALOGUE[code].explains and _before(own, candidate):
             score += _EXPLAINS * belief[other]
-        if code in CATALOGUE[other].explains and _before(candidate, own):
+        if code in CATALOGUE[other].explains and _before(candidate, own) and not _graver(code, other):
             score -= _EXPLAINED * belief[other] * stats.ramp(belief[other], *_EXPLAINED_RANGE)
     return score
+
+
+def _leads(one: str, other: str, best: dict[str, Candidate], belief: dict[str, float]) -> bool:
+    """Whether a finding always comes before another: as its certain cause, or as what it only warns of and has come."""
+    if other in CATALOGUE[one].explains and _before(best[one], best[other]):
+        return belief[one] >= _CERTAIN and not _graver(other, one)
+    return one in CATALOGUE[other].explains and _graver(one, other) and belief[one] >= _HAS_COME
+
+
+def _graver(effect: str, cause: str) -> bool:
+    """Whether a cause is only a warning of what may come, and the effect has come: then the effect leads."""
+    return CATALOGUE[effect].severity == "critical" and CATALOGUE[cause].severity != "critical"
 
 
 def _before(cause: Candidate, effect: Candidate) -> bool:

@@ -13,6 +13,8 @@ from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors import DETECTORS, Detector
 from levelhead.diagnosis.detectors.base import Candidate, View
 from levelhead.diagnosis.history import History
+from levelhead.diagnosis.notice import printable
+from levelhead.doctor.readers.statements import Statement
 from levelhead.doctor.rollouts import RolloutFacts
 from levelhead.doctor.runconfig import (
     GROUP_SIZE,
@@ -24,7 +26,15 @@ from levelhead.doctor.runconfig import (
     RunSettings,
 )
 
+TEXT_SAYS = "text-says"
+"""Key of the argument that the text itself names a fault."""
 _LEAST = 0.05
+# Log-odds of a fault that the author of a text names; set by hand.
+_STATED = 2.9
+_STATED_AGAIN = 0.4  # for each further line that does,
+_STATED_MOST = 4  # at most so many
+_STATED_ABOVE = 0.6  # for a heading, or words in bold
+_STATED_BUT_RISES = 1.5  # less where the reward rises
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +81,14 @@ class Informed:
                 for argument in self._arguments:
                     if argument.code == candidate.code:
                         candidate.add(argument.weight, argument.key, **argument.numbers)
-        raised = {s.code for s in candidates if s.evidence}
+        raised = {s.code: s for s in candidates if s.evidence}
+        stated = {a.code for a in self._arguments if a.key == TEXT_SAYS}
         for code in dict.fromkeys(a.code for a in self._arguments if a.alone and a.weight > 0):
-            if code not in raised:
-                case = Candidate(code)
+            # What the text states holds even where its few rows alone would not show it.
+            if code not in raised or code in stated:
+                seen = raised.get(code, Candidate(code))
+                step = seen.first_step if seen.log_odds > 0 else None
+                case = Candidate(code, first_step=step, readings=list(seen.readings))
                 for argument in self._arguments:
                     if argument.code == code:
                         case.add(argument.weight, argument.key, **argument.numbers)
@@ -133,6 +147,18 @@ def _length(view: View, limit: float, said: Callable[..., Argument]) -> Iterator
         share = stats.median(mean.values[-max(1, len(mean) // 4) :]) / limit
         weight = 3.4 * stats.ramp(share, 0.75, 0.98)
         yield Argument("length-truncation", weight, "near-limit", {"share": share, "limit": limit}, alone=True)
+
+
+def from_statements(statements: Mapping[str, Statement], view: View) -> Iterator[Argument]:
+    """What the text itself says is wrong, weighed against a reward that rises all the same."""
+    for code, statement in statements.items():
+        weight = _STATED + _STATED_AGAIN * min(statement.lines - 1, _STATED_MOST) + _STATED_ABOVE * statement.headed
+        numbers: dict[str, float | str] = {
+            "quote": printable(statement.quote),
+            "line": statement.line,
+            "lines": statement.lines,
+        }
+        yield Argument(code, weight - _STATED_BUT_RISES * view.reward_trend.learned, TEXT_SAYS, numbers, alone=True)
 
 
 def from_rollouts(facts: RolloutFacts) -> Iterator[Argument]:

@@ -16,7 +16,7 @@ from levelhead.diagnosis.detectors.ended import last_stop
 from levelhead.diagnosis.findings import CATALOGUE, Language, Scaled, Settings, family_of
 from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
-from levelhead.doctor.informed import Informed, from_rollouts, from_settings, place
+from levelhead.doctor.informed import Informed, from_rollouts, from_settings, from_statements, place
 from levelhead.doctor.inquiry import Answers, Question, place_readings, questions, worth
 from levelhead.doctor.readers.sources import Log, read
 from levelhead.doctor.rollouts import RolloutFacts
@@ -120,6 +120,8 @@ class Report:
         evidence = (last_stop(self.log.events, self.history) or {}).get("evidence")
         cause = evidence.get("cause") if isinstance(evidence, Mapping) else None
         present = {f.code for f in self.diagnosis.findings}
+        # A run that training made worse is not advised to take larger steps.
+        worse = any(argument.key in ("held-out-fell", "reward-falls") for argument in finding.evidence)
         return [
             {
                 "set": _in_words(resolve(settings, self.history), language),
@@ -127,7 +129,8 @@ class Report:
                 "source": said(remedy.source, language),
             }
             for remedy in CATALOGUE[finding.code].remedies
-            if (settings := remedy.lacking(self.recipe) if self.recipe else remedy.settings(family))
+            if not (worse and any(isinstance(value, Scaled) and value.factor > 1 for value in remedy.recipe.values()))
+            and (settings := remedy.lacking(self.recipe) if self.recipe else remedy.settings(family))
             and not present.intersection(remedy.unless)
             and (cause is None or not remedy.causes or cause in remedy.causes)
         ]
@@ -212,8 +215,10 @@ def _diagnose(log: Log, beside: Beside) -> Diagnosis:
     together = RunSettings(settings, keys, beside.settings.source)
     place(log.history, together)
     place_readings(log.history, beside.answers.readings)
+    view = View(log.history, log.events)
     arguments = [
-        *from_settings(together, View(log.history, log.events)),
+        *from_settings(together, view),
+        *from_statements(log.statements, view),
         *(from_rollouts(beside.rollouts) if beside.rollouts else ()),
         *worth(beside.answers),
     ]

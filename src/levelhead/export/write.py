@@ -139,8 +139,16 @@ def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dty
 
     from levelhead.policy import four_bit
     from levelhead.policy.load import load_checkpoint
+    from levelhead.policy.lora import merged
     from levelhead.policy.quiet import without_progress_bars
+    from levelhead.policy.start import find_start
 
+    below = () if recipe.model.preset == "tiny" else find_start(recipe.model).merged
+    if below and recipe.model.lora is not None and not merge:
+        raise InputError(
+            f"export: the adapter was trained over another that is merged into its base ({below[-1].name}), which no "
+            "reader of an adapter alone would merge; add --merge"
+        )
     section = recipe.model.model_copy(update={"device": "cpu", "dtype": "float32"})
     whole = section
     if section.lora is not None:
@@ -153,7 +161,7 @@ def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dty
     model: Any = policy.model
     adapter = recipe.model.lora is not None
     if adapter and merge:
-        model = model.merge_and_unload()
+        model = merged(model)
         adapter = False
     model = model.to(kind)
     generation = getattr(model, "generation_config", None)

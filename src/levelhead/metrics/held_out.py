@@ -42,12 +42,12 @@ _tasks = Section(
     "Each task has its own; what it has nothing to be taken over is absent.",
     _UNDER,
 )
-_RIGHT = "fairness, math, primer, workflow"
+_RIGHT = "fairness, math, workflow"
 ACCURACY = _tasks.metric("accuracy", "Share of right answers.", "share", only=_RIGHT)
 ACCURACY_OF = _tasks.family(
     "accuracy/{group}",
     "Share of right answers in one condition, category or both, to one kind of question, or in one domain.", "share",
-    only="fairness, primer, workflow",
+    only="fairness, workflow",
 )
 S_DIS = _tasks.metric(
     "s_dis", "BBQ's bias score of disambiguated contexts: 1 always the stereotype, -1 never.", "coefficient",
@@ -64,7 +64,7 @@ S_AMB_OF = _tasks.family(
     "s_amb/{category}", "s_amb of one category.", "coefficient", only="fairness, BBQ's rows", bounds=(-1.0, 1.0),
 )
 EXACT_MATCH = _tasks.metric(
-    "exact_match", "Share of answers that are exactly the reference's.", "share", only="faithfulness, primer",
+    "exact_match", "Share of answers that are exactly the reference's.", "share", only="faithfulness",
 )
 F1 = _tasks.metric("f1", "Mean F1 of the words of answer and reference.", "share", only="faithfulness")
 QUOTED = _tasks.metric(
@@ -76,7 +76,7 @@ HALLUCINATED = _tasks.metric(
     only="faithfulness",
 )
 EXACT_MATCH_OF = _tasks.family(
-    "exact_match/{kind}", "Share of exact answers to one kind of item.", "share", only="faithfulness, primer",
+    "exact_match/{kind}", "Share of exact answers to one kind of item.", "share", only="faithfulness",
 )
 F1_OF = _tasks.family("f1/{kind}", "Mean F1 on one kind of item.", "share", only="faithfulness")
 QUOTED_OF = _tasks.family("quoted/{kind}", "Share of real quotes on one kind of item.", "share", only="faithfulness")

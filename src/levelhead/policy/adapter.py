@@ -62,6 +62,45 @@ def _only_adapter(layer: Any, x: Tensor) -> str | None:
     return name if plain and same and frozen and bare and not dropout else None
 
 
+def adapted_weight(module: nn.Module) -> Tensor:
+    """Return the (n, d) weight that a linear layer multiplies by, its active adapters added: W + s B A.
+
+    Differentiable in A and B.  A layer without an adapter gives its own weight, one that PEFT trains in full the copy
+    that is active.
+
+    Raises:
+        TypeError: The adapter is more than a product of two matrices (DoRA, biases, a layer of another kind).
+    """
+    from peft.tuners.lora import Linear
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layer: Any = module
+    if not isinstance(module, BaseTunerLayer):
+        own: Tensor = layer.weight
+        return own
+    plain = type(layer) is Linear or (_CLASSES and type(layer) in _CLASSES.values())
+    if not plain or type(layer.base_layer) is not nn.Linear or layer.merged or layer.fan_in_fan_out:
+        raise TypeError(f"a {type(layer).__name__}")
+    weight: Tensor = layer.base_layer.weight
+    for name in () if layer.disable_adapters else layer.active_adapters:
+        if name not in layer.lora_A:
+            continue
+        low, high = layer.lora_A[name], layer.lora_B[name]
+        if (
+            name in getattr(layer, "lora_variant", {})
+            or layer.use_dora.get(name)
+            or low.bias is not None
+            or high.bias is not None
+        ):
+            raise TypeError("an adapter that is more than a product of two matrices")
+        scale = float(layer.scaling[name])
+        if low.weight.dtype == weight.dtype:
+            weight = torch.addmm(weight, high.weight, low.weight, alpha=scale)
+        else:
+            weight = torch.add(weight, high.weight @ low.weight, alpha=scale)
+    return weight
+
+
 def adapted(x: Tensor, weight: Tensor, bias: Tensor | None, low: Tensor, high: Tensor, scale: float) -> Tensor:
     """``x W^T + b + scale (x A^T) B^T``, differentiable in x, A and B.
 

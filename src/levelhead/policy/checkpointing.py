@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from levelhead.policy.quiet import without_renaming_notices
+from levelhead.policy.quiet import without_library_notices
 
 
 def has_checkpointing(model: Any) -> bool:
@@ -15,8 +15,8 @@ def has_checkpointing(model: Any) -> bool:
 def set_checkpointing(model: Any, *, on: bool) -> None:
     """Let a model recompute its activations in the backward pass, or keep them."""
     if on:
-        without_renaming_notices(
+        without_library_notices(
             lambda: model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         )
     else:
-        without_renaming_notices(model.gradient_checkpointing_disable)
+        without_library_notices(model.gradient_checkpointing_disable)

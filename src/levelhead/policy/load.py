@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -25,9 +26,10 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from levelhead.errors import InputError
 from levelhead.policy import four_bit, hub, manifest
 from levelhead.policy.checkpointing import set_checkpointing
-from levelhead.policy.lora import with_adapter
+from levelhead.policy.lora import load_reference, merged, trained_adapter, with_adapter
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.policy.quiet import without_progress_bars
+from levelhead.policy.start import ADAPTER_CONFIG, WEIGHTS, Source, Start, find_start, read_adapter, report
 from levelhead.recipe.model import Model
 from levelhead.text.codec import Codec
 from levelhead.text.fingerprint import difference, verify
@@ -56,13 +58,18 @@ def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, loa
     device = resolve_device(section.device)
     compute = resolve_dtype(section.dtype, device)
     torch.manual_seed(seed)
+    continued = None
     if section.preset == "tiny":
         codec = Codec(train_tokenizer(texts, section.tiny.vocab_size), template_kwargs=section.chat_template_kwargs)
         model = _tiny(section, codec, load != "shape")
     else:
+        start = find_start(section)
+        report(start, section.lora)
+        continued = start.continued
         codec = load_codec(section)
         model = _pretrained(section, compute if section.lora else torch.float32, load != "shape")
-    return _finish(section, _placed(section, model, device) if load == "whole" else model, codec, compute, seed)
+    model = _placed(section, model, device) if load == "whole" else model
+    return _finish(section, model, codec, compute, seed, continued)
 
 
 def load_shape(section: Model, device: str, compute: torch.dtype) -> Any:
@@ -92,7 +99,8 @@ def load_shape(section: Model, device: str, compute: torch.dtype) -> Any:
             set_checkpointing(model, on=True)
         if section.in_four_bits:
             four_bit.stand_in(model)
-        return model if section.lora is None else with_adapter(model, section.lora, 0, None)
+        continued = None if section.preset == "tiny" else find_start(section).continued
+        return model if section.lora is None else with_adapter(model, section.lora, 0, continued)
 
 
 def load_checkpoint(section: Model, folder: Path, *, seed: int = 0, load: Load = "whole") -> Policy:
@@ -110,20 +118,24 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0, load: Load =
     device = resolve_device(section.device)
     compute = resolve_dtype(section.dtype, device)
     manifest.check(folder)
-    adapter = (folder / "adapter_config.json").is_file()
+    adapter = (folder / ADAPTER_CONFIG).is_file()
     if adapter != (section.lora is not None):
         kind = "an adapter" if adapter else "whole weights"
         want = "model.lora set" if adapter else "no model.lora"
         raise InputError(f"{folder}: holds {kind}; the recipe must have {want} to load it")
     if not adapter and not (folder / "config.json").is_file():
-        raise InputError(f"{folder}: no model here (neither config.json nor adapter_config.json)")
+        raise InputError(f"{folder}: no model here (neither config.json nor {ADAPTER_CONFIG})")
     codec = load_saved_codec(section, folder)
     if adapter:
         torch.manual_seed(seed)
         whole = load != "shape"
         base = _tiny(section, codec, whole) if section.preset == "tiny" else _pretrained(section, compute, whole)
+        _same_base(section, base, folder)
         base = _placed(section, base, device) if load == "whole" else base
-        return _finish(section, base, codec, compute, seed, folder)
+        policy = _finish(section, base, codec, compute, seed, Source(str(folder)))
+        load_reference(policy.model, folder)
+        policy.starts_trained = section.preset != "tiny" and find_start(section).continued is not None
+        return policy
     try:
         with without_progress_bars():
             model = _of_checkpoint(section, folder, load != "shape")
@@ -151,7 +163,7 @@ def load_saved_codec(section: Model, folder: Path) -> Codec:
     Raises:
         InputError: It cannot be loaded, or differs from its fingerprint all the same.
     """
-    eos = _generation_eos(str(folder)) + _generation_eos(section.source, section.revision)
+    eos = _generation_eos(Source(str(folder))) + _base_eos(section)
 
     def codec_of(tokenizer: Any) -> Codec:
         return Codec(tokenizer, generation_eos=eos, template_kwargs=section.chat_template_kwargs)
@@ -177,23 +189,23 @@ def load_codec(section: Model) -> Codec:
     Raises:
         InputError: There is no tokenizer, or it has no chat template.
     """
-    source = section.tokenizer or section.source
+    source = Source(section.tokenizer, section.revision) if section.tokenizer else _tokenizer_of(find_start(section))
     template = None if section.chat_template is None else read_chat_template(section.chat_template)
     tokenizer = hub.load(
-        "model.tokenizer" if section.tokenizer else "model.name",
-        str(source),
+        "model.tokenizer" if section.tokenizer else find_start(section).key,
+        source.name,
         without_progress_bars()(
-            lambda: load_tokenizer(str(source), section.revision, trust_remote_code=section.trust_remote_code)
+            lambda: load_tokenizer(source.name, source.revision, trust_remote_code=section.trust_remote_code)
         ),
     )
     codec = Codec(
         tokenizer,
         chat_template=template,
-        generation_eos=_generation_eos(section.source, section.revision),
+        generation_eos=_base_eos(section),
         template_kwargs=section.chat_template_kwargs,
     )
-    if Path(str(source)).is_dir():  # template and stop tokens are for whoever starts a new run from it to choose
-        verify(codec, Path(str(source)), template=False)
+    if Path(source.name).is_dir():  # template and stop tokens are for whoever starts a new run from it to choose
+        verify(codec, Path(source.name), template=False)
     return codec
 
 
@@ -253,15 +265,16 @@ def fingerprint(policy: Policy) -> str:
 
 
 def _finish(
-    section: Model, model: PreTrainedModel, codec: Codec, compute: torch.dtype, seed: int, adapter: Path | None = None
+    section: Model, model: PreTrainedModel, codec: Codec, compute: torch.dtype, seed: int, adapter: Source | None = None
 ) -> Policy:
-    """Set up gradient checkpointing and LoRA; ``adapter`` is the folder of one that has been trained."""
+    """Set up gradient checkpointing and LoRA; ``adapter`` holds one that has been trained."""
     if section.gradient_checkpointing:
         set_checkpointing(model, on=True)
         model.config.use_cache = False
     wrapped: Any = model if section.lora is None else with_adapter(model, section.lora, seed, adapter)
     policy = Policy(wrapped, codec, compute)
     policy.runs_on = section.backend
+    policy.starts_trained = adapter is not None
     if section.lora is not None:
         policy.merge_bytes = int(section.lora.merge_gib * 2**30)
     policy.model.eval()
@@ -295,10 +308,35 @@ def _tiny_config(section: Model, vocab_size: int, *, stop: int | None = None, pa
 
 
 def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrainedModel:
-    name = str(section.source)
+    """The model that a recipe's adapter stands on, or all of whose weights it trains: see :class:`Start`."""
+    start = find_start(section)
+    if start.merged and section.in_four_bits:
+        raise InputError(
+            f"{four_bit.KEY}: the adapter in {start.merged[-1].name} cannot be merged into weights of four bits; "
+            "merge it first, and name the folder"
+        )
+    exact = torch.float32 if start.merged else dtype
+    model: PreTrainedModel = _whole(section, start, exact, weights)
+    for adapter in start.merged:
+        wrapped = trained_adapter(model, adapter, trained=False)
+        try:
+            model = merged(wrapped) if weights else wrapped.unload()
+        except (ValueError, NotImplementedError, AttributeError) as error:
+            raise InputError(f"model.name: the adapter in {adapter.name} cannot be merged: {error}") from None
+        model.requires_grad_(True)
+        model.name_or_path = adapter.name
+    folder = Path(str(model.name_or_path)).expanduser()
+    if folder.is_dir():
+        model.name_or_path = str(folder.absolute())
+    return model if exact == dtype else nn.Module.to(model, dtype)
+
+
+def _whole(section: Model, start: Start, dtype: torch.dtype, weights: bool) -> Any:
+    """The base, without any adapter."""
+    name = start.base.name
     if weights and Path(name).is_dir():
         manifest.check(Path(name), "*.safetensors")
-    common: dict[str, Any] = {"revision": section.revision, "trust_remote_code": section.trust_remote_code}
+    common: dict[str, Any] = {"revision": start.base.revision, "trust_remote_code": section.trust_remote_code}
     packing: dict[str, Any] = {}
     if weights and section.in_four_bits:
         four_bit.require()
@@ -307,8 +345,15 @@ def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrained
     @without_progress_bars()
     def build() -> Any:
         if weights:
-            return AutoModelForCausalLM.from_pretrained(
-                name, dtype=dtype, attn_implementation=section.attention, **common, **packing
+            return _complete(
+                AutoModelForCausalLM.from_pretrained(
+                    name,
+                    dtype=dtype,
+                    attn_implementation=section.attention,
+                    output_loading_info=True,
+                    **common,
+                    **packing,
+                )
             )
         config = AutoConfig.from_pretrained(name, **common)
         with torch.device("meta"):
@@ -316,8 +361,48 @@ def _pretrained(section: Model, dtype: torch.dtype, weights: bool) -> PreTrained
                 config, dtype=dtype, attn_implementation=section.attention, trust_remote_code=section.trust_remote_code
             )
 
-    model: PreTrainedModel = hub.load("model.name", name, build)
+    return hub.load(start.key, name, build)
+
+
+def _complete(loaded: Any) -> Any:
+    """A model all of whose weights were in its files, and whose files held nothing of an adapter.
+
+    Raises:
+        ValueError: Some were not, and would be random.
+    """
+    model, notes = loaded
+    if lacking := sorted(notes["missing_keys"]):
+        raise ValueError(f"{len(lacking)} of its weights are not in its files, such as {lacking[0]}")
+    if adapters := sorted(key for key in notes["unexpected_keys"] if ".lora_" in key):
+        raise ValueError(f"its files hold an adapter that is not merged ({adapters[0]}); merge it, or save it alone")
     return model
+
+
+def _tokenizer_of(start: Start) -> Source:
+    """Where a model's tokenizer is: beside its adapter, as a checkpoint has it, or beside its base."""
+    adapter = start.continued or (start.merged[-1] if start.merged else None)
+    if adapter is None:
+        return start.base
+    try:
+        return adapter if get_tokenizer_config(adapter.name, revision=adapter.revision) else start.base
+    except (OSError, ValueError):
+        return start.base
+
+
+def _same_base(section: Model, model: Any, folder: Path) -> None:
+    """Refuse a checkpoint's adapter of a base other than the recipe's, where both folders are there to tell."""
+    config = read_adapter(Source(str(folder))) or {}
+    then, now = (Path(str(name)).expanduser() for name in (config.get("base_model_name_or_path"), model.name_or_path))
+    if section.preset is None and then.is_dir() and now.is_dir() and not _same_files(then, now):
+        raise InputError(f"{folder}: an adapter of {then}; the recipe's model.name is {now}")
+
+
+def _same_files(one: Path, other: Path) -> bool:
+    """Whether two folders hold the same weights, to the byte."""
+    sums = [
+        sorted(manifest.sha256(path) for pattern in WEIGHTS for path in folder.glob(pattern)) for folder in (one, other)
+    ]
+    return one.samefile(other) or sums[0] == sums[1]
 
 
 def _placed(section: Model, model: Any, device: torch.device) -> Any:
@@ -328,15 +413,18 @@ def _placed(section: Model, model: Any, device: torch.device) -> Any:
     return model.to(device)
 
 
-def _generation_eos(source: str | None, revision: str | None = None) -> list[int]:
+def _base_eos(section: Model) -> list[int]:
+    """Ids that end generation of a recipe's base model."""
+    return [] if section.preset == "tiny" else _generation_eos(find_start(section).base)
+
+
+def _generation_eos(source: Source) -> list[int]:
     """Ids that end generation as a model's generation config lists them; none where it has no such file."""
     from transformers import GenerationConfig
 
-    if source is None:
-        return []
     try:
-        with hub.without_waiting(source):
-            config = GenerationConfig.from_pretrained(source, revision=revision or "main")
+        with hub.without_waiting(source.name):
+            config = GenerationConfig.from_pretrained(source.name, revision=source.revision or "main")
     except (OSError, ValueError):
         return []
     eos = config.eos_token_id
@@ -349,11 +437,12 @@ def _same_shape(section: Model, model: PreTrainedModel, folder: Path) -> None:
         wanted: dict[str, Any] = {"hidden_size": section.tiny.hidden_size, "num_hidden_layers": section.tiny.layers}
         source = "model.tiny"
     else:
-        name = str(section.source)
+        base = find_start(section).base
+        name = base.name
         try:
             with hub.without_waiting(name):
                 config = AutoConfig.from_pretrained(
-                    name, revision=section.revision, trust_remote_code=section.trust_remote_code
+                    name, revision=base.revision, trust_remote_code=section.trust_remote_code
                 )
         except (OSError, ValueError):
             return  # the checkpoint holds all that is needed; its fingerprint has been written with it

@@ -48,7 +48,7 @@ def write(folder: Path) -> None:
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != FILE)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        sums = list(pool.map(_sha256, files))
+        sums = list(pool.map(sha256, files))
     entries = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": digest}
         for path, digest in zip(files, sums, strict=True)
@@ -110,7 +110,7 @@ def _other_contents(folder: Path, sums: Mapping[str, str]) -> tuple[str, str] | 
     """The first file whose contents are not what they were."""
     with ThreadPoolExecutor(max_workers=4) as pool:
         try:
-            now = list(pool.map(_sha256, (folder / name for name in sums)))
+            now = list(pool.map(sha256, (folder / name for name in sums)))
         except OSError as error:
             return Path(str(error.filename)).name, f"it cannot be read ({error.strerror})"
     changed = next((name for name, digest in zip(sums, now, strict=True) if digest != sums[name]), None)
@@ -118,7 +118,8 @@ def _other_contents(folder: Path, sums: Mapping[str, str]) -> tuple[str, str] | 
     return None if changed is None else (changed, way_out)
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Return the SHA-256 sum of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

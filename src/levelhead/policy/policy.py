@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from levelhead.policy.adapter import join_adapters
+from levelhead.policy.adapter import adapted_weight, join_adapters
 from levelhead.policy.backends.base import TREES, Backend
 from levelhead.policy.backends.choose import choose_backend
 from levelhead.policy.head import token_statistics
@@ -62,6 +62,8 @@ class Policy:
         self._backend: Backend | None = None
         self._head = _Head.of(self.base)
         self._reference: nn.Module | str | None = None
+        self.starts_trained = False
+        """Whether the adapter had been trained when the run began, so that the base alone is not the first policy."""
         self.version = 0
         """Optimizer updates of the present stage that the weights have seen."""
         self.merge_bytes = 4 << 30
@@ -176,11 +178,11 @@ class Policy:
 
         Args:
             trained: Whether the adapter has been trained, by SFT before, so that the base model alone is no
-                longer today's policy.
+                longer today's policy; one that the run began with has been, whatever is said here.
         """
         if not self.lora:
             self._reference = self._frozen_copy()
-        elif trained:
+        elif trained or self.starts_trained:
             self._copy_adapter()
             self._reference = REFERENCE_ADAPTER
         else:
@@ -236,13 +238,15 @@ class Policy:
         generation = getattr(self.model, "generation_config", None)
         if generation is not None:
             generation.eos_token_id = sorted(self.codec.stop_ids)
+        options = {"save_embedding_layers": False} if self.lora else {}
         with without_progress_bars():
-            self.model.save_pretrained(str(folder))
+            self.model.save_pretrained(str(folder), **options)
         self.codec.save(folder)
 
     def save_adapter(self, folder: Path) -> None:
         """Write the adapter that is trained, and nothing else."""
-        self.model.save_pretrained(str(folder), selected_adapters=[self.model.active_adapter])
+        active = self.model.active_adapter
+        self.model.save_pretrained(str(folder), selected_adapters=[active], save_embedding_layers=False)
 
     def reference_weights(self) -> dict[str, Tensor] | None:
         """Weights of a reference that is a copy, for a checkpoint; ``None`` where there is nothing to save."""
@@ -290,7 +294,7 @@ class Policy:
     def _statistics(head: _Head, hidden: Tensor, batch: MicroBatch, temperature: float) -> TokenStats:
         logp, entropy = token_statistics(
             hidden,
-            head.module.weight,
+            adapted_weight(head.module),
             batch.targets,
             bias=head.module.bias,
             temperature=temperature,

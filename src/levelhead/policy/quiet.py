@@ -24,11 +24,14 @@ def without_progress_bars() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def without_renaming_notices(call: Callable[[], T]) -> T:
-    """Return what a call returns, and let it use names of checkpointing that transformers is about to drop in silence.
+def without_library_notices(call: Callable[[], T]) -> T:
+    """Return what a call returns, without notices of transformers and peft that nobody who trains can act on.
 
-    Peft asks a model for ``is_gradient_checkpointing``, and nobody who trains can do anything about it.
+    Peft asks a model for names that transformers is about to drop (``is_gradient_checkpointing``), and warns of tied
+    embeddings, which are told apart here where an adapter is merged.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`[a-z_]*gradient_checkpointing", FutureWarning)
+        warnings.filterwarnings("ignore", "Model (has|with) `tie_word_embeddings=True`", UserWarning)
+        warnings.filterwarnings("ignore", "Input and output embeddings are no longer tied", UserWarning)
         return call()

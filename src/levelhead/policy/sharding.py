@@ -110,6 +110,7 @@ def _bare(policy: Policy) -> Policy:
     bare = Policy(skeleton(policy.model), policy.codec, policy.compute_dtype)
     bare.run_like(policy)
     bare.runs_on, bare.merge_bytes, bare.version = policy.runs_on, policy.merge_bytes, policy.version
+    bare.starts_trained = policy.starts_trained
     return bare
 
 
@@ -214,6 +215,7 @@ class ShardedPolicy(Policy):
     def keep_reference(self, *, trained: bool) -> None:
         """See :meth:`Policy.keep_reference`; room for it has been made before the weights were divided."""
         if self.lora:
+            trained = trained or self.starts_trained
             if trained:
                 self._copy_pieces_of_adapter()
             self._reference = REFERENCE_ADAPTER if trained else ""

@@ -43,9 +43,9 @@ class Endpoint(Section):
     """How long calls are retried while the endpoint is down or busy, before the run stops; four times as long where
     it is one call alone that gets no reply."""
     max_calls: int | None = Field(None, ge=1)
-    """Budget in calls; the run stops cleanly once it is used up."""
+    """Budget in calls, failed and repeated ones included; the run stops cleanly once it is used up."""
     max_total_tokens: int | None = Field(None, ge=1, le=10**15)
-    """Budget in tokens, as the endpoint counts them."""
+    """Budget in tokens, as the endpoint counts them, replies that were of no use included."""
     max_cost: float | None = Field(None, gt=0)
     """Budget in money, at the prices below; calls under way when it is used up are let finish."""
     prompt_price: float = Field(0.0, ge=0)
@@ -57,7 +57,8 @@ class Endpoint(Section):
     send_seed: bool = True
     """Send a ``seed`` with every call, so that samples differ and can be drawn again."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    """Further keys of every call's body, as the endpoint names them (``chat_template_kwargs``, ``thinking``)."""
+    """Further keys of every call's body, as the endpoint names them (``chat_template_kwargs``, ``thinking``); ``null``
+    leaves one out (``{temperature: null}``), and objects are merged with those of the call."""
 
     @field_validator("extra_body")
     @classmethod

@@ -18,9 +18,9 @@ class Lora(Section):
     alpha: int = Field(16, gt=0)
     """Scale; the update is multiplied by ``alpha / r``."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout on the adapter's input while training with SFT; GRPO always runs without dropout."""
+    """Dropout on the adapter's input while training with SFT, but on the output layer's; GRPO always runs without."""
     target_modules: str | list[str] = "all-linear"
-    """Module names that get an adapter, or ``all-linear``."""
+    """Names of modules that get an adapter, a regular expression for whole names, or ``all-linear``."""
     modules_to_save: list[str] = Field(default_factory=list)
     """Modules trained in full and saved beside the adapter."""
     merge_gib: float = Field(4.0, ge=0)
@@ -62,7 +62,9 @@ class Model(Section):
     """The policy: a Hugging Face name or local path, or a preset."""
 
     name: str | None = None
-    """Hugging Face name or local folder of a causal language model."""
+    """Hugging Face name or local folder of a causal language model, or of an adapter of PEFT over one.  An adapter of
+    the rank ``lora.r`` is trained on; any other is merged into its base, over which a new one, or all weights, are
+    trained.  Kinds that cannot be merged are refused."""
     preset: Literal["tiny", "base-tiny"] | None = None
     """``tiny`` builds a small policy from a config, with a tokenizer trained on the tasks' text; ``base-tiny`` is the
     small pretrained model that ships with the package (docs/base-tiny.md)."""

@@ -27,8 +27,8 @@ class Calls:
         cached: Replies that came from the cache.
         retries: Attempts that failed and were repeated.
         throttled: Those among them that the endpoint refused as too many (429).
-        prompt_tokens: Tokens read, over the endpoint's replies.
-        completion_tokens: Tokens written, over the endpoint's replies.
+        prompt_tokens: Tokens read, over all that the endpoint answered, replies that were of no use included.
+        completion_tokens: Tokens written, likewise.
         estimated: Replies whose tokens the endpoint did not count.
         latencies: Seconds from sending a call to its reply, retries and their waits included.
     """
@@ -77,12 +77,12 @@ class Usage(Calls):
     """What calls have cost since the executor was made, and what is going on.
 
     Attributes:
-        in_flight: Calls that were begun and have no reply yet.
+        attempts: Requests that may have reached the endpoint, whatever came of them.
         news: What a person should know of the endpoint, in order, until :meth:`take_news`.
         unsaid: Lines of news beyond those that are kept.
     """
 
-    in_flight: int = 0
+    attempts: int = field(default=0, compare=False)
     news: list[str] = field(default_factory=list)
     unsaid: int = 0
 

@@ -20,7 +20,6 @@ _TASKS = {
     "math": ("levelhead.tasks.math", "MathTask"),
     "function": ("levelhead.tasks.function", "FunctionTask"),
     "judge": ("levelhead.tasks.judges.prompts", "PromptsTask"),
-    "primer": ("levelhead.contrib.primer", "PrimerTask"),
     "workflow": ("levelhead.contrib.workflow.task", "WorkflowTask"),
     "browser": ("levelhead.contrib.browser", "BrowserTask"),
     "openenv": ("levelhead.contrib.openenv", "OpenEnvTask"),

@@ -67,6 +67,7 @@ class Row:
         epoch: Where the source tells it; used to tell a restart from a continuation.
         line: Line (or record) of the source, counted from 1.
         statistic: ``first``, ``mean``, ``min``, ``max`` or ``last`` where the numbers are that of a whole run.
+        part: Section, table or fenced block of a document that it stands in; rows of two parts may be of two runs.
     """
 
     step: float | None
@@ -74,6 +75,7 @@ class Row:
     epoch: float | None = None
     line: int = 0
     statistic: str = ""
+    part: int = 0
 
 
 @dataclass(slots=True)
@@ -126,6 +128,7 @@ class Translator:
         self.keys = KeyMap(source, extra)
         self.guesses: dict[str, tuple[str, float]] = {}
         self.strangers: dict[str, int] = {}
+        self._plain: set[str] = set()
         self._null_is_nan = source == "verl-file" or source.startswith("trl")
 
     def knows(self, raw: str) -> bool:
@@ -165,10 +168,11 @@ class Translator:
             if number is None or value is True or value is False:
                 continue
             ranks[name] = target.rank
-            if target.confidence < 1:
-                self.guesses.setdefault(name, (raw, target.confidence))
-            elif self.guesses:
+            if target.confidence == 1:
+                self._plain.add(name)
                 self.guesses.pop(name, None)
+            elif name not in self._plain:
+                self.guesses.setdefault(name, (raw, target.confidence))
             values[name] = target.apply(number) if target.turns else number
             if deviation is not None and name == "reward" and "reward_std" not in values:
                 values["reward_std"] = deviation

@@ -48,6 +48,7 @@ class Collector:
         self._best: History | None = None
         self._first: Row | None = None
         self._offset = 0.0
+        self._part, self._moved = 0, False
         self.summary: dict[str, dict[str, float]] = {}
         self._begin()
 
@@ -58,7 +59,7 @@ class Collector:
         self._first_epoch: float | None = None
         self._last_values: dict[str, float] = {}
         self._stuck = 0
-        self._own_steps = False
+        self._own_steps = self._stepped = False
         self._offset = 0.0
 
     @property
@@ -94,6 +95,13 @@ class Collector:
                 if len(self.summary) < _MAX_SUMMARY or name in self.summary:
                     self.summary.setdefault(name, {})[row.statistic] = value
             return
+        self._moved, self._part = row.part != self._part, row.part
+        if self._moved and row.step is not None and (lone := self._first):
+            # A block of numbers without a step says where the run of the next table stands: its last word on them.
+            self._first = None
+            self.add(replace(lone, statistic=LAST, part=row.part))
+        if self._moved and self.history.rows and (row.step is None) == self._stepped:
+            self._new_run()
         if row.step is None and self._first is None and not self.history.rows and not self._own_steps:
             self._first = row
             return
@@ -120,6 +128,7 @@ class Collector:
             self._last_values = dict(values)
         self.history.append(step, values)
         self._last_step = step
+        self._stepped = row.step is not None
         if row.epoch is not None and math.isfinite(row.epoch):
             if self._first_epoch is None:
                 self._first_epoch = row.epoch
@@ -149,6 +158,9 @@ class Collector:
             self._offset = self._last_step + 1 - row.step
             return row.step + self._offset
         if step <= self.history.first_step + 1:
+            self._new_run()
+            return row.step
+        if self._moved:
             self._new_run()
             return row.step
         self._resume(step)

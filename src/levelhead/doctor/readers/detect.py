@@ -17,7 +17,7 @@ HEAD = 1 << 16
 """Bytes looked at."""
 
 _SIGNATURES: tuple[tuple[str, str], ...] = (
-    ("workflow", r"DSL质量"),
+    ("workflow", r"DSL质量: fallback=(?:True|False)"),
     ("levelhead", r'"stage"\s*:\s*"(?:grpo|sft|eval)"'),
     ("trl-state", r'"log_history"'),
     ("ms-swift", r"global_step/max_steps"),

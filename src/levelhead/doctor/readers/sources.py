@@ -17,6 +17,7 @@ from levelhead.doctor.readers.base import Reader, Unread
 from levelhead.doctor.readers.collect import Collector
 from levelhead.doctor.readers.detect import HEAD, make_reader, recognise
 from levelhead.doctor.readers.lines import gunzip
+from levelhead.doctor.readers.statements import Statement
 from levelhead.documents import DocumentError, load_json, read_lines, require_regular
 from levelhead.errors import InputError
 
@@ -44,6 +45,7 @@ class Log:
         summary: Statistics of the whole run that were read instead of its course: signal to statistic to value.
         guesses: Signals whose key was judged by its words: the key, and how sure that is.
         strangers: Keys of numbers that mean no signal, and how often they stood there.
+        statements: Faults that the text itself names, by finding.
     """
 
     format: str
@@ -54,6 +56,7 @@ class Log:
     summary: dict[str, dict[str, float]] = field(default_factory=dict)
     guesses: dict[str, tuple[str, float]] = field(default_factory=dict)
     strangers: dict[str, int] = field(default_factory=dict)
+    statements: dict[str, Statement] = field(default_factory=dict)
 
 
 def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
@@ -106,6 +109,7 @@ def read_files(
     formats: list[str] = []
     guesses: dict[str, tuple[str, float]] = {}
     strangers: dict[str, int] = {}
+    statements: dict[str, Statement] = {}
     for path in paths:
         stream = chunks_of(path)
         first = next(stream, b"")
@@ -120,12 +124,13 @@ def read_files(
             unread.samples.append({"file": path.name, **sample} if len(paths) > 1 else sample)
         unread.count += reader.unread.count
         guesses.update(getattr(reader, "guesses", {}))
+        statements.update(getattr(reader, "statements", {}))
         for name, times in getattr(reader, "strangers", {}).items():
             strangers[name] = strangers.get(name, 0) + times
     name = max(set(formats), key=formats.count) if formats else "text"
     history = collector.settle()
     guesses = {signal: guess for signal, guess in guesses.items() if signal in history}
-    return Log(name, history, unread, list(paths), [], collector.summary, guesses, strangers)
+    return Log(name, history, unread, list(paths), [], collector.summary, guesses, strangers, statements)
 
 
 def read(
@@ -148,7 +153,7 @@ def read(
     path = Path(path)
     if str(path) == STDIN:
         log = read_files([path], given, extra, capacity)
-        if not log.history.rows:
+        if not log.history.rows and not log.statements:
             raise InputError(f"standard input: no training metrics found (read as {log.format!r})")
         return log
     if not path.exists():
@@ -161,7 +166,7 @@ def read(
             f"{path}: no training metrics: the run ended before its first row.\n"
             f"Its last event: {printable(last['code'], 80)}: {printable(last.get('message', ''))}"
         )
-    if not log.history.rows:
+    if not log.history.rows and (folder or not log.statements):
         raise InputError(
             f"{path}: no training metrics found (read as {log.format!r}).\n"
             "Name the format with --format, or the keys with --map reward=KEY --map loss=KEY."

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from levelhead.doctor.readers import shapes
 from levelhead.doctor.readers.base import Row, Translator, Unread
 from levelhead.doctor.readers.lines import Lines
 from levelhead.doctor.readers.prefixes import strip
 from levelhead.doctor.readers.sides import Sides
+from levelhead.doctor.readers.statements import Statement, Statements
 from levelhead.doctor.readers.tables import HtmlTable, Table
+from levelhead.doctor.readers.values import NUMBER
 
 _DIGIT = re.compile(r"\d")
 _OPENS = re.compile(r"\{\s*(?:['\"}]|$)")
@@ -29,7 +32,14 @@ _STEMS = (
 """A line with none of these names no signal that makes a row; most lines of a chatty log are done with that."""
 _HEADINGS = ("step", "iter", "epoch", "update", "步")
 _MAX_PENDING_LINES = 200
+_BOX = re.compile(
+    rf"^\s{{0,8}}[│|]\s{{0,40}}(?P<key>[A-Za-z_][\w/.@%-]{{1,80}})\s{{0,80}}[│|]\s{{0,40}}(?P<value>{NUMBER})\s{{0,40}}[│|]\s{{0,8}}$",
+    re.IGNORECASE,
+)
+"""A line of a box that holds one name and one number."""
 _FENCE = "```"
+_PART = re.compile(r"\s{0,3}(?:#{1,6}\s|```|~~~)")
+"""A heading or a fence: what follows belongs to another part of a document."""
 _SHORT = 100
 """Characters of a line that holds a step, a name and a number, and little else."""
 _MAX_PENDING_CHARS = 1 << 20
@@ -65,7 +75,10 @@ class TextReader:
         self._outer: shapes.Pairs = []
         self._sides = Sides(self._translator)
         self._rows = 0
+        self._part = 0
+        self._newest: float | None = None
         self._stripped = False
+        self._statements = Statements()
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
         """Rows completed by ``chunk``."""
@@ -77,7 +90,7 @@ class TextReader:
         for line in self._lines.close():
             yield from self._counted(self._line(line))
         yield from self._counted(self._rest())
-        yield from self._sides.close(spoken=not self._rows)
+        yield from self._counted(self._sides.close(spoken=not self._rows))
 
     @property
     def guesses(self) -> dict[str, tuple[str, float]]:
@@ -89,10 +102,18 @@ class TextReader:
         """Keys of numbers that mean no signal, and how often they stood there."""
         return self._translator.strangers
 
+    @property
+    def statements(self) -> dict[str, Statement]:
+        """Faults that the text names, by finding."""
+        return self._statements.found
+
     def _counted(self, rows: Iterator[Row]) -> Iterator[Row]:
         for row in rows:
             self._rows += 1
-            yield row
+            if row.step is None and "group_size" in row.values:
+                row = replace(row, step=self._newest)
+            self._newest = row.step
+            yield replace(row, part=self._part) if self._part else row
 
     def _rest(self) -> Iterator[Row]:
         if self._pending is not None:
@@ -111,6 +132,10 @@ class TextReader:
         self._number += 1
         if "\x1b" in line:
             line = shapes.ANSI.sub("", line)
+        self._statements.take(line, self._number)
+        if _PART.match(line):
+            yield from self._flush_block()
+            self._part += 1
         pieces = line.split("\r") if "\r" in line else (line,)
         for piece in pieces:
             if piece:
@@ -179,6 +204,7 @@ class TextReader:
         if not _DIGIT.search(text) and "nan" not in lowered and "inf" not in lowered:
             if len(text) > 3 and self._table.header(text):
                 yield from self._flush_block()
+                self._part += bool(self._part)
             return
         yield from self._pairs(text)
 
@@ -245,6 +271,8 @@ class TextReader:
     def _loose(self, text: str) -> Iterator[Row]:
         if "**" in text or "`" in text:
             text = text.replace("**", "").replace("`", "")
+        if box := _BOX.match(text):
+            text = f"{box.group('key')}: {box.group('value')}"
         mark = shapes.step_mark(text)
         alone = mark is None and self._heading is None and self._bar is None
         written = self._sides.written(text, self._number, alone)

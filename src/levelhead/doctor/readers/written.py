@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
 from levelhead.doctor.readers.base import Row, Translator
@@ -36,6 +37,11 @@ _AT = re.compile(
     rf"\s{{0,4}}[:=]\s{{0,4}}(?P<value>{NUMBER}\s{{0,4}}%?)",
     re.I,
 )
+_GROUP = re.compile(
+    r"\[(?P<rewards>[-+\d.,\s]{3,400})\](?:[^\[\]]{0,80}?)(?:->|→|=>|adv\w{0,9}|优势)[^\[\]]{0,40}\[(?P<advantages>[-+\d.,\s]{3,400})\]",
+    re.I,
+)
+"""The rewards of a group and what became of them: ``[1.0, 0.2] -> [+1, -1]``."""
 _STEPS = frozenset(
     ("step", "steps", "iteration", "iterations", "iter", "iters", "updates", "x", "global_step", "global_steps")
 )
@@ -56,13 +62,14 @@ class Written:
         self._steps: list[float] = []
         self._lists: list[tuple[str, list[str]]] = []
         self._points: dict[float, list[tuple[str, Any]]] = {}
+        self._groups: list[tuple[list[float], list[float]]] = []
         self._count = 0
         self._number = 0
 
     @property
     def open(self) -> bool:
         """Whether lists are waiting for the end of their block."""
-        return bool(self._lists or self._points or self._steps)
+        return bool(self._lists or self._points or self._steps or self._groups)
 
     def take(self, text: str, number: int, alone: bool) -> list[Row] | None:
         """The rows of a line of one of these kinds; ``None`` where it is of none, and belongs to another reader.
@@ -74,6 +81,8 @@ class Written:
         """
         if len(text) > _LONGEST:
             return None
+        if text.count("[") > 1 and self._group(text, number):
+            return []
         if "[" in text and self._listed(text, number):
             return []
         if (rows := self._at(text, number)) is not None:
@@ -86,6 +95,7 @@ class Written:
 
     def finish(self) -> Iterator[Row]:
         """The rows of the lists so far, one a step."""
+        yield from self._of_groups()
         steps, lists, points = self._steps, self._lists, self._points
         self._steps, self._lists, self._points, self._count = [], [], {}, 0
         for i in range(max((len(items) for _, items in lists), default=0)):
@@ -97,6 +107,31 @@ class Written:
                 yield row
         for step in sorted(points):
             row = self._translator.row([*points[step], ("step", step)], self._number, least=0)
+            if row:
+                yield row
+
+    def _group(self, text: str, number: int) -> bool:
+        match = _GROUP.search(text)
+        rewards, advantages = (_numbers(match.group(name)) if match else [] for name in ("rewards", "advantages"))
+        if len(rewards) < 2 or len(rewards) != len(advantages) or len(self._groups) >= _MAX_LISTS:
+            return False
+        self._number = number
+        self._groups.append((rewards, advantages))
+        return True
+
+    def _of_groups(self) -> Iterator[Row]:
+        """One row for the groups of a step: their size, mean reward, share without contrast and extreme advantages."""
+        groups, self._groups = self._groups, []
+        if groups:
+            advantages = [value for _, group in groups for value in group]
+            pairs: list[tuple[str, Any]] = [
+                ("group_size", max(len(rewards) for rewards, _ in groups)),
+                ("reward", fmean(value for rewards, _ in groups for value in rewards)),
+                ("frac_reward_zero_std", fmean(max(rewards) == min(rewards) for rewards, _ in groups)),
+                ("advantages/max", max(advantages)),
+                ("advantages/min", min(advantages)),
+            ]
+            row = self._translator.row(pairs, self._number, least=0)
             if row:
                 yield row
 
@@ -176,3 +211,10 @@ class Written:
     def _row(self, name: str, value: str, number: int, statistic: str) -> Row | None:
         row = self._translator.row([(name, value)], number, least=0)
         return Row(None, row.values, None, number, statistic) if row else None
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(item) for item in text.split(",") if item.strip()]
+    except ValueError:
+        return []

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import random
-import re
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -18,11 +18,13 @@ from levelhead.recipe.endpoint import Endpoint
 from levelhead.records import Message
 from levelhead.tasks.endpoint.cache import CacheError, Reply, ReplyCache, content_key
 from levelhead.tasks.endpoint.dialects import Call, Form, dialect_of
-from levelhead.tasks.endpoint.errors import BudgetError, EndpointError, FailedAttemptError
+from levelhead.tasks.endpoint.errors import BudgetError, EndpointError, FailedAttemptError, UnreachedError
 from levelhead.tasks.endpoint.exchange import Exchange, Response
 from levelhead.tasks.endpoint.pace import Gate, Pace
+from levelhead.tasks.endpoint.parameters import hint, merge
+from levelhead.tasks.endpoint.secrets import without_secrets
 from levelhead.tasks.endpoint.waits import Waits
-from levelhead.tasks.endpoint.wire import NoCompletionError, write_body
+from levelhead.tasks.endpoint.wire import NoCompletionError, counted_tokens, read_body, write_body
 from levelhead.tasks.metering import Usage
 
 log = logging.getLogger(__name__)
@@ -31,8 +33,8 @@ _T = TypeVar("_T")
 ALONE = 4
 """A call that gets no reply while others do is repeated for so many times ``patience_s``."""
 _NO_ENTRY = frozenset({401, 403})
+_BAD_BODY = frozenset({400, 422})
 _LATENCIES = 10_000
-_USER = re.compile(r"//[^/@]*@")
 
 
 class ChatClient:
@@ -61,7 +63,7 @@ class ChatClient:
             InputError: The URL cannot be used, or the environment variable that should hold the key holds none.
         """
         self._section = section
-        self._url = _USER.sub("//", section.base_url)
+        self._url = without_secrets(section.base_url)
         self._where = where
         self._usage = usage
         self._cache = cache
@@ -95,6 +97,10 @@ class ChatClient:
         await asyncio.gather(*self._asked.values(), return_exceptions=True)
         await self._exchange.__aexit__()
 
+    def quote(self, said: str, most: int) -> str:
+        """Return the beginning of what the endpoint said: one line, fit to be printed, without the key."""
+        return self._exchange.quote(said, most)
+
     async def ask(
         self,
         messages: Sequence[Message],
@@ -123,7 +129,7 @@ class ChatClient:
         """
         seed = random.Random(sample).randrange(2**31) if self._section.send_seed else None
         call = Call(messages, temperature, seed, form)
-        body = {**self._dialect.body(self._section, call), **self._section.extra_body}
+        body = merge(self._dialect.body(self._section, call), self._section.extra_body)
         key = content_key(body, sample + occasion)
         if key not in self._asked:
             self._asked[key] = asyncio.create_task(self._answer(key, body))
@@ -138,17 +144,15 @@ class ChatClient:
             if self._closing:
                 raise asyncio.CancelledError
             self._check_fault()
-            self._check_budget()
-            self._usage.in_flight += 1
             began = time.monotonic()
             try:
                 reply = await self._persist(key, body)
+            except BudgetError:
+                raise  # calls under way go on
             except EndpointError as error:
                 self._fault = self._fault or error
                 self._ended.set()
                 raise
-            finally:
-                self._usage.in_flight -= 1
             self._usage.latencies = [*self._usage.latencies, time.monotonic() - began][-_LATENCIES:]
             # On disk before it is counted: a run killed in between asks nothing twice.
             stored = self._keep(key, reply)
@@ -182,9 +186,9 @@ class ChatClient:
 
     def _check_budget(self) -> None:
         section, usage = self._section, self._usage
-        if section.max_calls is not None and usage.calls + usage.in_flight >= section.max_calls:
+        if section.max_calls is not None and usage.attempts >= section.max_calls:
             raise BudgetError(
-                f"{self._where}.max_calls is {section.max_calls}, and as many calls are made; "
+                f"{self._where}.max_calls is {section.max_calls}, and as many calls are made, failed ones included; "
                 "raise it and resume the run"
             )
         if section.max_total_tokens is not None and usage.tokens >= section.max_total_tokens:
@@ -260,21 +264,59 @@ class ChatClient:
             await asyncio.wait_for(self._ended.wait(), seconds)
 
     async def _attempt(self, body: Mapping[str, Any]) -> Reply:
-        response = await self._exchange.post(self._dialect.path(self._section), write_body(body))
-        if not response.good:
-            raise self._refusal(response)
+        """Send a call; again at once where the endpoint says which key of it to leave out."""
+        while True:
+            self._check_budget()
+            sent = self._pace.learned.apply(body)
+            self._usage.attempts += 1
+            try:
+                response = await self._exchange.post(self._dialect.path(self._section), write_body(sent))
+            except UnreachedError:
+                self._usage.attempts -= 1
+                raise
+            if response.good:
+                return self._read(response, sent)
+            if not self._learns(response, sent):
+                raise self._refusal(response, sent)
+
+    def _learns(self, response: Response, sent: Mapping[str, Any]) -> bool:
+        """Whether a refusal names a key that calls can go without, or has been found to by another call."""
+        if response.status not in _BAD_BODY:
+            return False
+        said = response.body.decode(errors="replace")
+        change = self._pace.learned.learn(said, sent, self._section.extra_body)
+        if change is not None:
+            self._tell(f"{self._url} {change}; {self._where}.extra_body can say so from the beginning")
+        return change is not None or self._pace.learned.apply(sent) != sent
+
+    def _read(self, response: Response, sent: Mapping[str, Any]) -> Reply:
         try:
-            return self._dialect.read(response.body, body, self._section.max_tokens)
+            reply = self._dialect.read(response.body, sent, self._section.max_tokens)
         except NoCompletionError as error:
+            self._count_tokens(response.body, sent)
             said = self._exchange.quote(response.body)
             kind = f" of type {response.content_type}" if response.content_type else ""
-            reason = f"HTTP {response.status} with a reply{kind} that is no chat completion: {error}"
+            why = self._exchange.quote(str(error))
+            reason = f"HTTP {response.status} with a reply{kind} that is no chat completion: {why}"
             raise FailedAttemptError(f"{reason}: {said}" if said else reason) from error
+        return replace(reply, text=self._exchange.secrets.clean_reply(reply.text))
 
-    def _refusal(self, response: Response) -> EndpointError:
+    def _count_tokens(self, raw: bytes, sent: Mapping[str, Any]) -> None:
+        """Add the tokens of a reply that is of no use: it is paid for as well."""
+        try:
+            read, written = self._dialect.usage(read_body(raw))
+        except NoCompletionError:
+            return
+        tokens = counted_tokens(read, written, sent, self._section.max_tokens)
+        if tokens is not None:
+            self._usage.prompt_tokens += tokens[0]
+            self._usage.completion_tokens += tokens[1]
+
+    def _refusal(self, response: Response, sent: Mapping[str, Any]) -> EndpointError:
         """What to say of a call that the endpoint will not take, however often it is made."""
         url, status, cause = self._url, response.status, "refusal"
-        fix = f"check {self._where}.base_url, model and max_tokens against the endpoint"
+        named = hint(response.body.decode(errors="replace"), sent, self._where) if status in _BAD_BODY else ""
+        fix = named or f"check {self._where}.base_url, model and max_tokens against the endpoint"
         if status in _NO_ENTRY:
             cause, holder = "authentication", self._section.api_key_env
             where = f"set {holder}" if holder else f"name a variable in {self._where}.api_key_env that is set"

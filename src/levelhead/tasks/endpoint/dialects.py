@@ -22,6 +22,7 @@ from levelhead.tasks.endpoint.wire import (
     read_body,
     read_odds,
     read_reply,
+    read_usage,
     write_messages,
 )
 from levelhead.tasks.strict_json import encodable
@@ -61,7 +62,7 @@ class Dialect(Protocol):
     """One provider's way of writing calls and replies."""
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return the headers that carry the key."""
+        """Return the headers of a call, which carry the key where there is one."""
         ...
 
     def path(self, section: Endpoint) -> str:
@@ -80,13 +81,17 @@ class Dialect(Protocol):
         """
         ...
 
+    def usage(self, data: Mapping[str, Any]) -> tuple[object, object]:
+        """Return the tokens read and written that a reply's body names, whatever else is wrong with it."""
+        ...
+
 
 class OpenAi:
     """Chat completions: OpenAI, and what most servers offer (vLLM, SGLang, Ollama, llama.cpp)."""
 
     def headers(self, key: str) -> dict[str, str]:
         """Return the bearer token."""
-        return {"Authorization": f"Bearer {key}"}
+        return {"Authorization": f"Bearer {key}"} if key else {}
 
     def path(self, section: Endpoint) -> str:  # noqa: ARG002
         """Return the path of chat completions."""
@@ -109,9 +114,13 @@ class OpenAi:
             body |= {"logprobs": True, "top_logprobs": 5}
         return body
 
-    def read(self, raw: bytes, sent: Mapping[str, Any], max_tokens: int) -> Reply:  # noqa: ARG002
+    def read(self, raw: bytes, sent: Mapping[str, Any], max_tokens: int) -> Reply:
         """Read a chat completion."""
-        return read_reply(raw, sent)
+        return read_reply(raw, sent, max_tokens)
+
+    def usage(self, data: Mapping[str, Any]) -> tuple[object, object]:
+        """Return the tokens read and written that a reply's body names."""
+        return read_usage(data, "usage", "prompt_tokens", "completion_tokens")
 
 
 class Anthropic:
@@ -119,7 +128,7 @@ class Anthropic:
 
     def headers(self, key: str) -> dict[str, str]:
         """Return the key and the version of the API."""
-        return {"x-api-key": key, "anthropic-version": "2023-06-01"}
+        return {"anthropic-version": "2023-06-01"} | ({"x-api-key": key} if key else {})
 
     def path(self, section: Endpoint) -> str:  # noqa: ARG002
         """Return the path of messages."""
@@ -145,7 +154,7 @@ class Anthropic:
     def read(self, raw: bytes, sent: Mapping[str, Any], max_tokens: int) -> Reply:
         """Read a message: its texts put together, and a tool's input as JSON; thoughts are left out."""
         data = read_body(raw)
-        content, usage = data.get("content"), data.get("usage")
+        content = data.get("content")
         if not isinstance(content, list):
             raise NoCompletionError("no content")
         texts: list[str] = []
@@ -157,10 +166,14 @@ class Anthropic:
                 texts.append(json.dumps(part["input"]))
             elif not isinstance(kind, str) or "thinking" not in kind:
                 raise NoCompletionError("content with a part that is no text")
-        read, written = (usage.get("input_tokens"), usage.get("output_tokens")) if isinstance(usage, dict) else (0, "")
+        read, written = self.usage(data)
         asked = sum(len(str(one["content"])) for one in sent["messages"]) + len(str(sent.get("system", "")))
         cut = data.get("stop_reason") == "max_tokens"
         return make_reply(encodable("".join(texts)), read, written, sent, max_tokens, asked, cut=cut)
+
+    def usage(self, data: Mapping[str, Any]) -> tuple[object, object]:
+        """Return the tokens read and written that a reply's body names."""
+        return read_usage(data, "usage", "input_tokens", "output_tokens")
 
 
 class Gemini:
@@ -168,7 +181,7 @@ class Gemini:
 
     def headers(self, key: str) -> dict[str, str]:
         """Return the key."""
-        return {"x-goog-api-key": key}
+        return {"x-goog-api-key": key} if key else {}
 
     def path(self, section: Endpoint) -> str:
         """Return the model's own path."""
@@ -209,15 +222,19 @@ class Gemini:
         if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
             raise NoCompletionError("content with a part that is no text")
         text = encodable("".join(part["text"] for part in parts if part.get("thought") is not True))
-        usage = data.get("usageMetadata")
-        read, written = (None, None)
-        if isinstance(usage, dict):
-            answer, thoughts = usage.get("candidatesTokenCount", 0), usage.get("thoughtsTokenCount", 0)
-            read = usage.get("promptTokenCount")
-            written = answer + thoughts if isinstance(answer, int) and isinstance(thoughts, int) else None
+        read, written = self.usage(data)
         asked = sum(len(str(part["text"])) for one in sent["contents"] for part in one["parts"])
         reply = make_reply(text, read, written, sent, max_tokens, asked, cut=finish == "MAX_TOKENS")
         return replace(reply, yes=read_odds(_candidates(candidate.get("logprobsResult"))))
+
+    def usage(self, data: Mapping[str, Any]) -> tuple[object, object]:
+        """Return the tokens read and written that a reply's body names, thoughts among the written ones."""
+        usage = data.get("usageMetadata")
+        if not isinstance(usage, dict):
+            return None, None
+        answer, thoughts = usage.get("candidatesTokenCount", 0), usage.get("thoughtsTokenCount", 0)
+        written = answer + thoughts if isinstance(answer, int) and isinstance(thoughts, int) else None
+        return usage.get("promptTokenCount"), written
 
 
 def _candidates(result: object) -> list[list[tuple[object, object]]]:

@@ -37,3 +37,7 @@ class FailedAttemptError(Exception):
     def __init__(self, reason: str, after_s: float | None = None, *, throttled: bool = False) -> None:
         super().__init__(reason)
         self.after_s, self.throttled = after_s, throttled
+
+
+class UnreachedError(FailedAttemptError):
+    """No connection could be made: the call has not reached the endpoint, and cannot be billed."""

@@ -16,7 +16,8 @@ from levelhead.diagnosis.notice import printable
 from levelhead.errors import InputError
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.tasks.endpoint.dialects import dialect_of
-from levelhead.tasks.endpoint.errors import FailedAttemptError
+from levelhead.tasks.endpoint.errors import FailedAttemptError, UnreachedError
+from levelhead.tasks.endpoint.secrets import Secrets, secrets_of, without_secrets
 from levelhead.tasks.endpoint.waits import read_retry_after
 
 BYTES_BESIDE_TEXT = 1_048_576
@@ -73,11 +74,12 @@ class Exchange:
 
     def __init__(self, section: Endpoint, where: str, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._deadline_s = section.timeout_s
-        self._key = _key(section, where)
+        key = _key(section, where)
+        self.secrets = Secrets(key, *secrets_of(section.base_url))
         self.most_bytes = BYTES_BESIDE_TEXT + BYTES_A_TOKEN * section.max_tokens
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "gzip, deflate"}
-        if self._key:
-            headers |= dialect_of(section).headers(self._key)
+        headers |= dialect_of(section).headers(key)
+        shown = without_secrets(section.base_url)
         try:
             self._http = httpx2.AsyncClient(
                 base_url=section.base_url.rstrip("/") + "/",
@@ -89,10 +91,10 @@ class Exchange:
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             )
         except (httpx2.InvalidURL, ValueError) as error:
-            raise InputError(f"{where}.base_url: {section.base_url!r} is no URL ({error})") from error
+            raise InputError(f"{where}.base_url: {shown!r} is no URL ({self.quote(str(error))})") from error
         url = self._http.base_url
         if not _HOST.fullmatch(url.host) or not 0 < (url.port or 80) < 65536:
-            raise InputError(f"{where}.base_url: {section.base_url!r} names no host, or no port from 1 to 65535")
+            raise InputError(f"{where}.base_url: {shown!r} names no host, or no port from 1 to 65535")
 
     async def __aenter__(self) -> Self:
         """Open the connection."""
@@ -119,17 +121,21 @@ class Exchange:
             raise FailedAttemptError(f"no complete reply within {self._deadline_s:g} s") from error
         except (httpx2.HTTPError, httpx2.StreamError, OSError, ValueError) as error:
             text = f"{type(error).__name__}: {self.quote(str(error))}"
-            raise FailedAttemptError(text.rstrip(": ")) from error
+            unreached = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+            raise (UnreachedError if unreached else FailedAttemptError)(text.rstrip(": ")) from error
         if response.status in _BUSY or response.status >= 500:
             said = self.quote(response.body)
             reason = f"HTTP {response.status}{f': {said}' if said else ''}"
             raise FailedAttemptError(reason, after_s, throttled=response.status == _THROTTLED)
         return response
 
-    def quote(self, said: bytes | str) -> str:
-        """Return the beginning of what an endpoint said: one line, fit to be printed, without the key."""
-        text = said[:EXCERPT_BYTES].decode(errors="replace") if isinstance(said, bytes) else said
-        return printable(text.replace(self._key, "[key]") if self._key else text, EXCERPT)
+    def quote(self, said: bytes | str, most: int = EXCERPT) -> str:
+        """Return the beginning of what an endpoint said: one line, fit to be printed, without the key in any spelling.
+
+        Whatever an endpoint says of itself (a body, a header, the text of a failure) leaves through here.
+        """
+        text = said[:EXCERPT_BYTES].decode(errors="replace") if isinstance(said, bytes) else said[:EXCERPT_BYTES]
+        return printable(self.secrets.clean(text), most)
 
     async def _post(self, path: str, content: bytes) -> tuple[Response, float | None]:
         async with self._http.stream("POST", path, content=content) as answer:
@@ -139,13 +145,13 @@ class Exchange:
             if not good:
                 body = await self._excerpt(answer) if coding in _CODINGS else b""
             elif coding not in _CODINGS:
-                raise FailedAttemptError(f"a reply compressed as {printable(coding, 40)}, which was not asked for")
+                raise FailedAttemptError(f"a reply compressed as {self.quote(coding, 40)}, which was not asked for")
             else:
                 body, whole = await _read(answer, self.most_bytes)
                 if not whole:
                     raise FailedAttemptError(f"a reply of more than {self.most_bytes} bytes")
-            place = printable(headers.get("location", ""), EXCERPT)
-            kind = printable(headers.get("content-type", ""), 40)
+            place = self.quote(headers.get("location", ""))
+            kind = self.quote(headers.get("content-type", ""), 40)
             return Response(status, body, place, kind), read_retry_after(headers.get("retry-after"))
 
     async def _excerpt(self, answer: httpx2.Response) -> bytes:
@@ -174,7 +180,8 @@ def _key(section: Endpoint, where: str) -> str:
         return ""
     key = os.environ.get(name, "").strip()
     if not key:
-        raise InputError(f"{where}.api_key_env names {name}, and that environment variable is not set")
+        how = "holds nothing but blanks" if os.environ.get(name) else "is not set"
+        raise InputError(f"{where}.api_key_env names {name}, and that environment variable {how}")
     if not _KEY.fullmatch(key):
         raise InputError(
             f"{where}.api_key_env names {name}, and that environment variable holds no key: a key is ASCII"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from levelhead.errors import InputError
 from levelhead.recipe.endpoint import Endpoint
+from levelhead.tasks.endpoint.parameters import Learned
 
 BURST_S = 10.0
 """Seconds' worth of a rate that may be asked for at once after a pause."""
@@ -133,7 +134,7 @@ class Width:
 
 
 class Pace:
-    """How fast one endpoint is asked, from batch to batch.
+    """How one endpoint is asked, from batch to batch: how fast, and without which keys of a call.
 
     Args:
         section: How it is reached.
@@ -142,6 +143,7 @@ class Pace:
 
     def __init__(self, section: Endpoint, folder: Path | None = None) -> None:
         self.rates, self.width = Rates(section, folder), Width(section.concurrency)
+        self.learned = Learned()
 
 
 class Gate:

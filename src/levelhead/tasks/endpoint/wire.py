@@ -56,7 +56,13 @@ def first_object(value: object, name: str) -> dict[str, Any]:
     return value[0]
 
 
-def read_reply(raw: bytes, sent: Mapping[str, Any]) -> Reply:
+def read_usage(data: Mapping[str, Any], name: str, read: str, written: str) -> tuple[object, object]:
+    """Return what a body names as its tokens, unchecked; nothing where it has no such part."""
+    usage = data.get(name)
+    return (usage.get(read), usage.get(written)) if isinstance(usage, dict) else (None, None)
+
+
+def read_reply(raw: bytes, sent: Mapping[str, Any], max_tokens: int | None = None) -> Reply:
     """Read a chat completion: the text of its first choice, whether that was cut off, and the tokens.
 
     Text is a string, or a list of parts whose texts are put together (parts that hold thoughts are left out).  A choice
@@ -66,6 +72,7 @@ def read_reply(raw: bytes, sent: Mapping[str, Any]) -> Reply:
     Args:
         raw: The body.
         sent: What was asked.
+        max_tokens: Its completion budget; what it says itself unless given.
 
     Raises:
         NoCompletionError: It is anything else.
@@ -76,10 +83,10 @@ def read_reply(raw: bytes, sent: Mapping[str, Any]) -> Reply:
     if not isinstance(message, dict):
         raise NoCompletionError("no message")
     text = encodable(_text(message.get("content"), finished=isinstance(finish, str)))
-    usage = data.get("usage")
-    read, written = (usage.get("prompt_tokens"), usage.get("completion_tokens")) if isinstance(usage, dict) else (0, "")
+    read, written = read_usage(data, "usage", "prompt_tokens", "completion_tokens")
     asked = sum(len(str(message["content"])) for message in sent["messages"])
-    reply = make_reply(text, read, written, sent, int(sent["max_tokens"]), asked, cut=finish == "length")
+    budget = int(sent["max_tokens"]) if max_tokens is None else max_tokens
+    reply = make_reply(text, read, written, sent, budget, asked, cut=finish == "length")
     logprobs = choice.get("logprobs")
     return replace(reply, yes=read_odds(_alternatives(logprobs))) if isinstance(logprobs, dict) else reply
 
@@ -101,11 +108,17 @@ def make_reply(
         asked: Characters that were asked.
         cut: Whether the budget ran out.
     """
+    tokens = counted_tokens(read, written, sent, max_tokens)
+    if tokens is None:
+        return Reply(text, asked // 4 + 1, len(text) // 4 + 1, counted=False, cut=cut)
+    return Reply(text, *tokens, cut=cut)
+
+
+def counted_tokens(read: object, written: object, sent: Mapping[str, Any], max_tokens: int) -> tuple[int, int] | None:
+    """Return an endpoint's tokens where both numbers can be (see :func:`make_reply`); else ``None``."""
     read_n = _count(read, len(write_body(sent)) + TOKENS_BESIDE)
     written_n = _count(written, 16 * max_tokens + TOKENS_BESIDE)
-    if read_n is None or written_n is None:
-        return Reply(text, asked // 4 + 1, len(text) // 4 + 1, counted=False, cut=cut)
-    return Reply(text, read_n, written_n, cut=cut)
+    return None if read_n is None or written_n is None else (read_n, written_n)
 
 
 def read_odds(tokens: Iterable[Sequence[tuple[object, object]]]) -> float | None:

@@ -165,7 +165,8 @@ class EndpointMember(Member):
             grade = self._form.grade(reply, shown.mark, shown.material)
             if grade is not None:
                 return grade
-            self.said = printable(reply.text, _SAID) + (" [cut off]" if reply.cut else "")
+            said = client.quote(reply.text, _SAID) or ("nothing beside its thoughts" if reply.cut else "")
+            self.said = said + (" [cut off]" if reply.cut else "")
         return None
 
 

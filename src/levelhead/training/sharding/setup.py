@@ -79,4 +79,4 @@ def _reference(setup: Setup) -> Reference:
         return "none"
     if not setup.policy.lora:
         return "copy"
-    return "adapter" if recipe.sft is not None else "base"
+    return "adapter" if recipe.sft is not None or setup.policy.starts_trained else "base"

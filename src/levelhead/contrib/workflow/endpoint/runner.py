@@ -13,7 +13,7 @@ from levelhead.contrib.workflow.executor import Job, Outcome
 from levelhead.contrib.workflow.interpret import run
 from levelhead.metrics import held_out
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
-from levelhead.tasks.endpoint import ChatClient, ReplyCache, all_of
+from levelhead.tasks.endpoint import ChatClient, Pace, ReplyCache, all_of
 from levelhead.tasks.metering import Usage
 from levelhead.tasks.sandbox import Bench, find_wall
 
@@ -43,6 +43,7 @@ class EndpointRunner:
         self._sandbox = sandbox
         self._transport = transport
         self._cache = ReplyCache(section.cache) if section.cache else None
+        self._pace = Pace(section)
         self.usage = Usage()
 
     async def execute(self, jobs: Sequence[Job]) -> list[Outcome]:
@@ -55,7 +56,7 @@ class EndpointRunner:
         if not jobs:
             return []
         bench = Bench(self._sandbox)
-        async with ChatClient(self._section, self.usage, self._cache, self._transport) as client:
+        async with ChatClient(self._section, self.usage, self._cache, self._transport, pace=self._pace) as client:
             outcomes = await all_of(self._one(client, job, bench) for job in jobs)
         log.info("%d workflows run; so far %d calls, %d tokens", len(jobs), self.usage.calls, self.usage.tokens)
         return outcomes

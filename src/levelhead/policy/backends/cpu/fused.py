@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from levelhead.policy.adapter import adapted_weight
 from levelhead.policy.backends.base import PolicyLike
 from levelhead.policy.backends.cpu import trim
 from levelhead.policy.backends.trees import TreeAttention
@@ -348,24 +349,10 @@ def _adapted_bytes(policy: PolicyLike) -> int:
 
 def _merged(module: Any) -> tuple[Tensor, Tensor | None]:
     """The weight that a linear layer with a plain adapter amounts to, as a copy, and its bias."""
-    from peft.tuners.lora import Linear
-
-    if not isinstance(module, Linear) or type(module.base_layer) is not nn.Linear or module.merged:
-        raise _UnknownShapeError(f"a {type(module).__name__}")
-    if getattr(module, "fan_in_fan_out", False):
-        raise _UnknownShapeError("an adapter of transposed weights")
-    weight: Any = module.base_layer.weight
-    bias: Any = module.base_layer.bias
-    adapters: Any = module
-    for name in () if adapters.disable_adapters else adapters.active_adapters:
-        if name not in module.lora_A:
-            continue
-        plain = name not in getattr(module, "lora_variant", {}) and not module.use_dora.get(name)
-        if not plain or module.lora_A[name].bias is not None or module.lora_B[name].bias is not None:
-            raise _UnknownShapeError("an adapter that is more than a product of two matrices")
-        low, high = adapters.lora_A[name].weight, adapters.lora_B[name].weight
-        weight = torch.addmm(weight, high, low, alpha=adapters.scaling[name])
-    return weight, bias
+    try:
+        return adapted_weight(module), module.base_layer.bias
+    except (TypeError, AttributeError) as error:
+        raise _UnknownShapeError(str(error)) from None
 
 
 def _norm(module: Any) -> _Norm:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from levelhead.errors import InputError
 from levelhead.policy import four_bit
 from levelhead.policy.policy import Policy
 
@@ -51,6 +52,11 @@ def tied_head(policy: Policy) -> tuple[str, Tensor] | None:
     shared = getattr(policy.base.get_input_embeddings(), "weight", None) is weight
     if not shared or not isinstance(weight, Tensor):
         return None
+    if policy.lora and any(hasattr(end, "base_layer") for end in (head, policy.base.get_input_embeddings())):
+        raise InputError(
+            "model.lora.target_modules: an adapter on one of two tied embeddings makes them two, and a server of the "
+            "base model has room for one; leave it out, or sample with generator.kind: local"
+        )
     (name,) = [name for name, module in policy.base.named_modules() if module is head]
     return f"{name}.weight", weight
 

@@ -1,0 +1,6 @@
+"""The benches' own modules can be imported."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
