@@ -7,8 +7,9 @@ of its family share.  A key of the recipe that may hold any of them is a union t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from operator import getitem
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -76,6 +77,14 @@ class Kinded(Section):
             kept[key] = value
         return kept
 
+    @model_validator(mode="after")
+    def _settings_fit(self) -> Self:
+        """Build the variant where the section is not one itself, for what it says of its settings."""
+        variant = self.FAMILY.get(self.kind)
+        if variant is not None and not isinstance(self, variant):
+            build(variant, self.settings_of(variant), "")
+        return self
+
     @model_serializer(mode="wrap")
     def _in_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
@@ -124,6 +133,8 @@ def as_sections(
 ) -> dict[str, type[Kinded]]:
     """Return the variants as sections of a recipe, by name.
 
+    They are the variants themselves, or, with a base of your own, sections with their keys.
+
     Args:
         variants: By name.
         default: Name of the one whose ``kind`` need not be given in Python.
@@ -134,8 +145,13 @@ def as_sections(
     for name, variant in variants.items():
         kind: Any = Field(name if name == default else ..., description=f"``{name}``.")
         fields: dict[str, Any] = {"kind": (getitem(Literal, name), kind), **(more or {}).get(name, {})}
+        if (
+            base is not Kinded
+        ):  # an attribute of a variant (an aggregator's ``scale``) may have the name of a shared key
+            settings = {key: (field.annotation, copy(field)) for key, field in variant.model_fields.items()}
+            fields = {**{key: own for key, own in settings.items() if key not in base.model_fields}, **fields}
         own: dict[str, Any] = {
-            "__base__": (base, variant),
+            "__base__": (variant, base) if base is Kinded else base,
             "__module__": variant.__module__,
             "__doc__": variant.__doc__,
         }
