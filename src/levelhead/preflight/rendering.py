@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from levelhead.records import PLAIN_CHAT, ChatOptions
 from levelhead.text.codec import Codec
 from levelhead.text.evidence import read
 
@@ -14,10 +15,14 @@ def spelled(codec: Codec, ids: Sequence[int]) -> str:
     return " ".join(repr(token.text) for token in read(codec, ids)) or "-"
 
 
-def by_template(codec: Codec, messages: Sequence[Mapping[str, Any]], *, generation: bool) -> str:
+def by_template(
+    codec: Codec, messages: Sequence[Mapping[str, Any]], chat_options: ChatOptions = PLAIN_CHAT, *, generation: bool
+) -> str:
     """Render messages with the tokenizer alone."""
     chat = [dict(message) for message in messages]
-    variables = codec.template.variables
+    variables: dict[str, Any] = {**codec.template.variables, **chat_options.template_kwargs}
+    if chat_options.tools:
+        variables["tools"] = list(chat_options.tools)
     text = codec.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=generation, **variables)
     return str(text)
 

@@ -80,7 +80,7 @@ class SamePrompt(Check):
                     yield self.fail(self.other_prompt, id=prompt.id, at=at, here=here, there=there, **sizes)
                     return
                 (wanted,) = task.oracle(prompt) or [""]
-                shown = codec.decode(pair.completion_ids)
+                shown = codec.decode(pair.completion_ids, prompt.chat)
                 if "".join(wanted.split()) not in "".join(shown.split()):
                     yield self.fail(self.other_answer, id=prompt.id, shown=shown[:60], wanted=wanted[:60])
                     return
