@@ -282,14 +282,14 @@ def ahead(folder: Path) -> None:
     from levelhead.training.group_queue import GroupQueue
 
     rank, handed = os.environ["RANK"], list[list[str]]()
-    draw = GroupQueue.draw
+    draw = GroupQueue.next
 
     def watched(self: GroupQueue, *args: Any) -> Any:
         result = draw(self, *args)
         handed.append([f"{group.prompt.task}/{group.prompt.id}" for group in result.groups])
         return result
 
-    GroupQueue.draw = watched  # type: ignore[method-assign]
+    GroupQueue.next = watched  # type: ignore[method-assign]
 
     class Interrupts:
         def before_update(self, record: StepRecord) -> Any:

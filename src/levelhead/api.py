@@ -140,8 +140,8 @@ def _train(
     """Prepare, check and run in a folder that is locked until ``held`` is left; see :func:`train`."""
     with uncollected():
         from levelhead.policy.load import wrap
-        from levelhead.training.lock import lock_run
         from levelhead.training.prepare import prepare, reloaded, seed_everything
+        from levelhead.training.ranks import lock_run
         from levelhead.training.resume import plan_resumption
         from levelhead.training.run import Run
         from levelhead.training.rundir import RunDir

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-import levelhead.training.optim as optim
 from levelhead.preflight import preflight
 from levelhead.recipe import validate
 from levelhead.records import Prompt
 from levelhead.tasks.function.task import FunctionTask
-from levelhead.training.optim import Updater
 from levelhead.training.prepare import prepare
 from levelhead.training.stream import PromptStream
 from small_run import recipe
@@ -30,7 +28,7 @@ def test_a_sound_recipe_passes_and_weights_stay(tmp_path: Path) -> None:
     before = [p.detach().clone() for p in setup.policy.model.parameters()]
     report = preflight(setup, families=["identities"])
     assert {check.status for check in report.checks} == {"pass"}
-    assert len(report.checks) == 10
+    assert len(report.checks) == 8
     after = list(setup.policy.model.parameters())
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert all(p.grad is None for p in after)
@@ -94,48 +92,6 @@ def twins(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FunctionTask, "prompts", prompts)
 
 
-def other_schedule(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(optim, "schedule", lambda recipe, done, steps: 0.5**done)
-
-
-def twice_the_rate(patch: pytest.MonkeyPatch) -> None:
-    real = optim.schedule
-    patch.setattr(optim, "schedule", lambda recipe, done, steps: 2 * real(recipe, done, steps))
-
-
-def one_update_without(patch: pytest.MonkeyPatch) -> None:
-    real = optim.schedule
-    patch.setattr(optim, "schedule", lambda recipe, done, steps: real(recipe, done, steps) * (done != 1))
-
-
-def no_decay(patch: pytest.MonkeyPatch) -> None:
-    real = optim._make_optimizer
-
-    def make(*args: Any) -> Any:
-        made = real(*args)
-        for group in made.param_groups:
-            group["weight_decay"] = 0.5
-        return made
-
-    patch.setattr(optim, "_make_optimizer", make)
-
-
-def last_weight_left_out(patch: pytest.MonkeyPatch) -> None:
-    real = optim._make_optimizer
-    patch.setattr(optim, "_make_optimizer", lambda parameters, *rest: real(parameters[:-1], *rest))
-
-
-def uphill(patch: pytest.MonkeyPatch) -> None:
-    real = Updater.step
-
-    def step(self: Updater) -> None:
-        for group in self.optimizer.param_groups:
-            group["maximize"] = True
-        real(self)
-
-    patch.setattr(Updater, "step", step)
-
-
 def from_the_beginning(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PromptStream, "load_state_dict", lambda self, state: None)
 
@@ -175,12 +131,6 @@ BROKEN: tuple[tuple[str, Callable[[pytest.MonkeyPatch], None]], ...] = (
     ("identities/items/one", twins),
     ("identities/items/one", first_twice),
     ("identities/items/one", half_again),
-    ("identities/schedule/grpo", other_schedule),
-    ("identities/schedule/grpo", twice_the_rate),
-    ("identities/schedule/grpo", one_update_without),
-    ("identities/optimizer/sft", no_decay),
-    ("identities/optimizer/grpo", last_weight_left_out),
-    ("identities/optimizer/grpo", uphill),
     ("identities/resume/grpo", from_the_beginning),
     ("identities/resume/grpo", one_prompt_lost),
     ("identities/resume/grpo", never_moved),

@@ -12,16 +12,15 @@ import torch
 
 import levelhead.rollout.generators.local
 import levelhead.rollout.logits
-import levelhead.training.rollout_batcher
+import levelhead.training.group_queue
 from levelhead.preflight import preflight
 from levelhead.preflight.result import Check
 from levelhead.records import Group
 from levelhead.rollout.draws import derive, uniforms
 from levelhead.training.collect import Collected, Collector
 from levelhead.training.curriculum import Evidence, LearnabilityStream
+from levelhead.training.group_queue import GroupQueue
 from levelhead.training.prepare import Setup
-from levelhead.training.ranks import SharedCollector
-from levelhead.training.rollout_batcher import RolloutBatcher
 from levelhead.training.stream import PromptStream
 from preflight_setup import setup_of
 
@@ -80,26 +79,29 @@ def no_truncation(patch: Patch) -> None:
 
 
 def seed_without_step(patch: Patch) -> None:
-    patch.setattr(levelhead.training.rollout_batcher, "rollout_seed", lambda seed, step: seed)
+    patch.setattr(levelhead.training.group_queue, "rollout_seed", lambda seed, step: seed)
 
 
 def redraw_with_the_same_seed(patch: Patch) -> None:
-    patch.setattr(levelhead.training.rollout_batcher, "derive", lambda seed, *_: seed)
+    patch.setattr(
+        levelhead.training.group_queue, "derive", lambda seed, name, *_: derive(seed, name) if name == "visit" else seed
+    )
 
 
 def visits_of_a_batch_alike(patch: Patch) -> None:
-    async def visits(self: RolloutBatcher, prompts: Sequence[Any], controls: Any, seed: int) -> Collected:
-        return await self._collector.collect(prompts, self._config.group_size, controls, seed)
-
-    patch.setattr(RolloutBatcher, "_visits", visits)
+    patch.setattr(
+        levelhead.training.group_queue,
+        "derive",
+        lambda seed, *names: seed if names[0] == "visit" else derive(seed, *names),
+    )
 
 
 def shared(change: Callable[..., Coroutine[Any, Any, Collected]]) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(SharedCollector, "collect", change)
+    return lambda patch: patch.setattr(Collector, "collect", change)
 
 
 async def parts_one_after_the_other(self: Any, prompts: Sequence[Any], k: int, controls: Any, seed: int) -> Collected:
-    parts = self._ranks.gathered(await self._inner.collect(prompts[self._ranks.rank :: 2], k, controls, seed))
+    parts = self._ranks.gathered(await self._collect(prompts[self._ranks.rank :: 2], k, controls, seed))
     return Collected([group for part in parts for group in part.groups])
 
 
@@ -177,38 +179,39 @@ def items_all_alike(patch: Patch) -> None:
 
 
 def flat_groups_first(patch: Patch) -> None:
-    real = RolloutBatcher._fill
+    real = GroupQueue._contrasted
 
-    async def fill(self: RolloutBatcher, result: Collected, drawn: list[Group], *args: Any) -> dict[str, float]:
-        wanted = len(result.groups)
-        values = await real(self, result, drawn, *args)
-        result.groups = sorted(drawn, key=lambda group: len(set(group.rewards)))[:wanted]
-        return values
+    def contrasted(self: GroupQueue, step: int, groups: Any, wanted: int, *args: Any) -> Any:
+        result, sampled, more = real(self, step, groups, wanted, *args)
+        result.groups = sorted(sampled, key=lambda group: len(set(group.rewards)))[:wanted]
+        return result, sampled, more
 
-    patch.setattr(RolloutBatcher, "_fill", fill)
+    patch.setattr(GroupQueue, "_contrasted", contrasted)
 
 
 def contrast_upside_down(patch: Patch) -> None:
-    patch.setattr(levelhead.training.rollout_batcher, "has_contrast", lambda group: len(set(group.rewards)) == 1)
+    patch.setattr(levelhead.training.group_queue, "has_contrast", lambda group: len(set(group.rewards)) == 1)
 
 
 def no_redraws(patch: Patch) -> None:
-    async def fill(*_: Any) -> dict[str, float]:
-        return {}
+    real = GroupQueue._contrasted
 
-    patch.setattr(RolloutBatcher, "_fill", fill)
+    def contrasted(self: GroupQueue, step: int, groups: Any, *args: Any) -> Any:
+        self._config = self._config.model_copy(update={"dynamic_sampling": 0})
+        return real(self, step, groups, *args)
+
+    patch.setattr(GroupQueue, "_contrasted", contrasted)
 
 
 def redrawn_groups_forgotten(patch: Patch) -> None:
-    real = RolloutBatcher._fill
+    real = GroupQueue._contrasted
 
-    async def fill(self: RolloutBatcher, result: Collected, *args: Any) -> dict[str, float]:
-        first = list(result.groups)
-        values = await real(self, result, *args)
-        result.groups = first
-        return values
+    def contrasted(self: GroupQueue, step: int, groups: Any, wanted: int, *args: Any) -> Any:
+        result, sampled, more = real(self, step, groups, wanted, *args)
+        result.groups = sampled[:wanted]
+        return result, sampled, more
 
-    patch.setattr(RolloutBatcher, "_fill", fill)
+    patch.setattr(GroupQueue, "_contrasted", contrasted)
 
 
 CHOICE = [

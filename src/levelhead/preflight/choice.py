@@ -1,6 +1,6 @@
 """Choice: prompts are sampled in the shares that the recipe means, and redraws keep the groups that teach something.
 
-The run's own stream and rollout batcher are shown made-up outcomes with known consequences; nothing is sampled.
+The run's own stream and queue of groups are shown made-up outcomes with known consequences; nothing is sampled.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.rollout.draws import derive, generator
 from levelhead.tasks.base import Task
-from levelhead.training.collect import Collected, Collector
+from levelhead.training.collect import Collector
+from levelhead.training.collected import Collected
 from levelhead.training.curriculum import make_stream
-from levelhead.training.rollout_batcher import RolloutBatcher
+from levelhead.training.group_queue import in_step
 
 TAKEN = 96
 """Prompts that are taken from the stream."""
@@ -30,7 +31,7 @@ AGE = 0.5
 
 
 def check_choice(context: PreflightContext) -> Iterator[Check]:
-    """Show outcomes to the stream and the rollout batcher, and count what they choose."""
+    """Show outcomes to the stream and the queue of groups, and count what they choose."""
     grpo = context.grpo
     if grpo is None:
         return
@@ -199,8 +200,8 @@ def _redraws(context: PreflightContext) -> Check:
     for share in (0.1, 0.4, 0.8):
         collector = _Told(context, (rng.random(64) < share).tolist())
         most = max(small.dynamic_sampling, 1)  # a guard may ask for redraws that the recipe does without
-        rollout_batcher = RolloutBatcher(_stream(context), collector, small, context.seed)
-        batch = context.loop.run(rollout_batcher.draw(1, context.controls, redraws=1)).groups
+        queue = in_step(_stream(context), collector, small, context.seed, context.policy)
+        batch = queue.next(1, context.controls, redraws=1).groups
         batch_counts = Counter(map(id, batch))
         flat = sum(len(set(group.rewards)) == 1 for group in batch)
         lost = sum(len(set(group.rewards)) > 1 and id(group) not in batch_counts for group in collector.groups)

@@ -23,7 +23,8 @@ from levelhead.rollout.generators.base import Capabilities, Completion, Generato
 from levelhead.rollout.generators.make import make_local
 from levelhead.tasks.base import Judged, SingleTurnTask, Task
 from levelhead.text.codec import Codec
-from levelhead.training.collect import Collected, Collector
+from levelhead.training.collect import Collector
+from levelhead.training.collected import Collected
 from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup
 

@@ -19,10 +19,11 @@ from levelhead.preflight.result import Check, judged
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Group, Prompt, Score, Turn
 from levelhead.rollout.draws import derive
-from levelhead.training.collect import Collected, Collector
-from levelhead.training.ranks import Ranks, SharedCollector
+from levelhead.training.collect import Collector
+from levelhead.training.collected import Collected
+from levelhead.training.group_queue import in_step
+from levelhead.training.ranks import Ranks
 from levelhead.training.repeats import across, count_log_e, in_groups, mean_of_logs
-from levelhead.training.rollout_batcher import RolloutBatcher
 
 NUMBERS = 1_600_000
 """Probabilities that are computed again, at most: completion tokens times vocabulary."""
@@ -196,11 +197,11 @@ class _Same:
 class _Unscored(Collector):
     """Draws as the run's collector does, and gives every rollout the same score."""
 
-    def __init__(self, context: PreflightContext) -> None:
-        super().__init__(context.setup.tasks, context.codec, context.generator, context.loop)
+    def __init__(self, context: PreflightContext, ranks: Ranks | None = None) -> None:
+        super().__init__(context.setup.tasks, context.codec, context.generator, context.loop, ranks)
         self.drawn: list[list[Group]] = []
 
-    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
+    async def _collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         """Draw k rollouts of each prompt."""
         ready = [self.render(prompt) for prompt in prompts]
         completions = await self._draw(ready, k, controls, seed)
@@ -222,9 +223,9 @@ def _returns(context: PreflightContext) -> Check:
     n = len(prompts) + 1  # the first prompt stands in each batch twice
     few = grpo.model_copy(update={"group_size": k, "batch_size": k * n, "dynamic_sampling": 1})
     collector = _Unscored(context)
-    rollout_batcher = RolloutBatcher(_Same(prompts), collector, few, derive(context.seed, "returns"))
+    queue = in_step(_Same(prompts), collector, few, derive(context.seed, "returns"), context.policy)
     for step in (1, 2):
-        context.loop.run(rollout_batcher.draw(step, _short(context)))
+        queue.next(step, _short(context))
     visits: dict[str, list[Group]] = {}
     for group in itertools.chain.from_iterable(collector.drawn):
         visits.setdefault(group.prompt.id, []).append(group)
@@ -280,12 +281,11 @@ def _processes(context: PreflightContext) -> Check:
     assert grpo is not None  # noqa: S101 - asked for with a grpo stage only
     prompts = [p for task_prompts in context.prompts.values() for p in task_prompts[:2]][:4]
     k, seed, controls = min(grpo.group_size, 2), derive(context.seed, "processes"), _short(context, 6)
-    inner = _Unscored(context)
-    alone = inner.run(prompts, k, controls, seed).groups
+    alone = _Unscored(context).run(prompts, k, controls, seed).groups
     parts: list[Any] = []
     for rank in (1, 0):
         ranks = _OneOfTwo(rank, 2, parts=parts)
-        together = SharedCollector(inner, ranks).run(prompts, k, controls, seed).groups
+        together = _Unscored(context, ranks).run(prompts, k, controls, seed).groups
     names = [group.prompt.id for group in together]
     # In half precision a number that falls between two tokens tips by rounding: there the first token must do.
     tokens = None if context.policy.compute_dtype == torch.float32 else 1

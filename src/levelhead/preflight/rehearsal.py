@@ -32,7 +32,7 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt
-from levelhead.training.collect import Collected
+from levelhead.training.collected import Collected
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
 from levelhead.training.prepare import make_objective, name_of

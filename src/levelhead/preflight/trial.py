@@ -18,7 +18,8 @@ from levelhead.recipe.objective import Audit
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Group, Prompt, Rollout, Score
-from levelhead.training.collect import Collected, Collector
+from levelhead.training.collect import Collector
+from levelhead.training.collected import Collected
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import make_objective

@@ -58,7 +58,7 @@ class State:
         unevaluated: Whether the evaluation that follows this step is still to be made.
         recipe: File name of the recipe in force, in the run's folder.
         baselines: Answers that evaluations have seen, candidates of the best constant answer.
-        identities: What the checks of exact statements go on with.
+        identities: What observers of batches go on with, in checkpoints of before ``training.pt`` held it; else empty.
         digest: Hashes of what the next step begins with, by part.
         front: The Pareto front so far: objectives, reference, points, and the checkpoints that are kept of it.
     """

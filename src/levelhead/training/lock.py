@@ -11,16 +11,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from levelhead.errors import InputError
 from levelhead.records import Event
 
-if TYPE_CHECKING:
-    from levelhead.training.ranks import Ranks
-
 FILE = "run.lock"
 """Name of the lock in a run's folder."""
+
 TAKEN_OVER = "lock-taken-over"
 """Code of the event that a run's folder was still locked by a process that is gone."""
 
@@ -121,31 +118,6 @@ class RunLock:
         self._file = os.open(self._path, os.O_RDWR)
         with contextlib.suppress(OSError):  # what other sets of process numbers on this machine can see
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def lock_run(ranks: Ranks, path: Path, held: contextlib.ExitStack) -> list[Event]:
-    """Lock a run's folder against other runs until ``held`` is left; of several processes, the first does.
-
-    Returns:
-        Events of the locking, as of a lock that a process left behind.
-
-    Raises:
-        InputError: Another run holds it; raised in every process.
-    """
-    refused, events = None, []
-    if not ranks.rank:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = RunLock(path)
-            held.callback(lock.release)
-            events = lock.events()
-        except InputError as error:
-            refused = str(error)
-        except OSError as error:
-            refused = f"{path}: cannot be made: {error.strerror}"
-    if reasons := [reason for reason in ranks.gathered(refused) if reason]:
-        raise InputError(reasons[0])
-    return events
 
 
 def refuse_held(folder: Path) -> None:

@@ -12,9 +12,9 @@ from levelhead.policy.rounding import Tolerance
 from levelhead.recipe import Recipe
 from levelhead.recipe.training import Grpo
 from levelhead.records import CoefficientOverrides
-from levelhead.training.identities.base import Violation, close
-from levelhead.training.identities.optimizer import EXACT
 from levelhead.training.prepare import name_of
+from oracle.optimizer_steps import EXACT
+from oracle.violation import Violation, close
 
 SURE = 6.0
 """Standard errors by which an audited coefficient must be off."""

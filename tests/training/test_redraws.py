@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +9,12 @@ import pytest
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score
-from levelhead.training.collect import Collected, rollout_seed
-from levelhead.training.rollout_batcher import RolloutBatcher
+from levelhead.training.collect import rollout_seed
+from levelhead.training.collected import Collected
+from levelhead.training.group_queue import GroupQueue
+from levelhead.training.group_sampler import SamplingSetup
+from levelhead.training.loop import EventLoop
+from levelhead.training.ranks import Ranks
 
 K = 4
 
@@ -42,10 +46,26 @@ class Numbered:
 class Scripted:
     """Collects groups of which those named have contrast."""
 
+    loop: EventLoop
+
     def __init__(self, *contrast: int) -> None:
         self.contrast = set(map(str, contrast))
         self.seeds: list[int] = []
         self.steps: list[tuple[int, int]] = []
+
+    @property
+    def own(self) -> Scripted:
+        return self
+
+    @property
+    def generator(self) -> None:
+        return None
+
+    def drain_use(self) -> dict[str, Any]:
+        return {}
+
+    def events(self, step: int) -> list[Any]:
+        return []
 
     def at_step(self, step: int, max_steps: int) -> None:
         self.steps.append((step, max_steps))
@@ -65,9 +85,24 @@ class Scripted:
         return Collected(groups, sample_s=1.0, score_s=2.0, env_s=3.0, dropped=1, episodes=len(prompts) * k)
 
 
+def queue(stream: Numbered, collector: Scripted, config: Grpo, seed: int, loop: EventLoop) -> GroupQueue:
+    collector.loop = loop
+    policy: Any = SimpleNamespace(version=0, samples_from=SimpleNamespace(version=0))
+    given: Any = (stream, collector, config, seed, policy, lambda step: config.sampling, Ranks())
+    return GroupQueue(SamplingSetup(*given))
+
+
+def batch_of(stream: Numbered, collector: Scripted, config: Grpo, *, step: int = 1, seed: int = 1) -> Collected:
+    loop = EventLoop()
+    try:
+        return queue(stream, collector, config, seed, loop).next(step, config.sampling)
+    finally:
+        loop.close()
+
+
 def drawn(stream: Numbered, collector: Scripted, redraws: int, step: int = 7) -> Collected:
-    recipe = Grpo(batch_size=3 * K, group_size=K, dynamic_sampling=redraws)
-    return asyncio.run(RolloutBatcher(stream, collector, recipe, seed=1).draw(step, recipe.sampling))  # type: ignore[arg-type]
+    config = Grpo(batch_size=3 * K, group_size=K, dynamic_sampling=redraws)
+    return batch_of(stream, collector, config, step=step)
 
 
 def ids(collected: Collected) -> list[str]:
@@ -126,7 +161,7 @@ class Few(Numbered):
 def test_a_prompt_that_stands_in_a_batch_twice_is_drawn_by_another_seed_each_time() -> None:
     collector = Scripted()
     recipe = Grpo(batch_size=8 * K, group_size=K, steps=3)
-    batch = asyncio.run(RolloutBatcher(Few(), collector, recipe, 5).draw(1, recipe.sampling))
+    batch = batch_of(Few(), collector, recipe, seed=5)
     assert [group.prompt.id for group in batch.groups] == ["0", "1", "2", "0", "1", "2", "0", "1"]
     assert collector.seeds[0] == rollout_seed(5, 1)
     assert len(set(collector.seeds)) == 3

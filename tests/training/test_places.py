@@ -7,9 +7,10 @@ from typing import Any
 
 from counting_episodes import PROMPTS, Counting, Plain, Recorder
 from levelhead.recipe.sampling import TrainSampling
-from levelhead.training.collect import Collected, Collector
-from levelhead.training.group_collector import GroupCollector, GroupRequest, Room
+from levelhead.training.collect import Collector
+from levelhead.training.collected import Collected
 from levelhead.training.loop import EventLoop
+from levelhead.training.places import Room, SharedPlaces
 
 K = 4
 
@@ -44,8 +45,8 @@ def collect(task: Held) -> tuple[list[str], dict[str, Recorder]]:
         rooms: dict[str, Room] = {}
 
         async def draw(prompt: Any) -> Collected:
-            request = GroupRequest(prompt, TrainSampling(), 0, 0, 1)
-            result = await GroupCollector(inner, lanes[prompt.id], rooms, request).draw(K)  # type: ignore[arg-type]
+            collector = inner.of_group(lanes[prompt.id], SharedPlaces(rooms, 0, 1))  # type: ignore[arg-type]
+            result = await collector.collect([prompt], K, TrainSampling(), 0)
             order.append(prompt.id)
             if len(order) == len(PROMPTS) - 1:
                 task.go.set()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from levelhead.records import ActionKind, Event, Prompt, Severity
+from levelhead.records import ActionKind, Event, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +29,6 @@ class Violation:
         """The event that tells of it."""
         action: ActionKind | None = None if self.severity == "info" else "warn"
         return Event(step, self.code, self.severity, self.text, action, self.evidence)
-
-
-def content(prompt: Prompt) -> str:
-    """What a prompt asks, whatever its id: its messages, and the facts too where messages leave the item open.
-
-    Prompts of environments carry a ``seed`` among their facts; what the policy reads comes from there.
-    """
-    seeded = prompt.facts if "seed" in prompt.facts else {}
-    return json.dumps([prompt.task, prompt.messages, seeded], sort_keys=True, default=str)
 
 
 def close(seen: float, wanted: float, relative: float, absolute: float = 0.0) -> bool:

@@ -1,4 +1,4 @@
-"""A few entries of every weight, read before and after an update: enough to tell what it did, at no cost.
+"""A few entries of tensors, spread evenly: enough to tell whether weights are those of before, at no cost.
 
 Of a weight that is divided over processes, each reads entries of its own piece.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from levelhead.objective.numerics import local
 
 K = 8
-"""Entries of each tensor that are watched."""
+"""Entries of each tensor that are read."""
 
 
 def spread(tensor: Tensor) -> Tensor:
@@ -21,14 +21,6 @@ def spread(tensor: Tensor) -> Tensor:
     tensor = local(tensor)
     last = max(tensor.numel() - 1, 0)
     return torch.linspace(0, last, K, dtype=torch.float64).round().to(torch.int64).to(tensor.device)
-
-
-def largest(tensor: Tensor) -> Tensor:
-    """Places of the K entries of largest size, shape (K,); spread ones where all entries are 0 or there are few."""
-    flat = local(tensor).detach().reshape(-1)
-    if flat.numel() < K or not bool(torch.isfinite(flat).all()) or not bool(flat.any()):
-        return spread(tensor)
-    return flat.abs().topk(K).indices
 
 
 @torch.no_grad()

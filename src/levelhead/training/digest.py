@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.policy.sharding import full
-from levelhead.records import Prompt
-from levelhead.training.identities import entries
-from levelhead.training.identities.base import Violation, content
+from levelhead.records import Event, Prompt
+from levelhead.training import entries
+from levelhead.training.items import content
 from levelhead.training.optim import Updater
 
 PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -83,19 +83,21 @@ def next_digest(policy: Policy, trainer: Trainer, step: int) -> dict[str, str]:
         return {}
 
 
-def compare(then: Mapping[str, str], now: Mapping[str, str], touched: Callable[..., bool]) -> Iterator[Violation]:
-    """The step that a resumed run begins with is the one that the run which was left would have made.
+def compare(then: Mapping[str, str], now: Mapping[str, str], touched: Callable[..., bool], step: int) -> list[Event]:
+    """Report where the step that a resumed run begins with is not the one that the run before would have made.
 
     Args:
         then: The digest that the checkpoint holds; an empty one says nothing.
         now: That of the run which goes on.
         touched: Whether a key of the recipe that matches one of some patterns has changed, and was accepted.
+        step: Steps done, to date the event by.
     """
     parts = [name for name in then if name in PARTS and then[name] != now.get(name)]
     parts = [name for name in parts if not (PARTS[name][1] and touched(*PARTS[name][1]))]
-    if parts:
-        text = f"the run does not go on as it was left: other are {'; '.join(PARTS[name][0] for name in parts)}"
-        yield Violation("resume-differs", text, {"parts": parts})
+    if not parts:
+        return []
+    text = f"the run does not go on as it was left: other are {'; '.join(PARTS[name][0] for name in parts)}"
+    return [Event(step, "resume-differs", "critical", text, "warn", {"parts": parts})]
 
 
 def _tensors(named: Sequence[tuple[str, Tensor]]) -> str:

@@ -12,7 +12,7 @@ from levelhead.objective.aggregation import MergeReport
 from levelhead.objective.numerics import dot, local
 from levelhead.recipe.objective import MergeSection
 from levelhead.recipe.variants import CUSTOM
-from levelhead.training.identities.base import Violation
+from oracle.violation import Violation
 
 LOOKED_AT = 4096
 """Entries of each tensor at which the merged gradient is held against its parts."""

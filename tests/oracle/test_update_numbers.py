@@ -11,7 +11,7 @@ import pytest
 from levelhead.policy.rounding import Tolerance
 from levelhead.recipe import Recipe, validate
 from levelhead.records import CoefficientOverrides
-from levelhead.training.identities.numbers import UPDATE, Numbers
+from oracle.update_numbers import UPDATE, Numbers
 from small_run import recipe
 
 AUDIT = {"policy/one": 0.5, "policy/two": 0.5, "kl/one": 0.025, "kl/two": 0.025, "entropy/one": 5e-3}

@@ -12,15 +12,24 @@ from torch import Tensor, nn
 
 from levelhead.objective.numerics import local
 from levelhead.policy.policy import Policy
-from levelhead.training.identities import adamw, entries
-from levelhead.training.identities.base import Violation, close, some
-from levelhead.training.identities.optimizer import ROUNDED, STEP, Step
+from levelhead.training import entries
 from levelhead.training.optim import Updater
+from oracle import adamw
+from oracle.optimizer_steps import ROUNDED, STEP, Step
+from oracle.violation import Violation, close, some
 
 COARSE = 0.15
 """Relative difference of updates whose moments are kept in half precision from ones in float64."""
 NORMS = 1e-3
 """Relative difference of two norms of one gradient, or two ways to scale it; ten times that in half precision."""
+
+
+def largest(tensor: Tensor) -> Tensor:
+    """Places of the K entries of largest size, shape (K,); spread ones where all entries are 0 or there are few."""
+    flat = local(tensor).detach().reshape(-1)
+    if flat.numel() < entries.K or not bool(torch.isfinite(flat).all()) or not bool(flat.any()):
+        return entries.spread(tensor)
+    return flat.abs().topk(entries.K).indices
 
 
 class Stepping:
@@ -147,7 +156,7 @@ class Stepping:
         """Settle which entries are watched: of each weight those that the first gradient is largest at."""
         trained = [(name, p) for name, p in self._policy.model.named_parameters() if p.requires_grad and p.numel()]
         self._names, self._trained = [name for name, _ in trained], [parameter for _, parameter in trained]
-        self._places = [entries.largest(p if p.grad is None else p.grad) for p in self._trained]
+        self._places = [largest(p if p.grad is None else p.grad) for p in self._trained]
         config = self._updater.config
         matrices = {id(p) for p in self._policy.matrices} if config.kind == "muon" else set()
         self._told = torch.tensor([id(p) not in matrices for p in self._trained])

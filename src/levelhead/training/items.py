@@ -1,28 +1,57 @@
-"""Identities of the data: no item twice in an epoch, none that is held out, and the best checkpoint is the best."""
+"""Observers of the items that are trained on: none is held out, and none comes again before its epoch is over."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from levelhead.records import Prompt
+from levelhead.records import Event, Prompt
 from levelhead.tasks.base import SingleTurnTask, Task
-from levelhead.training.identities.base import Violation, content
+from levelhead.training.collected import Collected
 
-TIE = 1e-9
-"""Difference of two scores that rounding explains."""
 COMPARED = 12
 """Items at the beginning of two epochs that are compared; in equal order by chance once in 12!, some 5e8."""
 MOST = 1 << 20
 """Items of an epoch that are followed."""
 
 
-class Epochs:
-    """Items of each task that were sampled in its epoch, which ends when every item has been.
+class HeldOutItems:
+    """Reports an item that is trained on and asks what a held-out item asks, whatever its id.
+
+    Args:
+        tasks: By name.
+    """
+
+    def __init__(self, tasks: Mapping[str, Task]) -> None:
+        self._tasks = tasks
+        self._content: set[int] = set()
+        self._read = False
+
+    def hold(self, prompts: Iterable[Prompt]) -> None:
+        """Take in items that are held out."""
+        self._content.update(_number(content(p)) for p in prompts if tells_apart(self._tasks[p.task], p))
+
+    def sampled(self, step: int, rollouts: Collected) -> Iterator[Event]:
+        """Look at the prompts of a step."""
+        if not self._read:
+            self._read = True
+            for task in self._tasks.values():
+                self.hold(task.prompts("eval", 0))
+        for prompt in rollouts.prompts:
+            if _number(content(prompt)) in self._content:
+                text = f"item {prompt.id!r} of task {prompt.task} is trained on, and a held-out item asks the same"
+                evidence = {"task": prompt.task, "item": prompt.id}
+                yield Event(step, "held-out-trained", "critical", text, "warn", evidence)
+
+
+class RepeatedItems:
+    """Reports an item that is sampled again before every item of its task has been, and epochs of equal order.
 
     How many items a task has is counted when one comes again, and not before.
 
@@ -38,28 +67,28 @@ class Epochs:
         self._orders: dict[str, list[int]] = {}
         self._before: dict[str, list[int]] = {}
 
-    def drawn(self, prompts: Sequence[Prompt]) -> Iterator[Violation]:
+    def sampled(self, step: int, rollouts: Collected) -> Iterator[Event]:
         """Take in the prompts of a step in the order in which they were sampled."""
-        for prompt in prompts:
+        for prompt in rollouts.prompts:
             name, key = prompt.task, _number(prompt.id)
             seen = self._seen.setdefault(name, set())
             if key in seen:
                 size, epoch = self._size(name), self._epochs.get(name, 0) + 1
                 if len(seen) < size:
                     text = (
-                        f"item {prompt.id!r} of task {name} is drawn for the second time in epoch {epoch}, after "
+                        f"item {prompt.id!r} of task {name} is sampled for the second time in epoch {epoch}, after "
                         f"{len(seen)} of its {size} items"
                     )
                     evidence = {"task": name, "item": prompt.id, "epoch": epoch, "items": size}
-                    yield Violation("item-repeated", text, evidence)
+                    yield Event(step, "item-repeated", "critical", text, "warn", evidence)
                 seen.clear()
                 self._epochs[name] = epoch
                 self._before[name] = self._orders.pop(name, [])
             if len(seen) < MOST:
                 seen.add(key)
-            yield from self._in_a_new_order(name, key)
+            yield from self._in_a_new_order(step, name, key)
 
-    def _in_a_new_order(self, name: str, key: int) -> Iterator[Violation]:
+    def _in_a_new_order(self, step: int, name: str, key: int) -> Iterator[Event]:
         """An epoch does not begin with the items of the one before in the same order, unless the task has but one."""
         order, before = self._orders.setdefault(name, []), self._before.get(name, [])
         if len(order) >= COMPARED:
@@ -71,7 +100,8 @@ class Epochs:
                 f"epoch {epoch} of task {name} begins with the same {COMPARED} items in the same order as the epoch "
                 "before: the shuffle does not know the epoch"
             )
-            yield Violation("order-repeated", text, {"task": name, "epoch": epoch, "items": COMPARED})
+            evidence = {"task": name, "epoch": epoch, "items": COMPARED}
+            yield Event(step, "order-repeated", "critical", text, "warn", evidence)
 
     def _shuffles(self, name: str) -> bool:
         """Whether a task's order depends on the seed."""
@@ -86,36 +116,27 @@ class Epochs:
             self._sizes[name] = min(sum(1 for _ in self._tasks[name].prompts("train", 0)), MOST)
         return self._sizes[name]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What was sampled, for a checkpoint: of each task the epochs that have ended, and the items of its epoch."""
+    def state_dict(self) -> dict[str, Any]:
+        """What was sampled, as tensors: of each task the epochs that have ended, and the items of its epoch."""
         return {
             name: torch.tensor([self._epochs.get(name, 0), *sorted(seen)], dtype=torch.int64)
             for name, seen in self._seen.items()
         }
 
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore :meth:`tensors`."""
-        for name, row in tensors.items():
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore :meth:`state_dict`."""
+        for name, row in state.items():
             self._epochs[name], *seen = row.tolist()
             self._seen[name] = set(seen)
 
 
-class HeldOut:
-    """What held-out items ask, so that none of it is trained on."""
+def content(prompt: Prompt) -> str:
+    """What a prompt asks, whatever its id: its messages, and the facts too where messages leave the item open.
 
-    def __init__(self) -> None:
-        self._content: set[int] = set()
-
-    def hold(self, contents: Iterable[str]) -> None:
-        """Take in what items ask (:func:`content`)."""
-        self._content.update(map(_number, contents))
-
-    def drawn(self, prompts: Sequence[Prompt]) -> Iterator[Violation]:
-        """Held-out items are never trained on, whatever they are called."""
-        for prompt in prompts:
-            if _number(content(prompt)) in self._content:
-                text = f"item {prompt.id!r} of task {prompt.task} is trained on, and a held-out item asks the same"
-                yield Violation("held-out-trained", text, {"task": prompt.task, "item": prompt.id})
+    Prompts of environments carry a ``seed`` among their facts; what the policy reads comes from there.
+    """
+    seeded = prompt.facts if "seed" in prompt.facts else {}
+    return json.dumps([prompt.task, prompt.messages, seeded], sort_keys=True, default=str)
 
 
 def tells_apart(task: Task, prompt: Prompt) -> bool:

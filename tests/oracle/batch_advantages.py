@@ -15,7 +15,7 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Group
 from levelhead.training.advantages import GroupAdvantages
 from levelhead.training.batch import Batch, Sample
-from levelhead.training.identities.base import Violation, close
+from oracle.violation import Violation, close
 
 Rows: TypeAlias = Sequence[Sequence[float]]
 """One number a rollout, group by group."""

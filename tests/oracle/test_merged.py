@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch import Tensor
 
 from levelhead.objective.aggregation import ConflictMonitor, GradientMerger, MergeReport
-from levelhead.objective.aggregation.merger import Witness
+from levelhead.objective.aggregation import merger as merger_module
 from levelhead.objective.terms import Term
 from levelhead.recipe.objective import Merge
-from levelhead.training.identities.merge import MergeWitness
+from oracle.merged import MergeWitness
 
 KINDS = ("sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl", "nash_mtl")
 
@@ -34,14 +36,22 @@ def terms(params: Sequence[Tensor], tasks: int, seed: int, sizes: Sequence[float
 
 def merge(
     kind: str, *, tasks: int = 2, seed: int = 0, scale: str = "sum", sizes: Sequence[float] = (1.0, 3.0, 0.5),
-    dtype: torch.dtype = torch.float32, witness: Witness | None = None,
+    dtype: torch.dtype = torch.float32, witness: MergeWitness | None = None,
 ) -> tuple[MergeReport, MergeWitness]:  # fmt: skip
     params = leaves(dtype)
     merger = GradientMerger(params, kind, scale=scale, monitor=ConflictMonitor(1))  # type: ignore[arg-type]
     seen = MergeWitness()
-    merger.witness = witness or seen
     merger.add(terms(params, tasks, seed, sizes))
-    return merger.finish(), seen
+    combine = merger_module.combine
+
+    def shown(pairs: Any) -> Tensor | None:
+        *weighted, (_, rest) = pairs = list(pairs)
+        merged = combine(pairs)
+        (witness or seen).see([part for _, part in weighted], rest, merged, [weight for weight, _ in weighted])
+        return merged
+
+    with patch.object(merger_module, "combine", shown):
+        return merger.finish(), seen
 
 
 @pytest.mark.parametrize("kind", KINDS)

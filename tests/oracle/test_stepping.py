@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from levelhead.recipe.training import Optimizer
-from levelhead.training.identities.base import Violation
-from levelhead.training.identities.stepping import Stepping
 from levelhead.training.optim import Updater
+from oracle.stepping import Stepping
+from oracle.violation import Violation
 
 RECIPE = Optimizer(
     learning_rate=0.01, warmup_steps=2, schedule="cosine", final_fraction=0.1, weight_decay=0.1, max_grad_norm=0.5

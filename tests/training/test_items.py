@@ -1,17 +1,17 @@
-"""No item twice in an epoch, none that is held out, and the best checkpoint is that of the best evaluation."""
+"""No item twice in an epoch, and none that is held out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from levelhead.records import Prompt, Score
+from levelhead.records import Event, Prompt, Score
 from levelhead.tasks.base import SingleTurnTask
+from levelhead.training.collect import Collected
 from levelhead.training.curriculum import LearnabilityStream
-from levelhead.training.identities.base import Violation, content
-from levelhead.training.identities.items import Epochs, HeldOut, overlap
+from levelhead.training.items import HeldOutItems, RepeatedItems, overlap
 from levelhead.training.stream import PromptStream
 
 
@@ -37,36 +37,41 @@ def stream() -> PromptStream:
     return PromptStream(list(TASKS.values()), [2.0, 1.0], seed=3)
 
 
-def codes(violations: Iterator[Violation]) -> list[str]:
-    return [violation.code for violation in violations]
+def codes(events: Iterable[Event]) -> list[str]:
+    return [event.code for event in events]
+
+
+def look(observer: HeldOutItems | RepeatedItems, prompts: list[Prompt]) -> list[Event]:
+    """What an observer reports of a step that was sampled from these prompts."""
+    return list(observer.sampled(1, Collected([], prompts=prompts)))
 
 
 def test_epochs_of_the_real_stream_hold_each_item_once() -> None:
-    epochs, prompts = Epochs(TASKS), stream()
+    epochs, prompts = RepeatedItems(TASKS), stream()
     for _ in range(20):
-        assert codes(epochs.drawn(prompts.take(4))) == []
+        assert codes(look(epochs, prompts.take(4))) == []
 
 
 def test_epochs_go_on_over_a_resumption() -> None:
-    first, prompts = Epochs(TASKS), stream()
-    list(first.drawn(prompts.take(9)))
-    second, later = Epochs(TASKS), stream()
-    second.load(first.tensors())
+    first, prompts = RepeatedItems(TASKS), stream()
+    look(first, prompts.take(9))
+    second, later = RepeatedItems(TASKS), stream()
+    second.load_state_dict(first.state_dict())
     later.load_state_dict(prompts.state_dict())
     for _ in range(10):
-        assert codes(second.drawn(later.take(3))) == []
+        assert codes(look(second, later.take(3))) == []
 
 
 def broken_resumption(change: Any) -> list[str]:
-    first, prompts = Epochs(TASKS), stream()
-    list(first.drawn(prompts.take(9)))
-    second, later = Epochs(TASKS), stream()
-    second.load(first.tensors())
+    first, prompts = RepeatedItems(TASKS), stream()
+    look(first, prompts.take(9))
+    second, later = RepeatedItems(TASKS), stream()
+    second.load_state_dict(first.state_dict())
     state = prompts.state_dict()
     for position in state.values():
         change(position)
     later.load_state_dict(state)
-    return codes(second.drawn(later.take(6)))
+    return codes(look(second, later.take(6)))
 
 
 @pytest.mark.parametrize(
@@ -82,9 +87,9 @@ def test_a_stream_that_goes_on_elsewhere_repeats_items(change: Any) -> None:
 
 
 def test_a_stream_that_draws_with_replacement_repeats_items() -> None:
-    epochs = Epochs(TASKS)
+    epochs = RepeatedItems(TASKS)
     prompts = list(TASKS["one"].prompts("train", 0))
-    assert codes(epochs.drawn([prompts[0], prompts[1], prompts[0]])) == ["item-repeated"]
+    assert codes(look(epochs, [prompts[0], prompts[1], prompts[0]])) == ["item-repeated"]
 
 
 class Fixed(Pages):
@@ -96,8 +101,8 @@ class Fixed(Pages):
 
 def epochs_of(task: Pages, seeds: tuple[int, ...]) -> list[str]:
     """What is said of epochs whose orders have these seeds."""
-    epochs = Epochs({"one": task})
-    return [code for seed in seeds for code in codes(epochs.drawn(list(task.prompts("train", seed))))]
+    epochs = RepeatedItems({"one": task})
+    return [code for seed in seeds for code in codes(look(epochs, list(task.prompts("train", seed))))]
 
 
 def test_an_epoch_in_the_order_of_the_one_before_is_told_of() -> None:
@@ -112,21 +117,21 @@ def test_a_task_with_one_order_and_one_too_small_to_tell_are_left_alone() -> Non
 
 @pytest.mark.parametrize("ids", [["eval-100"], ["train-100"], ["other"]])
 def test_a_held_out_item_is_known_whatever_it_is_called(ids: list[str]) -> None:
-    held = HeldOut()
-    held.hold(content(prompt) for prompt in TASKS["one"].prompts("eval", 0))
+    held = HeldOutItems(TASKS)
     asked = [Prompt(name, "one", ({"role": "user", "content": "what is 100?"},)) for name in ids]
-    assert codes(held.drawn(asked)) == ["held-out-trained"]
-    assert codes(held.drawn(TASKS["one"].prompts("train", 0))) == []  # type: ignore[arg-type]
+    assert codes(look(held, asked)) == ["held-out-trained"]
+    assert codes(look(held, TASKS["one"].prompts("train", 0))) == []  # type: ignore[arg-type]
 
 
 def test_prompts_of_environments_are_told_apart_by_their_seed() -> None:
     def page(seed: int) -> Prompt:
         return Prompt(str(seed), "web", ({"role": "user", "content": "goal"},), facts={"task": "click", "seed": seed})
 
-    held = HeldOut()
-    held.hold([content(page(1))])
-    assert codes(held.drawn([page(2)])) == []
-    assert codes(held.drawn([page(1)])) == ["held-out-trained"]
+    held = HeldOutItems({})
+    held._read, held._tasks = True, {"web": TASKS["one"]}
+    held.hold([page(1)])
+    assert codes(look(held, [page(2)])) == []
+    assert codes(look(held, [page(1)])) == ["held-out-trained"]
 
 
 def test_overlap_goes_by_content() -> None:

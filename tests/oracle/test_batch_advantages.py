@@ -14,7 +14,7 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.training.advantages import AdvantageEstimator, make_shapers
 from levelhead.training.batch import make_batch
-from levelhead.training.identities.advantages import BATCH, FORMULAS, BatchAdvantages
+from oracle.batch_advantages import BATCH, FORMULAS, BatchAdvantages
 
 EXACT = sorted(FORMULAS)
 

@@ -1,7 +1,7 @@
 """Identities of the optimizer: its rate, its count, its settings, and what it does to the weights.
 
 A few entries of every trained weight are read before and after ``optimizer.step()``, by hooks of the optimizer itself,
-and held against :mod:`levelhead.training.identities.adamw`, which goes along with moments of its own.
+and held against :mod:`oracle.adamw`, which goes along with moments of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from levelhead.recipe.training import Optimizer
-from levelhead.training.identities import adamw
-from levelhead.training.identities.base import Violation, close, some
+from oracle import adamw
+from oracle.violation import Violation, close, some
 
 EXACT = 1e-9
 """Relative difference of two float64 computations of one number, at most."""

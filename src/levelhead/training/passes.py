@@ -1,7 +1,8 @@
-"""The passes of an update where every pass is a collective: the same number, in the same order, on every process.
+"""The forward and backward passes of an update.
 
-Where a process has fewer micro-batches of a task than another, it fills up with a sequence of that task whose terms
-are multiplied by 0; where its micro-batch lacks a term that another's has (no group of it has a signal), it takes that
+Where weights are divided, every pass is a collective: there are as many, in the same order, on every process.  A
+process that has fewer micro-batches of a task than another fills up with a sequence of that task whose terms are
+multiplied by 0; where its micro-batch lacks a term that another's has (no group of it has a signal), it takes that
 term's backward pass with a value of 0.
 """
 
@@ -17,48 +18,50 @@ from levelhead.objective.audit import Auditor
 from levelhead.objective.terms import Sense, Term
 from levelhead.policy.policy import Policy
 from levelhead.training.objective import Objective
-from levelhead.training.plan import Plan
+from levelhead.training.plan import Plan, own_part
 from levelhead.training.ranks import Ranks
 from levelhead.training.update_metrics import UpdateMetrics
 
 
-def accumulate_in_step(
+def accumulate(
     policy: Policy,
     objective: Objective,
     plan: Plan,
     tokens: int,
     merger: GradientMerger,
     metrics: UpdateMetrics,
-    auditor: Auditor | None,
-    ranks: Ranks,
+    auditor: Auditor | None = None,
+    ranks: Ranks | None = None,
 ) -> None:
-    """Run the forward and backward passes of an update into a merger.
+    """Run the forward and backward passes of an update into a merger, task by task and micro-batch by micro-batch.
 
     Args:
-        policy: What is trained; its :meth:`score` is a collective.
+        policy: What is trained.
         objective: Builds the terms.
         plan: Of the update, with the samples of all processes.
         tokens: Of a micro-batch, at most.
         merger: Takes the terms' gradients.
         metrics: Takes the statistics of this process's own sequences.
         auditor: Shown the terms before.
-        ranks: The processes.
+        ranks: The processes that share the groups; this one alone unless given.
     """
     merger.start()
-    own = ranks.own(plan)
-    micros = {task: policy.pack([s.sequence for s in members], tokens) for task, members in own.samples.items()}
-    counts = ranks.gathered({task: len(packed) for task, packed in micros.items()})
+    ranks = ranks or Ranks()
+    own, collective = own_part(plan, ranks), policy.total is not None
     with policy.training():
-        for task in plan.samples:
-            mine = micros.get(task, [])
-            for index in range(max(count.get(task, 0) for count in counts)):
-                # A later epoch finds some reference values noted, on one process more than on another.
-                objective.references.clear()
-                if index < len(mine):
-                    terms = objective.terms(policy, mine[index], task, own, metrics)
+        for task in plan.samples:  # a task at a time: no backward runs through another's rows
+            members = own.samples.get(task)
+            micros = policy.pack([s.sequence for s in members], tokens) if members else []
+            passes = max(ranks.gathered(len(micros))) if collective else len(micros)
+            for index in range(passes):
+                if collective:  # a later epoch finds some reference values noted, on one process more than on another
+                    objective.references.clear()
+                if index < len(micros):
+                    terms = objective.terms(policy, micros[index], task, own, metrics)
                 else:
                     terms = _filler(policy, objective, task, plan, tokens)
-                terms = _completed(terms, ranks)
+                if collective:
+                    terms = _completed(terms, ranks)
                 if auditor is not None:
                     auditor.add(terms)
                 merger.add(terms)
