@@ -14,7 +14,7 @@ from levelhead.tasks.base import Task
 def texts_of_rewards(task: Task) -> Iterator[list[str]]:
     r"""Yield the text constants of each file of a task's reward functions, docstrings left out.
 
-    Backslashes of regular expressions are taken out (``<\\\\|end\\\\|>`` reads ``<|end|>``).  Nothing is run.
+    Backslashes of regular expressions are taken out (``<\|end\|>`` reads ``<|end|>``).  Nothing is run.
     """
     rules = getattr(task, "task", task)  # behind its judges
     functions = [getattr(reward.function, "func", reward.function) for reward in getattr(rules, "rewards", ())]
