@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
@@ -133,6 +133,73 @@ class RewardHacking:
             case.show(reward, reward.steps[at]).show(length, length.steps[0], reward.steps[at])
 
 
+class FallingStratum:
+    """One kind of question is given up while the task's mean reward rises."""
+
+    codes = ("stratum-falls",)
+
+    # Set by hand on simulated runs, since other trainers' logs do not tell strata apart.
+    # Weights are log-odds; a range begins where nothing counts and ends where all does.
+    ROWS = 8  # steps before a change is one
+    WINDOW = 32  # newest steps that are looked at
+    RISES_RANGE = (0.5, 2.0)  # standard errors by which the task's reward rises
+    SURE_RANGE = (2.2, 3.6)  # standard errors of what the stratum has lost,
+    LOOKS_FROM = 16  # steps from which it is looked at again and again,
+    LOOKS_COST = 1.5  # and standard errors that each e-fold of steps costs
+    LOST_RANGE = (0.1, 0.3)  # share of the rollouts, or of the rewards' spread
+    HOLDS_RANGE = (0.5, 1.5)  # standard errors by which success rises all the same
+    WEIGHT = 5.5
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Follow each stratum of each task: what it earns, and whether the common answer gains on right ones."""
+        for success in view.history.matching(metric.STRATUM_SUCCESS.prefix):
+            task, _, stratum = success.name.removeprefix(metric.STRATUM_SUCCESS.prefix).partition("/")
+            names = (metric.STRATUM_COMMON.of(task, stratum), metric.STRATUM_REWARD.of(task, stratum))
+            common, earned = map(view.history.series, names)
+            reward = self._newest(view.series(metric.REWARD_BY_TASK.of(task), metric.REWARD), success.steps)
+            if len(success) >= self.ROWS and len(reward) >= self.ROWS:
+                case = self._case(task, stratum, view, reward, (success, common, earned))
+                if case.evidence:
+                    yield case
+
+    def _newest(self, series: Series, steps: Sequence[float]) -> list[float]:
+        """The readings over the newest steps at which a stratum was measured."""
+        first = steps[-self.WINDOW :][0]
+        return [v for step, v in zip(series.steps, series.values, strict=True) if step >= first]
+
+    def _case(
+        self, task: str, stratum: str, view: View, reward: list[float], measured: tuple[Series, Series, Series]
+    ) -> Candidate:
+        success, common, earned = (series.values[-self.WINDOW :] for series in measured)
+        rises = stats.ramp(stats.slope(reward).errors, *self.RISES_RANGE)
+        right, shortcut, pay = stats.slope(success), stats.slope(common), stats.slope(earned)
+        gains = stats.slope([c - s for c, s in zip(common, success, strict=True)])
+        unit = max(stats.mean(view.series(metric.REWARD_STD).values[-self.WINDOW :]), 1e-9)
+        holds = stats.ramp(right.errors, *self.HOLDS_RANGE)
+        taken = (1 - holds) * self._strength(view, gains.errors, gains.late - gains.early)
+        lost = self._strength(view, -pay.errors, (pay.early - pay.late) / unit)
+        case = Candidate("stratum-falls")
+        where = {"task": task, "stratum": stratum}
+        if taken >= lost:
+            case.add(
+                self.WEIGHT * rises * taken, "common-answer-gains", **where,
+                early=_share(shortcut.early), late=_share(shortcut.late),
+                before=_share(right.early), after=_share(right.late),
+            )  # fmt: skip
+        else:
+            case.add(self.WEIGHT * rises * lost, "stratum-earns-less", **where, early=pay.early, late=pay.late)
+        steps = measured[0].steps[-self.WINDOW :]
+        case.first_step = steps[0]
+        for series in measured:
+            case.show(series, steps[0], steps[-1])
+        return case
+
+    def _strength(self, view: View, errors: float, size: float) -> float:
+        """How surely something was lost: who looks often sees a chance fall once."""
+        looks = self.LOOKS_COST * stats.ln(max(view.rows, self.LOOKS_FROM) / self.LOOKS_FROM)
+        return stats.ramp(errors - looks, *self.SURE_RANGE) * stats.ramp(size, *self.LOST_RANGE)
+
+
 class TaskBalance:
     """Several objectives in one run: one starves, or their gradients pull against each other."""
 
@@ -192,6 +259,11 @@ class TaskBalance:
             )
         case.show(worst, worst.steps[0], worst.steps[-1])
         return case.show(best, best.steps[0], best.steps[-1])
+
+
+def _share(value: float) -> float:
+    """A share off a fitted line, which may lie a little beyond 0 or 1."""
+    return min(max(value, 0.0), 1.0)
 
 
 def _means(series: Series) -> tuple[float, float]:
