@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from levelhead.tasks.base import Task
 
@@ -32,9 +33,8 @@ def texts_of_rewards(task: Task) -> Iterator[list[str]]:
         yield [re.sub(r"\\(.)", r"\1", text) for text in constants]
 
 
-def _file_of(function: object) -> str | None:
-    kind = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
+def _file_of(function: Any) -> str | None:
     try:
-        return inspect.getsourcefile(kind)  # type: ignore[arg-type] - a class or a function, by the line above
+        return inspect.getsourcefile(function if hasattr(function, "__code__") else type(function))
     except TypeError:
         return None
