@@ -11,7 +11,7 @@ import pytest
 
 import levelhead
 from levelhead.diagnosis.chinese import IDEOGRAPH, own_words, said
-from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.diagnosis.findings import CATALOGUE, wording
 
 SOURCES = Path(levelhead.__file__).parent
 CHECKS = Path(__file__).with_name("passed_checks.txt")
@@ -154,7 +154,19 @@ def test_what_has_no_translation_stays_to_the_letter() -> None:
 
 def test_a_pattern_has_as_many_groups_as_its_chinese_has_places() -> None:
     for pattern, words in own_words().patterns.items():
-        assert pattern.groups == words.count("{}"), pattern.pattern
+        numbered = {int(place) for place in re.findall(r"{(\d+)}", words)}
+        assert pattern.groups == words.count("{}") or numbered <= set(range(pattern.groups)), pattern.pattern
+
+
+def test_the_guards_words_on_a_finding_with_its_strongest_argument_have_their_chinese() -> None:
+    where = {"task": "bbq", "stratum": "disambig", "early": 0.6, "late": 0.95, "before": 0.12, "after": 0.02}
+    entry = CATALOGUE["stratum-falls"]
+    argument = wording("stratum-falls", "common-answer-gains", where)
+    sentence = said(f"{entry.title.en} (confidence 80%): {argument}; {entry.meaning.en}")
+    chinese = wording("stratum-falls", "common-answer-gains", where, "zh")
+    assert sentence.startswith(entry.title.zh)
+    assert chinese in sentence
+    assert sentence.endswith(entry.meaning.zh)
 
 
 def test_settings_that_are_words_have_their_chinese() -> None:
