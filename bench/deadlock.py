@@ -1,6 +1,6 @@
 """One easy task in the deadlock, and the same run with a mix of tasks out of it.
 
-    python bench/deadlock.py --out runs/deadlock --json bench/results/deadlock.json
+    python bench/deadlock.py --out runs/deadlock --json runs/deadlock/result.json
 
 ``alone`` is ``recipes/browser-deadlock.yaml`` as it stands, ``alone-slow`` has a tenth of its learning rate, ``mix``
 has the six pages, and ``learnability`` the six pages with that curriculum and up to two redraws.

@@ -1,9 +1,9 @@
 """A factory of labelled training runs, and a doctor whose confidences are fitted on them.
 
     python bench/factory.py make --pairs 1220 --seed 1 --logs runs/factory
-    python bench/factory.py hear --logs runs/factory --table bench/results/factory.npz
-    python bench/factory.py judge --table bench/results/factory.npz --real FOLDER --json bench/results/factory.json
-    python bench/factory.py check --json bench/results/factory_check.json
+    python bench/factory.py hear --logs runs/factory --table runs/factory.npz
+    python bench/factory.py judge --table runs/factory.npz --real FOLDER --json runs/factory.json
+    python bench/factory.py check --json runs/factory_check.json
 
 ``make`` simulates pairs of a sound run and of the same run with faults in it, and writes their logs as people paste
 them.  ``hear`` reads the logs back and keeps what the doctor's detectors say of each.  ``judge`` compares the doctor as

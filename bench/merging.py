@@ -93,7 +93,7 @@ def main() -> None:
     """Parse the options and write the document."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="folder for the runs")
-    parser.add_argument("--result", type=Path, default=Path("bench/results/merging.json"))
+    parser.add_argument("--result", type=Path, default=Path("runs/merging.json"))
     parser.add_argument("--kinds", nargs="+")
     parser.add_argument("--seeds", nargs="+", type=int)
     parser.add_argument("--sft", type=int, default=200)

@@ -143,7 +143,7 @@ def main() -> None:
     """Parse the options and write the document."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
-    parser.add_argument("--result", type=Path, default=Path("bench/results/preference.json"))
+    parser.add_argument("--result", type=Path, default=Path("runs/preference.json"))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--entropy", nargs="+", type=float, default=[0.005, 0.03], help="coefficients of the bonus")
     parser.add_argument("--told-only", action="store_true", help="leave out the control")

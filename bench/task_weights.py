@@ -52,7 +52,7 @@ def main() -> None:
     """Parse the options, write the document and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
-    parser.add_argument("--result", type=Path, default=Path("bench/results/task_weights.json"))
+    parser.add_argument("--result", type=Path, default=Path("runs/task_weights.json"))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--steps", type=int, default=60)

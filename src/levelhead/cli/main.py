@@ -27,7 +27,7 @@ from levelhead.cli.train import train
 from levelhead.cli.watch import watch
 from levelhead.errors import EngineError, InputError, PeerError, PolicyError, RewardError
 from levelhead.installation import install_command
-from levelhead.terminal import safe, say
+from levelhead.terminal import own_streams, safe, say
 
 app = typer.Typer(
     name="levelhead",
@@ -63,7 +63,7 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        with startup.one_command():
+        with startup.one_command(), own_streams(reserve="--json" in arguments):
             code = app(args=arguments, prog_name="levelhead", standalone_mode=False)
     except Exception as error:
         if debug:

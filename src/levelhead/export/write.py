@@ -59,7 +59,7 @@ def export(
     Raises:
         InputError: The run, the checkpoint or the folder cannot be used.
     """
-    from levelhead.training.checkpoint import origin, read_state
+    from levelhead.training.checkpoint_files import origin, read_state
 
     history = History(run)
     if not run.is_dir() or history.newest is None:

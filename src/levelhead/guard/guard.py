@@ -9,7 +9,7 @@ from typing import Any
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors import View
-from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.diagnosis.findings import CATALOGUE, wording
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Finding, diagnose
 from levelhead.guard import region, remedy
@@ -257,8 +257,8 @@ class LiveGuard:
             decisions += self._treat(step, finding)
             if finding.code not in self._told:
                 self._told.append(finding.code)
-                title = CATALOGUE[finding.code].title.get()
-                text = f"{title} (confidence {finding.confidence:.0%}): {CATALOGUE[finding.code].meaning.get()}"
+                title, meaning = CATALOGUE[finding.code].title.get(), CATALOGUE[finding.code].meaning.get()
+                text = f"{title} (confidence {finding.confidence:.0%}): {_argument(finding)}; {meaning}"
                 decisions.append(self._decide(step, finding.code, "warn", finding.severity, text, _shown(finding)))
         return decisions
 
@@ -373,6 +373,12 @@ class LiveGuard:
 def _redraws(code: str) -> bool:
     """Whether a finding is met by sampling other groups."""
     return remedy.Intervention.REDRAW in CATALOGUE[code].interventions
+
+
+def _argument(finding: Finding) -> str:
+    """The strongest argument for a finding, in words."""
+    strongest = max(finding.evidence, key=lambda evidence: evidence.weight)
+    return wording(finding.code, strongest.key, strongest.numbers)
 
 
 def _shown(finding: Finding) -> dict[str, Any]:

@@ -8,11 +8,13 @@ from keyword import iskeyword
 from typing import Any, Literal
 
 from levelhead.errors import InputError
+from levelhead.tasks.function.examples import NOT_COLUMNS, TAKEN
+from levelhead.tasks.function.loading import STANDARD
 
 Kind = Literal["number", "exact", "contains", "json"]
 """How an answer is judged: its last number, its last line, whether it is in the text, or whether it is valid JSON."""
 PROMPTS = ("prompt", "question", "problem", "instruction", "messages", "input", "query", "text", "content")
-ANSWERS = ("answer", "solution", "ground_truth", "target", "label", "expected", "reference", "response", "completion")
+ANSWERS = ("answer", "solution", "ground_truth", "target", "label", "expected", "reference", "response")
 """Usual names of the columns, the likeliest first."""
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _MARKED = re.compile(r"(?:####|\\boxed\{|<answer>)\s*\$?" + _NUMBER.pattern)
@@ -47,7 +49,11 @@ def answer_column(rows: Rows, given: str | None, prompt: str, source: str) -> st
     if given is not None:
         _require(given, columns, "--answer", source)
         if not _is_argument(given):
-            raise InputError(f"--answer {given}: no name that a Python argument can have; rename the column")
+            raise InputError(f"--answer {given}: no name that a reward's argument can have; rename the column")
+        if given == prompt or not _answers(rows, given):
+            raise InputError(
+                f"--answer {given}: a right answer is a text, a number, true or false, or a list of these, in every row"
+            )
         return given
     return next((name for name in ANSWERS if name in columns and name != prompt and _answers(rows, name)), None)
 
@@ -55,7 +61,7 @@ def answer_column(rows: Rows, given: str | None, prompt: str, source: str) -> st
 def likely_kind(answers: Sequence[str]) -> Kind:
     """Return how answers like these are judged best: by number, as they stand, or by what they hold."""
     numbers = sum(bool(_MARKED.search(text) or _NUMBER.fullmatch(text.strip().lstrip("$"))) for text in answers)
-    if numbers > 0.9 * len(answers):
+    if numbers > 0.9 * len(answers) and all(map(_NUMBER.search, answers)):
         return "number"
     short = sum(len(text.split()) <= _FEW_WORDS for text in answers)
     return "exact" if short > 0.9 * len(answers) else "contains"
@@ -67,13 +73,6 @@ def example_of(answers: Sequence[str], kind: Kind | None) -> str:
     return next(fit, answers[0] if answers else "")
 
 
-def text_of(value: Any) -> str:
-    """Return a prompt or answer as one text: messages are joined."""
-    if isinstance(value, list):
-        return "\n".join(str(message.get("content", "")) for message in value if isinstance(message, Mapping))
-    return "" if value is None else str(value)
-
-
 def _is_prompt(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(isinstance(message, Mapping) and "content" in message for message in value)
@@ -81,11 +80,17 @@ def _is_prompt(value: Any) -> bool:
 
 
 def _answers(rows: Rows, name: str) -> bool:
-    return all(isinstance(row.get(name), str | int | float) and str(row[name]).strip() for row in rows)
+    return all(_is_answer(row.get(name)) for row in rows)
+
+
+def _is_answer(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(one, str | int | float) and _is_answer(one) for one in value)
+    return isinstance(value, str | int | float) and bool(str(value).strip())
 
 
 def _is_argument(name: str) -> bool:
-    return name.isidentifier() and not iskeyword(name) and name not in ("completions", "columns", "prompts")
+    return name.isidentifier() and not iskeyword(name) and name not in {"columns", *NOT_COLUMNS, *TAKEN, *STANDARD}
 
 
 def _require(name: str, columns: Sequence[str], flag: str, source: str) -> None:

@@ -6,9 +6,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
+from levelhead.records import PLAIN_CHAT
+from levelhead.tasks.function.examples import Example
+
+if TYPE_CHECKING:
+    from levelhead.text.codec import Codec
 
 PRESETS = ("base-tiny",)
 """Models that ship with the package."""
@@ -20,7 +25,7 @@ TEMPLATE = """\
 {%- if add_generation_prompt -%}{{- 'Assistant: ' -}}{%- endif -%}
 """
 """A chat template for a base model, which has none: roles in words, an answer ends with the tokenizer's end token."""
-_ROOM, _SHORTEST, _STEP = 256, 64, 32
+_ROOM, _SHORTEST, _STEP, _LEAST = 256, 64, 32, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +35,10 @@ class ModelFacts:
     Attributes:
         template: Whether its tokenizer has a chat template.
         context: Longest sequence, in tokens; ``None`` where the model does not say.
-        longest_prompt: Tokens of the longest prompt that was looked at, rendered.
+        longest_prompt: Tokens of the longest prompt that has room, rendered.
         room: Tokens that an answer is given.
+        overlong: Prompts that have no room in the context.
+        tools: Whether the template shows tools.
         note: Why nothing is known, where that is so.
     """
 
@@ -39,19 +46,21 @@ class ModelFacts:
     context: int | None = None
     longest_prompt: int | None = None
     room: int = _ROOM
+    overlong: int = 0
+    tools: bool = True
     note: str = ""
 
 
-def look_at(model: str, prompts: Sequence[list[dict[str, Any]]], answers: Sequence[str]) -> ModelFacts:
+def look_at(model: str, examples: Sequence[Example], answers: Sequence[str]) -> ModelFacts:
     """Load a model's tokenizer and config, not its weights, and measure prompts and answers.
 
     Args:
         model: Preset, folder, or name on the hub.
-        prompts: Chat messages, some rows' worth.
-        answers: Right answers; none where there are none.
+        examples: The rows.
+        answers: Some right answers; none where there are none.
 
     Raises:
-        InputError: A folder holds no model, or the prompts do not fit its context.
+        InputError: A folder holds no model, its chat template refuses a prompt, or most prompts do not fit its context.
     """
     if model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().is_dir():
         raise InputError(f"--model {model}: no such folder (seen from {Path.cwd()})")
@@ -59,6 +68,7 @@ def look_at(model: str, prompts: Sequence[list[dict[str, Any]]], answers: Sequen
         from transformers import AutoConfig, AutoTokenizer
 
         from levelhead.policy import hub
+        from levelhead.text.codec import Codec
     except ImportError:
         return ModelFacts(note="transformers is not installed, so the model was not looked at")
     source = preset_folder(model)
@@ -70,19 +80,23 @@ def look_at(model: str, prompts: Sequence[list[dict[str, Any]]], answers: Sequen
             raise
         return ModelFacts(note=str(error).splitlines()[0].removeprefix("--model: "))
     has_template = bool(tokenizer.chat_template)
-    template = None if has_template else TEMPLATE
-    longest = max(_tokens(tokenizer, messages, template) for messages in prompts)
+    codec = Codec(tokenizer, chat_template=None if has_template else TEMPLATE)
     context = getattr(config.get_text_config(), "max_position_embeddings", None)
-    lengths = sorted(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in answers)
-    room = _room(lengths)
-    if context is not None:
-        if longest + 16 > context:
-            raise InputError(
-                f"--model {model}: its context is {context:,} tokens, and the longest prompt takes {longest:,}; "
-                "leave out long rows, or take a model with a longer context"
-            )
-        room = min(room, context - longest)
-    return ModelFacts(has_template, context, longest, room)
+    room = _room(sorted(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in answers))
+    tools = _shows_tools(codec, examples)
+    lengths = [len(codec.render(example.messages, example.chat if tools else PLAIN_CHAT)) for example in examples]
+    longest = max(lengths)
+    if context is None or longest + room <= context:
+        return ModelFacts(has_template, context, longest, room, tools=tools)
+    if longest + _LEAST <= context:
+        return ModelFacts(has_template, context, longest, context - longest, tools=tools)
+    fitting = [length for length in lengths if length + room <= context]
+    if 2 * len(fitting) < len(lengths):
+        raise InputError(
+            f"--model {model}: its context is {context:,} tokens, and the longest prompt takes {longest:,}; "
+            "leave out long rows, or take a model with a longer context"
+        )
+    return ModelFacts(has_template, context, max(fitting), room, len(lengths) - len(fitting), tools)
 
 
 def preset_folder(model: str) -> str:
@@ -94,9 +108,17 @@ def preset_folder(model: str) -> str:
     return str(Model.model_validate({"preset": model}).source)
 
 
-def _tokens(tokenizer: Any, messages: list[dict[str, Any]], template: str | None) -> int:
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, chat_template=template)
-    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+def _shows_tools(codec: Codec, examples: Sequence[Example]) -> bool:
+    """Whether the template shows the tools of the rows, as far as they have any."""
+    example = next((example for example in examples if example.chat.tools), None)
+    if example is None:
+        return True
+    try:
+        codec.render(example.messages, example.chat)
+    except InputError:
+        codec.render(example.messages)  # what is wrong with the messages themselves is said
+        return False
+    return True
 
 
 def _room(lengths: Sequence[int]) -> int:

@@ -32,6 +32,11 @@ def text_of(completion: Any) -> str:
     """The text of a completion, which is a text or a list of chat messages."""
     return completion if isinstance(completion, str) else str(completion[-1]["content"])
 
+
+def texts_of(right: Any) -> list[str]:
+    """The right answers of a row, of which any will do: the entries of a list, or the value itself."""
+    return [str(value) for value in (right if isinstance(right, list) else [right]) if value is not None]
+
 '''
 _BODIES: dict[Kind, tuple[str, str]] = {
     "number": (
@@ -48,37 +53,44 @@ def last_number(text: str) -> float | None:
 
 def right_number(completions: list[Any], {answer}: list[Any], **columns: Any) -> list[float]:
     """1 where the last number of the completion is that of the right answer, else 0."""
-    wanted = [last_number(str(value)) for value in {answer}]
+    wanted = [{last_number(text) for text in texts_of(right)} for right in {answer}]
     numbers = [last_number(text_of(completion)) for completion in completions]
-    return [float(mine is not None and mine == want) for mine, want in zip(numbers, wanted, strict=True)]
+    return [float(mine is not None and mine in want) for mine, want in zip(numbers, wanted, strict=True)]
 ''',
     ),
     "exact": (
         "",
         '''
 def plain(text: str) -> str:
-    """A text in small letters, without spaces, quotes and full stops around it."""
-    return text.strip().strip("\\"'.*` ").casefold()
+    """A text in small letters, without spaces, quotes and full stops around it where anything else is left."""
+    return " ".join((text.strip("\\"'.*` \\n\\t") or text).split()).casefold()
 
 
 def right_answer(completions: list[Any], {answer}: list[Any], **columns: Any) -> list[float]:
-    """1 where the last line of the completion is the right answer, else 0."""
-    lines = [(text_of(c).strip().splitlines() or [""])[-1] for c in completions]
-    return [float(plain(line) == plain(str(want))) for line, want in zip(lines, {answer}, strict=True)]
+    """1 where the last line of the completion, or all of it, is the right answer, else 0."""
+    wanted = [{plain(text) for text in texts_of(right)} for right in {answer}]
+    texts = [text_of(completion) for completion in completions]
+    said = [{plain(text), plain((text.strip().splitlines() or [""])[-1])} for text in texts]
+    return [float(bool(mine & want)) for mine, want in zip(said, wanted, strict=True)]
 ''',
     ),
     "contains": (
         "\nimport re",
         '''
 def words(text: str) -> set[str]:
-    """The words of a text, in small letters."""
-    return set(re.findall(r"\\w+", text.casefold()))
+    """The words of a text, in small letters; what stands between spaces where it has none."""
+    return set(re.findall(r"\\w+", text.casefold()) or text.split())
+
+
+def overlap(mine: set[str], theirs: set[str]) -> float:
+    """F1 of two sets of words."""
+    return 2 * len(mine & theirs) / max(1, len(mine) + len(theirs))
 
 
 def mentions(completions: list[Any], {answer}: list[Any], **columns: Any) -> list[float]:
     """F1 of the words of the completion and of the right answer: 1 where both have the same words, 0 where none."""
-    pairs = [(words(text_of(c)), words(str(want))) for c, want in zip(completions, {answer}, strict=True)]
-    return [2 * len(mine & theirs) / max(1, len(mine) + len(theirs)) for mine, theirs in pairs]
+    pairs = [(words(text_of(c)), texts_of(right)) for c, right in zip(completions, {answer}, strict=True)]
+    return [max(overlap(mine, words(text)) for text in texts) for mine, texts in pairs]
 ''',
     ),
     "json": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from levelhead.errors import InputError
 from levelhead.recipe import parse
 from levelhead.recipe.shipped import refuse_existing, write_new
 from levelhead.recipe.tasks import Function
-from levelhead.scaffold.columns import Kind, answer_column, example_of, likely_kind, prompt_column, text_of
+from levelhead.scaffold.columns import Kind, answer_column, example_of, likely_kind, prompt_column
 from levelhead.scaffold.model import PRESETS, TEMPLATE, ModelFacts, look_at
 from levelhead.scaffold.rewards import NAMES, SYSTEM, reward_file, test_file
+from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.sources import load_table
+from levelhead.tasks.splits import split_by_group
 
 LOOKED_AT = 200
 """Rows whose prompts and answers are measured."""
@@ -87,12 +89,18 @@ def plan(options: InitOptions) -> Plan:
     """
     recipe_file = options.folder / f"{options.name}.yaml"
     refuse_existing([recipe_file])
-    rows = [record.values for record in load_table(Function(kind="function", path=options.data), None).records]
+    table = load_table(Function(kind="function", path=options.data), None)
+    rows = [record.values for record in table.records]
     prompt = prompt_column(rows, options.prompt, options.data)
     answer = answer_column(rows, options.answer, prompt, options.data)
-    answers = [text_of(row[answer]) for row in rows[:LOOKED_AT]] if answer else []
+    section = Function(kind="function", path=options.data, prompt=prompt, oracle=answer)
+    examples = make_examples(table, section)
+    answers = [example.oracle or "" for example in examples[:LOOKED_AT]] if answer else []
     kind, reward = _reward(options, answers)
-    system = SYSTEM[kind] if kind else ""
+    oracle = None if kind == "json" and not all(map(_is_object, answers)) else answer
+    section = section.model_copy(update={"oracle": oracle, "system": _system(kind, examples)})
+    examples = make_examples(table, section)
+    split_by_group(examples, lambda example: example.key, section.eval_fraction)
     files: dict[Path, str] = {}
     if kind is not None:
         module = f"{_module(options.name)}_rewards"
@@ -100,16 +108,28 @@ def plan(options: InitOptions) -> Plan:
         files[options.folder / f"{module}.py"] = reward_file(options.name, kind, answer)
         files[options.folder / f"test_{module}.py"] = test_file(module, kind, answer, example_of(answers, kind))
     refuse_existing(files)  # before the model, whose tokenizer takes seconds
-    messages = [_messages(row[prompt], system) for row in rows[:LOOKED_AT]]
-    facts = look_at(options.model, messages, answers if kind in ("number", "contains", None) else [])
+    facts = look_at(options.model, examples, answers if kind in ("number", "contains", None) else [])
     template = None
     if not facts.template:
         template = options.folder / f"{options.name}.jinja"
         files[template] = TEMPLATE
-    held_out = _held_out(len({json.dumps(row[prompt], default=str) for row in rows}))
-    recipe = _recipe(options, prompt, answer, system, reward, facts, template, held_out)
+    held_out = _held_out(len({example.key for example in examples}))
+    recipe = _recipe(options, section, reward, facts, template, held_out)
     parse(recipe, source=f"{options.name}.yaml")
     return Plan({recipe_file: recipe, **files}, prompt, answer, reward, len(rows), facts)
+
+
+def _system(kind: Kind | None, examples: Sequence[Example]) -> str | None:
+    """Return the system message that asks for the form of an answer; none where prompts bring one of their own."""
+    own = any(message["role"] in ("system", "developer") for example in examples for message in example.messages)
+    return SYSTEM[kind] if kind is not None and not own else None
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _reward(options: InitOptions, answers: list[str]) -> tuple[Kind | None, str]:
@@ -134,14 +154,7 @@ def _reward(options: InitOptions, answers: list[str]) -> tuple[Kind | None, str]
 
 
 def _recipe(
-    options: InitOptions,
-    prompt: str,
-    answer: str | None,
-    system: str,
-    reward: str,
-    facts: ModelFacts,
-    template: Path | None,
-    held_out: str,
+    options: InitOptions, section: Function, reward: str, facts: ModelFacts, template: Path | None, held_out: str
 ) -> str:
     scale: Mapping[str, Any] = _SHIPPED_SCALE if options.model in PRESETS else _SCALE
     source = "preset" if options.model in PRESETS else "name"
@@ -151,6 +164,8 @@ def _recipe(
     context = f" of {facts.context:,}" if facts.context else ""
     prompts = f"the longest prompt takes {facts.longest_prompt:,}{context} tokens" if facts.longest_prompt else ""
     path = f"{(options.folder / options.name).as_posix()}.yaml"
+    right = f"    oracle: {_scalar(section.oracle)}            # the right answer: the check scores it"
+    overlong = f"    overlong: drop           # {facts.overlong:,} prompts have no room in the context"
     lines = [
         f"# Written by levelhead init: `levelhead check {path}` proves that it fits together,",
         f"# `levelhead train {path}` trains. Keys that are left out have sensible values.",
@@ -160,12 +175,14 @@ def _recipe(
         "tasks:",
         "  - kind: function",
         f"    path: {_scalar(options.data)}",
-        f"    prompt: {_scalar(prompt)}",
-        *([f"    system: {_scalar(system)}"] if system else []),
-        *([f"    oracle: {_scalar(answer)}            # the right answer: the check scores it"] if answer else []),
+        f"    prompt: {_scalar(section.prompt)}",
+        f"    system: {_scalar(section.system)}" if section.system else "",
+        right if section.oracle else "",
+        "" if facts.tools else "    tools: null              # the model's chat template shows no tools",
+        overlong if facts.overlong else "",
         f"    rewards: [{_scalar(reward)}]",
         held_out,
-        "# sft: {steps: 20}              # take away the '#' to show right answers first" if answer else "",
+        "# sft: {steps: 20}              # take away the '#' to show right answers first" if section.oracle else "",
         "grpo:",
         f"  steps: {scale['steps']}                      # or data_epochs: 1, a pass over the data",
         f"  batch_size: {scale['batch_size']}                 # rollouts a step, group_size of them to a prompt",
@@ -198,11 +215,6 @@ def _scalar(value: Any) -> str:
     text = yaml.safe_dump(value, allow_unicode=True, width=10_000, default_flow_style=True).strip()
     text = text.removesuffix("...").strip()
     return json.dumps(value, ensure_ascii=False) if any(c in text for c in ",[]{}#:") and text[0] not in "'\"" else text
-
-
-def _messages(value: Any, system: str) -> list[dict[str, Any]]:
-    own = [dict(message) for message in value] if isinstance(value, list) else [{"role": "user", "content": value}]
-    return [{"role": "system", "content": system}, *own] if system else own
 
 
 def _module(name: str) -> str:

@@ -6,6 +6,9 @@ Everything that a command prints goes through :func:`say`, :func:`say_json` or a
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import re
 import shutil
 import sys
@@ -29,6 +32,51 @@ _WIDTH = 100
 """Columns of text that goes to no terminal."""
 _ENDS = "\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f\u201d"
 """Chinese marks that end a clause."""
+
+
+_reserved: list[TextIO] = []
+"""Where commands print while stdout is theirs alone; see :func:`own_streams`."""
+
+
+@contextlib.contextmanager
+def own_streams(*, reserve: bool) -> Iterator[None]:
+    """Let the standard streams take any text, and keep stdout for what commands print themselves.
+
+    What a stream cannot encode is written as ``?``: a run that has finished does not fail at its last line.
+
+    Args:
+        reserve: Send what anything else writes to stdout (a reward's ``print``, a program that it starts) to stderr.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if not reserve:
+        yield
+        return
+    out: TextIO = sys.stdout
+    kept = -1
+    out.flush()
+    if sys.__stdout__ is not None and out is sys.__stdout__:  # programs and libraries write to the descriptor itself
+        kept = os.dup(out.fileno())
+        os.dup2(sys.stderr.fileno(), out.fileno())
+        _reserved.append(os.fdopen(os.dup(kept), "w", encoding=out.encoding, errors="replace"))
+    else:
+        _reserved.append(out)
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        mine = _reserved.pop()
+        sys.stdout = out
+        if kept >= 0:
+            with contextlib.suppress(OSError):  # a reader that has gone away is told of where the text was written
+                mine.close()
+            os.dup2(kept, out.fileno())
+            os.close(kept)
+
+
+def _stdout() -> TextIO:
+    return _reserved[-1] if _reserved else sys.stdout
 
 
 def safe(text: object) -> str:
@@ -61,14 +109,24 @@ def say(text: object = "", *, error: bool = False, end: str = "\n", colour: str 
         end: Put behind it.
         colour: Of ours, as ``"31;1"``; lines alone are coloured, never what they quote.
     """
-    stream = sys.stderr if error else sys.stdout
-    _write(stream, paint(text, colour) + end)
+    _write(sys.stderr if error else _stdout(), paint(text, colour) + end)
 
 
 def say_json(value: Any, *, error: bool = False, indent: int | None = None) -> None:
     """Print one document of strict JSON; control characters in its texts are escaped and so kept."""
     shown = _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", dump_json(value, indent))
-    _write(sys.stderr if error else sys.stdout, shown + "\n")
+    stream = sys.stderr if error else _stdout()
+    try:
+        shown.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        shown = _escaped(shown)
+    _write(stream, shown + "\n")
+
+
+def _escaped(document: str) -> str:
+    """Return a JSON document in ASCII: other characters as the escapes of its strings, in UTF-16."""
+    units = ((c, c.encode("utf-16-be").hex()) for c in document)
+    return "".join(c if c.isascii() else "".join(f"\\u{u[i : i + 4]}" for i in range(0, len(u), 4)) for c, u in units)
 
 
 def columns(text: str) -> int:
