@@ -13,6 +13,7 @@ from levelhead.doctor.readers.prefixes import strip
 from levelhead.doctor.readers.sides import Sides
 from levelhead.doctor.readers.statements import Statement, Statements
 from levelhead.doctor.readers.tables import HtmlTable, Table
+from levelhead.doctor.readers.values import NUMBER
 
 _DIGIT = re.compile(r"\d")
 _OPENS = re.compile(r"\{\s*(?:['\"}]|$)")
@@ -31,6 +32,11 @@ _STEMS = (
 """A line with none of these names no signal that makes a row; most lines of a chatty log are done with that."""
 _HEADINGS = ("step", "iter", "epoch", "update", "步")
 _MAX_PENDING_LINES = 200
+_BOX = re.compile(
+    rf"^\s{{0,8}}[│|]\s{{0,40}}(?P<key>[A-Za-z_][\w/.@%-]{{1,80}})\s{{0,80}}[│|]\s{{0,40}}(?P<value>{NUMBER})\s{{0,40}}[│|]\s{{0,8}}$",
+    re.IGNORECASE,
+)
+"""A line of a box that holds one name and one number."""
 _FENCE = "```"
 _PART = re.compile(r"\s{0,3}(?:#{1,6}\s|```|~~~)")
 """A heading or a fence: what follows belongs to another part of a document."""
@@ -265,6 +271,8 @@ class TextReader:
     def _loose(self, text: str) -> Iterator[Row]:
         if "**" in text or "`" in text:
             text = text.replace("**", "").replace("`", "")
+        if box := _BOX.match(text):
+            text = f"{box.group('key')}: {box.group('value')}"
         mark = shapes.step_mark(text)
         alone = mark is None and self._heading is None and self._bar is None
         written = self._sides.written(text, self._number, alone)
