@@ -14,6 +14,7 @@ from levelhead.diagnosis.detectors.length import Lengths
 from levelhead.diagnosis.detectors.outcome import FallingStratum, RewardHacking, TaskBalance
 from levelhead.diagnosis.detectors.reward import DeadGroups
 from levelhead.diagnosis.detectors.setup import GroupSize, TemplateMismatch
+from levelhead.diagnosis.detectors.stands import Outcomes
 from levelhead.diagnosis.detectors.updates import CatastrophicUpdate, StepTime, UpdateCollapse
 
 DETECTORS: tuple[Detector, ...] = (
@@ -32,6 +33,7 @@ DETECTORS: tuple[Detector, ...] = (
     TemplateMismatch(),
     GroupSize(),
     RewardHacking(),
+    Outcomes(),
     NoImprovement(),
     NoBetterThanConstant(),
     JudgeFailure(),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, ends, shift_at
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, ends, shift_at
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.signals import SIGNALS
 from levelhead.diagnosis.trend import Trend, trend
@@ -27,26 +27,10 @@ _ONE_WAY_RANGE = (0.5, 3)  # standard errors (Kendall's tau)
 _LEFT = 3  # part of the way after which a series has left its beginning
 
 
-class RewardHacking:
+class RewardHacking(Tuned):
     """The reward rises while what it stands for falls."""
 
     codes = ("reward-hacking",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROWS = 3  # readings of a part before it can be told from another
-    NOTHING_TO_LOSE = 0.03  # level of a part that has nothing to lose
-    NO_GAIN = 0.2  # strength of a rise below which nothing was gained
-    LOSS_RANGE = (0.15, 0.5)  # share of the level that was lost
-    PART_WEIGHT = 5.5  # log-odds of a part that falls while another rises
-    HELD_OUT_WEIGHT = 5.0  # log-odds of a held-out score that falls while the reward rises
-    PERPLEXITY_WEIGHT = 4.2  # log-odds of a perplexity that rises with the reward
-    PERPLEXITY_RANGE = (stats.ln(1.3), stats.ln(2.2))  # its growth
-    ROWS_OF_A_LEAP = 8  # rows before a leap is one
-    LEAP_FROM = 0.5  # share of the maximum before it,
-    LEAP_TO = 0.95  # and after it
-    LEAP_LENGTH = 3  # factor by which answers have shrunk
-    LEAP_WITH_SHORT_ANSWERS_WEIGHT = 3.5
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Compare the total and the form rewards with outcome, held-out score, validity and length."""
@@ -133,22 +117,10 @@ class RewardHacking:
             case.show(reward, reward.steps[at]).show(length, length.steps[0], reward.steps[at])
 
 
-class FallingStratum:
+class FallingStratum(Tuned):
     """One kind of question is given up while the task's mean reward rises."""
 
     codes = ("stratum-falls",)
-
-    # Set by hand on simulated runs, since other trainers' logs do not tell strata apart.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROWS = 8  # steps before a change is one
-    WINDOW = 32  # newest steps that are looked at
-    RISES_RANGE = (0.5, 2.0)  # standard errors by which the task's reward rises
-    SURE_RANGE = (2.2, 3.6)  # standard errors of what the stratum has lost,
-    LOOKS_FROM = 16  # steps from which it is looked at again and again,
-    LOOKS_COST = 1.5  # and standard errors that each e-fold of steps costs
-    LOST_RANGE = (0.1, 0.3)  # share of the rollouts, or of the rewards' spread
-    HOLDS_RANGE = (0.5, 1.5)  # standard errors by which success rises all the same
-    WEIGHT = 5.5
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Follow each stratum of each task: what it earns, and whether the common answer gains on right ones."""
@@ -200,21 +172,10 @@ class FallingStratum:
         return stats.ramp(errors - looks, *self.SURE_RANGE) * stats.ramp(size, *self.LOST_RANGE)
 
 
-class TaskBalance:
+class TaskBalance(Tuned):
     """Several objectives in one run: one starves, or their gradients pull against each other."""
 
     codes = ("task-imbalance", "gradient-conflict")
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROWS_OF_A_TASK = 8  # readings of a task's reward
-    ROWS_OF_COSINE = 4  # readings of a cosine
-    END_SHARE = 0.4  # share of them that is the end
-    GRADIENTS_OPPOSE_WEIGHT = 4.0
-    GRADIENTS_OPPOSE_RANGE = (0.05, 0.5)
-    REWARD_RISES_WEIGHT = -2.0
-    TASK_FALLS_WHILE_OTHER_RISES_WEIGHT = 4.8
-    LEAST_RISE = 0.3  # rise of the other that counts at least
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Compare the tasks' own rewards, and the cosine of their gradients where it is logged."""
