@@ -99,7 +99,7 @@ def test_a_resumed_run_is_left_alone(left: Callable[[Path], dict[str, Any]], tmp
     assert set(resumed(left, tmp_path)) <= {"interrupted"}
     (path,) = (tmp_path / "run" / "checkpoints").glob("step-000005")
     state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    assert state["digest"] == {}  # there is no next step
+    assert set(state["digest"]) == set(PARTS)  # the run may be given more steps
     assert state["identities"]["updates"] == 6
 
 
