@@ -24,7 +24,7 @@ from preflight_setup import CAUGHT_BY, setup_of  # noqa: E402
 PAGE = ROOT / "docs" / "preflight.md"
 START, END = "<!-- fault table -->", "<!-- end of fault table -->"
 MUTATIONS_START, MUTATIONS_END = "<!-- mutation table -->", "<!-- end of mutation table -->"
-FAMILIES = ("tokens", "batching", "stops", "agreement", "loss", "sampling", "signs", "rewards")
+FAMILIES = ("tokens", "stops", "agreement", "loss", "sampling", "signs", "rewards")
 
 
 def row(fault: Fault) -> str:

@@ -44,7 +44,7 @@ from levelhead.training.rundir import RunDir
 from levelhead.training.stream import PromptStream
 
 ROOT = Path(__file__).resolve().parents[1]
-CELLS = ROOT / "bench" / "results" / "group_size.jsonl"
+CELLS = ROOT / "runs" / "group_size.jsonl"
 SEEDS = (0, 1, 2)
 
 MODEL = {

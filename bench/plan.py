@@ -150,13 +150,15 @@ def measured(case: Case, folder: Path, steps: int = 2) -> dict[str, int]:
         ours = Ours(*workloads.load(folder), policy, options)
         # The profiler sees this thread alone, and rollouts are drawn in another: here they are drawn in this one.
         ours.generator._executor = Here()
-        rollout_batcher = ours.trainer.batches._rollout_batcher
+        sampler = ours.trainer.queue._sampler
 
-        def draw(*args: Any) -> Any:
+        def submit(coroutine: Any) -> Any:
+            done: Future[Any] = Future()
             with record_function("sampling phase"):
-                return asyncio.run(rollout_batcher.draw(*args))
+                done.set_result(asyncio.run(coroutine))
+            return done
 
-        ours.trainer.batches.draw = draw
+        sampler._loop.submit = submit
         for _ in range(steps):
             with record_function("step phase"):
                 ours.step()

@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from faults import probe  # noqa: E402
 
-RESULTS = ROOT / "bench" / "results" / "survival.json"
+RESULTS = ROOT / "runs" / "survival.json"
 PAGE = ROOT / "docs" / "experiments" / "survival.md"
 MARKS = ("<!-- table -->", "<!-- end of table -->")
 POLICIES = ("off", "protect")

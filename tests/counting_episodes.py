@@ -16,10 +16,10 @@ PROMPTS = [Prompt(name, "count", ({"role": "user", "content": name},)) for name 
 class Plain:
     """Text is its own characters."""
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def render(self, messages: Sequence[Message], *_: object) -> tuple[int, ...]:
         return tuple(map(ord, messages[-1]["content"]))
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *_: object) -> str:
         return "".join(map(chr, ids))
 
 

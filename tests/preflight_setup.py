@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import levelhead.preflight
 from levelhead.api import function_tasks
-from levelhead.preflight import FAMILIES
 from levelhead.recipe import Recipe
 from levelhead.recipe.load import parse
 from levelhead.training.prepare import Setup, prepare
@@ -63,57 +58,36 @@ CAUGHT_BY = {
     "truncation-cuts-the-generation-prompt": "tokens/context",
     "incomplete-stop-set": "stops/complete",
     "targets-without-stop-token": "loss/stop-token",
-    "response-cut-by-padding-count": "batching/greedy",
-    "positions-count-padding": "batching/greedy",
-    "attention-to-padding": "batching/alone",
-    "draws-depend-on-the-batch": "batching/seeded",
-    "stale-sampler-weights": "agreement/synced",
-    "penalties-count-the-prompt": "sampling/penalties",
+    "response-cut-by-padding-count": "agreement/sampler",
+    "positions-count-padding": "agreement/sampler",
+    "attention-to-padding": "agreement/sampler",
     "logprobs-after-controls": "agreement/sampler",
     "retokenized-from-text": "tokens/made-once",
     "appended-end-of-turn": "tokens/made-once",
     "judge-reads-the-prompt": "rewards/attached/echo",
     "rewards-out-of-step": "rewards/attached/echo",
     "mask-for-right-padding": "loss/completion-only",
-    "labels-off-by-one": "agreement/packing",
-    "pad-is-end-of-turn": "loss/labels",
+    "labels-off-by-one": "agreement/trainer",
+    "pad-is-end-of-turn": "loss/demonstrations",
     "logprobs-of-the-raw-prompt": "agreement/trainer",
     "temperature-in-sampling-only": "agreement/trainer",
     "reference-not-frozen": "agreement/reference",
     "dropout-left-on": "agreement/dropout",
-    "entropy-penalised": "signs/entropy",
+    "entropy-penalised": "signs/audit",
     "entropy-negated-twice": "signs/audit",
-    "kl-rewarded": "signs/kl",
-    "advantages-negated": "signs/reward",
+    "kl-rewarded": "signs/audit",
+    "advantages-negated": "signs/audit",
     "entropy-of-impossible-tokens": "loss/completion-only",
 }
 """The check that is meant for each known bug; others may see it too."""
-
-
-def emitted_names() -> set[str]:
-    """The names of all checks that the preflight's code can give, read off its sources.
-
-    ``TASK`` is a task's name and ``STAGE`` a stage's.
-    """
-    families = {"advice", "isolation", *FAMILIES} - {"constant"}
-    names = set()
-    for path in Path(levelhead.preflight.__file__).parent.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            name = _literal(node)
-            family, slash, rest = name.partition("/")
-            if slash and family in families and re.fullmatch("[a-z-]+(/TASK|/STAGE)?", rest):
-                names.add(name)
-    return names
-
-
-def _literal(node: ast.AST) -> str:
-    """A string, or an f-string with ``STAGE`` for a stage and ``TASK`` for whatever else it holds."""
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_part(part) for part in node.values)
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def _part(part: ast.expr) -> str:
-    if isinstance(part, ast.Constant):
-        return str(part.value)
-    return "STAGE" if isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "stage" else "TASK"
+PROVED_BY = {
+    "draws-depend-on-the-batch": "batching/seeded",
+    "stale-sampler-weights": "agreement/synced",
+    "penalties-count-the-prompt": "sampling/penalties",
+    "pad-is-end-of-turn": "loss/labels",
+    "response-cut-by-padding-count": "batching/greedy",
+    "positions-count-padding": "batching/greedy",
+    "attention-to-padding": "batching/alone",
+    "labels-off-by-one": "agreement/packing",
+}
+"""The proof of the test suite (``oracle``) that is meant for each known bug of Levelhead's own arithmetic."""

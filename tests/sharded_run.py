@@ -228,7 +228,7 @@ def reshard(folder: Path) -> None:
     from levelhead.policy.load import load_checkpoint
     from levelhead.policy.sharding import full, shard_policy
     from levelhead.training.ranks import Ranks, waiting_for_peers
-    from levelhead.training.sharding.checkpoint import with_shards
+    from levelhead.training.sharding.shards import with_shards
 
     timeout = 3.0
     ranks = Ranks.joined(timeout)
@@ -282,14 +282,14 @@ def ahead(folder: Path) -> None:
     from levelhead.training.group_queue import GroupQueue
 
     rank, handed = os.environ["RANK"], list[list[str]]()
-    draw = GroupQueue.draw
+    draw = GroupQueue.next
 
     def watched(self: GroupQueue, *args: Any) -> Any:
         result = draw(self, *args)
         handed.append([f"{group.prompt.task}/{group.prompt.id}" for group in result.groups])
         return result
 
-    GroupQueue.draw = watched  # type: ignore[method-assign]
+    GroupQueue.next = watched  # type: ignore[method-assign]
 
     class Interrupts:
         def before_update(self, record: StepRecord) -> Any:

@@ -21,6 +21,7 @@ from levelhead.training.trackers import Trackers, check_trackers, make_trackers
 
 if TYPE_CHECKING:
     from levelhead.preflight import Report
+    from levelhead.preflight.progress import Printer
     from levelhead.records import Observer
     from levelhead.tasks.base import Task
     from levelhead.training.evaluate import TaskResult
@@ -101,7 +102,7 @@ def train(
     if out is not None and not resume:
         refuse_used(path)
     with uncollected():
-        from levelhead.training.checkpoint import offering_the_last_whole
+        from levelhead.training.checkpoint_files import offering_the_last_whole
         from levelhead.training.ranks import Ranks, waiting_for_peers
 
     given = _Given(model, tokenizer, data, rewards, tasks, observers, language_named(language))
@@ -140,8 +141,8 @@ def _train(
     """Prepare, check and run in a folder that is locked until ``held`` is left; see :func:`train`."""
     with uncollected():
         from levelhead.policy.load import wrap
-        from levelhead.training.lock import lock_run
         from levelhead.training.prepare import prepare, reloaded, seed_everything
+        from levelhead.training.ranks import lock_run
         from levelhead.training.resume import plan_resumption
         from levelhead.training.run import Run
         from levelhead.training.rundir import RunDir
@@ -237,12 +238,15 @@ def guarded(recipe: Recipe, observers: Sequence[Observer]) -> list[Observer]:
     return [*observers, *([guard] if guard else [])]
 
 
-def check(recipe: Recipe | Mapping[str, Any] | str | Path, *, tasks: Sequence[Task] = ()) -> Report:
+def check(
+    recipe: Recipe | Mapping[str, Any] | str | Path, *, tasks: Sequence[Task] = (), printer: Printer | None = None
+) -> Report:
     """Make every preflight check on a recipe's real model, tokenizer and tasks; trains nothing, writes nothing.
 
     Args:
         recipe: As :func:`train` takes it.
         tasks: Tasks of your own, as there.
+        printer: Prints outcomes as they are made; nothing is printed unless given.
 
     Raises:
         InputError: The recipe or its data do not fit.
@@ -255,20 +259,25 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path, *, tasks: Sequence[Ta
 
         seed_everything(recipe.seed)
         setup = prepare(recipe, tasks={task.name: task for task in tasks})
-    return preflight(setup)
+    if printer is None:
+        return preflight(setup)
+    with printer:
+        report = preflight(setup, tell=printer.tell, progress=printer.progress, stage=printer.stage)
+    printer.finish(report)
+    return report
 
 
 def _preflight(setup: Setup, folder: RunDir, ranks: Ranks, language: Language) -> None:
-    """Check before the first step: warnings go to stderr, a failure ends it, everything is in ``check.json``."""
+    """Check before the first step: outcomes go to stderr, a failure ends it, everything is in ``check.json``."""
     from levelhead.preflight import PreflightError, preflight
-    from levelhead.preflight.chinese import told
+    from levelhead.preflight.progress import Printer
 
-    report = preflight(setup, ranks=ranks)
+    with Printer(language=language, error=True) as printer:
+        report = preflight(setup, ranks=ranks, tell=printer.tell, progress=printer.progress, stage=printer.stage)
+    if not ranks.rank:
+        printer.finish(report)
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_json("check.json", report.to_json())
-    for outcome in report.checks:
-        if outcome.status == "warn" and not ranks.rank:
-            say(f"levelhead: check: {outcome.name}: {told(outcome.message, language)}", error=True)
     if report.failures:
         raise PreflightError(report, str(folder.path / "check.json"), language)
 
@@ -298,7 +307,7 @@ def evaluate(
     recipe = resolve(recipe, tasks)
     require_files(recipe, checkpoint, model=False)
     from levelhead.rollout.generators.make import make_generator
-    from levelhead.training.checkpoint import baselines_of_run
+    from levelhead.training.checkpoint_files import baselines_of_run
     from levelhead.training.collect import Collector
     from levelhead.training.evaluate import Baselines
     from levelhead.training.evaluate import evaluate as score

@@ -1,48 +1,71 @@
-"""The preflight's table on the terminal, in the reader's language."""
+"""What checks find reaches the terminal as it is found, in the reader's language."""
 
 from __future__ import annotations
 
 import pytest
 
-from levelhead.cli.check import show
-from levelhead.preflight.result import Check, Report
+from levelhead.preflight import Outcome, Report
+from levelhead.preflight.checks.group_size import GroupSize
+from levelhead.preflight.checks.vocabulary import Vocabulary
+from levelhead.preflight.progress import Printer
 from levelhead.terminal import columns
 
-CHECKS = (
-    Check("loss/labels", "pass", "each of 133 completion tokens has one label that counts"),
-    Check("memory/estimate", "warn", "about 9 GiB of 8 GiB", {"weights": 3}, "use model.lora"),
+PASSED = Vocabulary().ok(Vocabulary.fits, size=320, rows=320)
+WARNED = GroupSize().warn(GroupSize.pair)
+FAILED = Vocabulary().fail(
+    Vocabulary.too_large, highest=900, rows=320, evidence={"stop_ids": [3, 4], "share": 0.123456}
 )
 
 
-def shown(capsys: pytest.CaptureFixture[str], **language: str) -> str:
-    show(Report(CHECKS, 1.25), **language)  # type: ignore[arg-type]
-    return " ".join(capsys.readouterr().out.split())
+def shown(capsys: pytest.CaptureFixture[str], *outcomes: Outcome, **options: object) -> str:
+    printer = Printer(**options)  # type: ignore[arg-type]
+    with printer:
+        printer.stage("data")
+        for outcome in outcomes:
+            printer.tell(outcome)
+    printer.finish(Report(outcomes, 1.25))
+    return capsys.readouterr().out
 
 
-def test_a_check_has_its_outcome_its_message_and_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys)
-    assert "pass loss/labels each of 133 completion tokens has one label that counts" in text
-    assert "fix: use model.lora" in text
-    assert "1 passed, 1 warning, 0 failed in 1.2 s" in text
+def test_a_failure_has_its_message_and_its_way_out_and_what_passed_is_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = shown(capsys, PASSED, WARNED, FAILED).splitlines()
+    assert lines[0] == "check 1/4: data, template and recipe ..."
+    assert not [line for line in lines if line.startswith("pass ")]
+    assert lines[1].startswith("warning rewards/group-size: K = 2")
+    text = " ".join(" ".join(lines).split())
+    assert "failure tokens/vocabulary: the tokenizer has ids up to 900" in text
+    assert "fix: use the model's own tokenizer" in text
+    assert "stop_ids" not in text
+    assert lines[-1] == "1 passed, 1 warning, 1 failed in 1.2 s"
 
 
-def test_the_table_is_chinese_where_a_message_has_its_chinese(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, language="zh")
-    assert "通过 loss/labels 133 个输出 token 各有一个计入损失的标签" in text
-    assert "警告 memory/estimate 约 9 GiB\uff0c共 8 GiB" in text
-    assert "解决办法\uff1ause model.lora" in text
-    assert "1 项通过\uff0c1 项警告\uff0c0 项未通过\uff0c用时 1.2 秒" in text
+def test_everything_and_the_evidence_are_shown_on_request_and_no_json(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, PASSED, FAILED, everything=True, evidence=True)
+    assert "pass tokens/vocabulary: 320 ids fit 320 embedding rows" in text
+    assert "stop_ids: 3, 4" in text
+    assert "share: 0.1235" in text
+    assert "{" not in text
+    assert '"' not in text
 
 
-def test_lines_of_chinese_are_full_though_spaces_are_rare(
+def test_texts_are_chinese_for_a_reader_of_chinese_and_their_lines_are_full(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    message = (
-        "K = 2: after division by the group's deviation the two advantages are always plus and minus the same number, "
-        "however close the rewards; how much better one was is lost"
-    )
-    report = Report((Check("rewards/group-size", "warn", message, {}, "use model.lora"),), 1.25)
-    show(report, language="zh")
-    (line,) = [line.rstrip() for line in capsys.readouterr().out.splitlines() if "K =" in line]
-    assert columns(line) > 70
+    lines = shown(capsys, PASSED, WARNED, FAILED, language="zh").splitlines()
+    assert any(line.startswith("\u8b66\u544a rewards/group-size") for line in lines)
+    assert columns(next(line for line in lines if "K = 2" in line)) > 70
+    assert "1 \u9879\u901a\u8fc7" in lines[-1]
+
+
+def test_on_a_terminal_a_bar_takes_the_place_of_the_stages(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = Printer(colour=True)
+    with printer:
+        printer.stage("data")
+        printer.progress("tokens/vocabulary", 0.25)
+        printer.tell(FAILED)
+    captured = capsys.readouterr()
+    assert "check 1/4" not in captured.out
+    assert "failure tokens/vocabulary" in captured.err

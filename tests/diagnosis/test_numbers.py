@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import levelhead.diagnosis
+from levelhead.diagnosis.detectors.base import THRESHOLDS, Tuned, thresholds
 
 ROOM = Path(levelhead.diagnosis.__file__).parent
 FILES = [
@@ -59,14 +60,31 @@ def test_a_number_without_a_name_is_noticed() -> None:
     assert list(unnamed("LIMIT = 0.3\ndef f(x):\n    return x > LIMIT or x < 0.25\n")) == ["3: 0.25 in f"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_numbers_of_a_detector_say_where_they_are_from(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.ClassDef) and any(
-            isinstance(line, ast.Assign)
-            and isinstance(line.value, ast.Constant)
-            and isinstance(line.value.value, float)
-            for line in node.body
-        ):
-            assert "Set by hand on the development logs" in (ast.get_source_segment(source, node) or ""), node.name
+def test_the_numbers_of_a_detector_say_where_they_are_from() -> None:
+    assert "Set by hand on the development logs" in THRESHOLDS.read_text(encoding="utf-8").splitlines()[0]
+
+
+def test_every_number_of_the_table_is_used_and_every_number_used_is_in_the_table() -> None:
+    used = {}
+    for path in (ROOM / "detectors").glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Tuned" for b in node.bases):
+                own = {
+                    name.id
+                    for line in node.body
+                    if isinstance(line, ast.Assign)
+                    for name in ast.walk(line.targets[0])
+                    if isinstance(name, ast.Name)
+                }
+                mine = [one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.isupper()]
+                used[node.name] = {one.attr for one in mine if ast.unparse(one.value) == "self"} - own
+    assert used == {name: set(numbers) for name, numbers in thresholds().items()}
+
+
+def test_a_number_that_is_not_in_the_table_is_named() -> None:
+    with pytest.raises(AttributeError, match=r"no number NOWHERE in thresholds\.yaml"):
+        _ = Untuned().NOWHERE
+
+
+class Untuned(Tuned):
+    """A detector without numbers."""

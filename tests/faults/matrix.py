@@ -15,8 +15,7 @@ from faults.probe import setup_of
 from levelhead.doctor.report import examine
 from levelhead.errors import InputError, PolicyError, RewardError
 from levelhead.guard import LiveGuard
-from levelhead.preflight import preflight
-from levelhead.preflight.run import FAMILIES
+from levelhead.preflight import CHECKS, preflight
 from levelhead.recipe.guard import Guard
 from levelhead.records import Decision, StepRecord
 from levelhead.training.prepare import Setup, seed_everything
@@ -46,7 +45,7 @@ Check = Callable[[Setup], Sequence[Complaint]]
 
 def preflight_complaints(setup: Setup) -> list[Complaint]:
     """Run the preflight, cost and speed left out, and return what it has against a run."""
-    families = [name for name in FAMILIES if name not in ("memory", "throughput")]
+    families = {check.name.split("/")[0] for check in CHECKS} - {"memory", "throughput"}
     severities = {"fail": "critical", "warn": "warning"}
     checks = preflight(setup, families=families).checks
     return [Complaint(check.name, severities[check.status]) for check in checks if check.status in severities]

@@ -18,8 +18,8 @@ import levelhead.objective.losses
 import levelhead.training.advantages
 import levelhead.training.batch
 import levelhead.training.front
+import levelhead.training.group_queue
 import levelhead.training.objective
-import levelhead.training.rollout_batcher
 import levelhead.training.run
 import levelhead.training.terms
 from faults.known import FAULTS
@@ -34,7 +34,6 @@ from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.rollout.logits import LogitsPipeline
 from levelhead.tasks.function import FunctionTask
 from levelhead.training.advantages import AdvantageEstimator
-from levelhead.training.batches import Batches
 from levelhead.training.coefficients import Coefficients
 from levelhead.training.collect import Collector
 from levelhead.training.evaluator import Evaluator
@@ -42,6 +41,7 @@ from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
 from levelhead.training.stream import PromptStream
+from levelhead.training.weight_copies import WeightCopies
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "experiments" / "faults.md"
@@ -59,10 +59,10 @@ TRACKERS = (
 )
 OWNERS: tuple[Any, ...] = (
     levelhead.objective.advantages, levelhead.objective.losses, levelhead.training.batch, levelhead.training.advantages,
-    levelhead.training.rollout_batcher, levelhead.training.objective, levelhead.training.terms, levelhead.training.run,
+    levelhead.training.group_queue, levelhead.training.objective, levelhead.training.terms, levelhead.training.run,
     levelhead.training.front,
     Inputs, RewardShaping, Coefficients,
-    GradientMerger, Policy, SharedDecoder, LocalGenerator, LogitsPipeline, FunctionTask, Batches, Collector,
+    GradientMerger, Policy, SharedDecoder, LocalGenerator, LogitsPipeline, FunctionTask, WeightCopies, Collector,
     AdvantageEstimator, Evaluator, GrpoTrainer, Objective, Updater, PromptStream, Clipped,
 )  # fmt: skip
 

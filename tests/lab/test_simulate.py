@@ -237,9 +237,17 @@ def test_results_are_json(tmp_path):
 def test_the_plot_shows_every_result_in_one_self_contained_file(tmp_path):
     results = [simulate(bernoulli(chance), SIZES, Setup()) for chance in (0.05, 0.5)]
     drawn = figure(results)
-    assert len(drawn.data) == 2 * (3 + 2 + 1)
-    failed = next(trace for trace in drawn.data if trace.name == "all failed")
-    assert list(failed.y) == [line.all_failed for line in results[0].rows]
+    assert len(drawn["data"]) == 2 * (3 + 2 + 2)
+    assert {trace["type"] for trace in drawn["data"]} == {"bar", "scatter"}  # all that the library draws
+    failed = next(trace for trace in drawn["data"] if trace["name"] == "all failed")
+    assert failed["y"] == [line.all_failed for line in results[0].rows]
+    half = next(trace for trace in drawn["data"] if trace["name"] == "its middle half")
+    _, first, median, third, _ = results[0].rows[-1].quantiles
+    assert half["y"][-1] + half["error_y"]["array"][-1] == pytest.approx(third)
+    assert half["y"][-1] - half["error_y"]["arrayminus"][-1] == pytest.approx(first)
+    assert half["y"][-1] == median
+    axes = {f"yaxis{trace['yaxis'][1:]}" for trace in drawn["data"]}
+    assert axes <= {*drawn["layout"]}
     write_plot(results, tmp_path / "plot.html")
     page = (tmp_path / "plot.html").read_text()
     assert "<script src=" not in page

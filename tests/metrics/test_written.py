@@ -86,7 +86,7 @@ def variants(folder: Path) -> dict[str, dict[str, Any]]:
     alike = {"grpo__sampling": {"max_new_tokens": 1, "top_k": 3}}
     return {
         "plain": {"grpo__loss": loss, "tasks__0__shaping": {"clip": [0.0, 0.5]}, "tasks__1__balance": True},
-        "merged": {"grpo__merge": {"monitor_every": 1}, **off, **one_at_a_time, **alike},
+        "merged": {"grpo__merge": {"monitor_every": 1}, "grpo__batch_size": 48, **off, **one_at_a_time, **alike},
         "constrained": {
             **off,
             "grpo__kl": penalty,

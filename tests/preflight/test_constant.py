@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from levelhead.preflight import preflight
-from levelhead.preflight.constant import is_read
-from levelhead.preflight.result import Check
+from levelhead.preflight.result import Outcome
 from levelhead.recipe import load, validate
 from levelhead.training.prepare import prepare
 from small_run import recipe, write_rows
@@ -41,11 +40,11 @@ def begins(completions, answer, **columns):
 """
 
 
-def checks(given: Any) -> Sequence[Check]:
-    return preflight(prepare(given), families=["constant"]).checks
+def checks(given: Any) -> Sequence[Outcome]:
+    return preflight(prepare(given), families=["rewards/constant"]).checks
 
 
-def function(folder: Path, reward: str, answers: Sequence[str], **changes: Any) -> Check:
+def function(folder: Path, reward: str, answers: Sequence[str], **changes: Any) -> Outcome:
     write_rows(
         folder / "rows.jsonl",
         [{"prompt": f"question {i}?", "answer": a, "number": i} for i, a in enumerate(answers)],
@@ -70,7 +69,7 @@ def test_the_demo_of_150_supervised_steps_is_warned_of_abstaining(name: str) -> 
     assert faithfulness.status == "warn"
     assert "always answers 'Evidence: none / Answer: unknown'" in faithfulness.message
     assert "GRPO will find it" in faithfulness.message
-    for key in ("sft.steps above 150", "tasks[].balance: true", "tasks[].unanswerable below 0.2"):
+    for key in ("sft.steps above 150", "tasks[].balance: true"):
         assert key in faithfulness.fix
     assert fairness.status == "warn"
     assert faithfulness.evidence["perfect"] == 1.0
@@ -78,17 +77,9 @@ def test_the_demo_of_150_supervised_steps_is_warned_of_abstaining(name: str) -> 
 
 
 @pytest.mark.parametrize("seed", [0, 2])
-def test_a_policy_that_reads_before_it_is_supervised_is_compared_itself(seed: int) -> None:
+def test_a_policy_that_was_trained_before_is_left_to_the_evaluation_that_measures_it(seed: int) -> None:
     by_name = checks(load(RECIPES / "dual-tiny.yaml", [*FEW, f"seed={seed}"]))
     assert [check.status for check in by_name] == ["pass", "pass"], by_name
-    assert all(check.evidence["policy_is_known"] for check in by_name)
-
-
-def test_answers_are_read_only_where_they_score_less_on_other_prompts() -> None:
-    right = [1.0, 1.0, -1.0, 1.0, 1.0, 0.5]
-    assert is_read(right, [-1.0, -1.0, 0.0, -1.0, -1.0, -1.0])
-    assert not is_read(right, right[1:] + right[:1])
-    assert not is_read([], [])
 
 
 def test_a_workflow_that_suits_every_problem_is_no_trap() -> None:
@@ -108,12 +99,11 @@ def test_a_base_rate_is_a_trap_where_strata_say_so(tmp_path: Path) -> None:
     assert function(tmp_path, "right", answers, tasks__0__strata=["answer"]).status == "warn"
 
 
-def test_without_supervised_steps_the_policy_itself_is_compared(tmp_path: Path) -> None:
+def test_without_supervised_steps_the_constant_answer_is_only_named(tmp_path: Path) -> None:
     answers = ["no" if i % 5 else "yes" for i in range(120)]
     check = function(tmp_path, "right", answers, sft=None)
-    assert check.status == "warn"
-    assert "yours +0.00: GRPO will find it" in check.message
-    assert "teach it first (sft.steps)" in check.fix.lower()
+    assert check.status == "pass"
+    assert "always answers 'no' scores" in check.message
 
 
 def test_a_reward_that_one_answer_wins_whatever_is_asked_is_nothing_to_read_for(tmp_path: Path) -> None:

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from typer.testing import CliRunner
 
 from levelhead.cli.main import app
 from levelhead.errors import InputError
-from levelhead.preflight.explain import CATALOGUE, explain, key_of
-from preflight_setup import emitted_names
-
-
-@pytest.mark.parametrize("name", sorted(emitted_names()))
-def test_each_check_that_can_be_made_is_explained(name: str) -> None:
-    assert key_of(name) == name
-
-
-def test_nothing_is_explained_that_no_check_is_called() -> None:
-    assert set(CATALOGUE) - emitted_names() == {"FAMILY/error"}
-
-
-@pytest.mark.parametrize("entry", CATALOGUE.values(), ids=lambda entry: entry.name)
-def test_each_entry_says_in_sentences_what_it_proves_how_and_what_it_cannot(entry: object) -> None:
-    for field in ("proves", "how", "cannot"):
-        text = getattr(entry, field)
-        assert re.fullmatch(r"[A-Z0-9].*[.]", text, re.DOTALL), text
-        assert len(text) > 20
+from levelhead.preflight.explain import CATALOGUE, explain
 
 
 @pytest.mark.parametrize(
     ("asked", "entry"),
     [
-        ("loss/labels", "loss/labels"),
+        ("loss/demonstrations", "loss/demonstrations"),
         ("rewards/order/my-task", "rewards/order/TASK"),
         ("rewards/order", "rewards/order/TASK"),
         ("rewards/finite", "rewards/finite"),
@@ -46,14 +27,14 @@ def test_a_check_is_found_by_the_name_that_a_report_gives_it(asked: str, entry: 
 
 
 def test_a_name_that_is_no_check_is_answered_with_the_nearest_and_with_all() -> None:
-    with pytest.raises(InputError, match=r"did you mean loss/labels\?\nThe checks are .*signs/kl"):
-        explain("loss/label")
-    with pytest.raises(InputError, match="did you mean batching/greedy"):
-        explain("greedy")
+    with pytest.raises(InputError, match=r"did you mean loss/demonstrations\?\nThe checks are .*signs/audit"):
+        explain("loss/demonstration")
+    with pytest.raises(InputError, match="did you mean signs/descent"):
+        explain("descent")
 
 
 def test_the_command_explains_without_a_recipe() -> None:
-    result = CliRunner().invoke(app, ["check", "--explain", "signs/kl"])
+    result = CliRunner().invoke(app, ["check", "--explain", "tokens/vocabulary"])
     assert result.exit_code == 0
     assert [line.split(":")[0].strip() for line in result.stdout.splitlines() if ":" in line] == [
         "proves",
@@ -62,7 +43,7 @@ def test_the_command_explains_without_a_recipe() -> None:
     ]
     listed = CliRunner().invoke(app, ["check", "--explain", "list"])
     assert listed.stdout.split() == list(CATALOGUE)
-    (document,) = json.loads(CliRunner().invoke(app, ["check", "--explain", "signs/kl", "--json"]).stdout)
+    (document,) = json.loads(CliRunner().invoke(app, ["check", "--explain", "tokens/vocabulary", "--json"]).stdout)
     assert set(document) == {"name", "proves", "how", "cannot"}
 
 

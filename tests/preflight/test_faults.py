@@ -7,7 +7,8 @@ import torch
 
 from faults.known import FAULTS, inject
 from levelhead.preflight import preflight
-from preflight_setup import CAUGHT_BY, setup_of
+from oracle.run import preflight as prove
+from preflight_setup import CAUGHT_BY, PROVED_BY, setup_of
 
 
 @pytest.mark.parametrize("name", CAUGHT_BY)
@@ -20,6 +21,14 @@ def test_fault_is_caught(name: str) -> None:
     }
 
 
+@pytest.mark.parametrize("name", PROVED_BY)
+def test_fault_of_our_own_is_caught_by_its_proof(name: str) -> None:
+    proof = PROVED_BY[name]
+    with inject(name):
+        report = prove(setup_of(*FAULTS[name].settings), families=[proof.split("/")[0]])
+    assert proof in [failure.name for failure in report.failures]
+
+
 @pytest.mark.parametrize("settings", sorted({FAULTS[name].settings for name in CAUGHT_BY}))
 def test_clean_run_passes_with_the_same_settings(settings: tuple[str, ...]) -> None:
     report = preflight(setup_of(*settings))
@@ -27,7 +36,7 @@ def test_clean_run_passes_with_the_same_settings(settings: tuple[str, ...]) -> N
 
 
 def test_every_fault_of_tokens_has_its_check() -> None:
-    assert {name for name, fault in FAULTS.items() if fault.kind == "tokens"} <= set(CAUGHT_BY)
+    assert {name for name, fault in FAULTS.items() if fault.kind == "tokens"} <= set(CAUGHT_BY) | set(PROVED_BY)
 
 
 def test_faults_are_gone_once_left() -> None:

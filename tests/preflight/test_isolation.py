@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from levelhead.preflight.isolation import check_isolation
-from levelhead.preflight.result import Check
+from levelhead.preflight.checks.wall import Wall
+from levelhead.preflight.result import Outcome
 from levelhead.recipe.tasks import Workflow
 from levelhead.tasks.sandbox import run
 
@@ -23,9 +23,9 @@ def forgotten() -> Iterator[None]:
     run._probe.cache_clear()
 
 
-def checks(**keys: object) -> list[Check]:
+def checks(**keys: object) -> list[Outcome]:
     context = SimpleNamespace(recipe=SimpleNamespace(tasks=[Workflow(kind="workflow", **keys)]))  # type: ignore[arg-type]
-    return list(check_isolation(cast("Any", context)))
+    return list(Wall().run(cast("Any", context)))
 
 
 def test_a_simulated_workflow_runs_no_programs() -> None:

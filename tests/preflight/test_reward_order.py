@@ -7,13 +7,13 @@ import pytest
 from faults.known import inject
 from faults.probe import setup_of
 from levelhead.preflight import preflight
-from levelhead.preflight.rewards import _own_prompts
+from levelhead.preflight.checks.rewards_order import _own_prompts
 
 
 @pytest.mark.parametrize("fault", ["reward-of-the-next-row", "demonstrations-out-of-step"])
 def test_answers_that_are_judged_by_another_row_are_told_of(fault: str) -> None:
     with inject(fault):
-        report = preflight(setup_of(), families=["rewards"])
+        report = preflight(setup_of(), families=["rewards/order"])
     told = {check.name: check.message for check in report.checks if check.status != "pass"}
     assert "out of step" in told["rewards/order/echo"]
 

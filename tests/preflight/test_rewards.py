@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from levelhead.preflight.rewards import _order
+from levelhead.preflight.checks.rewards_order import RewardsOrder
 
 TASK: Any = SimpleNamespace(name="mine")
+_order = RewardsOrder()._judged
 
 
 @pytest.mark.parametrize("rewards", [[0.0, 0.0], [0.0, 0.3]])

@@ -13,12 +13,12 @@ from levelhead.cli.main import main
 from levelhead.errors import InputError
 from levelhead.objective.losses import LOSSES, Loss, Surrogate, policy_loss
 from levelhead.objective.registry import registry
-from levelhead.preflight.textbook import UnprovedError
-from levelhead.preflight.textbook.estimators import estimate
-from levelhead.preflight.textbook.surrogates import rises
 from levelhead.recipe import Recipe, dump, parse, validate
 from levelhead.recipe.objective import LossSection
 from levelhead.recipe.variants import with_knobs
+from oracle.textbook import UnprovedError
+from oracle.textbook.estimators import estimate
+from oracle.textbook.surrogates import rises
 from small_run import recipe
 
 MINE = """

@@ -58,7 +58,7 @@ def test_a_run_without_curriculum_has_no_charts_of_it() -> None:
 
 
 def test_a_run_without_kinds_has_no_such_section(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "_plotly", lambda: "")
+    monkeypatch.setattr(page_module, "plotly_script", lambda: "")
     assert "<h2>Kinds of problem</h2>" in render(run_of())
     plain = Run("plain", metrics=[{"step": 1, "stage": "grpo", "reward": 0.5}])
     plain.summary = {"tasks": {"math": {"sft": {"metrics": {"accuracy": 0.5}}, "grpo": {"score": 1.0}}}}

@@ -32,7 +32,7 @@ EVENTS = [
         9, "update-collapse", "critical",
         "no gradient for 8 steps; back to the weights of step 4, learning rate times 0.5", "rollback",
     ),
-    (12, "weight-sync", "critical", "an identity could not be checked: 7", "warn"),
+    (12, "held-out-trained", "critical", "item 7 of task 7 is trained on, and a held-out item asks the same", "warn"),
 ]  # fmt: skip
 
 
@@ -252,7 +252,7 @@ def other_sections() -> Run:
 
 
 def test_the_sections_of_other_tasks_are_chinese_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("levelhead.report.page._plotly", lambda: "")
+    monkeypatch.setattr("levelhead.report.page.plotly_script", lambda: "")
     run = other_sections()
     page = render(run, "zh")
     for heading in ("题目类别", "工作流", "评判模型", "帕累托前沿", "最初几步"):

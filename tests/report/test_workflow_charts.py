@@ -56,7 +56,7 @@ def run_of(kind: str) -> Run:
 def test_the_page_of_a_workflow_run_has_its_tables_and_charts_and_others_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(page_module, "_plotly", lambda: "")
+    monkeypatch.setattr(page_module, "plotly_script", lambda: "")
     page = render(run_of("workflow"))
     assert "<h2>Workflows</h2>" in page
     assert "<td>qa, hard</td><td>1</td><td>Custom &lt;b&gt;</td><td>100%</td><td>0.500</td>" in page

@@ -115,3 +115,45 @@ def test_one_letter_for_everybody_is_one_answer_though_it_means_somebody_else_ea
 
     values = answer_metrics({"echo": Letters()}, [group(i, ["A"] * 4) for i in range(4)])
     assert values["answers/top_share/echo"] == 1.0
+
+
+class Stated(Echo):
+    """Tells its prompts apart by their first fact."""
+
+    name = "stated"
+
+    def strata(self, prompt: Prompt) -> dict[str, str]:
+        return {"kind": str(prompt.facts["kind"])}
+
+
+def stated(i: int, kind: str, right: str | None, *answers: tuple[str, float]) -> Group:
+    facts = {"kind": kind} | ({} if right is None else {"right": right})
+    prompt = Prompt(f"stated/{i}", "stated", (), (), facts)
+    return Group(prompt, tuple(Rollout(prompt.id, (), Score(reward), 0, (text,)) for text, reward in answers))
+
+
+def by_stratum(*groups: Group) -> dict[str, float]:
+    values = answer_metrics({"stated": Stated()}, groups)
+    return {name: value for name, value in values.items() if name.startswith("strata/")}
+
+
+def test_strata_are_measured_apart() -> None:
+    read = ("unknown", -0.3), ("him", 0.9), ("her", -1.0), ("eh", -0.3)
+    guessed = ("unknown", 0.2), ("eh", 0.9), ("him", -1.0), ("her", -1.0)
+    settled = [stated(i, "settled", "him", *read) for i in (0, 1)]
+    values = by_stratum(*settled, *(stated(i, "open", "unknown", *guessed) for i in (2, 3)))
+    assert values["strata/reward/stated/settled"] == pytest.approx((-0.3 + 0.9 - 1.0 - 0.3) / 4)
+    assert values["strata/success/stated/settled"] == 0.25
+    assert values["strata/common/stated/settled"] == 0.5  # abstaining, the most common answer, is wrong there
+    assert values["strata/success/stated/open"] == 0.25
+    assert values["strata/common/stated/open"] == 0.0  # and right here, though half of it pays little
+
+
+def test_without_an_oracle_a_common_answer_is_wrong_where_it_fails() -> None:
+    groups = [stated(i, "ab"[i % 2], None, ("x", 0.0), ("x", 1.0)) for i in range(4)]
+    assert by_stratum(*groups)["strata/common/stated/a"] == 0.5
+
+
+def test_too_few_prompts_a_stratum_give_no_numbers() -> None:
+    assert by_stratum(*(stated(i, "ab"[i % 2], None, ("x", 0.0)) for i in range(3))) == {}
+    assert by_stratum(*(stated(i, "a", None, ("x", 0.0)) for i in range(4))) == {}

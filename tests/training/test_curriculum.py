@@ -13,7 +13,8 @@ from levelhead.errors import InputError
 from levelhead.recipe.curriculum import Learnability
 from levelhead.records import Group, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.training.curriculum import LearnabilityStream, has_contrast, make_stream, success
+from levelhead.training.answers import success
+from levelhead.training.curriculum import LearnabilityStream, has_contrast, make_stream
 from levelhead.training.stream import PromptStream
 
 K = 4

@@ -17,7 +17,8 @@ from levelhead.cli.main import app
 from levelhead.errors import InputError
 from levelhead.recipe.load import validate
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
-from levelhead.training.checkpoint import Checkpoints, read_state
+from levelhead.training.checkpoint import Checkpoints
+from levelhead.training.checkpoint_files import read_state
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.front import objectives_of
 from levelhead.training.pareto import dominates, hypervolume
@@ -174,10 +175,12 @@ def test_the_best_checkpoint_is_the_one_that_was_asked_for(
     best: Any, score: Callable[[Any], float], tmp_path: Path
 ) -> None:
     done = train(keys(tmp_path, checkpoint__best=best), out=tmp_path / "run")
-    rows = [row for row in front(done.folder)["points"] if row["stage"] == "grpo"]
+    rows = front(done.folder)["points"]
     state = read_state(done.folder / "checkpoints" / "best")
     assert state.best == pytest.approx(max(score(row["values"]) for row in rows))
-    (row,) = [row for row in rows if row["step"] == state.step + 3]
+    kept = done.summary["best"]
+    offset = {"start": 0, "sft": 0, "grpo": 3}[kept["stage"]]
+    (row,) = [row for row in rows if (row["stage"], row["step"]) == (kept["stage"], kept["step"] + offset)]
     assert score(row["values"]) == pytest.approx(state.best)
 
 

@@ -8,7 +8,7 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,12 +20,13 @@ from levelhead.errors import InputError, RewardError
 from levelhead.guard import LiveGuard
 from levelhead.objective.losses import Correction
 from levelhead.recipe.guard import Guard as Bounds
-from levelhead.records import Change, CoefficientOverrides, Decision, Event, StepRecord
-from levelhead.training.batches import Batches
-from levelhead.training.collect import Collected, Collector
-from levelhead.training.group_collector import GroupCollector, Room
+from levelhead.records import Change, CoefficientOverrides, Decision, Event, Prompt, StepRecord
+from levelhead.training.collect import Collector
+from levelhead.training.collected import Collected
+from levelhead.training.evaluator import Evaluator
 from levelhead.training.group_queue import GroupQueue
 from levelhead.training.optim import Updater
+from levelhead.training.places import Room, SharedPlaces
 from levelhead.training.weight_copies import WeightCopies, WeightCopy
 from small_run import events, metrics, recipe, same_weights, steps
 
@@ -53,13 +54,31 @@ def run(folder: Path, name: str, observers: Sequence[Any] = (), **changes: Any) 
     return train(recipe(data, **{**SMALL, "grpo__async": 2, **changes}), out=data / "run", observers=observers)
 
 
+Draw = Callable[[], Awaitable[Collected]]
+"""Samples and scores the group that is due."""
+
+
+def around_groups(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Draw, SharedPlaces, Prompt], Awaitable[Collected]]
+) -> None:
+    """Put something around the sampling of every group that is sampled ahead."""
+    collect = Collector.collect
+
+    async def changed(self: Collector, prompts: Sequence[Prompt], *args: Any) -> Collected:
+        if self._shared is None:  # an evaluation
+            return await collect(self, prompts, *args)
+        return await change(lambda: collect(self, prompts, *args), self._shared, prompts[0])
+
+    monkeypatch.setattr(Collector, "collect", changed)
+
+
 def delay(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Make drawing and training take turns of random length."""
-    rng, draw, step = random.Random(seed), GroupCollector.draw, Updater.step
+    rng, step = random.Random(seed), Updater.step
 
-    async def slow_draw(self: GroupCollector, k: int) -> Collected:
+    async def slow_draw(draw: Draw, *_: Any) -> Collected:
         await asyncio.sleep(rng.random() * 0.1)
-        result = await draw(self, k)
+        result = await draw()
         await asyncio.sleep(rng.random() * 0.1)
         return result
 
@@ -67,35 +86,35 @@ def delay(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         time.sleep(rng.random() * 0.1)
         step(self)
 
-    monkeypatch.setattr(GroupCollector, "draw", slow_draw)
+    around_groups(monkeypatch, slow_draw)
     monkeypatch.setattr(Updater, "step", slow_step)
 
 
 def watch_steps(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[str]]:
     """Prompts of the groups that each step trains on, as it was handed them last."""
     handed: dict[int, list[str]] = {}
-    draw = GroupQueue.draw
+    draw = GroupQueue.next
 
     def watched(self: GroupQueue, step: int, *rest: Any) -> Collected:
         result = draw(self, step, *rest)
         handed[step] = [f"{group.prompt.task}/{group.prompt.id}" for group in result.groups]
         return result
 
-    monkeypatch.setattr(GroupQueue, "draw", watched)
+    monkeypatch.setattr(GroupQueue, "next", watched)
     return handed
 
 
 def trained_in_step(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> list[str]:
     """The prompts of a run that draws nothing ahead, in the order in which they are trained on."""
     order: list[str] = []
-    draw = Batches.draw
+    draw = GroupQueue.next
 
-    def watched(self: Batches, *rest: Any) -> Collected:
+    def watched(self: GroupQueue, *rest: Any) -> Collected:
         result = draw(self, *rest)
         order.extend(f"{group.prompt.task}/{group.prompt.id}" for group in result.groups)
         return result
 
-    monkeypatch.setattr(Batches, "draw", watched)
+    monkeypatch.setattr(GroupQueue, "next", watched)
     run(folder, "in-step", grpo__async=0, **changes)
     return order
 
@@ -104,8 +123,14 @@ def ages(result: Result, end: str = "max") -> list[float]:
     return [row[f"staleness/{end}"] for row in steps(result.folder, "grpo")]
 
 
-def test_timing_changes_no_number(tmp_path: Path) -> None:
-    changes = {"grpo__dynamic_sampling": 1, "eval__every": 2, "grpo__curriculum": {"kind": "learnability"}}
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_timing_changes_no_number(tmp_path: Path, ahead: int) -> None:
+    changes = {
+        "grpo__async": ahead,
+        "grpo__dynamic_sampling": 1,
+        "eval__every": 2,
+        "grpo__curriculum": {"kind": "learnability"},
+    }
     results = []
     for seed in range(2):
         with pytest.MonkeyPatch.context() as patch:
@@ -117,15 +142,17 @@ def test_timing_changes_no_number(tmp_path: Path) -> None:
     assert same_weights(other.model, first.model)
 
 
+@pytest.mark.parametrize("most", [1, 2])
 def test_groups_are_as_old_as_the_step_says_and_their_prompts_those_of_a_run_in_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     handed = watch_steps(monkeypatch)
-    ahead = run(tmp_path, "ahead")
+    ahead = run(tmp_path, "ahead", grpo__async=most)
     plain = run(tmp_path, "plain", grpo__async=0)
     rows, others = steps(ahead.folder, "grpo"), steps(plain.folder, "grpo")
-    assert ages(ahead) == ages(ahead, "mean") == AGES
-    assert [row["off_policy/mean"] for row in rows] == [2 * age for age in AGES]  # two updates a step
+    expected = [min(age, most) for age in AGES]
+    assert ages(ahead) == ages(ahead, "mean") == expected
+    assert [row["off_policy/mean"] for row in rows] == [2 * age for age in expected]  # two updates a step
     own = {name for name in rows[0] if name.startswith(("staleness/", "off_policy/"))}
     assert {k: v for k, v in rows[0].items() if k not in own} == others[0]
     assert not own & others[0].keys()
@@ -164,18 +191,18 @@ class Served(WeightCopies):
 def test_a_group_that_hangs_is_dropped_and_drawn_again_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("levelhead.training.group_queue.WeightCopies", Served)
+    monkeypatch.setattr("levelhead.training.group_sampler.WeightCopies", Served)
     handed = watch_steps(monkeypatch)
-    draw, hung = GroupCollector.draw, []
+    hung: list[str] = []
 
-    async def hangs(self: GroupCollector, k: int) -> Collected:
-        result = await draw(self, k)
-        if self._request.done == 0 and not hung:  # the first group of the run, once
-            hung.append(self._request.prompt.id)
+    async def hangs(draw: Draw, places: SharedPlaces, prompt: Prompt) -> Collected:
+        result = await draw()
+        if places.done == 0 and not hung:  # the first group of the run, once
+            hung.append(prompt.id)
             await asyncio.sleep(600)
         return result
 
-    monkeypatch.setattr(GroupCollector, "draw", hangs)
+    around_groups(monkeypatch, hangs)
     result = run(tmp_path, "run", grpo__steps=8, tasks__1=None)
     rows = steps(result.folder, "grpo")
     assert len(hung) == 1
@@ -190,21 +217,44 @@ def test_a_group_that_hangs_is_dropped_and_drawn_again_and_the_others_go_on(
 
 def test_a_slow_group_holds_up_its_own_step_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group of step 2 waits until one of step 3 has been scored, which a batch after the other never would be."""
-    draw, scored = GroupCollector.draw, asyncio.Event()
+    scored = asyncio.Event()
     waited: list[bool] = []
 
-    async def waits(self: GroupCollector, k: int) -> Collected:
-        result = await draw(self, k)
-        if self._request.done == 2:
+    async def waits(draw: Draw, places: SharedPlaces, _: Prompt) -> Collected:
+        result = await draw()
+        if places.done == 2:
             scored.set()
-        if self._request.done == 1 and not waited:
+        if places.done == 1 and not waited:
             waited.append(True)
             await scored.wait()
         return result
 
-    monkeypatch.setattr(GroupCollector, "draw", waits)
+    around_groups(monkeypatch, waits)
     assert ages(run(tmp_path, "run")) == AGES
     assert waited
+
+
+def test_an_evaluation_waits_for_the_groups_on_their_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, met = [0], list[int]()
+
+    async def counted(draw: Draw, *_: Any) -> Collected:
+        under_way[0] += 1
+        await asyncio.sleep(0.3)  # longer than a step trains
+        result = await draw()
+        under_way[0] -= 1
+        return result
+
+    around_groups(monkeypatch, counted)
+    score = Evaluator.score
+
+    def noted(self: Evaluator, items: int) -> Any:
+        met.append(under_way[0])
+        return score(self, items)
+
+    monkeypatch.setattr(Evaluator, "score", noted)
+    run(tmp_path, "run", eval__every=1, grpo__steps=3)
+    assert met == [0] * len(met)
+    assert len(met) >= 3
 
 
 class Interrupts:
@@ -243,13 +293,13 @@ def test_the_first_interrupt_ends_the_wait_for_a_group_and_the_run_goes_on(
 ) -> None:
     given = recipe(tmp_path, **SMALL, grpo__async=2)
     undisturbed = train(given, out=tmp_path / "undisturbed")
-    draw, main = GroupCollector.draw, threading.main_thread().ident
+    main = threading.main_thread().ident
     assert main is not None
     before = signal.signal(signal.SIGINT, lambda *_: None)
     pressed: list[bool] = []
 
-    async def hangs(self: GroupCollector, k: int) -> Collected:
-        if self._request.done == 3:
+    async def hangs(draw: Draw, places: SharedPlaces, _: Prompt) -> Collected:
+        if places.done == 3:
             while '"step": 3' not in (tmp_path / "run" / "metrics.jsonl").read_text():
                 await asyncio.sleep(0.02)
             await asyncio.sleep(0.5)
@@ -257,10 +307,10 @@ def test_the_first_interrupt_ends_the_wait_for_a_group_and_the_run_goes_on(
                 pressed.append(True)
                 signal.pthread_kill(main, signal.SIGINT)
             await asyncio.sleep(600)
-        return await draw(self, k)
+        return await draw()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GroupCollector, "draw", hangs)
+        around_groups(patch, hangs)
         try:
             result = train(given, out=tmp_path / "run")
         finally:
@@ -275,14 +325,12 @@ def test_the_first_interrupt_ends_the_wait_for_a_group_and_the_run_goes_on(
 def test_an_error_while_drawing_is_that_of_the_step_that_needs_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw = GroupCollector.draw
-
-    async def fails(self: GroupCollector, k: int) -> Collected:
-        if self._request.done == 3:
+    async def fails(draw: Draw, places: SharedPlaces, _: Prompt) -> Collected:
+        if places.done == 3:
             raise InputError("the pages are gone")
-        return await draw(self, k)
+        return await draw()
 
-    monkeypatch.setattr(GroupCollector, "draw", fails)
+    around_groups(monkeypatch, fails)
     with pytest.raises(InputError, match=r"^the pages are gone$"):
         run(tmp_path, "run")
     assert [row["step"] for row in steps(tmp_path / "run" / "run", "grpo")] == [1, 2, 3]
@@ -300,7 +348,7 @@ def test_a_run_that_an_error_ended_within_a_step_goes_on_as_one_that_was_left_al
     async def fails(self: Collector, *args: Any) -> Collected:
         result = await collect(self, *args)
         seen[0] += 1
-        if seen[0] == 6 + 8 * (ahead > 1):
+        if seen[0] == 6 + 8 * (ahead > 0):
             raise RewardError("the judge is gone")
         return result
 
@@ -427,8 +475,8 @@ def test_a_group_that_fails_before_it_asks_holds_up_no_other(tmp_path: Path, mon
 
     async def once(self: Collector, *rest: Any, **more: Any) -> Collected:
         nonlocal calls
-        calls += isinstance(self, GroupCollector)
-        if isinstance(self, GroupCollector) and calls == 2:
+        calls += self._shared is not None
+        if self._shared is not None and calls == 2:
             raise RewardError("the prompt cannot be written")
         return await collect(self, *rest, **more)
 

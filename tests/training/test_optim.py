@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from levelhead.api import train
 from levelhead.errors import InputError
-from levelhead.recipe.training import Grpo, Optimizer
+from levelhead.recipe.training import Optimizer
 from levelhead.training.optim import Updater
-from small_run import tiny_policy
+from small_run import recipe, steps, tiny_policy
 
 RECIPE = Optimizer(learning_rate=0.1, weight_decay=0.3, max_grad_norm=1e9)
 
@@ -128,10 +130,24 @@ def test_muon_alone_steps_a_lora_adapter_which_is_nothing_but_matrices() -> None
 def test_a_torch_without_muon_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.optim, "Muon")
     parameters = weights()
-    with pytest.raises(InputError, match=r"sft\.optimizer\.kind: muon needs torch 2\.9"):
+    with pytest.raises(InputError, match=r"optimizer\.kind: muon needs torch 2\.9"):
         Updater(parameters, MUON, steps=1, matrices=parameters[:1])
 
 
-def test_muon_is_refused_where_updates_are_audited() -> None:
-    with pytest.raises(ValueError, match="is for sft alone"):
-        Grpo(optimizer=MUON)
+def test_a_policy_learns_by_grpo_with_muon_and_its_signs_are_audited(tmp_path: Path) -> None:
+    changes = {"sft": None, "grpo__optimizer__kind": "muon", "eval__constant": False}
+    result = train(recipe(tmp_path, **changes), out=tmp_path / "run")
+    rows = steps(result.folder, "grpo")
+    assert len(rows) == 4
+    assert rows[0]["audit/policy/one/coef"] > 0
+    assert not any("slope" in name for name in rows[0])
+
+
+def test_what_muon_remembers_is_dropped_when_weights_go_back() -> None:
+    parameters = weights()
+    updater = Updater(parameters, MUON, steps=2, matrices=parameters[:1])
+    sum(p.sum() for p in parameters).backward()  # type: ignore[union-attr]
+    updater.step()
+    assert all(part.state for part in updater.parts)
+    updater.forget()
+    assert not any(part.state for part in updater.parts)

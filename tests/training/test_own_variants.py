@@ -12,14 +12,14 @@ import torch
 from levelhead.api import Result, train
 from levelhead.errors import InputError
 from levelhead.objective.shaping import SHAPERS, LengthPenalty
-from levelhead.preflight.textbook import Book, Settings, TaskSettings, UnprovedError
-from levelhead.preflight.textbook.merge import merge_weights
-from levelhead.preflight.textbook.rewards import Moments, shaped
 from levelhead.recipe import Recipe, dump, parse, validate
 from levelhead.recipe.shaping import CustomShaper
 from levelhead.recipe.variants import as_sections, one_of
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import check_objective
+from oracle.textbook import Book, Settings, TaskSettings, UnprovedError
+from oracle.textbook.merge import merge_weights
+from oracle.textbook.rewards import Moments, shaped
 from small_run import metrics, recipe, same_weights, steps
 
 MINE = """

@@ -69,6 +69,7 @@ def test_the_turns_of_an_episode_can_be_parted_again(tmp_path: Path) -> None:
 
 def appended(folder: Path, steps: int = 3) -> RunDir:
     """A folder with metrics of some steps and one event."""
+    folder.mkdir(exist_ok=True)
     run = RunDir(folder)
     run.append(
         "metrics.jsonl", [StepRecord(step, "grpo", {"loss": step / 10, "step_time": 9.0}) for step in range(steps)]
@@ -78,7 +79,7 @@ def appended(folder: Path, steps: int = 3) -> RunDir:
 
 
 def truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-5])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def another_runs(path: Path) -> None:
@@ -122,6 +123,7 @@ def test_nothing_is_cut_before_the_files_are_what_the_checkpoint_left(
 def test_older_checkpoints_know_no_row_and_seconds_tell_no_runs_apart(tmp_path: Path) -> None:
     run = appended(tmp_path / "one")
     run.check(tmp_path / "step-000003", run.sizes(), "")
+    (tmp_path / "two").mkdir()
     other = RunDir(tmp_path / "two")
     other.append("metrics.jsonl", [StepRecord(2, "grpo", {"loss": 0.2, "step_time": 1.0})])
     assert other.last_row() == run.last_row() != ""

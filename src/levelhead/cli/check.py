@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import textwrap
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,17 +9,10 @@ import typer
 
 from levelhead.cli.plan import show_plan
 from levelhead.errors import InputError
-from levelhead.terminal import columns, counted, say, say_json, width, wrapped
+from levelhead.terminal import say, say_json, width, wrapped
 
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
-    from levelhead.preflight import Report
-
-_BESIDE = 8
-"""Spaces beside the three columns of the table, and a mark of punctuation that may stand behind the end of a line."""
-_LEAST = 20
-"""Columns that text gets at least."""
-_STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def check(
@@ -32,9 +22,10 @@ def check(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a key, as grpo.steps=20 or tasks.0.weight=2.")
     ] = None,
-    lang: Annotated[str, typer.Option("--lang", help="Language of the table: en, zh.")] = "en",
+    lang: Annotated[str, typer.Option("--lang", help="Language of the texts: en, zh.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
-    evidence: Annotated[bool, typer.Option("--evidence", help="Show the evidence of every check.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show checks that pass as well.")] = False,
+    evidence: Annotated[bool, typer.Option("--evidence", help="Show the evidence of what is shown.")] = False,
     explain: Annotated[
         str | None,
         typer.Option(
@@ -65,7 +56,7 @@ def check(
 
     language = language_named(lang)
     if explain is not None:
-        _explain(explain, as_json=as_json)
+        _explain(explain, language, as_json=as_json)
         return
     if recipe is None:
         raise InputError("levelhead check needs a recipe: levelhead check RECIPE; or --explain CHECK")
@@ -75,24 +66,26 @@ def check(
     if gpu is not None or prompt_tokens is not None or processes is not None:
         raise InputError("--gpu, --prompt-tokens and --processes are for --plan: levelhead check RECIPE --plan")
     from levelhead.api import check as make
+    from levelhead.preflight.progress import Printer
     from levelhead.recipe import load
 
-    report = make(load(recipe, overrides or []))
+    printer = None if as_json else Printer(everything=everything, evidence=evidence, language=language)
+    report = make(load(recipe, overrides or []), printer=printer)
     if as_json:
         say_json({"status": report.status, "seconds": round(report.seconds, 1), "checks": report.to_json()})
-    else:
-        show(report, everything=evidence, language=language)
     if report.failures:
         raise typer.Exit(1)
 
 
-def _explain(name: str, *, as_json: bool) -> None:
+def _explain(name: str, language: Language, *, as_json: bool) -> None:
     """Print what a check proves, how, and what it cannot; the names of all for ``list``."""
     from levelhead.preflight.explain import CATALOGUE, explain
 
     entries = list(CATALOGUE.values()) if name == "list" else [explain(name)]
+    about = ("proves", "how", "cannot")
     if as_json:
-        say_json([asdict(entry) for entry in entries])
+        rows = [{"name": e.name} | {key: getattr(e, key).text({}, language) for key in about} for e in entries]
+        say_json(rows)
         return
     if name == "list":
         for entry in entries:
@@ -100,42 +93,7 @@ def _explain(name: str, *, as_json: bool) -> None:
         return
     (entry,) = entries
     say(entry.name)
-    for label, text in (("proves", entry.proves), ("how", entry.how), ("cannot", entry.cannot)):
-        say(textwrap.fill(f"{label + ':':8}{text}", min(width(), 100), initial_indent="  ", subsequent_indent=" " * 10))
-
-
-def show(report: Report, *, everything: bool = False, language: Language = "en") -> None:
-    """Print a line a check, and below it the evidence and the fix of what did not pass."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from levelhead.preflight.chinese import told, told_in
-    from levelhead.terminal.console import SafeConsole
-
-    table = Table(title=told("Preflight", language), title_justify="left", show_header=False, box=None, padding=(0, 1))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    console = SafeConsole()
-    labels = [columns(text) for c in report.checks for text in (told(c.status, language), c.name)]
-    room = console.width - _BESIDE - max(labels[::2], default=0) - max(labels[1::2], default=0)
-
-    def broken(text: str) -> str:
-        """Words of Chinese are not parted by spaces, where rich would break them."""
-        return text if language == "en" else "\n".join(wrapped(text, max(room, _LEAST)))
-
-    for outcome in report.checks:
-        detail = Text(broken(told(outcome.message, language)))
-        wrong = outcome.status != "pass"
-        if wrong and outcome.fix:
-            detail.append("\n" + broken(told(f"fix: {outcome.fix}", language)), style="italic")
-        if wrong or everything:
-            for key, value in outcome.evidence.items():
-                shown = json.dumps(told_in(value, language), ensure_ascii=False, default=str)
-                detail.append(f"\n  {key}: {shown}", style="dim")
-        table.add_row(Text(told(outcome.status, language), style=_STYLES[outcome.status]), outcome.name, detail)
-    console.print(table)
-    counts = {status: sum(c.status == status for c in report.checks) for status in _STYLES}
-    warned = counted(counts["warn"], "warning")
-    summary = f"{counts['pass']} passed, {warned}, {counts['fail']} failed in {report.seconds:.1f} s"
-    console.print(Text(told(summary, language), style=_STYLES[report.status]))
+    for label in about:
+        text = f"{label + ':':8}{getattr(entry, label).text({}, language)}"
+        for line in wrapped(text, min(width(), 100), 2):
+            say(line)

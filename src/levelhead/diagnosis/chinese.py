@@ -9,16 +9,20 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import yaml
 
-from levelhead.diagnosis.findings import CATALOGUE, Language
+from levelhead.diagnosis.findings import CATALOGUE, Language, Text, shared_evidence
 
 FILE = Path(__file__).with_name("chinese.yaml")
 """Phrases and patterns."""
 IDEOGRAPH = re.compile("[\u3400-\u9fff]")
 """Any Chinese character."""
+
+_OWN_WORDS = 12
+"""Characters besides its fields that an argument's wording has at least."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ENDS = {".": "。", "!": "\uff01", "?": "\uff1f"}
@@ -81,4 +85,28 @@ def exchanged(text: str, look: Callable[[str], str | None]) -> str:
 def own_words() -> Words:
     """Return what is exchanged: the file's phrases and patterns, and the findings' titles and meanings."""
     findings = {t.en: t.zh for entry in CATALOGUE.values() for t in (entry.title, entry.meaning)}
-    return Words(yaml.load(FILE.read_text(encoding="utf-8"), _LOADER), findings)  # noqa: S506 - a safe loader
+    findings |= {text.removesuffix("."): chinese.removesuffix("。") for text, chinese in findings.items()}
+    arguments = [text for entry in CATALOGUE.values() for text in entry.evidence.values()]
+    words: dict[str, Any] = yaml.load(FILE.read_text(encoding="utf-8"), _LOADER)  # noqa: S506 - a safe loader
+    patterns = dict(_pattern(text) for text in [*arguments, *shared_evidence().values()] if _tells(text))
+    return Words({**words, "patterns": {**words["patterns"], **patterns}}, findings)
+
+
+def _tells(argument: Text) -> bool:
+    """Whether a wording has words enough of its own not to be taken for another sentence."""
+    return sum(len(text) for text, _, _, _ in Formatter().parse(argument.en)) >= _OWN_WORDS
+
+
+def _pattern(argument: Text) -> tuple[str, str]:
+    """An argument's wording as a pattern of what it reads like filled in, and the Chinese with the same fields."""
+    fields = list(dict.fromkeys(name for _, name, _, _ in Formatter().parse(argument.en) if name))
+    pieces: list[str] = []
+    for text, name, _, _ in Formatter().parse(argument.en):
+        pieces.append(re.escape(text))
+        if name:
+            pieces.append(f"(?P={name})" if f"(?P<{name}>[^;]+?)" in pieces else f"(?P<{name}>[^;]+?)")
+    chinese = "".join(
+        text.replace("{", "{{").replace("}", "}}") + (f"{{{fields.index(name)}}}" if name in fields else "")
+        for text, name, _, _ in Formatter().parse(argument.zh)
+    )
+    return "".join(pieces), chinese

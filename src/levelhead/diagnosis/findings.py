@@ -9,6 +9,7 @@ read and validated once, when its finding is first asked for.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ FOLDER = Path(__file__).parent / "findings"
 REMEDIES, EVIDENCE = FOLDER.with_name("remedies.yaml"), FOLDER.with_name("evidence.yaml")
 """What several findings share, by name."""
 
+_ONE = re.compile(r"\b1 (row|reading|evaluation|update|answer)s\b")
 _SEEN_BY = ("doctor", "guard", "preflight")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # eight times as fast where PyYAML was built with libyaml
 
@@ -226,7 +228,7 @@ def wording(code: str, key: str, numbers: Mapping[str, float | str], language: L
     if text is None:
         return key
     try:
-        return text.get(language).format(**numbers)
+        return _ONE.sub(r"1 \1", text.get(language).format(**numbers))
     except (KeyError, ValueError, IndexError):
         return key
 

@@ -89,7 +89,7 @@ class RewardTrend:
             return ALL_DRAWN
         if len(rewards):
             return metric.REWARD
-        best = self._parts("outcome") or self._parts()
+        best = self._parts("outcome") or self._parts() or self._held_out()
         return max(best, key=len).name if best else metric.REWARD
 
     def _parts(self, kind: str | None = None) -> list[Series]:

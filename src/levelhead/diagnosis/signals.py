@@ -114,7 +114,7 @@ _FORM = re.compile(
 )
 _OUTCOME = re.compile(
     r"corr$|answer|exact|match|outcome|verif|math|test|em$|(^|[_/ ])f1|label|ground|result|rule|"
-    r"gold|human|win|execut|compil|number",
+    r"gold|human|win|^env|strict|true|task|execut|compil|number",
     re.IGNORECASE,
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation for Gaussian noise (Rousseeuw and Croux 1993)."""
@@ -123,6 +124,35 @@ def kendall_z(values: Sequence[float], limit: int = 120) -> float:
             score += (b > a) - (b < a)
     variance = n * (n - 1) * (2 * n + 5) / 18
     return (score - math.copysign(1, score)) / math.sqrt(variance) if score else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """A least-squares line through readings one step apart.
+
+    Attributes:
+        early: Its height at the first reading.
+        late: At the last.
+        errors: ``late - early`` in standard errors of it; the residuals have n - 2 degrees of freedom.
+    """
+
+    early: float
+    late: float
+    errors: float
+
+
+def slope(values: Sequence[float]) -> Slope:
+    """Fit a line; fewer than three readings have no error, and count as flat."""
+    n, centre = len(values), mean(values)
+    if n < 3:
+        return Slope(centre, centre, 0.0)
+    middle = (n - 1) / 2
+    width = n * (n * n - 1) / 12
+    rise = math.fsum((i - middle) * v for i, v in enumerate(values)) / width
+    left = math.fsum((v - centre - rise * (i - middle)) ** 2 for i, v in enumerate(values))
+    error = math.sqrt(left / (n - 2) / width)
+    errors = rise / error if error > _LEAST else math.copysign(math.inf, rise) if rise else 0.0
+    return Slope(centre - rise * middle, centre + rise * middle, errors)
 
 
 def smooth(values: Sequence[float], window: int) -> list[float]:

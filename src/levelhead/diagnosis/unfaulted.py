@@ -29,7 +29,8 @@ _CUT = 0.3  # share of cut answers that is a cost,
 _CUT_GREW = 0.1  # where it has grown by so much
 _DEAD = 0.6  # share of groups without contrast that is a cost
 _ENTROPY_LEFT = 0.4  # share of the first entropy that is left
-_SOLVED = 0.9  # nearness to the top from which the task is solved
+_SOLVED = 0.9  # nearness to the top from which the task is solved,
+_MOSTLY = 0.6  # where so many readings stand there
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ def _costs(view: View) -> list[Evidence]:
         early, late = ends(entropy)
         if late < _ENTROPY_LEFT * early:
             found.append(Evidence(-1.0, "costs-entropy", {"early": early, "late": late}))
-    if found and view.reward_trend.near_top >= _SOLVED:
+    reward, top = view.series(metric.REWARD, view.reward_trend.source), view.reward_trend.top
+    at_top = bool(top) and sum(value >= _SOLVED * (top or 0.0) for value in reward.values) > _MOSTLY * len(reward)
+    if view.reward_trend.near_top >= _SOLVED and (found or at_top):
         found.append(Evidence(-1.0, "solved", {"late": view.reward_trend.reward.late}))
     return found

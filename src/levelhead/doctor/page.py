@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from pathlib import Path
 
 from levelhead import metrics as metric
 from levelhead.contrib.workflow.analysis import Table
@@ -31,41 +32,21 @@ _ALWAYS = (
     metric.STEP_TIME,
     metric.LEARNING_RATE,
 )
-_STYLE = """
-:root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--line:#d8dde4;--card:#fff;--back:#f5f6f8;--curve:#2563ab;
---critical:#b3261e;--warning:#9a6700;--healthy:#1a7f4b}
-@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa5b4;--line:#333b47;--card:#1b2027;--back:#12161b;
---curve:#7db3ee;--critical:#ff8a80;--warning:#e3b341;--healthy:#56d391}}
-body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"PingFang SC",
-"Hiragino Sans GB","Microsoft YaHei","Noto Sans CJK SC","Noto Sans SC","Source Han Sans SC",
-"WenQuanYi Micro Hei",sans-serif;
-color:var(--ink);background:var(--back);margin:0 auto;max-width:1200px;
-padding:24px}
-h1{font-size:22px;margin:0}h2{font-size:17px;margin:0}.soft{color:var(--soft)}
-.card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 20px;margin:16px 0}
-.critical{color:var(--critical)}.warning{color:var(--warning)}.healthy,.learns{color:var(--healthy)}
-dt{color:var(--soft);margin-top:8px}dd{margin:0 0 0 12px}code{font-size:13px}table{border-collapse:collapse}
-td,th{text-align:left;padding:2px 14px 2px 0;font-variant-numeric:tabular-nums}
-*{box-sizing:border-box}body{overflow-wrap:anywhere}a{color:inherit}:target{outline:2px solid var(--curve)}
-.wide{overflow-x:auto}.curves{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(420px,100%),1fr));gap:12px}
-.curves figure{background:var(--card);border:1px solid var(--line);border-radius:10px;margin:0;padding:10px}
-figcaption{font-size:13px;color:var(--soft)}svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}
-@media(max-width:600px){body{padding:10px}.card{padding:12px}svg text{font-size:15px}dd{margin-left:4px}}
-"""
+_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def page(report: Report, language: Language = "en") -> str:
     """The page; it needs no network, and every text from the log is escaped."""
-    verdict = report.diagnosis.verdict
+    verdict = report.diagnosis.findings[0].severity if report.diagnosis.faulty else report.diagnosis.verdict
     first = CATALOGUE[report.diagnosis.findings[0].code].title.get(language)
     body = [
         f"<header><h1><span class='{verdict}'>{escape(label(verdict, language))}</span>",
         f"{mark(':', language)}{escape(first)}</h1>",
         _about(report, language),
-        *(_card(finding, report, language) for finding in report.diagnosis.findings),
         "<div class='curves'>",
         *_curves(report, language),
         "</div>",
+        *(_card(finding, report, language) for finding in report.diagnosis.findings),
         *(_table(in_language(table, language)) for table in report.tables),
         *_unread(report, language),
     ]
@@ -203,13 +184,16 @@ def _svg(series: Series, marks: Sequence[tuple[float, str]]) -> str:
         for step, code in marks
         if first <= step <= last
     )
-    top, bottom = (10**high, 10**low) if log else (high, low)
-    highest = f"<text x='4' y='{_TOP + 10}'>{top:.3g}</text>" if high > low else ""
+    ticks = [low, (low + high) / 2, high] if high > low else [low]
+    labels = "".join(
+        f"<text x='4' y='{min(y(tick) + 4, _HEIGHT - _BOTTOM):.1f}'>{10**tick if log else tick:.3g}</text>"
+        for tick in ticks
+    )
     return (
         f"<svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' aria-label='{escape(series.name)}'>"
         f"<line x1='{_LEFT}' x2='{_WIDTH - 8}' y1='{_HEIGHT - _BOTTOM}' y2='{_HEIGHT - _BOTTOM}' stroke='var(--line)'/>"
         f"<polyline points='{path}' fill='none' stroke='var(--curve)' stroke-width='1.6'/>{lines}"
-        f"{highest}<text x='4' y='{_HEIGHT - _BOTTOM}'>{bottom:.3g}</text>"
+        f"{labels}"
         f"<text x='{_LEFT}' y='{_HEIGHT - 6}'>{number(first)}</text>"
         f"<text x='{_WIDTH - 8}' y='{_HEIGHT - 6}' text-anchor='end'>{number(last)}</text></svg>"
     )

@@ -47,16 +47,13 @@ def lines(report: Report, language: Language = "en") -> Iterator[tuple[str, str]
 def headline(report: Report, language: Language = "en") -> str:
     """One line: verdict, first finding, step."""
     first = report.diagnosis.findings[0]
-    verdict = f"{label(report.diagnosis.verdict, language)}{mark(':', language)}"
     if first.code in VERDICTS:
         why = first.evidence[-1]
+        verdict = f"{label(first.code, language)}{mark(':', language)}"
         return safe(verdict + wording(first.code, why.key, why.numbers, language))
-    return safe(
-        verdict
-        + CATALOGUE[first.code].title.get(language)
-        + in_brackets(first.code, language)
-        + _since(first, language)
-    )
+    title = CATALOGUE[first.code].title.get(language)
+    words = f"{label(first.severity, language)}{mark(':', language)}{title}{in_brackets(first.code, language)}"
+    return safe(words + _since(first, language))
 
 
 def finding_line(finding: Finding, report: Report, language: Language = "en") -> str:

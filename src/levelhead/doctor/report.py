@@ -120,6 +120,8 @@ class Report:
         evidence = (last_stop(self.log.events, self.history) or {}).get("evidence")
         cause = evidence.get("cause") if isinstance(evidence, Mapping) else None
         present = {f.code for f in self.diagnosis.findings}
+        # A run that training made worse is not advised to take larger steps.
+        worse = any(argument.key in ("held-out-fell", "reward-falls") for argument in finding.evidence)
         return [
             {
                 "set": _in_words(resolve(settings, self.history), language),
@@ -127,7 +129,8 @@ class Report:
                 "source": said(remedy.source, language),
             }
             for remedy in CATALOGUE[finding.code].remedies
-            if (settings := remedy.lacking(self.recipe) if self.recipe else remedy.settings(family))
+            if not (worse and any(isinstance(value, Scaled) and value.factor > 1 for value in remedy.recipe.values()))
+            and (settings := remedy.lacking(self.recipe) if self.recipe else remedy.settings(family))
             and not present.intersection(remedy.unless)
             and (cause is None or not remedy.causes or cause in remedy.causes)
         ]

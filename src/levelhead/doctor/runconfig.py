@@ -22,8 +22,9 @@ MAX_LENGTH, TEMPERATURE, LORA = "max_completion_length", "temperature", "lora"
 
 _KEYS: dict[str, str] = {
     GROUP_SIZE: "num_generations num_generations_per_prompt rollout.n n_samples_per_prompt samples_per_prompt "
-    "group_size rollouts_per_example "
-    "rollouts_per_prompt num_samples_per_prompt num_rollouts_per_prompt n_rollouts_per_prompt",
+    "num_return_sequences num_return_sequences_in_group num_samples group_size n_rollouts rollout.num_generations "
+    "k_rollouts generations_per_prompt completions_per_prompt rollouts_per_example "
+    "rollouts_per_prompt num_samples_per_prompt num_rollouts_per_prompt n_rollouts_per_prompt sampling.n n",
     LEARNING_RATE: "learning_rate optim.lr actor_learning_rate actor_lr lr optimizer.lr",
     KL_COEF: "beta kl_loss_coef init_kl_coef kl_coef kl_beta reference_policy_kl_penalty "
     "kl_ctrl.kl_coef kl_penalty_coef "

@@ -20,6 +20,10 @@ _TOOK = Text(
     "took {key} as {signal} ({confidence:.0%} sure)", "将 {key} 视为 {signal}\uff08把握 {confidence:.0%}\uff09"
 )
 _UNKNOWN = Text("numbers under names that say nothing here: {names}", "名称不认识、未采用的数值\uff1a{names}")
+_IS_ONE = Text(
+    "if one of them is the reward or a score, say which: --map reward=NAME",
+    "如果其中有奖励或得分\uff0c请指明\uff1a--map reward=NAME",
+)
 _ONLY = Text(
     "statistics of the whole run ({names}): their order is known, their steps are not",
     "只有整次训练的统计量\uff08{names}\uff09\uff1a知道先后\uff0c不知道步数",
@@ -57,3 +61,5 @@ def notes(log: Log, language: Language = "en") -> Iterator[str]:
         )
         more = len(log.strangers) - _MOST
         yield _UNKNOWN.get(language).format(names=names + (f", +{more}" if more > 0 else ""))
+        if not any(name == "reward" or name.startswith(("rewards/", "eval/")) for name in log.history.columns):
+            yield _IS_ONE.get(language)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from levelhead.documents.plotly import plotly_script
 from levelhead.lab.simulate import LEVELS, Result
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 FAILED, SOLVED, MIXED, SAMPLES, SIGNAL, SPREAD = "#c0392b", "#2e8b57", "#8a8a8a", "#1f5fa8", "#d98a00", "#5a4fcf"
 COLUMNS = ("what a group is", "what a rollout is worth", "advantages")
+_WIDTHS = ((0.0, 0.27), (0.36, 0.62), (0.74, 1.0))
+"""Where the three panels of a row stand, in shares of the page."""
+_GAP = 0.3
+"""Share of a row's height that is left for its titles."""
 
 
 def write_plot(results: Sequence[Result], path: Path) -> None:
@@ -28,77 +31,89 @@ def write_plot(results: Sequence[Result], path: Path) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    figure(results).write_html(path, include_plotlyjs=True, full_html=True)
-
-
-def figure(results: Sequence[Result]) -> go.Figure:
-    """Return the figure that :func:`write_plot` writes."""
-    from plotly.subplots import make_subplots
-
-    titles = [
-        f"{result.outcomes.label}, {result.setup.estimator}: {column}" for result in results for column in COLUMNS
-    ]
-    specs = [[{}, {"secondary_y": True}, {}] for _ in results]
-    plot = make_subplots(rows=len(results), cols=3, subplot_titles=titles, specs=specs)
-    for row, result in enumerate(results, start=1):
-        _group_panel(plot, row, result)
-        _worth_panel(plot, row, result)
-        _advantage_panel(plot, row, result)
-    plot.update_xaxes(title_text="group size K", type="category")
-    plot.update_layout(
-        barmode="stack",
-        template="plotly_white",
-        height=360 * len(results) + 80,
-        title_text="levelhead simulate",
-        legend={"orientation": "h", "yanchor": "bottom", "y": -0.3 / len(results)},
+    drawn = json.dumps(figure(results)).replace("<", "\\u003c")
+    path.write_text(
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>levelhead simulate</title></head><body>'
+        f'<div id="plot"></div><script>{plotly_script()}</script><script>const figure = {drawn};'
+        'Plotly.newPlot("plot", figure.data, figure.layout, {responsive: true});</script></body></html>\n',
+        encoding="utf-8",
     )
-    plot.update_annotations(font_size=13)
-    return plot
 
 
-def _sizes(result: Result) -> list[str]:
-    return [str(row.k) for row in result.rows]
-
-
-def _group_panel(plot: go.Figure, row: int, result: Result) -> None:
-    import plotly.graph_objects as go
-
-    shares = {
-        "all failed": (FAILED, [r.all_failed for r in result.rows]),
-        "all solved": (SOLVED, [r.all_solved for r in result.rows]),
-        "equal otherwise": (MIXED, [max(0.0, r.dead - r.all_failed - r.all_solved) for r in result.rows]),
+def figure(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the figure that :func:`write_plot` writes, as Plotly's ``data`` and ``layout``."""
+    data: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {
+        "title": {"text": "levelhead simulate"},
+        "barmode": "stack",
+        "height": 360 * len(results) + 80,
+        "legend": {"orientation": "h", "yanchor": "top", "y": -0.25 / len(results)},
+        "annotations": [],
     }
-    for name, (color, values) in shares.items():
-        bar = go.Bar(x=_sizes(result), y=values, name=name, marker_color=color, legendgroup=name, showlegend=row == 1)
-        plot.add_trace(bar, row=row, col=1)
-    plot.update_yaxes(title_text="share of groups", range=[0, 1], row=row, col=1)
+    for row, result in enumerate(results):
+        top = 1 - row / len(results)
+        height = (1 - _GAP) / len(results)
+        for column, (title, draw) in enumerate(zip(COLUMNS, (_groups, _worth, _advantages), strict=True)):
+            left, right = _WIDTHS[column]
+            number = 4 * row + column + 1  # the fourth is the second y axis of the panel in the middle
+            traces, axes = draw(result)
+            layout[f"xaxis{number}"] = {
+                "domain": [left, right], "anchor": f"y{number}", "type": "category", "title": {"text": "group size K"},
+            }  # fmt: skip
+            layout[f"yaxis{number}"] = {"domain": [top - height, top], "anchor": f"x{number}", **axes[0]}
+            if axes[1:]:
+                second = {"overlaying": f"y{number}", "side": "right", "anchor": f"x{number}"}
+                layout[f"yaxis{4 * row + 4}"] = second | axes[1]
+            for trace in traces:
+                axis = 4 * row + 4 if trace.pop("second", False) else number
+                data.append(trace | {"xaxis": f"x{number}", "yaxis": f"y{axis}", "showlegend": row == 0})
+            text = f"{result.outcomes.label}, {result.setup.estimator}: {title}"
+            layout["annotations"].append({
+                "text": text, "x": (left + right) / 2, "y": top, "xref": "paper", "yref": "paper", "yanchor": "bottom",
+                "showarrow": False, "font": {"size": 13},
+            })  # fmt: skip
+    return {"data": data, "layout": layout}
 
 
-def _worth_panel(plot: go.Figure, row: int, result: Result) -> None:
-    import plotly.graph_objects as go
+def _trace(result: Result, name: str, colour: str, values: Sequence[float], **keys: Any) -> dict[str, Any]:
+    sizes = [str(row.k) for row in result.rows]
+    marker = {"color": colour}
+    return {"x": sizes, "y": list(values), "name": name, "marker": marker, "line": marker, "legendgroup": name, **keys}
 
-    lines = (
-        ("efficiency", SAMPLES, False, [r.efficiency for r in result.rows]),
-        ("signal per 1k tokens", SIGNAL, True, [r.signal_per_1k_tokens for r in result.rows]),
+
+def _groups(result: Result) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    rows = result.rows
+    shares = (
+        ("all failed", FAILED, [row.all_failed for row in rows]),
+        ("all solved", SOLVED, [row.all_solved for row in rows]),
+        ("equal otherwise", MIXED, [max(0.0, row.dead - row.all_failed - row.all_solved) for row in rows]),
     )
-    for name, color, secondary, values in lines:
-        line = go.Scatter(
-            x=_sizes(result), y=values, name=name, mode="lines+markers", line_color=color, legendgroup=name,
-            showlegend=row == 1,
-        )  # fmt: skip
-        plot.add_trace(line, row=row, col=2, secondary_y=secondary)
-    plot.update_yaxes(title_text="efficiency", range=[0, 1], row=row, col=2, secondary_y=False)
-    plot.update_yaxes(title_text="signal per 1k tokens", rangemode="tozero", row=row, col=2, secondary_y=True)
+    bars = [_trace(result, name, colour, values, type="bar") for name, colour, values in shares]
+    return bars, [{"title": {"text": "share of groups"}, "range": [0, 1]}]
 
 
-def _advantage_panel(plot: go.Figure, row: int, result: Result) -> None:
-    import plotly.graph_objects as go
+def _worth(result: Result) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    efficiency, signal = (
+        [getattr(row, name) for row in result.rows] for name in ("efficiency", "signal_per_1k_tokens")
+    )
+    lines = [
+        _trace(result, "efficiency", SAMPLES, efficiency, type="scatter", mode="lines+markers"),
+        _trace(result, "signal per 1k tokens", SIGNAL, signal, type="scatter", mode="lines+markers", second=True),
+    ]
+    first = {"title": {"text": "efficiency"}, "range": [0, 1]}
+    return lines, [first, {"title": {"text": "signal per 1k tokens"}, "rangemode": "tozero"}]
 
-    low, q1, median, q3, high = (list(values) for values in zip(*(r.quantiles for r in result.rows), strict=True))
-    name = f"advantage, {LEVELS[0]:.0%} to {LEVELS[-1]:.0%}"
-    box = go.Box(
-        x=_sizes(result), lowerfence=low, q1=q1, median=median, q3=q3, upperfence=high, name=name,
-        marker_color=SPREAD, legendgroup="advantage", showlegend=row == 1,
-    )  # fmt: skip
-    plot.add_trace(box, row=row, col=3)
-    plot.update_yaxes(title_text="advantage", zeroline=True, row=row, col=3)
+
+def _advantages(result: Result) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The median with two ranges: thick for the middle half, thin for nine in ten."""
+    low, first, median, third, high = zip(*(row.quantiles for row in result.rows), strict=True)
+    ranges = ((f"advantage, {LEVELS[0]:.0%} to {LEVELS[-1]:.0%}", low, high, 1), ("its middle half", first, third, 7))
+    traces = []
+    for name, below, above, width in ranges:
+        bars = {
+            "type": "data", "symmetric": False, "thickness": width, "width": 0 if width > 1 else 6, "color": SPREAD,
+            "array": [top - middle for top, middle in zip(above, median, strict=True)],
+            "arrayminus": [middle - bottom for bottom, middle in zip(below, median, strict=True)],
+        }  # fmt: skip
+        traces.append(_trace(result, name, SPREAD, median, type="scatter", mode="markers", error_y=bars))
+    return traces, [{"title": {"text": "advantage"}, "zeroline": True}]

@@ -104,6 +104,21 @@ PERFECT_SHARE = _answers.family(
     only=f"{_TWO}, and the task knows perfect answers",
 )
 
+_STRATA = "where a step has two strata of the task, with two prompts each on average"
+STRATUM_REWARD = _answers.family(
+    "strata/reward/{task}/{stratum}", "Mean reward of the rollouts of one stratum (of the task's first key).", "reward",
+    only=_STRATA,
+)
+STRATUM_SUCCESS = _answers.family(
+    "strata/success/{task}/{stratum}", "Share of its rollouts that succeed: `success`, or a reward of at least 0.5.",
+    "share", only=_STRATA,
+)
+STRATUM_COMMON = _answers.family(
+    "strata/common/{task}/{stratum}",
+    "Share of its rollouts that give the most common answer of the task's batch where it is wrong.", "share",
+    only=_STRATA,
+)
+
 _completions = Section("Completions", ("grpo",), "Tokens of a rollout count all its turns, the stop token included.")
 MEAN_LENGTH = _completions.metric(
     "completions/mean_length", "Mean length of a rollout; in SFT of a demonstration.", "tokens", stages=("sft", "grpo"),

@@ -6,12 +6,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from levelhead.preflight.result import Check, PreflightError, Report
-    from levelhead.preflight.run import FAMILIES, preflight
+    from levelhead.preflight.check import Check
+    from levelhead.preflight.checks import CHECKS
+    from levelhead.preflight.message import Message
+    from levelhead.preflight.result import Outcome, PreflightError, Report
+    from levelhead.preflight.run import preflight
 
-__all__ = ["FAMILIES", "Check", "PreflightError", "Report", "preflight"]
+__all__ = ["CHECKS", "Check", "Message", "Outcome", "PreflightError", "Report", "preflight"]
 
-_LAZY = {"FAMILIES": "run", "preflight": "run", "Check": "result", "PreflightError": "result", "Report": "result"}
+_LAZY = {
+    "CHECKS": "checks",
+    "Check": "check",
+    "Message": "message",
+    "Outcome": "result",
+    "PreflightError": "result",
+    "Report": "result",
+    "preflight": "run",
+}
 
 
 def __getattr__(name: str) -> Any:

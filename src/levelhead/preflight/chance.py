@@ -1,8 +1,4 @@
-"""Tests whose verdicts hold whatever the sample size, and the chance of a false alarm that all of them share.
-
-A test by an e-value (:mod:`levelhead.training.repeats`) needs no large sample; likelihood ratios are e-values, and so
-are their means.
-"""
+"""Exact tests, and the chance of a false alarm that all of them share."""
 
 from __future__ import annotations
 
@@ -16,32 +12,10 @@ LEVEL = FALSE_ALARM / TESTS
 """Probability that one of them does; where a check looks at several tasks, they share it in turn."""
 
 
-def p_value(log_e: float) -> float:
-    """Return the p-value that an e-value, given by its logarithm, vouches for: 1 / e, at most 1."""
-    return min(1.0, math.exp(-min(log_e, 700.0)))
-
-
 def sign_p(above: int, below: int) -> float:
     """Return the exact p-value of a sign test: the chance of so many ``above`` where either side is as likely."""
     n = above + below
     return min(1.0, math.fsum(math.comb(n, k) for k in range(above, n + 1)) / 2.0**n) if n else 1.0
-
-
-def binomial_p(seen: int, n: int, share: float) -> float:
-    """Return the exact two-sided p-value of ``seen`` of n draws with probability ``share``: twice the smaller tail."""
-    if share <= 0 or share >= 1:
-        return float(seen == round(n * share))
-    logs = [
-        math.lgamma(n + 1)
-        - math.lgamma(k + 1)
-        - math.lgamma(n - k + 1)
-        + k * math.log(share)
-        + (n - k) * math.log1p(-share)
-        for k in range(n + 1)
-    ]
-    low = math.fsum(math.exp(v) for v in logs[: seen + 1])
-    high = math.fsum(math.exp(v) for v in logs[seen:])
-    return min(1.0, 2 * min(low, high))
 
 
 def matches_p(matches: int) -> float:

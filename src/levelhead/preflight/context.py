@@ -1,4 +1,4 @@
-"""What the checks look at: the run's own policy, tasks, sampler and collector, and a few rollouts sampled with them."""
+"""What checks look at: the run's own policy, tasks and collector, and a small set of rollouts that all share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import numpy as np
 import torch
 
 from levelhead.errors import RewardError
+from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
+from levelhead.preflight.passes import SharedPasses
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Turn
@@ -23,33 +25,34 @@ from levelhead.rollout.generators.base import Capabilities, Completion, Generato
 from levelhead.rollout.generators.make import make_local
 from levelhead.tasks.base import Judged, SingleTurnTask, Task
 from levelhead.text.codec import Codec
-from levelhead.training.collect import Collected, Collector
+from levelhead.training.collect import Collector
+from levelhead.training.collected import Collected
 from levelhead.training.loop import EventLoop
+from levelhead.training.optim import Updater
 from levelhead.training.prepare import Setup
+from levelhead.training.sft import SftTrainer
+from levelhead.training.stream import PromptStream
 
 LOOKED_AT = 64
 """Training prompts of a task among which the shortest and longest are chosen."""
-GROUPS = 6
-"""Groups sampled, over all tasks."""
+PROMPTS = 6
+"""Prompts whose rendering is looked at, over all tasks; at least two per task."""
 ROLLOUTS = 8
-"""Rollouts of a group, at most."""
-DRAWN = 512
-"""Completion tokens sampled, at most."""
-PROBE_TOKENS = 12
-"""Completion tokens of short draws."""
+"""Rollouts sampled, over all tasks; at least two per task."""
+SAMPLED = 32
+"""Tokens of a completion, at most."""
 
 
 class Witness:
-    """A generator that passes requests on and keeps what was sampled, so that what arrives elsewhere can be compared.
+    """A generator that passes requests on and remembers what was sampled, to compare with what arrives elsewhere.
 
     Args:
-        generator: Draws.
+        generator: Samples.
     """
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
-        self._calls = 0
-        self._drawn: list[tuple[int, Request, Turn]] = []
+        self._sampled: list[tuple[Request, Turn]] = []
 
     @property
     def version(self) -> int:
@@ -63,53 +66,50 @@ class Witness:
 
     @property
     def turns(self) -> list[tuple[Prompt, list[Turn]]]:
-        """What was sampled, prompt by prompt, in the order in which the requests stand."""
-        drawn = sorted(self._drawn, key=lambda row: (row[0], row[1].place))
+        """What was sampled, prompt by prompt, in the order of the requests."""
         groups: dict[tuple[str, str], tuple[Prompt, list[Turn]]] = {}
-        for _, request, turn in drawn:
+        for request, turn in sorted(self._sampled, key=lambda row: row[0].place):
             prompt = request.prompt
             groups.setdefault((prompt.task, prompt.id), (prompt, []))[1].append(turn)
         return list(groups.values())
 
     async def generate(self, request: Request) -> Completion:
-        """Sample, and keep what was sampled."""
-        call = self._calls
+        """Sample, and remember what was sampled."""
         completion = await self._generator.generate(request)
-        self._drawn.append((call, request, completion.turn))
+        self._sampled.append((request, completion.turn))
         return completion
 
     def expect(self, count: int) -> None:
-        """Hand on."""
-        self._calls += count > 0
+        """Pass the number of coming requests on."""
         self._generator.expect(count)
 
     def leave(self) -> None:
-        """Hand on."""
+        """Pass on that a request will not come."""
         self._generator.leave()
 
     async def sync_weights(self) -> None:
-        """Hand on."""
+        """Pass the sync on."""
         await self._generator.sync_weights()
 
     async def rest(self) -> None:
-        """Hand on."""
+        """Pass the wait on."""
         await self._generator.rest()
 
     async def close(self) -> None:
-        """Hand on."""
+        """Close the generator within."""
         await self._generator.close()
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """Rollouts sampled for the checks.
+class Sampled:
+    """The rollouts that all checks share.
 
     Attributes:
         groups: Of every task; without scores where a reward function misbehaved.
         turns: What the sampler generated, by its own account, prompt by prompt.
         error: What a reward function did.
         cost: Seconds by part.
-        k: Rollouts a group.
+        k: Rollouts per group.
     """
 
     groups: Sequence[Group]
@@ -120,7 +120,7 @@ class Drawn:
 
 
 class PreflightContext:
-    """The objects of a run, made as the run makes them, with seeded draws.
+    """The objects of a run, made as the run makes them, with seeded sampling.
 
     Args:
         setup: Recipe, tasks and policy.
@@ -134,8 +134,10 @@ class PreflightContext:
         self.seed = derive(self.recipe.seed, "preflight")
         self.loop = EventLoop()
         self.generator = make_local(self.policy, self.loop.waiter)
-        self.train_seconds: float | None = None
-        """What the forward and backward passes of one update on the sampled groups took, once they have been made."""
+        self.unscorable: set[str] = set()
+        """Tasks whose rewards fail on answers of known worth: other checks leave their scores alone."""
+        self.verdicts: dict[str, list[Any]] = {}
+        """What judges made of answers of known worth, by task (:mod:`levelhead.preflight.judging`)."""
         self.collector().at_step(0, self.recipe.grpo.steps if self.recipe.grpo is not None else 0)
 
     @property
@@ -153,7 +155,7 @@ class PreflightContext:
         """The controls of the first step's rollouts, the length capped; evaluation's where nothing is sampled."""
         grpo = self.grpo
         controls: Sampling = self.recipe.eval.sampling if grpo is None else grpo.sampling.at(0, grpo.steps)
-        most = min(controls.max_new_tokens, DRAWN)
+        most = min(controls.max_new_tokens, SAMPLED)
         return controls.model_copy(
             update={"max_new_tokens": most, "min_new_tokens": min(controls.min_new_tokens, most - 1)}
         )
@@ -161,7 +163,7 @@ class PreflightContext:
     @cached_property
     def prompts(self) -> dict[str, list[Prompt]]:
         """By task, the shortest, the longest and some prompts between, rendered; at least two where there are two."""
-        share = max(2, GROUPS // len(self.setup.tasks))
+        share = max(2, PROMPTS // len(self.setup.tasks))
         prompts_by_task: dict[str, list[Prompt]] = {}
         for name, task in self.setup.tasks.items():
             seed = derive(self.seed, "prompts", name)
@@ -173,68 +175,65 @@ class PreflightContext:
         return prompts_by_task
 
     @cached_property
-    def drawn(self) -> Drawn:
-        """Groups of rollouts of every task, through the collector that the run uses."""
-        k = 1 if self.grpo is None else min(self.grpo.group_size, ROLLOUTS)
-        prompts = [replace(p, token_ids=()) for task_prompts in self.prompts.values() for p in task_prompts]
+    def sampled(self) -> Sampled:
+        """Groups of rollouts of every task, through the run's own collector: made once, shared by all checks."""
+        per_task = max(1, 2 // len(self.setup.tasks))
+        chosen = [rows[:per_task] for rows in self.prompts.values()]
+        groups = sum(map(len, chosen))
+        k = 1 if self.grpo is None else min(self.grpo.group_size, max(2, ROLLOUTS // max(groups, 1)))
+        prompts = [replace(prompt, token_ids=()) for rows in chosen for prompt in rows]
         witness = Witness(self.generator)
         try:
             cost = self.collector(witness).run(prompts, k, self.controls, derive(self.seed, "draw"))
         except RewardError as error:
-            groups = [
+            unscored = [
                 Group(prompt, tuple(Rollout(prompt.id, (turn,), None, 0, ("",)) for turn in turns))
                 for prompt, turns in witness.turns
             ]
-            return Drawn(groups, witness.turns, error, Collected(groups), k)
-        return Drawn(cost.groups, witness.turns, None, cost, k)
+            return Sampled(unscored, witness.turns, error, Collected(unscored), k)
+        return Sampled(cost.groups, witness.turns, None, cost, k)
+
+    @cached_property
+    def passes(self) -> SharedPasses:
+        """Forward and backward passes over the shared rollouts, each made when the first check asks for it."""
+        return SharedPasses(self.setup, self.sampled.groups, self.loop, self.collector(), self.controls, self.seed)
 
     @property
     def rollouts(self) -> list[Rollout]:
         """All rollouts sampled."""
-        return [rollout for group in self.drawn.groups for rollout in group.rollouts]
+        return [rollout for group in self.sampled.groups for rollout in group.rollouts]
 
     @property
     def turns(self) -> list[Turn]:
         """All turns sampled, as they arrive at the trainer."""
         return [turn for rollout in self.rollouts for turn in rollout.turns]
 
-    @cached_property
-    def contexts(self) -> list[Prompt]:
-        """Prompts of clearly different lengths, as the sampler gets them; a very short one is among them.
-
-        They are in no order of length: a sampler that sorts them must put its completions back where they belong.
-        """
-        prompt_by_context: dict[tuple[int, ...], Prompt] = {}
-        for prompt, _ in self.drawn.turns:
-            prompt_by_context.setdefault(prompt.token_ids, prompt)
-        by_length = sorted(prompt_by_context.values(), key=lambda prompt: len(prompt.token_ids))
-        step = max(1, len(by_length) // 4)
-        messages = ({"role": "user", "content": "Hi"},)
-        short = Prompt("preflight/short", by_length[0].task, messages, self.codec.render(messages))
-        return [by_length[-1], short, *reversed(by_length[::step][:4])]
-
     def collector(self, generator: Generator | None = None) -> Collector:
         """Return the collector of a run, around a generator."""
         return Collector(self.setup.tasks, self.codec, generator or self.generator, self.loop)
+
+    @property
+    def scorable(self) -> dict[str, Task]:
+        """The tasks whose rewards give numbers for answers of known worth."""
+        return {name: task for name, task in self.setup.tasks.items() if name not in self.unscorable}
 
     def is_single(self, task: Task) -> bool:
         """Whether a task's rollouts are one answer each."""
         return isinstance(task, SingleTurnTask)
 
-    def greedy(self, **changes: Any) -> Sampling:
-        """Return plain greedy controls for short draws."""
-        return Sampling(temperature=0.0, max_new_tokens=PROBE_TOKENS).model_copy(update=changes)
+    def demonstrations(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
+        """Return what the supervised stage would train on; nothing for prompts without a perfect answer.
 
-    @contextlib.contextmanager
-    def exact(self) -> Iterator[None]:
-        """Compute in float32 inside where the weights allow it, so that rounding hides nothing."""
-        before = self.policy.compute_dtype
-        if self.policy.base.dtype == torch.float32:
-            self.policy.compute_dtype = torch.float32
-        try:
-            yield
-        finally:
-            self.policy.compute_dtype = before
+        Raises:
+            InputError: Not one demonstration succeeded.
+        """
+        tasks, sft = self.setup.tasks, self.recipe.sft
+        known = [p for p in prompts if tasks[p.task].demonstrates or tasks[p.task].oracle(p)]
+        if sft is None or not known:
+            return []
+        stream = PromptStream(list(tasks.values()), [1.0] * len(tasks), 0)
+        updater = Updater(self.policy.parameters, sft.optimizer, sft.steps, self.policy.matrices)
+        return SftTrainer(self.policy, tasks, stream, updater, sft, 0, self.loop).demonstrations(known)
 
     def close(self) -> None:
         """Let go of environments and the event loop."""

@@ -1,19 +1,21 @@
-"""What each check proves, how, and what it cannot: one catalogue for the command and the documentation.
-
-The entries stand in ``catalogue/``, a module a family.  A new check adds one entry there.
-"""
+"""What each check proves, how, and what it cannot; and what a stored outcome says in another language."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
-from levelhead.preflight.catalogue import advice, agreement, draws, identities, loss, objective, pairs, rewards, tokens
-from levelhead.preflight.entry import Entry
+from levelhead.preflight.checks import CHECKS
+from levelhead.preflight.checks.broken import Broken
 
-_FAMILIES = (identities, tokens, agreement, loss, draws, objective, rewards, pairs, advice)
+if TYPE_CHECKING:
+    from levelhead.diagnosis.findings import Language
+    from levelhead.preflight.check import Check
 
-CATALOGUE: dict[str, Entry] = {entry.name: entry for family in _FAMILIES for entry in family.ENTRIES}
+_EVERY: tuple[type[Check], ...] = (*CHECKS, Broken)
+CATALOGUE: dict[str, type[Check]] = {check.name: check for check in _EVERY}
 """Every check by name, in the order in which they are listed."""
 
 
@@ -21,18 +23,18 @@ def key_of(name: str) -> str | None:
     """Return the catalogue's name of a check, as ``rewards/order/TASK`` for ``rewards/order/math``; ``None`` for none.
 
     Args:
-        name: Of a check as it is reported, or of an entry.
+        name: Of an outcome as it is reported, or of a check.
     """
     parts = name.split("/")
     stem = "/".join(parts[:2])
     forms = [name, f"{stem}/TASK", f"{stem}/STAGE"]
     if len(parts) == 2 and parts[1] == "error":
-        forms.append("FAMILY/error")
+        forms.append(Broken.name)
     return next((form for form in forms if form in CATALOGUE), None)
 
 
-def explain(name: str) -> Entry:
-    """Return the entry of a check.
+def explain(name: str) -> type[Check]:
+    """Return a check.
 
     Args:
         name: As a report has it, as ``rewards/order/math``, or without its task.
@@ -47,3 +49,21 @@ def explain(name: str) -> Entry:
     near = difflib.get_close_matches(name.lower(), names, 1, 0.5) or [entry for entry in names if name.lower() in entry]
     hint = f"; did you mean {near[0]}?" if near else ""
     raise InputError(f"--explain {name}: there is no check of that name{hint}\nThe checks are {', '.join(names)}.")
+
+
+def stored(row: Mapping[str, Any], language: Language) -> tuple[str, str]:
+    """Return message and fix of a row of ``check.json`` in a language; as they were stored where the id is unknown.
+
+    Args:
+        row: With ``id`` and ``fields``; rows that older versions wrote have only English texts.
+        language: Of the result.
+    """
+    name, _, key = str(row.get("id") or "").rpartition(":")
+    check, fields = CATALOGUE.get(name), row.get("fields")
+    message = check.messages().get(key) if check is not None else None
+    if message is not None and isinstance(fields, Mapping):
+        try:
+            return message.text(fields, language), message.way_out(fields, language)
+        except (KeyError, ValueError, TypeError, IndexError):
+            pass  # a file that somebody has changed
+    return str(row.get("message") or ""), str(row.get("fix") or "")

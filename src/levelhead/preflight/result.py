@@ -1,58 +1,79 @@
-"""What a check found: a name, a verdict, the evidence, and the way out."""
+"""What checks found: outcomes with a verdict, a message with its fields, the evidence, and the way out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from levelhead.diagnosis.findings import Language
 from levelhead.errors import InputError
-from levelhead.preflight.chinese import told
+from levelhead.preflight.message import Message
+
+if TYPE_CHECKING:
+    from levelhead.diagnosis.findings import Language
 
 Status = Literal["pass", "warn", "fail"]
 _RANK: Mapping[Status, int] = {"pass": 0, "warn": 1, "fail": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """The outcome of one check.
+class Outcome:
+    """What one check found.
 
     Attributes:
-        name: ``family/what``, as ``loss/completion-only``.
+        name: ``family/what``, with the task or stage behind it, as ``rewards/order/math``.
         status: Whether it passed.
-        message: What was found, in one line.
+        said: The message.
+        fields: Values of the message's fields; plain data.
         evidence: The tokens and numbers that it was found in; plain data.
-        fix: What to change; empty where nothing is wrong.
+        check: Name of the check, with ``TASK`` or ``STAGE`` in it.
     """
 
     name: str
     status: Status
-    message: str
+    said: Message
+    fields: Mapping[str, Any] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    fix: str = ""
+    check: str = ""
+
+    @property
+    def id(self) -> str:
+        """Which message of which check, as ``tokens/vocabulary:too-small``."""
+        return f"{self.check or self.name}:{self.said.key}"
+
+    @property
+    def message(self) -> str:
+        """What was found, in one English line."""
+        return self.said.text(self.fields)
+
+    @property
+    def fix(self) -> str:
+        """What to change, in English; empty where nothing is wrong."""
+        return self.said.way_out(self.fields)
 
     def to_json(self) -> dict[str, Any]:
-        """Dict for ``check.json``."""
+        """Dict for ``check.json``: name, status, id and fields, English message and fix, evidence."""
         return {
             "name": self.name,
             "status": self.status,
+            "id": self.id,
+            "fields": dict(self.fields),
             "message": self.message,
-            "evidence": dict(self.evidence),
             "fix": self.fix,
+            "evidence": dict(self.evidence),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All checks of a preflight.
+    """All outcomes of a preflight.
 
     Attributes:
         checks: In the order in which they were made.
         seconds: What they took.
     """
 
-    checks: Sequence[Check]
+    checks: Sequence[Outcome]
     seconds: float
 
     @property
@@ -61,8 +82,8 @@ class Report:
         return max((check.status for check in self.checks), key=_RANK.__getitem__, default="pass")
 
     @property
-    def failures(self) -> list[Check]:
-        """The checks that failed."""
+    def failures(self) -> list[Outcome]:
+        """The outcomes that failed."""
         return [check for check in self.checks if check.status == "fail"]
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -80,28 +101,13 @@ class PreflightError(InputError):
     """
 
     def __init__(self, report: Report, where: str, language: Language = "en") -> None:
-        first = report.failures[0]
-        more = len(report.failures) - 1
-        others = f" ({more} more in {where})" if more else f" (evidence in {where})"
-        what = f"preflight: {first.name} failed: {first.message}{others}"
-        way_out = f"{first.fix or 'see the evidence'}; or start all the same with --no-check."
-        super().__init__("\n".join(told(line, language) for line in (what, way_out)))
+        first, more = report.failures[0], len(report.failures) - 1
+        what, fix = first.said.text(first.fields, language), first.said.way_out(first.fields, language)
+        if language == "zh":
+            rest = f"（另有 {more} 项，见 {where}）" if more else f"（证据见 {where}）"
+            lines = f"预检：{first.name} 未通过：{what}{rest}", f"{fix}；或加上 --no-check，不作预检直接开始。"
+        else:
+            rest = f" ({more} more in {where})" if more else f" (evidence in {where})"
+            lines = f"preflight: {first.name} failed: {what}{rest}", f"{fix}; or start all the same with --no-check."
+        super().__init__("\n".join(lines))
         self.report = report
-
-
-def judged(
-    name: str, wrong: str | None, right: str, evidence: Mapping[str, Any], fix: str = "", *, severity: Status = "fail"
-) -> Check:
-    """Return a failure (or ``severity``) where ``wrong`` says something, else a pass.
-
-    Args:
-        name: Of the check.
-        wrong: What is wrong, or ``None``.
-        right: What to say where nothing is.
-        evidence: Shown either way.
-        fix: Shown where something is wrong.
-        severity: How bad it is.
-    """
-    if wrong is None:
-        return Check(name, "pass", right, evidence)
-    return Check(name, severity, wrong, evidence, fix)

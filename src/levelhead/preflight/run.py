@@ -1,70 +1,42 @@
-"""All checks, one after another, on one context."""
+"""All checks, one after another, cheapest first, on one context."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from levelhead.errors import InputError, RewardError
-from levelhead.preflight.advice import check_advice
-from levelhead.preflight.agreement import check_agreement
-from levelhead.preflight.batching import check_batching
-from levelhead.preflight.choice import check_choice
-from levelhead.preflight.constant import check_constant
+from levelhead.preflight.check import NEEDS, Check, Need
+from levelhead.preflight.checks import CHECKS
+from levelhead.preflight.checks.broken import Broken
 from levelhead.preflight.context import PreflightContext, untouched
-from levelhead.preflight.draws import check_draws
-from levelhead.preflight.identities import check_identities
-from levelhead.preflight.isolation import check_isolation
-from levelhead.preflight.judges import check_judges
-from levelhead.preflight.loss import check_loss
-from levelhead.preflight.memory import check_memory
-from levelhead.preflight.objective import check_objective
-from levelhead.preflight.pairs import check_pairs
-from levelhead.preflight.result import Check, Report
-from levelhead.preflight.rewards import check_rewards
-from levelhead.preflight.roundtrip import check_roundtrip
-from levelhead.preflight.sampling import check_sampling
-from levelhead.preflight.signs import check_signs
-from levelhead.preflight.steadiness import check_steadiness
-from levelhead.preflight.stops import check_stops
-from levelhead.preflight.throughput import check_throughput
-from levelhead.preflight.tokens import check_tokens
+from levelhead.preflight.result import Outcome, Report
 from levelhead.training.prepare import Setup
 from levelhead.training.ranks import Ranks
 
-Family = Callable[[PreflightContext], Iterator[Check]]
-FAMILIES: dict[str, Family] = {
-    "judges": check_judges,
-    "isolation": check_isolation,
-    "identities": check_identities,
-    "tokens": check_tokens,
-    "batching": check_batching,
-    "stops": check_stops,
-    "agreement": check_agreement,
-    "loss": check_loss,
-    "sampling": check_sampling,
-    "draws": check_draws,
-    "choice": check_choice,
-    "signs": check_signs,
-    "objective": check_objective,
-    "rewards": check_rewards,
-    "roundtrip": check_roundtrip,
-    "steadiness": check_steadiness,
-    "pairs": check_pairs,
-    "constant": check_constant,
-    "memory": check_memory,
-    "throughput": check_throughput,
-    "advice": check_advice,
-}
-"""What is checked, in this order."""
+Tell = Callable[[Outcome], None]
+"""Called with each outcome as it is made."""
+Progress = Callable[[str, float], None]
+"""Called before each check with its name and the share of the work that is done, 0 to 1."""
+Stage = Callable[[Need], None]
+"""Called before the first check of each kind."""
+
+WORK: dict[Need, float] = {"data": 1.0, "rewards": 2.0, "rollouts": 1.0, "passes": 1.0}
+"""Work of a check, in units; what the first check of a kind waits for is in :data:`SHARED`."""
+SHARED: dict[Need, float] = {"data": 2.0, "rewards": 0.0, "rollouts": 30.0, "passes": 60.0}
+"""Work of what the checks of a kind share: rendering, sampling, passes."""
 
 
 def preflight(
     setup: Setup,
     *,
-    families: Collection[str] = FAMILIES,
-    tell: Callable[[Check], None] | None = None,
+    families: Collection[str] = (),
+    needs: Collection[Need] = NEEDS,
+    tell: Tell | None = None,
+    progress: Progress | None = None,
+    stage: Stage | None = None,
     ranks: Ranks | None = None,
 ) -> Report:
     """Make every check on the run's own policy, tokenizer, tasks and recipe.
@@ -73,23 +45,36 @@ def preflight(
 
     Args:
         setup: As the run will use it.
-        families: Which to make; all unless given.
-        tell: Called with each check as it is made, in this process.
-        ranks: The processes of the run: families are dealt out to those that hold the weights, and all get the whole
-            report.
+        families: Beginnings of the names of the checks to make, as ``rewards`` or ``rewards/order``; all unless given.
+        needs: Kinds of checks to make; all unless given.
+        tell: Called with each outcome as it is made, in the process that makes the checks.
+        progress: Called before each check, in the same process.
+        stage: Called before the first check of each kind, in the same process.
+        ranks: The processes of the run: the first that holds the weights makes the checks, and all get the report.
     """
     start, ranks = time.perf_counter(), ranks or Ranks()
-    names = [name for name in FAMILIES if name in families]
+    checks = [kind() for kind in CHECKS if kind.needs in needs]
+    chosen = [check for check in checks if not families or _named(check.name, families)]
     able = [rank for rank, holds in enumerate(ranks.gathered(setup.policy.device.type != "meta")) if holds]
-    # Who has no weights waits for the others, which have the run's timeout for a family each.
-    turns = [names] if len(able) == ranks.count else [[name] for name in names]
-    by_family: dict[str, list[Check]] = {}
-    with _Maker(setup, ranks.count, tell) as maker:
-        for turn in turns:
-            mine = turn[able.index(ranks.rank) :: len(able)] if ranks.rank in able else []
-            for part in ranks.agreed(lambda mine=mine: maker.make(mine)):  # type: ignore[misc]
-                by_family |= part
-    return Report([check for name in names for check in by_family[name]], time.perf_counter() - start)
+    mine = not able or ranks.rank == able[0]
+    outcomes: list[Outcome] = []
+    with _Maker(setup, ranks.count, chosen, _Listeners(tell, progress, stage)) as maker:
+        for need in NEEDS:  # who makes none waits, for one kind of checks at a time
+            parts = ranks.agreed(lambda need=need: maker.make(need) if mine else [])  # type: ignore[misc]
+            outcomes += [outcome for part in parts for outcome in part]
+    return Report(outcomes, time.perf_counter() - start)
+
+
+def _named(name: str, families: Collection[str]) -> bool:
+    return any(f"{name}/".startswith(f"{family}/") for family in families)
+
+
+class _Listeners(NamedTuple):
+    """Who is told while checks are made."""
+
+    tell: Tell | None
+    progress: Progress | None
+    stage: Stage | None
 
 
 class _Maker(contextlib.ExitStack):
@@ -98,37 +83,44 @@ class _Maker(contextlib.ExitStack):
     Args:
         setup: As the run will use it.
         processes: Of the run.
-        tell: Called with each check as it is made.
+        checks: To make.
+        listeners: Called while they are made.
     """
 
-    def __init__(self, setup: Setup, processes: int, tell: Callable[[Check], None] | None) -> None:
+    def __init__(self, setup: Setup, processes: int, checks: Sequence[Check], listeners: _Listeners) -> None:
         super().__init__()
-        self._setup, self._processes, self._tell = setup, processes, tell
+        self._setup, self._processes, self._checks = setup, processes, checks
+        self._listeners = listeners
         self._context: PreflightContext | None = None
+        self._done = 0.0
+        self._all = sum(WORK[c.needs] for c in checks) + sum(SHARED[need] for need in {c.needs for c in checks})
 
-    def make(self, names: Collection[str]) -> dict[str, list[Check]]:
-        """The checks of some families, by family."""
-        checks: dict[str, list[Check]] = {}
-        for name in names:
+    def make(self, need: Need) -> list[Outcome]:
+        """Return the outcomes of the checks of one kind."""
+        outcomes: list[Outcome] = []
+        due = [check for check in self._checks if check.needs == need]
+        for index, check in enumerate(due):
             if self._context is None:
                 self._context = PreflightContext(self._setup, self._processes)
                 self.callback(self._context.close)
                 self.enter_context(untouched(self._setup.policy))
-            checks[name] = []
-            for check in _made(name, FAMILIES[name], self._context):
-                checks[name].append(check)
-                if self._tell is not None:
-                    self._tell(check)
-        return checks
+            if index == 0 and self._listeners.stage is not None:
+                self._listeners.stage(need)
+            if self._listeners.progress is not None:
+                self._listeners.progress(check.name, self._done / self._all)
+            for outcome in _outcomes(check, self._context):
+                outcomes.append(outcome)
+                if self._listeners.tell is not None:
+                    self._listeners.tell(outcome)
+            self._done += WORK[need] + (SHARED[need] if index == 0 else 0.0)
+        return outcomes
 
 
-def _made(name: str, family: Family, context: PreflightContext) -> Iterator[Check]:
+def _outcomes(check: Check, context: PreflightContext) -> list[Outcome]:
     """A check that cannot be made is a failure with its cause, and does not keep the others from being made."""
+    outcomes: list[Outcome] = []
     try:
-        yield from family(context)
-    except (InputError, RewardError) as error:
-        yield Check(f"{name}/error", "fail", str(error).splitlines()[0], {}, "see the message")
-    except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
-        first = (str(error).strip() or "no message").splitlines()[0]
-        message = f"the {name} checks broke off, as training would: {type(error).__name__}: {first[:200]}"
-        yield Check(f"{name}/error", "fail", message, {"error": repr(error)[:400]}, "see the message")
+        outcomes.extend(check.run(context))
+    except (InputError, RewardError, RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        outcomes.append(Broken.of(check, error))
+    return outcomes

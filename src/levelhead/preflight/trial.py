@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from levelhead.policy.packing import MicroBatch
-from levelhead.policy.policy import Policy, TokenStats
-from levelhead.preflight.context import PreflightContext
-from levelhead.recipe.objective import Audit
+from levelhead import metrics as metric
+from levelhead.objective.terms import Term
+from levelhead.policy.packing import MicroBatch, TokenSequence
+from levelhead.policy.policy import REFERENCE_ADAPTER, Policy, TokenStats
+from levelhead.recipe.advantage import Advantage
+from levelhead.recipe.objective import Audit, Kl, Merge
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Group, Prompt, Rollout, Score
-from levelhead.training.collect import Collected, Collector
+from levelhead.training.batch import Sample
+from levelhead.training.collect import Collector
+from levelhead.training.collected import Collected
 from levelhead.training.grpo import GrpoTrainer
+from levelhead.training.loop import EventLoop
+from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
-from levelhead.training.prepare import make_objective
+from levelhead.training.prepare import Setup, make_objective
 from levelhead.training.sft import SftTrainer
 from levelhead.training.step_result import StepResult
 from levelhead.training.stream import PromptStream
 
 WHOLE = 1 << 20
 """Tokens of a micro-batch that no trial fills: a tree that is split computes shared states twice."""
+DEMONSTRATIONS = 4
+"""Demonstrations of the trial step of the supervised stage."""
 
 
 class FrozenUpdater(Updater):
@@ -43,10 +50,15 @@ class FrozenUpdater(Updater):
 
 
 class Replay(Collector):
-    """Hands out groups that have been sampled already."""
+    """Hands out groups that have been sampled already.
 
-    def __init__(self, context: PreflightContext, groups: Sequence[Group]) -> None:
-        super().__init__(context.setup.tasks, context.codec, context.generator, context.loop)
+    Args:
+        collector: Whose tasks and generator it has.
+        groups: What it hands out.
+    """
+
+    def __init__(self, collector: Collector, groups: Sequence[Group]) -> None:
+        vars(self).update(vars(collector))
         self._groups = list(groups)
 
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:  # noqa: ARG002
@@ -63,11 +75,15 @@ class Listener:
         labels: (micro-batch, whether a gradient reached the log-probability of each of its m labels) of every one
             that was scored.
         scores: (micro-batch, log-probabilities of its m labels) of the same.
+        stats: (statistics with gradient, slopes of the loss along the m log-probabilities and entropies) of the same.
     """
 
     passes: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     labels: list[tuple[MicroBatch, Tensor]] = field(default_factory=list)
     scores: list[tuple[MicroBatch, Tensor]] = field(default_factory=list)
+    stats: list[tuple[TokenStats, Tensor, Tensor]] = field(default_factory=list)
+    muted: bool = False
+    """Whether gradients that arrive are those of single terms, which are not counted."""
 
     def rows(self) -> Iterator[tuple[list[int], list[bool]]]:
         """Yield token ids and, at each, whether its hidden state feeds the loss, row by row."""
@@ -84,25 +100,33 @@ class Listener:
 
 
 @contextlib.contextmanager
-def listening(policy: Policy) -> Iterator[Listener]:
+def listening(policy: Policy, *, cut: bool = False) -> Iterator[Listener]:
     """Record which of the last hidden states of every forward pass inside a gradient reaches.
 
     Each backward pass is looked at by itself: two that run through the same states may cancel in their sum.
+
+    Args:
+        policy: Whose passes.
+        cut: End every backward pass at the last hidden states, so that it costs the output layer alone.
     """
     listener = Listener()
 
-    def note(module: Any, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:  # noqa: ARG001
+    def note(module: Any, args: Any, kwargs: Mapping[str, Any], output: Any) -> Any:  # noqa: ARG001
+        if cut and torch.is_grad_enabled():
+            output.last_hidden_state = output.last_hidden_state.detach().requires_grad_()
         hidden = output.last_hidden_state
         if hidden.requires_grad:
-            listener.passes.append((kwargs["input_ids"].cpu(), _reached(hidden)))
+            listener.passes.append((kwargs["input_ids"].cpu(), _reached(listener, hidden)))
+        return output
 
     score = policy.score
 
     def scored(batch: MicroBatch, temperature: float = 1.0) -> TokenStats:
         stats = score(batch, temperature)
         if stats.logp.requires_grad:
-            listener.labels.append((batch, _reached(stats.logp)))
+            listener.labels.append((batch, _reached(listener, stats.logp)))
             listener.scores.append((batch, stats.logp.detach()))
+            listener.stats.append((stats, _slopes(listener, stats.logp), _slopes(listener, stats.entropy)))
         return stats
 
     handle = policy.base.get_decoder().register_forward_hook(note, with_kwargs=True)
@@ -114,78 +138,230 @@ def listening(policy: Policy) -> Iterator[Listener]:
         del vars(policy)["score"]
 
 
-def _reached(values: Tensor) -> Tensor:
+def _reached(listener: Listener, values: Tensor) -> Tensor:
     """Return a mask over values (m,) or states (rows, length, d) that becomes true where a backward pass gets to."""
     reached = torch.zeros(values.shape[:2], dtype=torch.bool, device=values.device)
 
     def mark(grad: Tensor | None) -> None:
-        if grad is not None:
+        if grad is not None and not listener.muted:
             reached.logical_or_((grad != 0).any(-1) if grad.dim() > 1 else grad != 0)
 
     values.register_hook(mark)
     return reached
 
 
-def contrasted(groups: Sequence[Group], flat: bool = False) -> list[Group]:
-    """Return groups whose rewards are known: half 1 and half 0 by length, or all 0 where ``flat``.
+def _slopes(listener: Listener, values: Tensor) -> Tensor:
+    """Return an (m,) tensor that takes up the gradients that arrive at values, summed over backward passes."""
+    total = torch.zeros_like(values, requires_grad=False)
+
+    def add(grad: Tensor | None) -> None:
+        if grad is not None and not listener.muted:
+            total.add_(grad.detach())
+
+    if values.requires_grad:
+        values.register_hook(add)
+    return total
+
+
+@dataclass(slots=True)
+class TermSlopes:
+    """The terms of one micro-batch, and how each depends on what the policy says of the tokens.
+
+    Attributes:
+        task: Whose.
+        samples: In the order of the micro-batch's sequences.
+        lengths: Tokens of each.
+        terms: As the objective built them.
+        natural: (2 m,) gradient of each term's natural value along the m log-probabilities and m entropies; ``None``
+            where none leads to them.
+        stats: What the policy said, with gradient.
+    """
+
+    task: str
+    samples: list[Sample]
+    lengths: tuple[int, ...]
+    terms: list[Term]
+    natural: list[Tensor | None]
+    stats: TokenStats
+
+
+class RecordingObjective(Objective):
+    """The run's objective, which notes the slopes of its terms along the tokens, and shifts what the reference says.
+
+    Args:
+        objective: The run's.
+        listener: Of the policy's passes.
+        gap: Nats by which the reference lies above and below the policy, token by token; at step 0 both are equal, and
+            a KL between equals has no gradient to look at.
+    """
+
+    def __init__(self, objective: Objective, listener: Listener, gap: float) -> None:
+        vars(self).update(vars(objective))
+        self.listener, self.gap = listener, gap
+        self.micro_batches: list[TermSlopes] = []
+        self.reference: list[tuple[Tensor, Tensor]] = []
+        """(policy's, reference's) log-probabilities, (m,) each, where a reference is kept."""
+
+    def terms(self, policy: Policy, micro: MicroBatch, task: str, plan: Any, metrics: Any = None) -> list[Term]:
+        """Build the terms, and note their slopes."""
+        told = policy.reference_logp
+
+        def shifted(batch: MicroBatch, temperature: float = 1.0) -> Tensor:
+            logp = told(batch, temperature)
+            self.reference.append((self.listener.scores[-1][1], logp))
+            return logp - self.gap * signs(logp)
+
+        vars(policy)["reference_logp"] = shifted
+        try:
+            terms = super().terms(policy, micro, task, plan, metrics)
+        finally:
+            del vars(policy)["reference_logp"]
+        stats = self.listener.stats[-1][0]
+        samples = [plan.samples[task][i] for i in micro.indices]
+        self.listener.muted = True
+        natural = [_natural(term, stats) for term in terms]
+        self.listener.muted = False
+        self.micro_batches.append(TermSlopes(task, samples, tuple(micro.lengths), terms, natural, stats))
+        return terms
+
+
+def signs(values: Tensor) -> Tensor:
+    """Return 1, -1, 1, -1, ... in the shape of (m,) values."""
+    return 1.0 - 2.0 * (torch.arange(len(values), device=values.device) % 2)
+
+
+def _natural(term: Term, stats: TokenStats) -> Tensor | None:
+    if not term.value.requires_grad:
+        return None
+    inputs = [values for values in (stats.logp, stats.entropy) if values.requires_grad]
+    parts: Sequence[Tensor | None] = torch.autograd.grad(term.value, inputs, retain_graph=True, allow_unused=True)
+    if all(part is None for part in parts):
+        return None
+    return torch.cat([torch.zeros_like(x) if part is None else part for x, part in zip(inputs, parts, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One step of the trainer whose weights stayed.
+
+    Attributes:
+        result: As the trainer returned it.
+        listener: Where its loss came from.
+        objective: What its terms were.
+        groups: What it trained on.
+        seconds: Packing, forward, backward.
+        aliased: Whether the reference shares a trained weight with the policy.
+    """
+
+    result: StepResult
+    listener: Listener
+    objective: RecordingObjective
+    groups: Sequence[Group]
+    seconds: float
+    aliased: bool = False
+
+
+def bare(grpo: Grpo) -> Grpo:
+    """Return a GRPO section whose one step trains on every completion token by reward, KL and entropy alone."""
+    changes: dict[str, Any] = {
+        "ahead": 0,
+        "updates_per_batch": 1,
+        "epochs": 1,
+        "audit": Audit(first=0, every=0, on_error="warn"),
+        "dynamic_sampling": 0,  # sampling again would hand out the same groups twice
+        "loss": grpo.loss.model_copy(update={"top_entropy": None, "importance": None}),
+        "mask_truncated": False,
+        "tokens_per_microbatch": WHOLE,
+        "merge": Merge(),
+    }
+    if grpo.kl.where != "loss":
+        changes["kl"] = Kl()
+    estimator = grpo.advantage.make()
+    if not estimator.aims_at_mean or "entropies_gkt" in estimator.needs:
+        changes["advantage"] = Advantage()
+    return grpo.model_copy(update=changes)
+
+
+def grpo_trial(setup: Setup, collector: Collector, groups: Sequence[Group], seed: int, *, gap: float = 0.3) -> Trial:
+    """Do one GRPO step on the given groups; the gradient is left in the parameters, the weights are not changed."""
+    assert setup.recipe.grpo is not None  # noqa: S101 - asked for with a grpo stage only
+    clean(setup.policy)
+    config = bare(setup.recipe.grpo)
+    config = config.model_copy(update={"batch_size": len(groups) * config.group_size})
+    objective, _ = make_objective(setup.recipe, config)
+    if objective.coefficients.needs_reference:
+        setup.policy.keep_reference(trained=setup.recipe.sft is not None)
+    tasks = setup.tasks
+    try:
+        with listening(setup.policy) as listener:
+            recording = RecordingObjective(objective, listener, gap)
+            trainer = GrpoTrainer(
+                policy=setup.policy,
+                collector=Replay(collector, groups),
+                stream=PromptStream(list(tasks.values()), [setup.weights[name] for name in tasks], seed),
+                objective=recording,
+                updater=FrozenUpdater(setup.policy.parameters, config.optimizer, config.steps),
+                config=config,
+                seed=seed,
+            )
+            result = trainer.step(1)
+        aliased = _shares_weights(setup.policy)
+    finally:
+        _forget_reference(setup.policy)
+    return Trial(result, listener, recording, groups, result.record.timings.get(metric.TIME_TRAIN, 0.0), aliased)
+
+
+def _shares_weights(policy: Policy) -> bool:
+    """Whether the reference holds a weight that is trained, so that it would move with the policy."""
+    trained = {id(parameter) for parameter in policy.parameters}
+    reference = policy._reference
+    own = reference.parameters() if isinstance(reference, nn.Module) else ()
+    return any(id(parameter) in trained or parameter.requires_grad for parameter in own)
+
+
+def _forget_reference(policy: Policy) -> None:
+    policy.drop_reference()
+    if policy.lora and REFERENCE_ADAPTER in policy.model.peft_config:
+        policy.model.delete_adapter(REFERENCE_ADAPTER)
+
+
+def sft_trial(setup: Setup, loop: EventLoop, seed: int) -> tuple[list[TokenSequence], Listener]:
+    """Do one small SFT step, its backward pass cut at the last hidden states; return its demonstrations as well.
+
+    Raises:
+        InputError: A task has no oracle, or not one demonstration succeeded.
+    """
+    sft = setup.recipe.sft
+    assert sft is not None  # noqa: S101 - asked for with an sft stage only
+    clean(setup.policy)
+    changes = {"batch_size": min(sft.batch_size, DEMONSTRATIONS), "tokens_per_microbatch": WHOLE}
+    small: Sft = sft.model_copy(update=changes)
+    weights = [setup.weights[name] for name in setup.tasks]
+
+    def trainer() -> SftTrainer:
+        stream = PromptStream(list(setup.tasks.values()), weights, seed)
+        updater = FrozenUpdater(setup.policy.parameters, small.optimizer, small.steps)
+        return SftTrainer(setup.policy, setup.tasks, stream, updater, small, seed, loop)
+
+    with listening(setup.policy, cut=True) as listener:
+        trainer().step(1)
+    again = trainer()
+    clean(setup.policy)
+    return again.demonstrations(again.stream.take(small.batch_size)), listener
+
+
+def contrasted(groups: Sequence[Group]) -> list[Group]:
+    """Return groups whose rewards are known: half 1 and half 0 by length.
 
     Shorter rollouts win, so that the direction of the update is one that no accident of order explains.
     """
-    made = []
+    rewarded = []
     for group in groups:
         order = sorted(range(len(group.rollouts)), key=lambda i: (group.rollouts[i].length, i))
         half = set(order[: len(order) // 2])
-        rollouts = [_rewarded(r, 0.0 if flat or i not in half else 1.0) for i, r in enumerate(group.rollouts)]
-        made.append(replace(group, rollouts=tuple(rollouts)))
-    return made
-
-
-def differing(group: Group) -> list[Rollout]:
-    """Return a group's rollouts without repeats, shortest first; where all are alike, half of one and the whole.
-
-    A policy that is sure of its answer gives the same one to all of a group.  Rewards for equal answers cancel, and a
-    trial of such groups alone would measure nothing.
-    """
-    by_answer = {tuple(turn.completion_ids for turn in rollout.turns): rollout for rollout in group.rollouts}
-    rollouts = sorted(by_answer.values(), key=lambda rollout: rollout.length)
-    if len(rollouts) > 1 or len(group.rollouts) < 2:
-        return rollouts
-    half = _cut(rollouts[0], 0.5, None)
-    return [half, *rollouts] if half.length < rollouts[0].length else list(group.rollouts)
-
-
-def uneven(groups: Sequence[Group], stop_id: int) -> list[Group]:
-    """Return groups whose rollouts are cut to different lengths, every other one with a stop token as its last.
-
-    A policy that has yet to learn to stop fills its budget: where all are equally long and none has stopped, a mask
-    that is wrong at the end of a completion is right by chance.
-    """
-    made = []
-    for group in groups:
-        count = len(group.rollouts)
-        rollouts = [_cut(r, (i + 1) / count, stop_id if i % 2 else None) for i, r in enumerate(group.rollouts)]
-        made.append(replace(group, rollouts=tuple(rollouts)))
-    return made
-
-
-def _cut(rollout: Rollout, share: float, stop_id: int | None) -> Rollout:
-    """Return a rollout whose last turn is cut to a share of its tokens, and ends with a stop token where one is given.
-
-    The stop token was not sampled, and its log-probabilities are 0: for trials that look at gradients alone.
-    """
-    *before, last = rollout.turns
-    length = max(1, round(share * len(last.completion_ids)))
-    end: tuple[int, ...] = () if stop_id is None else (stop_id,)
-    zeros = (0.0,) * len(end)
-    body_length = length - len(end)
-    turn = replace(
-        last,
-        completion_ids=last.completion_ids[:body_length] + end,
-        logprobs=last.logprobs[:body_length] + zeros,
-        behaviour_logprobs=last.behaviour_logprobs[:body_length] + zeros,
-        finish="length" if stop_id is None else "stop",
-    )
-    return replace(rollout, turns=(*before, turn))
+        rollouts = [_rewarded(r, 1.0 if i in half else 0.0) for i, r in enumerate(group.rollouts)]
+        rewarded.append(replace(group, rollouts=tuple(rollouts)))
+    return rewarded
 
 
 def _rewarded(rollout: Rollout, reward: float) -> Rollout:
@@ -194,97 +370,43 @@ def _rewarded(rollout: Rollout, reward: float) -> Rollout:
     return rollout.scored(replace(score, total=reward, parts=dict.fromkeys(score.parts, reward)))
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What a GRPO step came to.
+def uneven(groups: Sequence[Group], stop_id: int, most: int) -> list[Group]:
+    """Return groups whose rollouts are cut to different lengths, every other one with a stop token as its last.
 
-    Attributes:
-        result: As the trainer returned it.
-        listener: Where its loss came from.
-        groups: What it trained on.
-        seconds: Packing, forward, backward.
+    A policy that has yet to learn to stop fills its budget: where all are equally long and none has stopped, a mask
+    that is wrong at the end of a completion is right by chance.
+
+    Args:
+        groups: As they were sampled.
+        stop_id: What is put at the end; nobody sampled it, and its log-probabilities are 0.
+        most: Tokens of the longest, at most.
     """
+    cut = []
+    for group in groups:
+        count = len(group.rollouts)
+        rollouts = [_cut(r, (i + 1) / count, stop_id if i % 2 else None, most) for i, r in enumerate(group.rollouts)]
+        cut.append(replace(group, rollouts=tuple(rollouts)))
+    return cut
 
-    result: StepResult
-    listener: Listener
-    groups: Sequence[Group]
-    seconds: float
 
-
-def grpo_trial(
-    context: PreflightContext,
-    config: Grpo,
-    groups: Sequence[Group],
-    updater: Updater | None = None,
-    *,
-    audited: bool = False,
-) -> Trial:
-    """Do one GRPO step on the given groups; the gradient is left in the parameters, the weights are not changed."""
-    clean(context.policy)
-    changes = {
-        "ahead": 0,
-        "updates_per_batch": 1,
-        "epochs": 1,
-        "audit": Audit(first=int(audited), every=0, on_error="warn"),
-        "dynamic_sampling": 0,  # sampling again would hand out the same groups twice
-    }
-    config = config.model_copy(update=changes)
-    tasks = context.setup.tasks
-    objective, _ = make_objective(context.recipe, config)
-    trainer = GrpoTrainer(
-        policy=context.policy,
-        collector=Replay(context, groups),
-        stream=PromptStream(list(tasks.values()), [context.setup.weights[name] for name in tasks], context.seed),
-        objective=objective,
-        updater=updater or FrozenUpdater(context.policy.parameters, config.optimizer, config.steps),
-        config=config,
-        seed=context.seed,
+def _cut(rollout: Rollout, share: float, stop_id: int | None, most: int) -> Rollout:
+    """Return a rollout whose last turn is cut to a share of its tokens; ``stop_id`` is its last where one is given."""
+    *before, last = rollout.turns
+    length = max(1, round(share * min(most, len(last.completion_ids))))
+    end: tuple[int, ...] = () if stop_id is None else (stop_id,)
+    zeros = (0.0,) * len(end)
+    body = length - len(end)
+    turn = replace(
+        last,
+        completion_ids=last.completion_ids[:body] + end,
+        logprobs=last.logprobs[:body] + zeros,
+        behaviour_logprobs=last.behaviour_logprobs[:body] + zeros,
+        finish="length" if stop_id is None else "stop",
     )
-    start = time.perf_counter()
-    with listening(context.policy) as listener:
-        result = trainer.step(1)
-    return Trial(result, listener, groups, time.perf_counter() - start)
-
-
-def sft_trial(context: PreflightContext, config: Sft) -> tuple[SftTrainer, Listener]:
-    """Do one small SFT step; the gradient is left in the parameters, the weights are not changed."""
-    clean(context.policy)
-    small = config.model_copy(update={"batch_size": min(config.batch_size, 8), "tokens_per_microbatch": WHOLE})
-    tasks = context.setup.tasks
-    weights = [context.setup.weights[name] for name in tasks]
-    stream = PromptStream(list(tasks.values()), weights, context.seed)
-    updater = FrozenUpdater(context.policy.parameters, small.optimizer, small.steps)
-    trainer = SftTrainer(context.policy, tasks, stream, updater, small, context.seed, context.loop)
-    with listening(context.policy) as listener:
-        trainer.step(1)
-    return trainer, listener
+    return replace(rollout, turns=(*before, turn))
 
 
 def clean(policy: Policy) -> None:
     """Drop every gradient."""
     for parameter in policy.model.parameters():
         parameter.grad = None
-
-
-def gradient(policy: Policy) -> list[Tensor | None]:
-    """Return a copy of the gradient in the parameters."""
-    return [None if p.grad is None else p.grad.detach().clone() for p in policy.parameters]
-
-
-@contextlib.contextmanager
-def stepped(policy: Policy, along: Sequence[Tensor | None], size: float) -> Iterator[None]:
-    """Move the weights against a gradient by a fraction of their own norm inside, and restore them exactly."""
-    moved = [(p, g) for p, g in zip(policy.parameters, along, strict=True) if g is not None]
-    before = [p.detach().clone() for p, _ in moved]
-    norm = torch.stack([g.float().norm() for _, g in moved]).norm() if moved else torch.ones(())
-    weight = torch.stack([p.detach().float().norm() for p, _ in moved]).norm() if moved else torch.ones(())
-    scale = float(size * weight.clamp(min=1.0) / norm.clamp(min=1e-30))
-    try:
-        with torch.no_grad():
-            for parameter, grad in moved:
-                parameter.sub_(scale * grad)
-        yield
-    finally:
-        with torch.no_grad():
-            for (parameter, _), old in zip(moved, before, strict=True):
-                parameter.copy_(old)

@@ -26,7 +26,7 @@ class Optimizer(Section):
 
     kind: Literal["adamw", "muon"] = "adamw"
     """``muon`` (Jordan et al. 2024) steps weight matrices along their orthogonalised momentum, scaled to the size of an
-    AdamW step, and all else by AdamW; for ``sft`` alone."""
+    AdamW step, and all else by AdamW; the audit gives no slopes for it."""
     learning_rate: float = Field(1e-6, gt=0, le=1)
     """Peak learning rate."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
@@ -127,15 +127,6 @@ class Grpo(Stage):
     """Gradient accumulation: tokens in one forward and backward."""
     mask_truncated: bool = False
     """Leave completions that ran out of budget out of the policy loss (DAPO)."""
-
-    @model_validator(mode="after")
-    def _optimizer_is_audited(self) -> Self:
-        if self.optimizer.kind != "adamw":
-            raise ValueError(
-                f"optimizer.kind: {self.optimizer.kind} is for sft alone: audit and guard foretell AdamW's updates; "
-                "leave grpo.optimizer.kind at adamw"
-            )
-        return self
 
     @model_validator(mode="after")
     def _batches_divide(self) -> Self:

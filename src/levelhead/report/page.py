@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from levelhead import metrics as metric
 from levelhead.diagnosis.findings import Language
+from levelhead.documents.plotly import plotly_script
 from levelhead.errors import InputError
 from levelhead.report import answers, cards, fronts, judges, kinds, notes, samples, strata, workflows
 from levelhead.report.charts import Chart, Key
@@ -19,7 +20,6 @@ from levelhead.report.outlook import outlook
 from levelhead.report.panels import PANELS, event_strip
 from levelhead.report.reading import Run, read_run, step_of
 from levelhead.report.series import series
-from levelhead.report.style import STYLE
 from levelhead.report.wording import translator_of
 
 FILE_NAME = "report.html"
@@ -180,11 +180,13 @@ def _built(run: Run, builders: tuple[Callable[[Run], Chart | list[Chart] | None]
 def _document(run: Run, sections: list[tuple[str, str]], drawn: list[dict[str, Any]], header: str) -> str:
     links = "".join(tag("a", esc(title), href=f"#{_anchor(title)}") for title, _ in sections)
     body = "".join(tag("section", tag("h2", esc(title)), inner, id=_anchor(title)) for title, inner in sections)
+    folder = files("levelhead.report")
+    style = folder.joinpath("style.css").read_text(encoding="utf-8")
     drawing = ""
     if drawn:
-        library = _plotly()
+        library = plotly_script()
         figures = json_for_script(drawn)
-        script = files("levelhead.report").joinpath("page.js").read_text(encoding="utf-8")
+        script = folder.joinpath("page.js").read_text(encoding="utf-8")
         drawing = (
             "<noscript><p>The charts of this page are drawn by a script.</p></noscript>"
             f'<script type="application/json" id="figures">{figures}</script>'
@@ -196,7 +198,7 @@ def _document(run: Run, sections: list[tuple[str, str]], drawn: list[dict[str, A
         # The page needs nothing from elsewhere, and text from a model must not be able to fetch anything.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
         "script-src 'unsafe-inline'; img-src data: blob:; font-src data:\">"
-        f'<link rel="icon" href="data:,"><title>{esc(run.name)} \u00b7 Levelhead</title><style>{STYLE}</style></head>'
+        f'<link rel="icon" href="data:,"><title>{esc(run.name)} \u00b7 Levelhead</title><style>{style}</style></head>'
         f"<body>{header}<nav><div>{links}</div></nav><main>{body}</main>"
         f"<footer>{notes.missing(run)}<p>Written by Levelhead from the plain files in this folder.</p></footer>"
         f"{drawing}</body></html>\n"
@@ -316,12 +318,3 @@ def _marks(run: Run) -> list[tuple[int, str]]:
 
 def _anchor(title: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in title.lower())
-
-
-def _plotly() -> str:
-    # Imported late: it is the only heavy part, and reading a run does not need it.
-    from plotly.offline import get_plotlyjs
-
-    source: Any = get_plotlyjs()
-    # The library is the field's own file; this only makes sure that no string in it could end the element.
-    return str(source).replace("</script", "<\\/script")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from levelhead import metrics as metric
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.verdict import said
-from levelhead.preflight.chinese import told
+from levelhead.preflight.explain import stored
 from levelhead.report.language import Translator
 from levelhead.report.reading import Run
 from levelhead.report.scores import stages_of, strata_names, verdict_of
@@ -35,8 +35,11 @@ def _names(run: Run) -> set[str]:
 
 def _checks(run: Run, language: Language) -> dict[str, str]:
     """What checks said, and what they advised."""
-    texts = (str(check[key]) for check in run.checks for key in ("message", "fix") if check.get(key))
-    return {text: told(text, language) for text in texts}
+    sentences: dict[str, str] = {}
+    for check in run.checks:
+        english = str(check.get("message") or ""), str(check.get("fix") or "")
+        sentences |= {a: b for a, b in zip(english, stored(check, language), strict=True) if a}
+    return sentences
 
 
 def _verdicts(run: Run, language: Language) -> dict[str, str]:

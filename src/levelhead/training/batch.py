@@ -16,10 +16,8 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout
 from levelhead.rollout.draws import derive
 from levelhead.training.advantages import GroupAdvantages
+from levelhead.training.answers import SOLVED_AT
 from levelhead.training.recompute import Scores, TokenScores
-
-SOLVED_AT = 0.5
-"""A group whose rewards are all equal counts as solved from this reward on, else as failed."""
 
 
 @dataclass(frozen=True, slots=True)

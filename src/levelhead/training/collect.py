@@ -9,18 +9,19 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from torch import Tensor
-
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt, Rollout, Score
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Completion, Generator, Remote, Request
 from levelhead.tasks.base import Answer, Episode, EpisodeLostError, SingleTurnTask, Task
-from levelhead.tasks.metering import JudgeUse, RewardTally, merge, merge_tallies
+from levelhead.tasks.metering import JudgeUse, RewardTally
 from levelhead.text.codec import Codec
 from levelhead.training.answers import answer_metrics
+from levelhead.training.collected import Collected, together
 from levelhead.training.episode_clock import EpisodeClock
 from levelhead.training.loop import EventLoop
+from levelhead.training.places import SharedPlaces
+from levelhead.training.ranks import Ranks
 
 T = TypeVar("T")
 
@@ -28,71 +29,31 @@ REDRAWS = 3
 """How often an episode is sampled again after its environment broke."""
 
 
-@dataclass(slots=True)
-class Collected:
-    """Scored groups and what they cost.
-
-    Attributes:
-        groups: In the order of the prompts; a group may be smaller than asked where rollouts were dropped.
-        sample_s: Seconds spent sampling tokens.
-        score_s: Seconds spent scoring answers: rewards, judges.
-        env_s: Seconds spent in environments: episodes of several turns.
-        dropped: Rollouts without a score, left out.
-        episodes: Rollouts that were scored.
-        unscored: Rollouts that their task, judge or environment left without a score.
-        judges: What the judges of the tasks have done and cost, by task.
-        tallies: What the reward functions of the tasks have logged and could not rate, by task.
-        values: Metrics of the sampling itself.
-        timings: The same, of what differs between two runs of one seed.
-        temperature: At which a batch was sampled.
-        behind: Updates that the trained weights are ahead of those that sampled a batch.
-        sampler_weights: Those weights, where a guard may go back to them and they are no longer the trained ones.
-        prompts: All that a batch was sampled from, in order, those of groups that gave way to others included.
-    """
-
-    groups: list[Group]
-    sample_s: float = 0.0
-    score_s: float = 0.0
-    env_s: float = 0.0
-    dropped: int = 0
-    episodes: int = 0
-    unscored: int = 0
-    judges: dict[str, JudgeUse] = field(default_factory=dict)
-    tallies: dict[str, RewardTally] = field(default_factory=dict)
-    values: dict[str, float] = field(default_factory=dict)
-    timings: dict[str, float] = field(default_factory=dict)
-    temperature: float = 1.0
-    behind: int = 0
-    sampler_weights: list[Tensor] | None = None
-    prompts: list[Prompt] = field(default_factory=list)
-
-    def add_cost(self, other: Collected) -> None:
-        """Count what another collection cost as part of this one."""
-        self.sample_s += other.sample_s
-        self.score_s += other.score_s
-        self.env_s += other.env_s
-        self.dropped += other.dropped
-        self.episodes += other.episodes
-        self.unscored += other.unscored
-        self.judges = merge(self.judges, other.judges)
-        self.tallies = merge_tallies(self.tallies, other.tallies)
-
-
 class Collector:
-    """Draws and scores rollouts of any task.
+    """Samples and scores rollouts of any task; several processes share the prompts of a call.
 
     Args:
         tasks: By name.
         codec: Of the policy.
-        generator: Draws completions.
+        generator: Samples completions.
         loop: Where coroutines are awaited.
+        ranks: The processes; what :meth:`collect` returns is then that of all, and every process calls it alike.
     """
 
-    def __init__(self, tasks: Mapping[str, Task], codec: Codec, generator: Generator, loop: EventLoop) -> None:
+    def __init__(
+        self,
+        tasks: Mapping[str, Task],
+        codec: Codec,
+        generator: Generator,
+        loop: EventLoop,
+        ranks: Ranks | None = None,
+    ) -> None:
         self._tasks = tasks
         self._codec = codec
         self._generator = generator
         self._loop = loop
+        self._ranks = ranks or Ranks()
+        self._shared: SharedPlaces | None = None
 
     @property
     def loop(self) -> EventLoop:
@@ -101,13 +62,15 @@ class Collector:
 
     @property
     def generator(self) -> Generator:
-        """Draws completions."""
+        """Samples completions."""
         return self._generator
 
     @property
     def own(self) -> Collector:
         """The collector of this process alone."""
-        return self
+        if self._ranks.alone:
+            return self
+        return Collector(self._tasks, self._codec, self._generator, self._loop)
 
     def task(self, name: str) -> Task:
         """The task of that name."""
@@ -117,9 +80,17 @@ class Collector:
         """Metrics of the servers that sample, if any do, since the last call."""
         return self._generator.drain_use() if isinstance(self._generator, Remote) else {}
 
-    def drawing_with(self, generator: Generator) -> Collector:
-        """Return a collector of the same tasks with another generator."""
-        return Collector(self._tasks, self._codec, generator, self._loop)
+    def of_group(self, generator: Generator, shared: SharedPlaces) -> Collector:
+        """Return a collector of one group beside others, with a generator and places of its own.
+
+        Its episodes take a quarter of the places of their task: a group that is held up leaves room for others, and
+        what a place holds ready, such as a web page, serves several episodes of the group in turn.  How many rollouts
+        are sampled together follows from that, and not from who else is under way: timing changes nothing.  What
+        judges have done is left with their tasks; see :meth:`drain_use`.
+        """
+        collector = Collector(self._tasks, self._codec, generator, self._loop)
+        collector._shared = shared
+        return collector
 
     def events(self, step: int) -> list[Event]:
         """What has happened to the tasks since the last call, dated ``step``."""
@@ -148,17 +119,29 @@ class Collector:
         return self._loop.run(self.collect(prompts, k, controls, seed))
 
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
-        """Draw and score k rollouts of each prompt, with the policy's newest weights.
+        """Sample and score k rollouts of each prompt, with the policy's newest weights.
+
+        A completion is sampled by its prompt and index, in whichever process that happens.
 
         Raises:
             RewardError: A reward function misbehaved and the recipe does not drop such rollouts.
         """
+        if self._ranks.alone:
+            return await self._collect(prompts, k, controls, seed)
+        ranks = self._ranks
+        parts = await ranks.agreed_in_loop(self._collect(prompts[ranks.rank :: ranks.count], k, controls, seed))
+        groups = [parts[i % ranks.count].groups[i // ranks.count] for i in range(len(prompts))]
+        return together(parts, groups)
+
+    async def _collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         await self._generator.sync_weights()
         single = [i for i, prompt in enumerate(prompts) if isinstance(self._tasks[prompt.task], SingleTurnTask)]
         several = [i for i in range(len(prompts)) if i not in set(single)]
         done: dict[int, Group] = {}
         result = Collected([])
-        self._use(), self._tallies()  # of anything before: preflight checks, an evaluation that broke off
+        if self._shared is None:
+            self.drain_use()  # of anything before: preflight checks, an evaluation that broke off
+        self._tallies()
         if single:
             groups = await self._answers([self.render(prompts[i]) for i in single], k, controls, seed, result)
             done.update(zip(single, groups, strict=True))
@@ -168,10 +151,10 @@ class Collector:
         result.groups = [done[i] for i in range(len(prompts))]
         result.episodes = sum(len(group.rollouts) for group in result.groups)
         result.dropped = len(prompts) * k - result.episodes
-        result.judges, result.tallies = self._use(), self._tallies()
+        result.judges, result.tallies = {} if self._shared else self.drain_use(), self._tallies()
         return result
 
-    def _use(self) -> dict[str, JudgeUse]:
+    def drain_use(self) -> dict[str, JudgeUse]:
         """What judges have done since the last call, by task."""
         return {name: use for name, task in self._tasks.items() if (use := task.drain_use()) is not None}
 
@@ -199,8 +182,10 @@ class Collector:
             answers = [
                 Answer(prompts[i], rollouts[i][j].text[0], rollouts[i][j].turns[0].completion_ids) for i, j in where
             ]
+            if self._shared is not None:
+                task.at_step(self._shared.done, self._shared.steps)
             with self._loop.giving_up():
-                scores.update(zip(where, await self._score(task, answers), strict=True))
+                scores.update(zip(where, await task.score_batch(answers), strict=True))
         result.score_s += time.perf_counter() - drawn
         result.unscored += sum(score is None for score in scores.values())
         return [
@@ -210,10 +195,6 @@ class Collector:
             )
             for i, prompt in enumerate(prompts)
         ]
-
-    async def _score(self, task: SingleTurnTask, answers: Sequence[Answer]) -> Sequence[Score | None]:
-        """Have a task score answers."""
-        return await task.score_batch(answers)
 
     async def _draw(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> list[list[Completion]]:
         """Return k completions of each rendered prompt."""
@@ -238,7 +219,10 @@ class Collector:
         waiting = deque(members[index] for index in range(k) for members in episodes)
         for place, rolling in enumerate(waiting):
             rolling.place = place
-        room = min(self._room(prompts, len(waiting)), len(waiting))
+        room = min((self._tasks[p.task].concurrency or len(waiting) for p in prompts), default=0)
+        if self._shared is not None:
+            room = await self._shared.take(self._tasks[prompts[0].task], len(waiting))
+        room = min(room, len(waiting))
         clock = EpisodeClock(room, together=not isinstance(self._generator, Remote))
 
         async def play() -> None:
@@ -248,7 +232,8 @@ class Collector:
                     await self._play(waiting.popleft(), controls, seed, clock)
             clock.leave()
             self._generator.leave()
-            self._ended()
+            if self._shared is not None:
+                self._shared.leave(1)
 
         start = time.perf_counter()
         self._generator.expect(room)
@@ -256,6 +241,8 @@ class Collector:
             await _together(play() for _ in range(room))
         finally:
             self._generator.expect(0)
+            if self._shared is not None:
+                self._shared.leave()
         result.sample_s += clock.seconds
         result.env_s += time.perf_counter() - start - clock.seconds
         result.unscored += sum(rolling.score is None for members in episodes for rolling in members)
@@ -270,13 +257,6 @@ class Collector:
             )
             for prompt, members in zip(prompts, episodes, strict=True)
         ]
-
-    def _room(self, prompts: Sequence[Prompt], most: int) -> int:
-        """How many episodes of these prompts are played side by side."""
-        return min((self._tasks[p.task].concurrency or most for p in prompts), default=0)
-
-    def _ended(self) -> None:
-        """One of the places for episodes will not be used again."""
 
     async def _play(self, rolling: _Rolling, controls: Sampling, seed: int, clock: EpisodeClock) -> None:
         """Play one episode to its end, from the start again where its environment breaks."""

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.recipe.curriculum import Learnability
-from levelhead.records import Group, Prompt, Rollout
+from levelhead.records import Group, Prompt
 from levelhead.rollout.draws import derive, generator
 from levelhead.tasks.base import Task
-from levelhead.training.batch import SOLVED_AT
+from levelhead.training.answers import success
 from levelhead.training.stream import OTHER_STREAM, PromptStream, Stream
 
 Floats = NDArray[np.float64]
@@ -208,12 +208,6 @@ class LearnabilityStream:
             selected = np.argsort(keys, kind="stable")[:count]
             yield from (items[i] for i in selected)
             count -= len(selected)
-
-
-def success(rollout: Rollout) -> bool:
-    """Whether a rollout succeeded: by the ``success`` part of its score where there is one, else by its reward."""
-    parts = rollout.score.parts if rollout.score is not None else {}
-    return parts.get("success", rollout.reward) >= SOLVED_AT
 
 
 def has_contrast(group: Group) -> bool:

@@ -1,7 +1,8 @@
 """Hands out the groups of each step from a queue of groups that are sampled up to N steps ahead (``grpo.async: N``).
 
-Groups are the unit: each is sampled and scored by itself, and one that takes long holds up no other.  A group is
-written by the weights that a step started from, and trained on at most N steps later.
+With N = 0 a step's groups are sampled together when it begins, by the policy itself.  Else groups are the unit: each is
+sampled and scored by itself, and one that takes long holds up no other.  A group is written by the weights that a step
+started from, and trained on at most N steps later.
 
 Where the policy itself samples, everything is fixed by the step: while step s trains, the groups of steps s + 1 to s +
 N are under way, those of step s + N sampled by the weights that step s started from.  Timing changes no number.
@@ -14,33 +15,31 @@ they do in between is a collective.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from levelhead import metrics as metric
+from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
+from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group, Prompt
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Capabilities
-from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.metering import JudgeUse, merge, use_metrics
-from levelhead.training.batches import Batches, PromptPosition, SamplingSetup
-from levelhead.training.collect import Collected, rollout_seed
+from levelhead.training.batch_report import describe, fill
+from levelhead.training.collect import Collector, rollout_seed
+from levelhead.training.collected import Collected
 from levelhead.training.curriculum import has_contrast
-from levelhead.training.group_collector import GroupCollector, GroupRequest, Room, drained, together
-from levelhead.training.pending_group import PendingGroup, Take, called_off, read_line, write_line
-from levelhead.training.rollout_batcher import describe, fill
-from levelhead.training.weight_copies import SharedLane, WeightCopies, WeightCopy
-
-LOOK_S = 0.1
-"""How often to look which groups are finished, where a step waits for the first that are."""
+from levelhead.training.group_sampler import GroupSampler, SamplingSetup, oldest_version
+from levelhead.training.pending_group import PendingGroup, PromptPosition, Take, read_line, write_line
+from levelhead.training.ranks import Ranks
+from levelhead.training.stream import Stream
 
 
 class GroupQueue:
-    """The groups of the reinforcement stage, as its steps ask for them; see also :class:`Batches`.
+    """The groups of the reinforcement stage, as its steps ask for them.
 
     Args:
         setup: What rollouts are sampled from, by and for.
@@ -51,18 +50,17 @@ class GroupQueue:
         self._config, self._seed = setup.config, setup.seed
         self._policy, self._controls, self._ranks, self._keeps = setup.policy, setup.controls, setup.ranks, setup.keeps
         self._loop = setup.collector.loop
-        self._copies = WeightCopies(setup.policy, setup.collector.generator, self._loop, setup.synced)
+        self._sampler = GroupSampler(setup)
+        self._copies = self._sampler.copies
         self._line: list[PendingGroup] = []
         self._begun = self._planned = 0
         self._starts: dict[int, int] = {}
-        self._fresh: WeightCopy | None = None
-        self._rooms: dict[str, Room] = {}
         self._taken: list[Prompt] = []
         self._dropped = 0
         self._events: list[Event] = []
         self._back: dict[str, Any] | None = None
 
-    def draw(self, step: int, controls: Sampling, redraws: int = 0) -> Collected:
+    def next(self, step: int, controls: Sampling, redraws: int = 0) -> Collected:
         """Hand out the groups of a step, and see to it that those of the next N steps are under way.
 
         Args:
@@ -83,11 +81,14 @@ class GroupQueue:
         groups = self._line[:wanted] if self._copies.reproducible else self._first_finished(step, wanted)
         result, drawn, more = self._contrasted(step, groups, wanted, redraws, values)
         describe(result, drawn, values, self._collector, groups[0].controls)
-        self._describe_age(result, [*groups, *more], drawn, step)
+        if self._most:
+            self._describe_age(result, [*groups, *more], drawn, step)
+        else:
+            self._sampler.rest()
         self._release([*groups, *more])
         if self._copies.reproducible:
             self._fill(self._most * wanted, step)
-        self._events += self._loop.run(self._happened(step))
+        self._events += [*self._loop.run(self._happened(step)), *self._copies.stale_events(step)]
         result.prompts, self._taken = self._taken, []
         return result
 
@@ -128,13 +129,31 @@ class GroupQueue:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`; groups are sampled when the next step asks for them."""
+        if not self._most:  # whatever was on its way is sampled again, from the same prompts
+            self._line = []
+            if position := (state.get("takes") or [state])[0].get("stream"):
+                self._stream.load_state_dict(position)
+            return
         if "groups" not in state:
+            self._take_up(state)
             return
         self._begun, self._planned = int(state["begun"]), int(state["planned"])
         self._starts = {int(step): int(version) for step, version in state["starts"]}
         restore = self._copies.restored if self._copies.reproducible else None
         self._line = read_line(state, self._stream, self._controls, restore)
         self._stream.load_state_dict(state["stream"])
+
+    def _take_up(self, state: Mapping[str, Any]) -> None:
+        """Take up the batch on its way that a checkpoint of before there was one queue holds of ``grpo.async: 1``."""
+        if not (pending := state["pending"]) or not self._copies.reproducible:
+            return
+        step, copy = int(pending["step"]), self._copies.restored(state["weights"], int(pending["version"]))
+        controls = self._controls(step).model_copy(update={"temperature": pending["temperature"]})
+        self._line = self._take(self._config.batch_size // self._config.group_size, step, controls)
+        for group in self._line:
+            group.weights, group.version = copy, copy.version
+        copy.pending, self._planned = len(self._line), step
+        self._starts[step - 1] = copy.version
 
     @property
     def position(self) -> PromptPosition:
@@ -154,10 +173,7 @@ class GroupQueue:
 
     def settle(self) -> None:
         """Wait until no task is in use, whatever becomes of the groups on their way."""
-        for group in self._line:
-            if group.drawing is not None:
-                with self._loop.giving_up():
-                    self._loop.wait(group.drawing)
+        self._sampler.wait(self._line)
 
     def forget(self) -> None:
         """Sample all groups on their way again when the next step asks: the weights that sampled them are gone."""
@@ -169,8 +185,7 @@ class GroupQueue:
 
     def close(self) -> None:
         """Call off the groups on their way; where they stand can still be saved."""
-        self._loop.run(called_off(self._line))
-        self._copies.close()
+        self._sampler.close(self._line)
 
     @property
     def _most(self) -> int:
@@ -179,7 +194,8 @@ class GroupQueue:
 
     def _note_start(self, step: int) -> None:
         """Take down the weights that a step starts from."""
-        self._back, self._fresh = None, None
+        self._back = None
+        self._sampler.outdate()
         kept_from = step - self._most - 1
         self._starts = {s: version for s, version in self._starts.items() if kept_from <= s < step}
         self._starts[step] = self._policy.version
@@ -203,7 +219,7 @@ class GroupQueue:
             self._planned += 1
             given = controls if controls is not None else self._controls(self._planned)
             self._line += self._take(wanted, self._planned, given)
-        self._begin(self._line)
+        self._sampler.begin(self._line)
 
     def _take(self, n: int, batch: int, controls: Sampling, again: int = 0) -> list[PendingGroup]:
         """Take prompts for groups of a batch; one that comes more than once has other draws each time."""
@@ -222,63 +238,6 @@ class GroupQueue:
             self._begun += 1
         return groups
 
-    def _begin(self, groups: Iterable[PendingGroup]) -> None:
-        """Begin what has not been begun: with the newest weights, or with those that sampled it before."""
-        groups = list(groups)
-        bare = [group for group in groups if group.weights is None]
-        if bare and self._fresh is None:
-            self._fresh = self._copies.newest()
-        for group in bare:
-            assert self._fresh is not None  # noqa: S101 - just taken
-            group.weights, group.version = self._fresh, self._fresh.version
-            self._fresh.pending += 1
-        k = self._config.group_size
-        together: dict[tuple[int, int], list[PendingGroup]] = {}
-        for group in groups:
-            assert group.weights is not None  # noqa: S101 - all have some now
-            if group.drawing is not None or group.number % self._ranks.count != self._ranks.rank:
-                continue
-            if isinstance(self._collector.task(group.prompt.task), SingleTurnTask):
-                together.setdefault((id(group.weights), group.seed), []).append(group)
-            else:
-                lane = self._copies.lane(group.weights)
-                self._submit(group, lane if self._copies.reproducible else SharedLane(lane, 0))
-        for members in together.values():  # what asks once samples at once: fewer passes, and nobody waits for another
-            assert members[0].weights is not None  # noqa: S101 - as above
-            lane = self._copies.lane(members[0].weights)
-            lane.expect(len(members) * k)
-            for place, group in enumerate(members):
-                self._submit(group, SharedLane(lane, place * k))
-
-    def _submit(self, group: PendingGroup, lane: Any) -> None:
-        request = GroupRequest(group.prompt, group.controls, group.seed, group.batch - 1, self._config.steps)
-        collector = GroupCollector(self._collector, lane, self._rooms, request)
-
-        async def draw() -> Collected:
-            group.task = asyncio.current_task()
-            try:
-                return await collector.draw(self._config.group_size)
-            except BaseException:
-                if isinstance(lane, SharedLane):
-                    lane.abandon(self._config.group_size)
-                raise
-
-        group.drawing = self._loop.submit(draw())
-
-    def _results(self, groups: Sequence[PendingGroup]) -> list[Collected]:
-        """Wait for groups, on all processes; an error of one of them is raised in all."""
-
-        def mine() -> dict[int, Collected]:
-            own = [group for group in groups if group.drawing is not None]
-            for group in own:
-                assert group.drawing is not None  # noqa: S101 - just asked
-                with self._loop.giving_up():
-                    self._loop.wait(group.drawing)
-            return {group.number: group.result() for group in own}
-
-        parts = {number: part for own in self._ranks.agreed(mine) for number, part in own.items()}
-        return [parts[group.number] for group in groups]
-
     def _contrasted(
         self, step: int, groups: list[PendingGroup], wanted: int, redraws: int, values: dict[str, float]
     ) -> tuple[Collected, list[Group], list[PendingGroup]]:
@@ -286,18 +245,17 @@ class GroupQueue:
 
         These are written by the weights of the step itself.
         """
-        result = together(self._results(groups))
-        drawn = list(result.groups)
+        result, drawn = self._sampler.results(groups)
         self._stream.learn(drawn, step)
         most, rounds, others = max(self._config.dynamic_sampling, redraws), 0, list[PendingGroup]()
         while rounds < most and (short := wanted - sum(map(has_contrast, drawn))) > 0:
             rounds += 1
             more = self._take(short, step, groups[0].controls, rounds)
-            self._begin(more)
+            self._sampler.begin(more)
             others += more
-            part = together(self._results(more))
-            self._stream.learn(part.groups, step)
-            drawn += part.groups
+            part, found = self._sampler.results(more)
+            self._stream.learn(found, step)
+            drawn = [*drawn, *found]
             result.add_cost(part)
         if most:
             values |= fill(result, drawn, wanted, rounds)
@@ -305,7 +263,7 @@ class GroupQueue:
 
     def _describe_age(self, result: Collected, pending: list[PendingGroup], drawn: list[Group], step: int) -> None:
         """Note how old the groups of a step are, and what judges have done until now."""
-        versions = [_oldest(group, written) for group, written in zip(pending, drawn, strict=True)]
+        versions = [oldest_version(group, written) for group, written in zip(pending, drawn, strict=True)]
         ages = [self._age(version, step) for version in versions]
         behind = [self._policy.version - version for version in versions]
         result.behind = max(behind)
@@ -328,33 +286,22 @@ class GroupQueue:
     def _first_finished(self, step: int, wanted: int) -> list[PendingGroup]:
         """Wait for so many finished groups, of one temperature; those that are too old by then are sampled again."""
         while True:
-            versions = {n: v for part in self._ranks.agreed(self._finished) for n, v in part.items()}
+            versions = {
+                n: v for part in self._ranks.agreed(lambda: self._sampler.finished(self._line)) for n, v in part.items()
+            }
             late = {number for number, version in versions.items() if self._age(version, step) > self._most}
             self._renew(late)
-            self._begin(self._line)
+            self._sampler.begin(self._line)
             ready = [group for group in self._line if group.number in versions.keys() - late]
             ready = [g for g in ready if g.controls.temperature == ready[0].controls.temperature]
             if len(ready) >= wanted:
                 return ready[:wanted]
-            with self._loop.giving_up():
-                self._loop.wait(self._loop.submit(self._next_finished()))
-
-    def _finished(self) -> dict[int, int]:
-        """The oldest weights of each group of this process that is finished, by its number."""
-        own = [group for group in self._line if group.drawing is not None and group.drawing.done()]
-        return {group.number: _oldest(group, group.result().groups[0]) for group in own}
-
-    async def _next_finished(self) -> None:
-        """Wait for a group of this process, and not for long: others may have one."""
-        tasks = [group.task for group in self._line if group.task is not None and not group.task.done()]
-        if tasks:
-            await asyncio.wait(tasks, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.sleep(0.01)
+            self._sampler.wait_for_next(self._line)
 
     def _renew(self, numbers: set[int]) -> None:
         """Call groups off, to be sampled again by the weights of the next step that begins any."""
         groups = [group for group in self._line if group.number in numbers]
-        self._loop.run(called_off(groups))
+        self._sampler.call_off(groups)
         self._release(groups, gone=False)
         self._dropped += len(groups)
         for group in groups:
@@ -373,18 +320,18 @@ class GroupQueue:
         return self._collector.events(step)
 
     async def _used(self) -> Mapping[str, JudgeUse]:
-        return drained(self._collector)
+        return self._collector.drain_use()
 
 
-def _oldest(pending: PendingGroup, group: Group) -> int:
-    """The oldest weights that wrote a token of a group; one without rollouts is as old as the weights it was given."""
-    return min((rollout.policy_version for rollout in group.rollouts), default=pending.version)
+def in_step(stream: Stream, collector: Collector, config: Grpo, seed: int, policy: Policy) -> GroupQueue:
+    """Return the queue of one process that samples nothing ahead.
 
-
-def make_batches(setup: SamplingSetup) -> Batches | GroupQueue:
-    """Return what hands out the rollouts of each step; nothing else decides between the two.
-
-    Batch by batch where none is sampled ahead, or one by a single process; else from a queue of groups.
+    Args:
+        stream: Chooses prompts.
+        collector: Samples and scores rollouts.
+        config: The ``grpo`` section.
+        seed: Seed of all sampling.
+        policy: What is trained.
     """
-    ahead = setup.config.ahead
-    return GroupQueue(setup) if ahead > 1 or (ahead and not setup.ranks.alone) else Batches(setup)
+    config = config.model_copy(update={"ahead": 0})
+    return GroupQueue(SamplingSetup(stream, collector, config, seed, policy, lambda _: config.sampling, Ranks()))

@@ -16,40 +16,37 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
-
 from levelhead import metrics as metric
-from levelhead.objective.audit import Auditor
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.recipe.training import Grpo
-from levelhead.records import CoefficientOverrides, Observer, Prompt, StepRecord
+from levelhead.records import Observer, Prompt, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.tasks.metering import logged_metrics
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample, deal_minibatches, make_batch
-from levelhead.training.batches import SamplingSetup
-from levelhead.training.collect import Collected, Collector, rollout_seed
-from levelhead.training.group_queue import make_batches
-from levelhead.training.identities import NoIdentities
-from levelhead.training.merging import accumulate, make_merger, switch_events
+from levelhead.training.collect import Collector, rollout_seed
+from levelhead.training.collected import Collected
+from levelhead.training.group_queue import GroupQueue
+from levelhead.training.group_sampler import SamplingSetup
+from levelhead.training.merging import make_merger, switch_events
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater, lost_gradient
+from levelhead.training.passes import accumulate
 from levelhead.training.plan import Plan
 from levelhead.training.ranks import Ranks
 from levelhead.training.recompute import Scores, distorts, needs_scores, recompute_logprobs, with_own_logprobs
-from levelhead.training.sharding.passes import accumulate_in_step
 from levelhead.training.signs import SignAudits
 from levelhead.training.stateful import Stateful
 from levelhead.training.step_result import NO_METRICS, StepResult, UpdateResult, over_updates, step_timings
 from levelhead.training.stream import Stream
-from levelhead.training.trust_region import TrustRegion, find_guard
 from levelhead.training.unrated import CODE as UNRATED
 from levelhead.training.unrated import UnratedWatch
 from levelhead.training.update_metrics import UpdateMetrics, summarise
+from levelhead.training.watch import BatchObserver, BatchWatch, Watch
 
 
 class GrpoTrainer:
@@ -66,7 +63,7 @@ class GrpoTrainer:
         observers: Shown every record; a guard is one.
         estimator: Rewards to advantages; without shaping unless given.
         ranks: The processes that share the work.
-        identities: Looks on, and checks what must be exactly so.
+        batch_watch: Shown what was sampled, beside the trainer's own look at failed rewards.
     """
 
     def __init__(
@@ -81,49 +78,34 @@ class GrpoTrainer:
         observers: Sequence[Observer] = (),
         estimator: AdvantageEstimator | None = None,
         ranks: Ranks | None = None,
-        identities: NoIdentities | None = None,
+        batch_watch: BatchWatch | None = None,
     ) -> None:
-        self.ranks, self.identities = ranks or Ranks(), identities or NoIdentities()
+        self.ranks, self.config, self.seed = ranks or Ranks(), config, seed
         self.policy, self.objective, self.updater = policy, objective, updater
         self.policy.version = updater.done
-        self.config, self.seed, self.observers = config, seed, observers
         self.estimator = estimator or AdvantageEstimator(config, {})
         self.merger = make_merger(policy, config, seed, tuple(objective.coefficients.kl), self.ranks)
-        self.merger.witness = self.identities.witness
         self.audits = SignAudits(policy, objective, config, self.merger, self.ranks)
-        guard = find_guard(observers)
-        tokens = config.tokens_per_microbatch
-        self.trust_region = (
-            TrustRegion(policy, updater, objective.coefficients, guard, tokens, self.ranks) if guard else None
-        )
-        setup = SamplingSetup(
-            stream,
-            collector,
-            config,
-            seed,
-            policy,
-            controls=self._controls,
-            synced=self.identities.synced,
-            ranks=self.ranks,
-            keeps=self.trust_region is not None and self.trust_region.guard.corrects,
-        )
-        self.batches = make_batches(setup)
         self.unrated = UnratedWatch()
+        batch_watches: list[BatchObserver] = [self.unrated, *([batch_watch] if batch_watch else [])]
+        tokens = config.tokens_per_microbatch
+        self.watch = Watch(policy, updater, objective.coefficients, observers, batch_watches, tokens, self.ranks)
+        setup = SamplingSetup(
+            stream, collector, config, seed, policy, self._controls, self.ranks, keeps=self.watch.keeps_weights
+        )
+        self.queue = GroupQueue(setup)
 
     def step(self, step: int) -> StepResult:
         """Do rollout batch ``step``, counted from 1, with all its updates."""
         start = time.perf_counter()
         coefficients = self.objective.coefficients
-        if self.trust_region:
-            self.trust_region.begin()
-        self.identities.begin(self.trust_region.guard.overrides if self.trust_region else CoefficientOverrides())
+        self.watch.begin()
 
         # Sample a group of rollouts for each prompt, and score them.
         self.policy.sync_sampler()
-        rollouts = self.batches.draw(step, self._controls(step), coefficients.overrides.redraws)
+        rollouts = self.queue.next(step, self._controls(step), coefficients.overrides.redraws)
         waited = time.perf_counter() - start
-        self.identities.drawn(rollouts.prompts)
-        self.identities.collected(rollouts)
+        events = self.watch.sampled(step, rollouts)
 
         # Compare each reward with those of its group.
         scores = self._scores(rollouts, self._controls(step))
@@ -136,13 +118,16 @@ class GrpoTrainer:
         # Take one optimizer step a mini-batch.
         self.objective.references.clear()
         minibatches = deal_minibatches(batch, self.config, step, self.seed)
-        self.identities.group_advantages(rollouts.groups, group_advantages, batch, minibatches, measured)
         updates: list[UpdateResult] = []
         for i, samples in enumerate(minibatches):
-            updates.append(self._update(step, samples, i, rollouts, on_policy=current_is_old and i == 0))
-            if self.trust_region and self.trust_region.spent:
+            plan, update = self._gradient(step, samples, i, rollouts, on_policy=current_is_old and i == 0)
+            if not plan.samples:  # every group is solved or failed by all its rollouts: there is nothing to learn
+                self.updater.clear()
+            elif self.watch.before(step, update):
+                self.watch.take(step, plan, update, later=i > 0)
+            updates.append(update)
+            if self.watch.spent:
                 self.updater.leave_out(len(minibatches) - len(updates))
-                self.identities.passed(len(minibatches) - len(updates))
                 break
 
         # Let the controllers move the coefficients, and write the step down.
@@ -150,99 +135,55 @@ class GrpoTrainer:
         coefficients.update(values)
         seconds = step_timings(rollouts, waited, time.perf_counter() - start, ahead=self.config.ahead > 0)
         values |= logged_metrics(rollouts.tallies, {*values, *seconds, *NO_METRICS})
-        events = [*self.unrated.look(step, rollouts.tallies), *(e for u in updates for e in u.events)]
-        events += self.identities.events(step)
-        stop = any(u.stop for u in updates) or any(e.action == "stop" and e.code == UNRATED for e in events)
+        events += [event for update in updates for event in update.events]
         # Times differ from process to process: all observers see those of the first, and decide alike.
         record = self.ranks.gathered(StepRecord(step, "grpo", values, seconds))[0]
-        return self._observe(
-            StepResult(record, rollouts.groups, batch.advantages, events, stop), rollouts.sampler_weights
-        )
+        seen, stop, went_back = self.watch.after(record)
+        if went_back:
+            self.queue.forget()
+        self.watch.keep(rollouts.sampler_weights)
+        self.policy.version = self.updater.done
+        stop |= any(u.stop for u in updates) or any(e.action == "stop" and e.code == UNRATED for e in events)
+        return StepResult(record, rollouts.groups, batch.advantages, [*events, *seen], stop)
 
-    def _update(
+    def _gradient(
         self, step: int, samples: Sequence[Sample], index: int, rollouts: Collected, *, on_policy: bool
-    ) -> UpdateResult:
-        """One optimizer step: terms, gradient, observers, weights."""
+    ) -> tuple[Plan, UpdateResult]:
+        """Leave the merged, clipped gradient of an update in ``p.grad``; returns its plan and what it looks like."""
         seed = derive(self.seed, "update", step, index)
         temperature, behind = rollouts.temperature, rollouts.behind > 0
         plan = self.objective.plan(samples, temperature=temperature, on_policy=on_policy, seed=seed, behind=behind)
         update = UpdateResult(
             {metric.LOSS: 0.0, metric.GRAD_NORM: 0.0, metric.LEARNING_RATE: self.updater.learning_rate}
         )
-        if not plan.samples:  # every group is solved or failed by all its rollouts: there is nothing to learn
-            self.updater.clear()
-            self.identities.passed()
-            return update
-        self._gradient(step, plan, seed, update)
-        for observer in self.observers:
-            for decision in observer.before_update(StepRecord(step, "grpo", update.values)):
-                update.events.append(decision.event)
-                update.skipped |= decision.kind == "skip"
-                update.stop |= decision.kind == "stop"
-        if update.skipped:
-            self.updater.clear()
-        elif self.trust_region:
-            update.events += self.trust_region.step(step, plan, later=index > 0)
-            update.values |= self.trust_region.values
-        else:
-            self.updater.step()
-        self.identities.updated(update.values, skipped=update.skipped)
-        return update
-
-    def _gradient(self, step: int, plan: Plan, seed: int, update: UpdateResult) -> None:
-        """Leave the merged, clipped gradient of an update in ``p.grad``; note what it looks like in ``update``."""
+        if not plan.samples:
+            return plan, update
         values = update.values
         audit = self.audits.begin(plan, self.updater.done, seed)
         metrics = UpdateMetrics()
-        self._accumulate(plan, metrics, audit.auditor if audit else None)
+        tokens, auditor = self.config.tokens_per_microbatch, audit.auditor if audit else None
+        accumulate(self.policy, self.objective, plan, tokens, self.merger, metrics, auditor, self.ranks)
         own_sums = metrics.read()
         broken = any(self.ranks.gathered(metrics.broken))
-        sums = self.ranks.totals(own_sums)
         merged = self.merger.finish()
-        values |= summarise(sums, plan.shares) | dict(merged.metrics)
+        values |= summarise(self.ranks.totals(own_sums), plan.shares) | dict(merged.metrics)
         update.events += switch_events(step, merged, self.config.merge)
-        self.identities.gradient(merged)
         values[metric.GRAD_NORM] = math.nan if broken else self.updater.clip()
-        self.identities.clipped(values[metric.GRAD_NORM])
         if not math.isfinite(values[metric.GRAD_NORM]):
             update.events.append(lost_gradient(step, values))
             update.skipped = True
         elif audit is not None:
-            audited, events = self.audits.finish(audit, step, self.updater.optimizer)
+            audited, events = self.audits.finish(audit, step, self.updater)
             values |= audited
             update.events += events
-        strengths = self.audits.strengths if audit is not None and not update.skipped else {}
-        self.identities.numbers(values, self.objective.coefficients, sums, plan, strengths)
-
-    def _accumulate(self, plan: Plan, metrics: UpdateMetrics, auditor: Auditor | None) -> None:
-        """Run the forward and backward passes of an update, micro-batch by micro-batch."""
-        tokens, policy = self.config.tokens_per_microbatch, self.policy
-        if policy.total is not None:
-            accumulate_in_step(policy, self.objective, plan, tokens, self.merger, metrics, auditor, self.ranks)
-        else:
-            accumulate(policy, self.objective, self.ranks.own(plan), tokens, self.merger, metrics, auditor)
-
-    def _observe(self, result: StepResult, sampler_weights: Sequence[Tensor] | None) -> StepResult:
-        """Show the step to the observers, and go back to the last good weights where a guard says so."""
-        for observer in self.observers:
-            for decision in observer.after_update(result.record):
-                result.events.append(decision.event)
-                result.stop |= decision.kind == "stop"
-                if decision.kind == "rollback" and self.trust_region:
-                    self.trust_region.restore()
-                    self.identities.restarted()
-                    self.batches.forget()
-        if self.trust_region:
-            self.trust_region.keep(sampler_weights)
-        self.policy.version = self.updater.done
-        return result
+        return plan, update
 
     def _scores(self, rollouts: Collected, controls: TrainSampling) -> Scores | None:
         """Score the batch before its first update, where an estimator or a mask must see all of its tokens.
 
         Also where a sampler tells log-probabilities of its draws alone, and those are not the policy's.
         """
-        foreign = distorts(controls) and not self.batches.capabilities.policy_logprobs
+        foreign = distorts(controls) and not self.queue.capabilities.policy_logprobs
         if not needs_scores(self.config) and not foreign:
             return None
         reference = self.config.kl.where == "reward" and self.policy.keeps_reference
@@ -268,9 +209,10 @@ class GrpoTrainer:
             "advantages": self.estimator,
             "unrated": self.unrated,
             "merger": self.merger,
-            "batches": self.batches,
+            "batches": self.queue,
         }
-        return parts | ({"trust_region": self.trust_region} if self.trust_region else {})
+        region = self.watch.trust_region
+        return parts | ({"trust_region": region} if region else {})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every part, by name."""
@@ -282,28 +224,24 @@ class GrpoTrainer:
             if name in state or name != "trust_region":
                 part.load_state_dict(state[name])
 
-    def recall(self, records: Iterable[StepRecord]) -> None:
-        """Show a guard what it had seen before the run was interrupted."""
-        if self.trust_region is not None:
-            for record in records:
-                self.trust_region.guard.recall(record)
-
     def upcoming(self) -> list[Prompt]:
         """The prompts that the next step's batch is sampled from, before any gives way to others."""
-        return self.batches.upcoming()
+        return self.queue.upcoming()
 
     def begins(self, step: int) -> dict[str, Any]:
         """What a step begins with besides weights, optimizer and prompts, as JSON, to tell whether a run goes on."""
+        region = self.watch.trust_region
         statistics = {
             "coefficients": self.objective.coefficients.state_dict(),
             "moments": self.estimator.state_dict(),
             **({"unrated": self.unrated.streaks} if self.unrated.streaks else {}),
-            **({"guard": self.trust_region.guard.state_dict()} if self.trust_region else {}),
-            "pending": self.batches.pending,
+            **({"guard": region.guard.state_dict()} if region else {}),
+            "pending": self.queue.pending,
         }
+        name = "on_the_way" if self.queue.pending else "statistics"  # older checkpoints write down groups otherwise
         return {
             "seed": rollout_seed(self.seed, step),
             "sampling": self.config.sampling.at(step - 1, self.config.steps).model_dump(mode="json"),
             "generator": self.merger.state_dict()["generator"].tolist(),
-            "statistics": statistics,
+            name: statistics,
         }

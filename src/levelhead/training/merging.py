@@ -1,4 +1,4 @@
-"""The gradient merger that a recipe asks for, its passes, and what a person is told when its monitor switches it."""
+"""The gradient merger that a recipe asks for, and the event of its monitor switching it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from collections.abc import Sequence
 
 from levelhead import metrics as metric
 from levelhead.objective.aggregation import ConflictMonitor, GradientMerger, MergeReport
-from levelhead.objective.audit import Auditor
 from levelhead.policy.policy import Policy
 from levelhead.recipe.objective import MergeSection
 from levelhead.recipe.training import Grpo
 from levelhead.records import Event
 from levelhead.rollout.draws import derive
-from levelhead.training.objective import Objective
-from levelhead.training.plan import Plan
 from levelhead.training.ranks import Ranks
-from levelhead.training.update_metrics import UpdateMetrics
 
 SWITCHED = "merge-switched"
 """Code of the event that tells of a switch."""
@@ -38,36 +34,6 @@ def make_merger(
         reduce=ranks.reduces(policy) if ranks else None,
         total=policy.total,
     )
-
-
-def accumulate(
-    policy: Policy,
-    objective: Objective,
-    plan: Plan,
-    tokens: int,
-    merger: GradientMerger,
-    metrics: UpdateMetrics,
-    auditor: Auditor | None = None,
-) -> None:
-    """Run the forward and backward passes of an update into a merger.
-
-    Args:
-        policy: What is trained.
-        objective: Builds the terms.
-        plan: Of the update.
-        tokens: Of a micro-batch, at most.
-        merger: Takes the terms' gradients.
-        metrics: Takes the statistics.
-        auditor: Shown the terms before.
-    """
-    merger.start()
-    with policy.training():
-        for task, members in plan.samples.items():  # a task at a time: no backward runs through another's rows
-            for micro in policy.pack([s.sequence for s in members], tokens):
-                terms = objective.terms(policy, micro, task, plan, metrics)
-                if auditor is not None:
-                    auditor.add(terms)
-                merger.add(terms)
 
 
 def switch_events(step: int, report: MergeReport, merge: MergeSection) -> list[Event]:

@@ -60,6 +60,11 @@ class Updater:
         return self.optimizer.parts if isinstance(self.optimizer, MuonWithAdamW) else (self.optimizer,)
 
     @property
+    def foretold(self) -> bool:
+        """Whether its update follows from gradient and moments entry by entry, as AdamW's does and Muon's does not."""
+        return isinstance(self.optimizer, torch.optim.AdamW)
+
+    @property
     def learning_rate(self) -> float:
         """Learning rate of the next step."""
         return self.config.learning_rate * schedule(self.config, self.done, self.steps) * self.factor
@@ -94,6 +99,11 @@ class Updater:
         for group, settings in zip(self.optimizer.param_groups, before, strict=True):
             group.update(settings)
         self.done = done
+
+    def forget(self) -> None:
+        """Drop all moments: weights have gone back, and the way from there is not to be gone on with."""
+        for part in self.parts:
+            part.state.clear()
 
     def leave_out(self, steps: int) -> None:
         """Count steps that are not taken: the schedule goes with the batches."""
@@ -152,7 +162,7 @@ def _make_optimizer(
     if not muon_ids:
         return _adamw(rest, config)
     if not hasattr(torch.optim, "Muon"):
-        raise InputError(f"sft.optimizer.kind: muon needs torch 2.9 or newer, this is {torch.__version__}; use adamw")
+        raise InputError(f"optimizer.kind: muon needs torch 2.9 or newer, this is {torch.__version__}; use adamw")
     muon = torch.optim.Muon(
         [parameter for parameter in parameters if id(parameter) in muon_ids],
         lr=config.learning_rate,

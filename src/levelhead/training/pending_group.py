@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Prompt
-from levelhead.training.collect import Collected
+from levelhead.records import Group, Prompt
+from levelhead.training.collected import Collected
 from levelhead.training.stream import Stream
 from levelhead.training.weight_copies import WeightCopy
 
@@ -33,6 +33,37 @@ class Take:
     count: int
 
 
+class Positioned(Protocol):
+    """Hands out what was sampled from prompts."""
+
+    def unread_position(self) -> dict[str, Any]:
+        """Position in the prompts before the first one whose rollouts have not been handed out, as JSON."""
+        ...
+
+    def go_to(self, position: Mapping[str, Any]) -> None:
+        """Go to a position that :meth:`unread_position` gave."""
+        ...
+
+
+class PromptPosition:
+    """The position in the prompts before the first group that has not been handed out, for a checkpoint.
+
+    Args:
+        queue: Whose position it is.
+    """
+
+    def __init__(self, queue: Positioned) -> None:
+        self._queue = queue
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position, as JSON."""
+        return self._queue.unread_position()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to a position that :meth:`state_dict` gave."""
+        self._queue.go_to(state)
+
+
 @dataclass(slots=True, eq=False)
 class PendingGroup:
     """A group that is to be sampled, is being sampled, or waits for a step that trains on it.
@@ -47,7 +78,8 @@ class PendingGroup:
         controls: With which it is sampled.
         version: Updates that the weights had seen when it was begun.
         weights: Those that sample it; ``None`` before it has been begun.
-        drawing: The group, once it is there; ``None`` where this process does not sample it.
+        drawing: The collection that holds the group, once it is there; ``None`` where this process does not sample it.
+        index: Of the group in that collection.
         task: What samples it.
     """
 
@@ -61,13 +93,14 @@ class PendingGroup:
     version: int = 0
     weights: WeightCopy | None = None
     drawing: Future[Collected] | None = None
+    index: int = 0
     task: asyncio.Task[Any] | None = None
 
-    def result(self) -> Collected:
+    def result(self) -> Group:
         """Return a group that is there; one that could not be sampled can be begun again."""
         assert self.drawing is not None  # noqa: S101 - it has been begun
         try:
-            return self.drawing.result()
+            return self.drawing.result().groups[self.index]
         except BaseException:
             self.drawing = None
             raise
@@ -78,7 +111,7 @@ async def called_off(groups: Sequence[PendingGroup]) -> None:
     for group in groups:
         if group.drawing is not None:
             group.drawing.cancel()
-    tasks = [group.task for group in groups if group.task is not None]
+    tasks = {group.task for group in groups if group.task is not None}
     if tasks:
         await asyncio.wait(tasks, timeout=PATIENCE_S)
     for group in groups:

@@ -7,12 +7,13 @@ micro-batches add up to the gradient of the update.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from levelhead.recipe.training import Grpo
 from levelhead.training.batch import Sample
+from levelhead.training.ranks import Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,33 @@ def plan_update(
     shares = {task: Share(s.weight / present, s.denominator, s.tokens) for task, s in shares.items()}
     generator = torch.Generator().manual_seed(seed)
     return Plan(computed, shares, temperature or 1.0, on_policy, generator, behind)
+
+
+def own_part(plan: Plan, ranks: Ranks) -> Plan:
+    """Return the plan of an update with this process's groups alone; denominators stay those of all."""
+    if ranks.alone:
+        return plan
+    mine = set(_prefix_groups(plan)[ranks.rank :: ranks.count])
+    samples = {task: [s for s in members if s.sequence.prefix_group in mine] for task, members in plan.samples.items()}
+    return replace(plan, samples={task: members for task, members in samples.items() if members})
+
+
+def all_have(plan: Plan, ranks: Ranks) -> bool:
+    """Whether every process has live groups of every task in an update, and so the same terms."""
+    return all(len(_live(members)) >= ranks.count for members in plan.samples.values())
+
+
+def _live(members: Sequence[Sample]) -> set[int]:
+    return {s.sequence.prefix_group for s in members if s.has_signal and not s.truncated}
+
+
+def _prefix_groups(plan: Plan) -> list[int]:
+    """Groups of an update, task by task, those with signal first: dealt out in turn, they spread the work."""
+    order: list[int] = []
+    for members in plan.samples.values():
+        live = _live(members)
+        order += sorted(
+            {s.sequence.prefix_group for s in members},
+            key=lambda prefix_group: (prefix_group not in live, prefix_group),
+        )
+    return order

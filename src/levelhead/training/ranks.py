@@ -19,28 +19,21 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from levelhead.errors import EngineError, InputError, PeerError, PolicyError, RewardError
+from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
-from levelhead.recipe.sampling import Sampling
-from levelhead.records import Event, Group, Prompt
-from levelhead.rollout.generators.base import Generator
-from levelhead.tasks.metering import merge, merge_tallies
+from levelhead.records import Event
 from levelhead.training import lock
-from levelhead.training.collect import Collected, Collector
-
-if TYPE_CHECKING:
-    from levelhead.policy.packing import MicroBatch
-    from levelhead.training.batch import Sample
-    from levelhead.training.plan import Plan
+from levelhead.training.lock import RunLock
 
 T = TypeVar("T")
 
@@ -140,6 +133,16 @@ class Ranks:
             failure = error
         return self._all((outcome, failure))
 
+    async def agreed_in_loop(self, work: Awaitable[T]) -> list[T]:
+        """:meth:`agreed` for a coroutine, awaited in the event loop of each process."""
+        outcome: T | None = None
+        failure: Exception | None = None
+        try:
+            outcome = await work
+        except Exception as error:  # told to the others, who would wait for what is not to come
+            failure = error
+        return self._all((outcome, failure))
+
     def in_all(self, work: Callable[[], T]) -> T:
         """What a piece of work gives here, once it has been done on every process; where it fails on one, as above."""
         result: list[T] = []
@@ -185,92 +188,35 @@ class Ranks:
         ends = {name: max if name.endswith("|max") else min if name.endswith("|min") else math.fsum for name in names}
         return {name: ends[name](column) for name, column in columns.items()}
 
-    def own(self, plan: Plan) -> Plan:
-        """The plan of an update with this process's groups alone; denominators stay those of all."""
-        if self.alone:
-            return plan
-        mine = set(_prefix_groups(plan)[self.rank :: self.count])
-        samples = {
-            task: [s for s in members if s.sequence.prefix_group in mine] for task, members in plan.samples.items()
-        }
-        return replace(plan, samples={task: members for task, members in samples.items() if members})
-
     def filled_up(self, micros: Sequence[MicroBatch], spare: MicroBatch) -> list[MicroBatch]:
         """Micro-batches with so many of a spare one behind them that every process has as many."""
         most = max(self.gathered(len(micros)))
         return [*micros, *[spare] * (most - len(micros))]
 
-    def all_have(self, plan: Plan) -> bool:
-        """Whether every process has live groups of every task in an update, and so the same terms."""
-        return all(len(_live(members)) >= self.count for members in plan.samples.values())
 
+def lock_run(ranks: Ranks, path: Path, held: contextlib.ExitStack) -> list[Event]:
+    """Lock a run's folder against other runs until ``held`` is left; of several processes, the first does.
 
-class SharedCollector(Collector):
-    """Draws and scores the groups of this process's prompts, and returns those of all.
+    Returns:
+        Events of the locking, as of a lock that a process left behind.
 
-    Args:
-        inner: Does the work.
-        ranks: The processes.
+    Raises:
+        InputError: Another run holds it; raised in every process.
     """
-
-    def __init__(self, inner: Collector, ranks: Ranks) -> None:
-        self._inner, self._ranks, self._loop = inner, ranks, inner.loop
-
-    @property
-    def generator(self) -> Generator:
-        """See :meth:`Collector.generator`."""
-        return self._inner.generator
-
-    @property
-    def own(self) -> Collector:
-        """See :meth:`Collector.own`."""
-        return self._inner
-
-    def use(self) -> Mapping[str, float]:
-        """See :meth:`Collector.use`."""
-        return self._inner.use()
-
-    def events(self, step: int) -> list[Event]:
-        """See :meth:`Collector.events`."""
-        return self._inner.events(step)
-
-    def at_step(self, step: int, max_steps: int) -> None:
-        """See :meth:`Collector.at_step`."""
-        self._inner.at_step(step, max_steps)
-
-    def answers(self, groups: Sequence[Group]) -> dict[str, float]:
-        """See :meth:`Collector.answers`."""
-        return self._inner.answers(groups)
-
-    def render(self, prompt: Prompt) -> Prompt:
-        """See :meth:`Collector.render`."""
-        return self._inner.render(prompt)
-
-    def completion_ids(self, prompt: Prompt, text: str) -> tuple[int, ...]:
-        """See :meth:`Collector.completion_ids`."""
-        return self._inner.completion_ids(prompt, text)
-
-    async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
-        """See :meth:`Collector.collect`; a completion is sampled by its prompt and index, wherever that happens."""
-        ranks = self._ranks
-        own: Collected | None = None
-        failure: Exception | None = None
+    refused, events = None, []
+    if not ranks.rank:
         try:
-            own = await self._inner.collect(prompts[ranks.rank :: ranks.count], k, controls, seed)
-        except Exception as error:  # told to the others, who would wait for these groups
-            failure = error
-        parts: list[Collected] = ranks._all((own, failure))
-        groups: list[Group] = [parts[i % ranks.count].groups[i // ranks.count] for i in range(len(prompts))]
-        whole = Collected(groups)
-        for part in parts:
-            whole.dropped += part.dropped
-            whole.episodes += part.episodes
-            whole.unscored += part.unscored
-            whole.judges = merge(whole.judges, part.judges)
-            whole.tallies = merge_tallies(whole.tallies, part.tallies)
-        for name in ("sample_s", "score_s", "env_s"):
-            setattr(whole, name, max(getattr(part, name) for part in parts))
-        return whole
+            path.mkdir(parents=True, exist_ok=True)
+            lock = RunLock(path)
+            held.callback(lock.release)
+            events = lock.events()
+        except InputError as error:
+            refused = str(error)
+        except OSError as error:
+            refused = f"{path}: cannot be made: {error.strerror}"
+    if reasons := [reason for reason in ranks.gathered(refused) if reason]:
+        raise InputError(reasons[0])
+    return events
 
 
 def _portable(error: Exception) -> Exception:
@@ -317,19 +263,3 @@ def waiting_for_peers(timeout_s: float, count: int = 2) -> Iterator[None]:
 
 _LOST = re.compile(r"\bgloo\b|pair closure|nccl|processgroup|tcpstore", re.IGNORECASE)
 """How the communication libraries put it, in errors that have no class of their own."""
-
-
-def _live(members: Sequence[Sample]) -> set[int]:
-    return {s.sequence.prefix_group for s in members if s.has_signal and not s.truncated}
-
-
-def _prefix_groups(plan: Plan) -> list[int]:
-    """Groups of an update, task by task, those with signal first: dealt out in turn, they spread the work."""
-    order: list[int] = []
-    for members in plan.samples.values():
-        live = _live(members)
-        order += sorted(
-            {s.sequence.prefix_group for s in members},
-            key=lambda prefix_group: (prefix_group not in live, prefix_group),
-        )
-    return order

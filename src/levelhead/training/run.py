@@ -17,11 +17,11 @@ from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Remote
 from levelhead.rollout.generators.make import make_generator
-from levelhead.training.batches import Batches
-from levelhead.training.checkpoint import State, read_training
+from levelhead.training.checkpoint_files import State, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps, save_sample
+from levelhead.training.digest import compare, next_digest
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.evaluator import Evaluator, summary
 from levelhead.training.eventlog import EventLog
@@ -29,21 +29,21 @@ from levelhead.training.fit import pair_events
 from levelhead.training.front import RunFront
 from levelhead.training.group_queue import GroupQueue
 from levelhead.training.grpo import GrpoTrainer
-from levelhead.training.identities import Identities, NoIdentities
-from levelhead.training.identities.digest import compare, next_digest
+from levelhead.training.items import HeldOutItems
 from levelhead.training.loop import EventLoop, Interrupts, WaitInterruptedError
 from levelhead.training.optim import NONFINITE, Updater
 from levelhead.training.prepare import Setup, environment, make_objective
-from levelhead.training.ranks import Ranks, SharedCollector, waiting_for_peers
+from levelhead.training.ranks import Ranks, waiting_for_peers
 from levelhead.training.resume import Resumption, load_trainer
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
-from levelhead.training.sharding.checkpoint import make_checkpoints, with_shards
-from levelhead.training.sharding.setup import servers, shared_setup
+from levelhead.training.sharding.setup import make_checkpoints, servers, shared_setup
+from levelhead.training.sharding.shards import with_shards
 from levelhead.training.sinks import ProgressSink, Sink
-from levelhead.training.stateful import Stateful, trainer_state
+from levelhead.training.stateful import Stateful, trainer_state, watch_state
 from levelhead.training.stream import Stream
 from levelhead.training.trackers import Trackers
+from levelhead.training.watch import BatchWatch
 
 Outcome = Literal["done", "interrupted", "stopped"]
 Stage = Literal["sft", "grpo"]
@@ -87,13 +87,13 @@ class Run:
         self.loop = EventLoop()
         self.policy.version = 0
         self.generator = make_generator(self.policy.samples_from, self.loop.waiter, servers(self.recipe, self.ranks))
-        collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop)
-        self.collector = collector if self.ranks.alone else SharedCollector(collector, self.ranks)
+        self.collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
-        self.batches: Batches | GroupQueue | None = None
+        self.queue: GroupQueue | None = None
         self.trainer: SftTrainer | GrpoTrainer | None = None
         self._trainer_state: dict[str, Any] = {}
-        self.identities = NoIdentities()
+        self.held_out = HeldOutItems(setup.tasks)
+        self.watch = BatchWatch()
         self._told = list(told)
         self._plan = resumption or Resumption(self.recipe, History(folder.path))
         self._resumed = self._resume() if resumption is not None else None
@@ -149,8 +149,9 @@ class Run:
         assert config is not None  # noqa: S101 - only stages of the recipe are run
         stream, updater = self._begin("sft", config)
         seed = derive(self.recipe.seed, "sft")
-        tasks, checks = self.setup.tasks, self.identities
-        trainer = SftTrainer(self.policy, tasks, stream, updater, config, seed, self.loop, checks, self.ranks)
+        trainer = SftTrainer(
+            self.policy, self.setup.tasks, stream, updater, config, seed, self.loop, self.ranks, self.watch
+        )
         self._ready(trainer)
         with self._bar("sft", config.steps) as bar, self._saving_on_failure("sft", stream, updater):
             while self.state.step < config.steps:
@@ -183,20 +184,20 @@ class Run:
             self.observers,
             estimator,
             self.ranks,
-            self.identities,
+            self.watch,
         )
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
             load_trainer(trainer, trainer_state(self.state.trainer, self._resumed), self._plan)
-            trainer.recall(self.folder.steps("grpo"))
+            trainer.watch.recall(self.folder.steps("grpo"))
         self._ready(trainer)
-        self.batches, position = trainer.batches, trainer.batches.position
+        self.queue, position = trainer.queue, trainer.queue.position
         self._trainer_state = trainer.state_dict()
         with self._bar("grpo", config.steps) as bar, self._saving_on_failure("grpo", position, updater):
             if self.state.unevaluated:
                 self._evaluate_on_the_way(config)
             while self.state.step < config.steps:
                 result = trainer.step(self.state.step + 1)
-                self._record(result.record, [*result.news, *trainer.batches.events(result.record.step)], bar)
+                self._record(result.record, [*result.news, *trainer.queue.events(result.record.step)], bar)
                 sample = save_sample(self.folder, self.recipe.log, result, self.setup.tasks)
                 self._trackers.rollouts(sample, self.offset["grpo"])
                 note_first_steps(self.folder, self.policy, result.groups, self.state.step, config)
@@ -218,8 +219,8 @@ class Run:
         try:
             yield
         except (EngineError, RewardError, WaitInterruptedError) as error:
-            if self.batches is not None:
-                self.batches.close()
+            if self.queue is not None:
+                self.queue.close()
             self.events.write(self.collector.events(self.state.step + 1))
             if self.state.step:
                 stream.load_state_dict(self.state.stream)
@@ -250,10 +251,10 @@ class Run:
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done = stage, 0, False
-        self.identities = Identities(self.recipe, config, self.policy, updater, self.setup.tasks)
+        self.watch = BatchWatch.of(config, self.setup.tasks, self.held_out)
         if self._resumed is not None and self.state.stage == stage and self.state.step:
-            items = None if self._plan.touched("tasks*") else self._resumed.get("identities", {})
-            self.identities.load_state(self.state.identities, items, updater.done)
+            watched = watch_state(self.state.identities, self._resumed)
+            self.watch.load_state_dict(watched, forget_items=self._plan.touched("tasks*"))
         return stream, updater
 
     def _ready(self, trainer: SftTrainer | GrpoTrainer) -> None:
@@ -262,8 +263,8 @@ class Run:
         self._begun()
         if self._resumed is not None and self.state.step:
             now = self._digest()
-            self.identities.resumed(compare(self.state.digest, now, self._plan.touched) if now else ())
-            self.events.write(self.identities.events(self.state.step))
+            if now:
+                self.events.write(compare(self.state.digest, now, self._plan.touched, self.state.step))
 
     def _digest(self) -> dict[str, str]:
         """Hashes of what the next step of a stage begins with; a finished run may be given more steps."""
@@ -318,13 +319,13 @@ class Run:
         return results
 
     def _score(self, items: int) -> dict[str, TaskResult]:
-        if self.batches is not None:
-            self.batches.settle()
+        if self.queue is not None:
+            self.queue.settle()
         self.policy.sync_sampler()
         results = self.evaluator.score(items)
         if isinstance(self.generator, Remote):
             self.loop.run(self.generator.rest())
-        self.identities.evaluated(group for result in results.values() for group in result.groups)
+        self.held_out.hold(group.prompt for result in results.values() for group in result.groups)
         return results
 
     def _pause(self, stage: Stage, steps: int, stream: Stateful, updater: Updater) -> bool:
@@ -343,8 +344,6 @@ class Run:
         if stage == "sft" and "grpo" in self.stages:
             self.events.write(self.evaluator.constant_events(results, self.state.step))
             self.events.write(pair_events(self.setup, self.state.step))
-        if stage == "grpo":
-            self.events.write(self.identities.events(self.state.step))
         self._save(stage, stream, updater)
         return "done"
 
@@ -356,10 +355,10 @@ class Run:
         self.state.stream, self.state.trainer = stream.state_dict(), {}
         self.state.sizes, self.state.last_row = self.folder.sizes(), self.folder.last_row()
         self.state.baselines = self.evaluator.state_dict()
-        self.state.identities, self.state.digest = self.identities.state(), self._digest()
+        self.state.identities, self.state.digest = {}, self._digest()
         training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done}
         training |= {"trainer": self._trainer_state} if stage == "grpo" else {}
-        training |= {"identities": self.identities.tensors()}
+        training |= {"watch": self.watch.state_dict()}
         self.checkpoints.save(self.policy, self.state, training)
         self.front.prune(self.state)
 
@@ -390,8 +389,8 @@ class Run:
         return contextlib.closing(self.events.progress(stage, self.state.step, total, list(self.setup.tasks)))
 
     def _close(self) -> None:
-        if self.batches is not None:
-            self.batches.close()
+        if self.queue is not None:
+            self.queue.close()
         self.loop.run(self.generator.close())
         self._trackers.close()
         for task in self.setup.tasks.values():

@@ -17,13 +17,14 @@ from levelhead.recipe.training import Sft
 from levelhead.records import Event, Prompt, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
+from levelhead.training.collected import Collected
 from levelhead.training.demonstrations import Demonstrations
-from levelhead.training.identities import NoIdentities
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.ranks import Ranks
 from levelhead.training.sharding.demonstrations import batch_of, none_succeeded
 from levelhead.training.stream import Stream
+from levelhead.training.watch import BatchWatch
 
 PREFIX_GROUP_SIZE = 8
 """Demonstrations whose common beginning, the system prompt, is computed once."""
@@ -40,8 +41,8 @@ class SftTrainer:
         config: The ``sft`` section.
         seed: Of dropout, where there is any.
         loop: Where demonstrators act.
-        identities: Looks on, and checks what must be exactly so.
         ranks: The processes that share the work: each shows and learns its own part of a batch.
+        watch: Shown the prompts of each step.
     """
 
     def __init__(
@@ -53,11 +54,10 @@ class SftTrainer:
         config: Sft,
         seed: int,
         loop: EventLoop,
-        identities: NoIdentities | None = None,
         ranks: Ranks | None = None,
+        watch: BatchWatch | None = None,
     ) -> None:
-        self._ranks = ranks or Ranks()
-        self.identities = identities or NoIdentities()
+        self._ranks, self._watch = ranks or Ranks(), watch or BatchWatch()
         self.policy, self.tasks, self.stream = policy, tasks, stream
         self.updater, self.config, self.seed = updater, config, seed
         self._shown = Demonstrations(tasks, loop)
@@ -68,7 +68,6 @@ class SftTrainer:
         torch.manual_seed(derive(self.seed, "dropout", step))
         prompts = self.stream.take(self.config.batch_size)
         shown = batch_of(self._ranks, prompts, self._pairs)
-        self.identities.drawn(prompts)
         tokens, count = shown.tokens, shown.count
         total = entropy = 0.0
         with self.policy.training():
@@ -81,9 +80,7 @@ class SftTrainer:
                 entropy += weight * float(stats.entropy.detach().sum()) / tokens
         total, entropy = shown.finish(self.policy, total, entropy)
         rate = self.updater.learning_rate
-        self.identities.gradient()
         norm = self.updater.clip()
-        self.identities.clipped(norm)
         values = {
             metric.LOSS: total,
             metric.ENTROPY: entropy,
@@ -92,14 +89,12 @@ class SftTrainer:
             metric.NUM_TOKENS: float(tokens),
             metric.MEAN_LENGTH: tokens / count,
         }
-        events: list[Event] = []
+        events = self._watch.sampled(step, Collected([], prompts=prompts))
         if math.isfinite(norm):
             self.updater.step()
         else:
             self.updater.clear()
             events.append(lost_gradient(step, values))
-        self.identities.updated(values, skipped=not math.isfinite(norm))
-        events += self.identities.events(step)
         return StepRecord(step, "sft", values, {metric.STEP_TIME: time.perf_counter() - start}), events
 
     def upcoming(self) -> list[Prompt]:

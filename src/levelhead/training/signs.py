@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch.optim import Optimizer
 
 from levelhead import metrics as metric
 from levelhead.objective.aggregation import GradientMerger
@@ -27,9 +26,11 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Event
 from levelhead.rollout.draws import derive
 from levelhead.training.batch import Sample
-from levelhead.training.merging import accumulate, make_merger
+from levelhead.training.merging import make_merger
 from levelhead.training.objective import Objective
-from levelhead.training.plan import Plan
+from levelhead.training.optim import Updater
+from levelhead.training.passes import accumulate
+from levelhead.training.plan import Plan, all_have
 from levelhead.training.ranks import Ranks
 from levelhead.training.update_metrics import UpdateMetrics
 
@@ -77,8 +78,6 @@ class SignAudits:
     ) -> None:
         self.policy, self.objective, self.config = policy, objective, config
         self.merger, self.ranks = merger, ranks
-        self.strengths: Mapping[str, float] = {}
-        """Strengths of the terms in the last audit; see :class:`AuditReport`."""
 
     def begin(self, plan: Plan, done: int, seed: int) -> StepAudit | None:
         """Rehearse an update and start its audit; ``None`` where none is due.
@@ -91,7 +90,7 @@ class SignAudits:
         audit = self.config.audit
         due = done < audit.first or (audit.every > 0 and done % audit.every == 0)
         # Where weights are divided, a process that lacks a term takes its passes with weight 0.
-        if not due or not (self.ranks.alone or self.policy.total is not None or self.ranks.all_have(plan)):
+        if not due or not (self.ranks.alone or self.policy.total is not None or all_have(plan, self.ranks)):
             return None
         rehearsals = self.ranks.gathered(self._exactly(plan, seed))
         why = next((reason for _, reason in rehearsals if reason), None)
@@ -103,14 +102,15 @@ class SignAudits:
         )
         return StepAudit(auditor, exact, why, done < max(audit.first, 1))
 
-    def finish(self, audit: StepAudit, step: int, optimizer: Optimizer) -> tuple[Mapping[str, float], list[Event]]:
+    def finish(self, audit: StepAudit, step: int, updater: Updater) -> tuple[Mapping[str, float], list[Event]]:
         """Judge the update whose gradient is in ``p.grad``; returns metrics and events.
+
+        Signs and coefficients are judged whatever the optimizer; slopes need one whose update can be foretold.
 
         Raises:
             SignError: A term enters it against its sense, and the recipe says to stop there.
         """
-        report = audit.auditor.finish(optimizer)
-        self.strengths = report.strengths
+        report = audit.auditor.finish(updater.optimizer, slopes=updater.foretold)
         if audit.exact is not None:
             report = AuditReport(report.metrics, audit.exact.errors or report.errors)
         if self.config.audit.on_error == "stop":

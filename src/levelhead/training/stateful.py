@@ -45,3 +45,18 @@ def trainer_state(trainer: Mapping[str, Any], training: Mapping[str, Any]) -> di
     if "guard" in trainer:
         state["trust_region"] = {"guard": trainer["guard"], "weights": training.get("guard", [])}
     return state
+
+
+def watch_state(identities: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of the observers of batches that a checkpoint holds.
+
+    Args:
+        identities: ``identities`` of ``state.json``; empty in newer checkpoints.
+        training: Contents of ``training.pt``.
+    """
+    if "watch" in training:
+        return dict(training["watch"])
+    reported = [code for code in identities.get("told", ()) if code != "resume-differs"]
+    items = training.get("identities")
+    # Checkpoints of before there was any say nothing of the items of their epoch.
+    return {"reported": reported, "items": items if items or identities else None}

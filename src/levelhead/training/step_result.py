@@ -8,7 +8,7 @@ from statistics import fmean
 
 from levelhead import metrics as metric
 from levelhead.records import Event, Group, StepRecord
-from levelhead.training.collect import Collected
+from levelhead.training.collected import Collected
 
 NO_METRICS = ("step", "stage")
 """Keys of a line of ``metrics.jsonl`` that are no metrics."""

@@ -133,7 +133,7 @@ class TrustRegion:
         if self._snapshot is not None:
             for parameter, weight in zip(self._updater.parameters, self._snapshot, strict=True):
                 local(parameter).copy_(weight)
-        self._updater.optimizer.state.clear()
+        self._updater.forget()
 
     def state_dict(self) -> dict[str, Any]:
         """State of the guard, and the weights to go back to."""

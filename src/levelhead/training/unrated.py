@@ -8,6 +8,7 @@ from typing import Any
 
 from levelhead.records import Event
 from levelhead.tasks.metering import RewardTally
+from levelhead.training.collected import Collected
 
 CODE = "reward-errors"
 """Code of the events about answers that were dropped since their rewards failed."""
@@ -33,13 +34,9 @@ class UnratedWatch:
         """Restore :meth:`state_dict`."""
         self.streaks = dict(state["streaks"])
 
-    def look(self, step: int, tallies: Mapping[str, RewardTally]) -> list[Event]:
-        """Return the events of a step; the last one is a stop where a task has lost all of its answers too often.
-
-        Args:
-            step: Just sampled.
-            tallies: Of that step, redrawn groups included, by task.
-        """
+    def sampled(self, step: int, rollouts: Collected) -> list[Event]:
+        """Return the events of a step; the last one is a stop where a task has lost all of its answers too often."""
+        tallies = rollouts.tallies  # redrawn groups included
         stops = []
         for task, tally in tallies.items():
             if tally.answers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -11,9 +11,13 @@ from torch import Tensor
 
 from levelhead.policy.policy import Policy
 from levelhead.policy.sharding import piece
+from levelhead.records import Event
 from levelhead.rollout.generators.base import Completion, Generator, Remote, Request
 from levelhead.rollout.generators.make import make_generator, make_local
 from levelhead.training.loop import EventLoop
+
+STRIDE = 61
+"""One entry in so many of each weight is compared after a sync."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,17 +48,20 @@ class WeightCopies:
         policy: What is trained.
         beside: The generator of the run.
         loop: Where coroutines are awaited.
-        synced: Shown a copy, and the policy, whenever the copy has taken over its weights.
+        ahead: Whether anything is sampled while the policy trains on; else the policy itself samples, and is no copy.
     """
 
-    def __init__(
-        self, policy: Policy, beside: Generator, loop: EventLoop, synced: Callable[[Policy, Policy], None]
-    ) -> None:
-        self._policy, self._loop, self._synced = policy, loop, synced
+    def __init__(self, policy: Policy, beside: Generator, loop: EventLoop, *, ahead: bool) -> None:
+        self._policy, self._loop, self._beside = policy, loop, beside
+        self._stale: list[Event] = []
         self._copies: list[WeightCopy] = []
+        self._engine: Generator | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        if not ahead:
+            self._copies.append(WeightCopy(policy.samples_from))
+            return
         setting = torch.get_num_threads(), policy.device
         self._executor = ThreadPoolExecutor(1, "levelhead-generator", _set_up_thread, setting)
-        self._engine: Generator | None = None
         if isinstance(beside, Remote):
             copy = self._make()
             self._engine = make_generator(copy.policy, beside=beside)
@@ -68,6 +75,9 @@ class WeightCopies:
 
     def newest(self) -> WeightCopy:
         """Return a copy of the weights as they are now; all processes of a run call it together."""
+        if self._executor is None:
+            self._copies[0].version = self._policy.version
+            return self._copies[0]
         if self._engine is not None:
             self._loop.run(self._engine.sync_weights())
             return self._copies[0]
@@ -103,8 +113,15 @@ class WeightCopies:
         """Return a generator of a copy's completions for groups that are drawn together."""
         if self._engine is not None:
             return self._engine
+        if self._executor is None:
+            return self._beside
         copy.lanes.append(make_local(copy.policy, self._executor))
         return copy.lanes[-1]
+
+    def stale_events(self, step: int) -> list[Event]:
+        """Report copies that had other weights than the policy after a sync since the last call."""
+        stale, self._stale = self._stale, []
+        return [replace(event, step=step) for event in stale]
 
     def close(self) -> None:
         """Give up what is being drawn, and release threads and connections."""
@@ -112,7 +129,8 @@ class WeightCopies:
             self._loop.run(lane.close())
         if self._engine is not None:
             self._loop.run(self._engine.close())
-        self._executor.shutdown()
+        if self._executor is not None:
+            self._executor.shutdown()
 
     def _free(self) -> WeightCopy:
         return next((copy for copy in self._copies if not copy.pending), None) or self._make()
@@ -133,7 +151,32 @@ class WeightCopies:
         copy.policy.follow(source)
         copy.version = copy.policy.version = self._policy.version
         copy.lanes.clear()
-        self._synced(copy.policy, source)
+        self._stale += stale_weights(copy.policy, source, 0)
+
+
+@torch.no_grad()
+def stale_weights(copy: Policy, policy: Policy, step: int) -> list[Event]:
+    """Report a copy of the policy that samples and has other weights after a sync, one entry in 61 compared.
+
+    Args:
+        copy: Has just taken over the weights.
+        policy: Of which they are.
+        step: To date the event by.
+    """
+    stale = [
+        name
+        for (name, mine), theirs in zip(copy.model.named_parameters(), policy.model.parameters(), strict=True)
+        if mine is not theirs and not torch.equal(mine.reshape(-1)[::STRIDE], theirs.reshape(-1)[::STRIDE])
+    ]
+    if not stale:
+        return []
+    text = (
+        f"after the weight sync the copy that samples the next batch has other weights than the policy in "
+        f"{', '.join(stale[:3])}{f' and {len(stale) - 3} more' if len(stale) > 3 else ''}: the batch is sampled by "
+        "older weights than off_policy/mean says"
+    )
+    evidence = {"weights": stale[:8], "version": policy.version}
+    return [Event(step, "weight-sync", "critical", text, "warn", evidence)]
 
 
 class SharedLane:

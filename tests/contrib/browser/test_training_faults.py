@@ -19,7 +19,7 @@ from levelhead.api import Result, train
 from levelhead.contrib.browser.episode import BrowserEpisode
 from levelhead.contrib.browser.leftovers import BrowserRecord, Process, records_folder
 from levelhead.tasks.base import Step
-from levelhead.training.rollout_batcher import RolloutBatcher
+from levelhead.training.group_queue import GroupQueue
 from small_run import TINY, events, metrics, same_weights, steps
 
 pytestmark = [
@@ -116,7 +116,7 @@ def browsers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Process]:
     """Let the faults happen, each to one episode, on whose page the policy then clicks; gives the browsers used."""
     due: list[Callable[[BrowserEpisode], Awaitable[None]]] = []
     used: dict[int, Process] = {}
-    act, draw = BrowserEpisode.act, RolloutBatcher.draw
+    act, draw = BrowserEpisode.act, GroupQueue.next
 
     async def faulty(self: BrowserEpisode, text: str) -> Step:
         browser = browser_of(self)
@@ -126,12 +126,12 @@ def browsers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Process]:
             text = "click(1)"
         return await act(self, text)
 
-    def watched(self: RolloutBatcher, step: int, *rest: Any) -> Any:
+    def watched(self: GroupQueue, step: int, *rest: Any) -> Any:
         due.extend([FAULTS[step]] if step in FAULTS else [])
         return draw(self, step, *rest)
 
     monkeypatch.setattr(BrowserEpisode, "act", faulty)
-    monkeypatch.setattr(RolloutBatcher, "draw", watched)
+    monkeypatch.setattr(GroupQueue, "next", watched)
     return used
 
 

@@ -59,8 +59,8 @@ def _template_without_last_newline() -> Iterator[None]:
 @fault("truncation-cuts-the-generation-prompt", "long prompts are cut on the right, generation prompt and all")
 def _truncation_cuts_the_generation_prompt() -> Iterator[None]:
     def make(real: Any) -> Any:
-        def render(self: Codec, messages: Any, **options: Any) -> tuple[int, ...]:
-            ids: tuple[int, ...] = real(self, messages, **options)
+        def render(self: Codec, messages: Any, *args: Any, **options: Any) -> tuple[int, ...]:
+            ids: tuple[int, ...] = real(self, messages, *args, **options)
             return ids[: max(16, len(ids) - 6)]
 
         return render

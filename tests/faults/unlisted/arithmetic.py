@@ -12,7 +12,8 @@ import torch
 import levelhead.objective.advantages
 import levelhead.training.advantages
 import levelhead.training.batch
-import levelhead.training.rollout_batcher
+import levelhead.training.batch_report
+import levelhead.training.group_queue
 from faults.unlisted.registry import GITHUB, NEMO, OPENRLHF, PRIME, TRL, VERL, swapped, unlisted
 from levelhead.objective.advantages import Advantages
 from levelhead.objective.shaping import RewardShaping
@@ -185,7 +186,10 @@ def _filter_sees_shaped_rewards() -> Iterator[None]:
     def make(real: Any) -> Any:
         return lambda group: real(group) or len({rollout.length for rollout in group.rollouts}) > 1
 
-    with swapped(levelhead.training.rollout_batcher, "has_contrast", make):
+    with (
+        swapped(levelhead.training.group_queue, "has_contrast", make),
+        swapped(levelhead.training.batch_report, "has_contrast", make),
+    ):
         yield
 
 

@@ -16,9 +16,9 @@ from levelhead.records import Prompt, Score
 from levelhead.rollout.logits import LogitsPipeline
 from levelhead.tasks.base import Answer
 from levelhead.tasks.function import FunctionTask
-from levelhead.training.batches import Batches
 from levelhead.training.collect import Collector
 from levelhead.training.stream import PromptStream
+from levelhead.training.weight_copies import WeightCopies
 
 
 @unlisted(
@@ -91,17 +91,16 @@ def _batches_staler_than_declared() -> Iterator[None]:
     turns = {"n": 0}
 
     def make(real: Any) -> Any:
-        def begin(self: Batches, *args: Any) -> None:
+        def newest(self: WeightCopies) -> Any:
             turns["n"] += 1
             if turns["n"] % 2:
-                real(self, *args)
-                return
+                return real(self)
             with swapped(Policy, "follow", lambda _: lambda inference_copy, other: None):
-                real(self, *args)
+                return real(self)
 
-        return begin
+        return newest
 
-    with swapped(Batches, "_begin", make):
+    with swapped(WeightCopies, "newest", make):
         yield
 
 

@@ -15,12 +15,12 @@ from levelhead.policy.backends.cpu import attention
 from levelhead.policy.backends.sdpa import Sdpa
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
-from levelhead.preflight import plain
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Prompt
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.text.codec import Codec
 from levelhead.text.tiny import train_tokenizer
+from oracle import plain
 from small_run import TEXTS, codec_ids, tiny_policy
 
 

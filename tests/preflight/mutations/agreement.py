@@ -133,8 +133,8 @@ MUTATIONS = (
     ),
     fault("agreement/trainer", "logprobs-of-the-raw-prompt"),
     fault("agreement/trainer", "temperature-in-sampling-only"),
-    fault("agreement/trainer", "appended-end-of-turn"),
+    fault("agreement/trainer", "appended-end-of-turn", proof=True),
     fault("agreement/dropout", "dropout-left-on"),
     Mutation("agreement/dropout", "a dropout module after a layer", touch=_dropout_module),
-    Mutation("agreement/dropout", "noise in training mode that no module announces", touch=_noise),
+    Mutation("agreement/trainer", "noise in training mode that no module announces", touch=_noise),
 )

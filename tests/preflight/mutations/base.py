@@ -12,12 +12,13 @@ from faults.known import FAULTS, inject
 from faults.known.registry import replaced
 from levelhead.preflight import preflight
 from levelhead.preflight.explain import key_of
-from levelhead.preflight.result import Check, Status
+from levelhead.preflight.result import Status
 from levelhead.training.prepare import Setup
+from oracle.run import preflight as prove
 from preflight_setup import ROWS, closeness, setup_of
 
 Context = contextlib.AbstractContextManager[Any]
-Checks = Callable[[], Sequence[Check]]
+Checks = Callable[[], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Mutation:
         checks: Makes the checks, where a preflight of :func:`setup_of` is not what is needed.
         healthy: Makes the same checks where nothing is broken.
         status: What red means: a failure, unless the check can do no more than warn.
+        proof: Whether a proof of the test suite (``oracle``) must turn red, not a check of the users' preflight.
     """
 
     check: str
@@ -47,11 +49,17 @@ class Mutation:
     checks: Checks | None = None
     healthy: Checks | None = None
     status: Status = "fail"
+    proof: bool = False
 
     @property
     def id(self) -> str:
         """Name of the test."""
         return f"{self.check}: {self.what}"
+
+    @property
+    def proved(self) -> bool:
+        """Whether a proof of the test suite must turn red, for the users' preflight has no such check."""
+        return self.proof or key_of(self.check) is None
 
     @property
     def changes_code(self) -> bool:
@@ -66,26 +74,27 @@ class Mutation:
             setup = setup_of(*self.settings, reward=self.reward, rows=self.rows)
             if self.touch is not None:
                 self.touch(setup)
-            return self._statuses(preflight(setup, families=[family_of(self.check)]).checks)
+            made = prove if self.proved else preflight
+            return self._statuses(made(setup, families=[family_of(self.check)]).checks)
 
     def sound(self) -> list[Status]:
         """Return its verdicts where nothing is broken."""
         if self.healthy is not None:
             return self._statuses(self.healthy())
-        return self._statuses(_sound(family_of(self.check), self.settings if self.changes_code else ()))
+        return self._statuses(_sound(family_of(self.check), self.settings if self.changes_code else (), self.proved))
 
-    def _statuses(self, checks: Sequence[Check]) -> list[Status]:
-        return [check.status for check in checks if key_of(check.name) == self.check]
+    def _statuses(self, checks: Sequence[Any]) -> list[Status]:
+        return [check.status for check in checks if self.check in (check.name, key_of(check.name))]
 
 
 def family_of(check: str) -> str:
     """The family of checks that makes a check."""
-    return "constant" if check.startswith("rewards/constant") else check.split("/")[0]
+    return check.split("/")[0]
 
 
 @cache
-def _sound(family: str, settings: tuple[str, ...]) -> Sequence[Check]:
-    return preflight(setup_of(*settings), families=[family]).checks
+def _sound(family: str, settings: tuple[str, ...], proof: bool) -> Sequence[Any]:
+    return (prove if proof else preflight)(setup_of(*settings), families=[family]).checks
 
 
 def fault(check: str, name: str, **options: Any) -> Mutation:

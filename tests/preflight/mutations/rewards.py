@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from judged_preflight import Verdict, setup_with, sound
 from levelhead.preflight import preflight
+from levelhead.preflight.checks.wall import Wall
 from levelhead.preflight.context import PreflightContext
-from levelhead.preflight.isolation import check_isolation
-from levelhead.preflight.result import Check, Status
+from levelhead.preflight.result import Outcome, Status
 from levelhead.recipe.tasks import Workflow
 from levelhead.tasks.sandbox import run
 from levelhead.training.collect import Collector
@@ -124,11 +124,11 @@ def _walls(isolation: str = "required") -> Checks:
         sandbox={"isolation": isolation},  # type: ignore[arg-type]
     )
 
-    def checks() -> Sequence[Check]:
+    def checks() -> Sequence[Outcome]:
         run._probe.cache_clear()
         context = SimpleNamespace(recipe=SimpleNamespace(tasks=[section]))
         try:
-            return list(check_isolation(cast("PreflightContext", context)))
+            return list(Wall().run(cast("PreflightContext", context)))
         finally:
             run._probe.cache_clear()
 
@@ -140,7 +140,7 @@ def _wall(**result: Any) -> Callable[[], Context]:
     return patch(run, "_run", lambda _: lambda *_args: made)
 
 
-def _walled() -> Sequence[Check]:
+def _walled() -> Sequence[Outcome]:
     with _wall(wall="bubblewrap")():
         return _walls()()
 
@@ -201,20 +201,10 @@ MUTATIONS = (
             ("three rollouts", ("grpo.group_size=3", "grpo.batch_size=12")),
         )
     ),
-    *(
-        Mutation("rewards/contrast/TASK", what, settings=("sft=null", *settings), reward=reward, status="warn")
-        for what, reward, settings in (
-            ("no answer is right", exact, ()),
-            ("every answer is worth the same", constant, ()),
-            ("every rollout is the same", closeness, ("grpo.sampling.temperature=0",)),
-        )
-    ),
     fault("rewards/constant/TASK", "length-is-rewarded", status="warn"),
     *(
         Mutation("rewards/constant/TASK", what, settings=settings, reward=yes_or_no, rows=rows, status="warn")
         for what, rows, settings in (
-            ("four of five answers are no", mostly("no", "yes", 5), ("sft=null",)),
-            ("two of three answers are maybe", mostly("maybe", "no", 3), ("sft=null",)),
             ("nine of ten answers are no, with demonstrations", mostly("no", "yes", 10), ("tasks.0.strata=[answer]",)),
         )
     ),

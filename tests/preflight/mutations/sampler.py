@@ -125,11 +125,9 @@ MUTATIONS = (
     Mutation("batching/seeded", "random numbers belong to rows of the batch", _by_row),
     Mutation("batching/seeded", "the seed depends on the number of prompts", _by_batch),
     fault("stops/complete", "incomplete-stop-set"),
-    Mutation("stops/complete", "a token is drawn behind the stop token", each(_one_more)),
-    Mutation("stops/complete", "the stop token is cut off", each(_stop_cut_off)),
-    Mutation("stops/complete", "completions that stopped are said to be cut", each(_always_length)),
-    fault("stops/special-tokens", "incomplete-stop-set", status="warn"),
-    Mutation("stops/special-tokens", "padding is the end-of-turn token", touch=_pad_is_end, status="warn"),
+    Mutation("stops/complete", "a token is drawn behind the stop token", each(_one_more), proof=True),
+    Mutation("stops/complete", "the stop token is cut off", each(_stop_cut_off), proof=True),
+    Mutation("stops/complete", "completions that stopped are said to be cut", each(_always_length), proof=True),
     Mutation("stops/special-tokens", "the first token is written twice", touch=_first_token_twice, status="warn"),
     Mutation(
         "stops/special-tokens",
@@ -155,8 +153,11 @@ MUTATIONS = (
             "uniforms",
             lambda _: lambda seed, name, index, n: uniforms(seed, name, 0, n),
         ),
+        proof=True,
     ),
-    Mutation("sampling/temperature", "the sampler draws greedily whatever it is asked", asked(temperature=0.0)),
+    Mutation(
+        "sampling/temperature", "the sampler draws greedily whatever it is asked", asked(temperature=0.0), proof=True
+    ),
     Mutation("sampling/min-length", "a minimum that no answer reaches", settings=("grpo.sampling.min_new_tokens=20",)),
     Mutation(
         "sampling/min-length",

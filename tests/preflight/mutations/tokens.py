@@ -26,7 +26,7 @@ def _rendered(change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Callable[
     """Change the ids of every rendered prompt."""
 
     def make(real: Any) -> Any:
-        return lambda self, messages, **options: change(real(self, messages, **options))
+        return lambda self, messages, *args, **options: change(real(self, messages, *args, **options))
 
     return patch(Codec, "render", make)
 

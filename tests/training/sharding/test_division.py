@@ -11,12 +11,11 @@ import torch
 
 from levelhead.errors import EngineError, InputError, PeerError, RewardError
 from levelhead.preflight import run as preflight_run
-from levelhead.preflight.context import PreflightContext
-from levelhead.preflight.memory import estimate
-from levelhead.preflight.result import Check
+from levelhead.preflight.check import NEEDS
+from levelhead.preflight.message import Message
+from levelhead.preflight.result import Outcome
 from levelhead.recipe import validate
 from levelhead.recipe.generator import Local, Vllm
-from levelhead.training.prepare import prepare
 from levelhead.training.ranks import Ranks, _portable, waiting_for_peers
 from levelhead.training.sharding.division import cache_events, check_same, divided, network_file_system
 from levelhead.training.sharding.setup import check_divisible, loading, servers
@@ -83,41 +82,24 @@ def test_an_engine_that_fails_in_one_process_fails_in_all_with_its_cause() -> No
     assert _portable(EngineError("gone", "lost")).cause == "lost"  # type: ignore[attr-defined]
 
 
-def test_the_preflight_is_divided_by_families_and_its_report_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[list[str]] = []
-
-    def checks(_maker: Any, names: list[str]) -> dict[str, list[Check]]:
-        made.append(list(names))
-        return {name: [Check(name, "pass", "", {}, "")] for name in names}
-
-    monkeypatch.setattr(preflight_run._Maker, "make", checks)
-    names = list(preflight_run.FAMILIES)
-    for rank in range(2):
-        ranks = fake(None)
-        object.__setattr__(ranks, "rank", rank)
-        other = {name: [Check(name, "pass", "", {}, "")] for name in names[1 - rank :: 2]}
-        object.__setattr__(ranks, "other", (other, None))
-        report = preflight_run.preflight(on(torch.device("cpu")), ranks=ranks)
-        assert [check.name for check in report.checks] == names
-    assert sorted(made[0] + made[1]) == sorted(names)
-    assert not set(made[0]) & set(made[1])
+def outcome(name: str) -> Outcome:
+    return Outcome(name, "pass", Message("", ""))
 
 
-def test_where_the_first_process_alone_holds_weights_it_makes_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_process_that_holds_weights_makes_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
-    def checks(_maker: Any, names: list[str]) -> dict[str, list[Check]]:
-        made.extend(names)
-        return {name: [Check(name, "pass", "", {}, "")] for name in names}
+    def checks(_maker: Any, need: str) -> list[Outcome]:
+        made.append(need)
+        return [outcome(need)]
 
     monkeypatch.setattr(preflight_run._Maker, "make", checks)
-    names = list(preflight_run.FAMILIES)
     for rank, device in enumerate(("cpu", "meta")):
         ranks = Told(rank, 2)
         report = preflight_run.preflight(on(torch.device(device)), ranks=ranks)
-        assert [check.name for check in report.checks] == names
-        assert ranks.meetings == 1 + len(names), "nobody waits for more than a family at a time"
-        assert made == (names if rank == 0 else [])
+        assert [check.name for check in report.checks] == list(NEEDS)
+        assert ranks.meetings == 1 + len(NEEDS), "nobody waits for more than one kind of checks at a time"
+        assert made == (list(NEEDS) if rank == 0 else [])
         made.clear()
 
 
@@ -128,8 +110,7 @@ class Told(Ranks):
         object.__setattr__(self, "meetings", self.meetings + 1)
         if isinstance(own, bool):
             return [True, False]
-        name = list(preflight_run.FAMILIES)[self.meetings - 2]
-        return [({name: [Check(name, "pass", "", {}, "")]}, None), ({}, None)]
+        return [([outcome(NEEDS[self.meetings - 2])], None), ([], None)]
 
     meetings = 0
 
@@ -137,24 +118,6 @@ class Told(Ranks):
 def on(device: torch.device) -> Any:
     """As much of a setup as tells where its weights are."""
     return SimpleNamespace(policy=SimpleNamespace(device=device))
-
-
-def test_the_estimate_of_a_divided_run_is_what_one_process_needs(tmp_path: Path) -> None:
-    keys = {"kind": "vllm", "urls": ["http://h:1"], "shared": str(tmp_path)}
-    shared = {"grpo__loss": {"importance": "token_truncate"}, "distributed": {"shard": "full"}}
-
-    def parts(processes: int, **changes: Any) -> dict[str, int]:
-        context = PreflightContext(prepare(validate(recipe(tmp_path, **shared, **changes))), processes)
-        try:
-            return estimate(context)
-        finally:
-            context.close()
-
-    one, four, drawn_here = parts(1, generator=keys), parts(4, generator=keys), parts(4)
-    for name in ("weights", "gradients", "optimizer", "reference"):
-        assert four[name] == -(-one[name] // 4) > 0, name
-    assert (four["activations"], four["cache"]) == (one["activations"], one["cache"])
-    assert sum(drawn_here.values()) == sum(four.values()) + one["weights"], "who draws holds the weights whole as well"
 
 
 def test_episodes_are_divided_too(tmp_path: Path) -> None:

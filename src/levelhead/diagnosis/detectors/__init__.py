@@ -11,9 +11,10 @@ from levelhead.diagnosis.detectors.improvement import NoBetterThanConstant, NoIm
 from levelhead.diagnosis.detectors.judge import JudgeFailure, RewardErrors
 from levelhead.diagnosis.detectors.kl import KlDivergence
 from levelhead.diagnosis.detectors.length import Lengths
-from levelhead.diagnosis.detectors.outcome import RewardHacking, TaskBalance
+from levelhead.diagnosis.detectors.outcome import FallingStratum, RewardHacking, TaskBalance
 from levelhead.diagnosis.detectors.reward import DeadGroups
 from levelhead.diagnosis.detectors.setup import GroupSize, TemplateMismatch
+from levelhead.diagnosis.detectors.stands import Outcomes
 from levelhead.diagnosis.detectors.updates import CatastrophicUpdate, StepTime, UpdateCollapse
 
 DETECTORS: tuple[Detector, ...] = (
@@ -32,12 +33,14 @@ DETECTORS: tuple[Detector, ...] = (
     TemplateMismatch(),
     GroupSize(),
     RewardHacking(),
+    Outcomes(),
     NoImprovement(),
     NoBetterThanConstant(),
     JudgeFailure(),
     RewardErrors(),
     ConstantAnswer(),
     TaskBalance(),
+    FallingStratum(),
     CatastrophicUpdate(),
     UpdateCollapse(),
     StepTime(),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.sameness import PREFIX, Sameness, judge, names, tells
 
@@ -19,42 +19,10 @@ _ALIKE, _FEW = 0.85, 0.5
 _ONE_IN = 10  # one exception in so many rows does not end a stretch
 
 
-class ConstantAnswer:
+class ConstantAnswer(Tuned):
     """One answer is given whatever is asked, and it is not the right one to everything."""
 
     codes = ("constant-answer",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    NEWEST_MOST = 24  # rows that are judged at most,
-    NEWEST_LEAST = 4  # at least,
-    NEWEST_SHARE = 0.15  # and as a share of the run
-    BATCH_ROWS = 4  # a batch of few rollouts is a small sample: rows that are smoothed over
-    ANSWERS_ALIKE_WEIGHT = 5.5
-    FEW_ROWS = 6  # rows below which it may pass
-    FEW_ROWS_WEIGHT = -2.5
-    FEW_ROWS_RANGE = (6, 2)
-    ANSWERS_SHOULD_DIFFER_WEIGHT = 0.5
-    TOLD_ROWS = 8  # rows whose information is averaged
-    ANSWERS_NEVER_TOLD_WEIGHT = -3.5
-    ANSWERS_NEVER_TOLD_RANGE = (40, 10)
-    INFERRED_ROWS = 4  # rows before other logs say anything
-    DEAD = 0.95  # share of dead groups without contrast
-    LENGTH_SAME_WEIGHT = 2.6
-    LENGTH_SAME_RANGE = (3, 8)
-    EQUAL_REWARDS_WEIGHT = 1.8
-    REWARD_SPREAD = 1e-6  # spread of mean rewards up to which they are equal
-    REWARDS_WEIGHT = 0.6  # where they are not
-    ENTROPY_LOW_WEIGHT = 1.6
-    ENTROPY_LOW_RANGE = (0.03, 0.005)
-    ENTROPY_OPEN_WEIGHT = 3.0  # against it, where entropy is not low
-    ENTROPY_OPEN_RANGE = (0.05, 0.2)
-    CUT_SHARE_WEIGHT = -5.0
-    CUT_SHARE_RANGE = (0.3, 0.8)
-    ANSWERS_ARE_SHORT_WEIGHT = -3.5
-    ANSWERS_ARE_SHORT_RANGE = (12, 4)
-    REWARD_NEAR_TOP_WEIGHT = -6.0
-    REWARD_ALWAYS_WEIGHT = -4.5
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Read what was measured of the answers; without that, lengths, contrast and entropy that have all stopped."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
+
+import yaml
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
@@ -278,6 +282,29 @@ class View:
             if match and len(column) and (kind is None or part_kind(match.group("name")) == kind):
                 columns.append(column)
         return columns
+
+
+THRESHOLDS = Path(__file__).parents[1] / "thresholds.yaml"
+"""Numbers of the detectors: how much each argument weighs, and from which readings on."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@functools.cache
+def thresholds() -> Mapping[str, Mapping[str, Any]]:
+    """Numbers by name, by the class of their detector."""
+    loaded: Mapping[str, Mapping[str, Any]] = yaml.load(THRESHOLDS.read_text(encoding="utf-8"), _LOADER)  # noqa: S506 - safe
+    return loaded
+
+
+class Tuned:
+    """A detector whose numbers stand under its name in ``thresholds.yaml``."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the number called ``name``."""
+        try:
+            return thresholds()[type(self).__name__][name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no number {name} in {THRESHOLDS.name}") from None
 
 
 class Detector(Protocol):

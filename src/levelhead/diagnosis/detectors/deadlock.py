@@ -6,43 +6,17 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, constant, index_at, shift_at, tail_start, unmoved
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, constant, index_at, shift_at, tail_start, unmoved
 from levelhead.diagnosis.history import Series
 
 _DEAD = 0.99  # share of dead groups that is all of them
 _STILL = 1e-7  # loss or norm that is 0 as trainers print it
 
 
-class Deadlock:
+class Deadlock(Tuned):
     """No spread, no loss, no gradient, for good: the policy always gives the same answer, and nothing moves it."""
 
     codes = ("deadlock",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROWS_OF_DEADLOCK = 4  # rows before a standstill is one
-    STANDS_STILL_WEIGHT = 7.5
-    STILL_ROWS = 6  # still rows that are enough,
-    STILL_SHARE = 0.1  # or their share of the run
-    FEW_FROZEN = 5  # still rows below which it may be chance
-    FEW_ROWS_WEIGHT = -2.0
-    DEAD_ROWS_ARE_USUAL_WEIGHT = -6.0
-    OPEN_ENTROPY = 0.05  # nats above which a policy can still leave its answer
-    CLIMB_ROWS = 20  # rows with contrast that make a climb of a rise
-    REWARD_ROSE_SLOWLY_TO_TOP_WEIGHT = -4.0
-    POLICY_UNMOVED_WEIGHT = -5.0
-    REWARD_NEAR_TOP_WEIGHT = -6.0
-    ROWS_OF_ENTROPY = 4  # rows before entropy is compared
-    BEGIN_PART = 3  # with the first such part
-    ENTROPY_KEPT_WEIGHT = -3.0
-    ENTROPY_KEPT_RANGE = (0.2, 0.6)
-    ARRIVED_RANGE = (0.85, 0.95)  # share of the maximum that was reached before all stood still
-    ROWS_BEFORE = -5  # readings before the standstill that tell it
-    LEAST_BEFORE = 3  # how many of them there must be
-    TOP_AFTER = 0.9  # share of the maximum where the reward stands since
-    HALF_A_ROW = 0.5  # dead rows that are added, for none in few is no proof that they never occur
-    USUAL_MOST = 0.999  # largest share of dead rows that is taken for usual
-    CHANCE_RANGE = (8, 3)  # nats of evidence against chance, from none to enough
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Find the step from which everything stands still to the end, after a time when something moved."""

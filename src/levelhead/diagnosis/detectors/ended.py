@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from levelhead.diagnosis.detectors.base import Candidate, View
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.notice import printable
@@ -16,16 +16,10 @@ _ENDPOINT = ("EndpointError", "BudgetError")
 _MOST_CHARACTERS = 240
 
 
-class Ended:
+class Ended(Tuned):
     """The last event is a stop: by the rewards, by another error, or by the guard."""
 
     codes = (REWARDS, ERROR)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ENDED_BY_REWARDS_WEIGHT = 9.0  # a recorded stop is a fact
-    ENDED_BY_GUARD_WEIGHT = 5.0
-    ENDED_BY_ERROR_WEIGHT = 9.0
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Look at the last event."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, crossing, ends
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, crossing, ends
 from levelhead.diagnosis.history import Series
 
 
@@ -46,52 +46,10 @@ _GAUGES = (
 )
 
 
-class LogprobMismatch:
+class LogprobMismatch(Tuned):
     """Trainer and sampler give the drawn tokens different probabilities: importance ratios mean nothing."""
 
     codes = ("logprob-mismatch",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    SETUP_STRENGTH = 0.4  # strength at the first row that makes it a fault of the set-up
-    BAD_FROM = 0.3  # part of the way between the marks at which a step is bad
-    CLIPPED_MUCH_WEIGHT = -3.0
-    AGREED_ON_POLICY_WEIGHT = -3.0
-    AGREED_ON_POLICY_RANGE = (0, 1)
-    KL_FAR_RANGE = (0, 0.7)  # logarithm to base 10 of a first KL that is a mismatch as well
-    REWARD_RISES_WEIGHT = -2.2
-    RISES_AGAINST_SETUP = 0.5  # part of that where the fault shows at the first row
-    MEASURED = 1.1  # strength of a gauge from which a rise of the reward is no proof of the contrary
-    HELD_OUT_LEARNED = 0.5  # strength of a rise of held-out scores that a mismatch does not spoil
-    MOVED_RANGE = (0.02, 0.1)  # share of clipped tokens of a policy that has moved since it drew them
-    ROWS_OF_CLIPPED = 3  # rows before they are judged
-    BEYOND_ROUNDING_WEIGHT = 4.5
-    BEYOND_ROUNDING_RANGE = (0.0, 0.5)
-    RATIO_WEIGHT = 1.6  # log-odds of a mean ratio away from 1
-    RATIO_RANGE = (0.4, 2)  # times its own tolerance
-    RATIO_FAR_WEIGHT = 1.6  # the same far away
-    RATIO_FAR_RANGE = (3, 8)
-    CORRELATION_WEIGHT = 3.2  # log-odds of probabilities that do not correlate
-    CORRELATION_RANGE = (0.97, 0.85)  # Pearson's; healthy engines stand above 0.99
-    CORRELATION_BAD = 0.95  # correlation below which a step is bad
-    ROWS_OF_KL = 3  # rows of a KL, and the part of them that is its end
-    NEGATIVE_WEIGHT = 3.6  # log-odds of a mean KL below 0
-    NEGATIVE_RANGE = (-1, 0)  # logarithm to base 10 of its size
-    NEGATIVE_BAD = 0.3  # part of its end from which a step is bad
-    ROWS_OF_FIRST = 3  # rows before a first one stands out from the others
-    FIRST_OF_LATER = 0.6  # share of the later level that the first row must have
-    FEW_FIRST_WEIGHT = 3.2  # log-odds of a high first row among few
-    FEW_FIRST_RANGE = (-0.7, 0.4)  # logarithm to base 10 of its KL
-    WINDOW_RANGE = (30, 5)  # updates that the first row covers: the more, the more training may have moved it
-    FIRST_LEAST = 0.05  # nats a token of a first row that is high
-    LATER_QUANTILE = 0.9  # quantile that counts as the later level
-    FIRST_WEIGHT = 1.6  # log-odds of a high first row
-    FIRST_RANGE = (-1.3, 0.3)  # logarithm to base 10 of its KL
-    OLD_AND_NEW = 0.05  # difference of old and new policy before training
-    POLICY_MOVED_BEFORE_TRAINING_WEIGHT = 2.0
-    POLICY_MOVED_BEFORE_TRAINING_RANGE = (0.05, 0.3)
-    CLIPPED_FROM = 0.3  # share of clipped tokens at the first row
-    CLIPPED_AT_ONCE_WEIGHT = 1.5
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Read the gauges of both engines, then what a first row of KL, ratio and clipping says."""
@@ -248,26 +206,10 @@ class LogprobMismatch:
         case.show(series, series.steps[0])
 
 
-class StalePolicy:
+class StalePolicy(Tuned):
     """Rollouts come from a policy many updates old."""
 
     codes = ("stale-policy",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    LAG_SHARE = 0.3  # share of the rows that is the end
-    POLICY_LAG_WEIGHT = 3.6
-    POLICY_LAG_RANGE = (3, 16)
-    LAG_BAD = 3  # updates of lag from which a step is bad
-    RECENT_WEIGHT = -1.5  # log-odds against, where rollouts are recent
-    RECENT_RANGE = (3, 1)  # updates of lag
-    ROWS_OF_GROWTH = 6  # rows before growth is judged
-    GREW = 4  # factor of a mismatch that grows
-    MISMATCH_GROWS_WEIGHT = 1.8
-    ROWS_OF_CLIPPED = 3  # rows before clipped tokens are judged
-    CLIPPED_WEIGHT = 3.6  # log-odds of many clipped tokens
-    CLIPPED_RANGE = (0.02, 0.1)  # their share
-    REWARD_RISES_WEIGHT = -3.0
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Judge the logged lag, and a mismatch that was absent at first and grows with training."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, crossing, ends
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, crossing, ends
 from levelhead.diagnosis.history import Series
 
 _FLOOR = 1e-4  # nats below which one entropy is as good as another; set by hand
@@ -16,54 +16,10 @@ _OF_THE_FALL = ("entropy-fell", "entropy-low", "entropy-fell-fast")
 _CERTAIN = 4  # standard errors by which a term must lie beside 0 to be told from it
 
 
-class EntropyCollapse:
+class EntropyCollapse(Tuned):
     """Entropy falls for good while the reward does not rise: the policy stops exploring before it has learnt."""
 
     codes = ("entropy-collapse",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    FALL_THAT_COUNTS = stats.ln(1.5)  # fall of the logarithm of the entropy before it is one
-    ROWS_OF_A_FALL = 3  # rows before a fall is one
-    ENTROPY_FELL_WEIGHT = 2.6
-    ENTROPY_FELL_RANGE = (stats.ln(2), stats.ln(6))
-    ENTROPY_LOW_WEIGHT = 1.6
-    ENTROPY_LOW_RANGE = (-stats.ln(0.2), -stats.ln(0.02))
-    REWARD_NOT_LOGGED_WEIGHT = 0.6
-    REWARD_NOT_LOGGED_RANGE = (stats.ln(3), stats.ln(6))
-    LOW_ONLY_WEIGHT = 2.5  # where it has not fallen
-    LOW_ONLY_RANGE = (-stats.ln(0.15), -stats.ln(0.02))
-    ROWS_OF_CONTRAST = 12  # rows before contrast is compared
-    CONTRAST_LEFT_WEIGHT = -2.0
-    CONTRAST_LEFT_RANGE = (0.1, 0.25)  # share of groups with contrast at the end,
-    CONTRAST_RANGE = (0.3, 0.7)  # and by that at the beginning
-    REWARD_RISES_WEIGHT = -4.2
-    REWARD_NEAR_TOP_WEIGHT = -1.5
-    HOLDS = 0.5  # share from which a reward counts as standing high
-    REWARD_HOLDS_WEIGHT = -2.0
-    FALLEN_TO = 3  # the first bad step is where the entropy is below this part of its beginning,
-    ABOVE_THE_END = 1.3  # or below this multiple of its end
-    ROWS_OF_SPEED = 8  # rows before the speed of a fall is judged
-    LEAST_SPEED_ROWS = 3  # the steepest fall is taken over this many rows,
-    SPEED_SHARE = 0.08  # or over this share of the run
-    ENTROPY_FELL_FAST_WEIGHT = 1.2
-    ENTROPY_FELL_FAST_RANGE = (stats.ln(3), stats.ln(6))
-    ROWS_OF_DEAD = 4  # rows before dead groups are compared
-    ENDS_OF_DEAD = 3  # the first and the last such part of the rows are compared
-    DEAD_SHARE_GROWS_WEIGHT = 1.6
-    DEAD_SHARE_GROWS_RANGE = (0.1, 0.35)
-    REWARD_FALLS_WEIGHT = 1.5
-    NOT_LEARNED = 0.2  # below it a reward counts as not risen
-    REWARD_FLAT_WEIGHT = 0.8
-    ROWS_OF_A_STALL = 30  # rows before a stall is told from a slow climb
-    SPENT_ENTROPY = 0.1  # nats below which entropy is spent
-    NOT_NEAR_TOP = 0.3  # nearness to the maximum up to which a stall is one
-    DEAD_ROWS_OF_A_STALL = 8  # rows of dead groups that a stall needs
-    STALL_FROM = 0.4  # share of the run after which the reward should still be rising
-    STALL_PARTS = 3  # the first and the last such part of the rest are compared
-    DEAD_IN_A_STALL = 0.7  # median share of dead groups in the second half
-    STALL_NOISE = 0.3  # gain, in noise of a reading, below which the reward stands still
-    STALLED_WEIGHT = 2.2
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Weigh depth, speed and level of the fall against what the reward made of it."""
@@ -204,35 +160,10 @@ class EntropyCollapse:
             case.add(self.STALLED_WEIGHT * view.reward_trend.learned, "stalled", value=view.reward_trend.reward.late)
 
 
-class EntropyExplosion:
+class EntropyExplosion(Tuned):
     """Entropy climbs and the reward suffers: the policy dissolves into noise."""
 
     codes = ("entropy-explosion",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    NEWEST_PART = 4  # the newest such part of the rows
-    HIGH_QUANTILE = 0.75  # quantile of them that counts as the end, for noise comes in bursts
-    NOISY_RANGE = (0.15, 0.5)  # nats from which a rise is noise and not a policy that has come off the floor
-    ENTROPY_ROSE_WEIGHT = 2.8
-    ROSE_ANYWAY = 0.4  # part of the weight that a rise has at any level,
-    ROSE_TO_NOISE = 0.6  # and the part that it has only where the level is noisy
-    ENTROPY_ROSE_RANGE = (stats.ln(1.7), stats.ln(4))
-    RISE_THAT_COUNTS = stats.ln(1.5)  # nats by which the logarithm of the entropy must have risen
-    ENTROPY_ROSE_BY_WEIGHT = 1.6
-    ENTROPY_ROSE_BY_RANGE = (0.3, 2.0)
-    ENTROPY_HIGH_RANGE = (2.0, 4.0)
-    REWARD_FALLS_WEIGHT = 2.2
-    NOT_LEARNED = 0.2  # below it a reward counts as not risen
-    REWARD_FLAT_WEIGHT = 0.5
-    ENTROPY_HIGH_WEIGHT = 2.6
-    HIGH_ONLY_RANGE = (3.0, 4.5)  # nats, where it has not risen
-    HIGH_ONLY_MORE_WEIGHT = 1.4  # and more
-    HIGH_ONLY_MORE_RANGE = (4.5, 7.0)  # nats
-    LOW_REWARD_RANGE = (0.3, 0.1)  # share of the maximum below which a rise speaks less for so high an entropy
-    REWARD_RISES_WEIGHT = -4.0
-    RISEN_TO = 1.7  # the first bad step is where the entropy is above this multiple of its beginning,
-    RISEN_BY = 0.05  # and this many nats
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Weigh the climb against the reward."""
@@ -283,9 +214,8 @@ class EntropyExplosion:
 
     def _high(self, late: float) -> float:
         """What an entropy weighs that is more than that of any language, whether it rose to that or was there."""
-        return self.ENTROPY_HIGH_WEIGHT * stats.ramp(late, *self.HIGH_ONLY_RANGE) + (
-            self.HIGH_ONLY_MORE_WEIGHT * stats.ramp(late, *self.HIGH_ONLY_MORE_RANGE)
-        )
+        more = self.HIGH_ONLY_MORE_WEIGHT * stats.ramp(late, *self.HIGH_ONLY_MORE_RANGE)
+        return float(more + self.ENTROPY_HIGH_WEIGHT * stats.ramp(late, *self.HIGH_ONLY_RANGE))
 
     def _worth(self, view: View, late: float) -> float:
         """0 to 1: what a rise of the reward says for such an entropy; a few lucky answers in noise say little."""
@@ -296,21 +226,10 @@ class EntropyExplosion:
         return 1 - low * stats.ramp(late, *self.HIGH_ONLY_RANGE)
 
 
-class EntropySign:
+class EntropySign(Tuned):
     """Entropy falls faster the larger its bonus: the bonus enters with the wrong sign."""
 
     codes = ("entropy-sign",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    AUDIT_COEFFICIENT_WEIGHT = 7.0
-    ROWS_OF_SIGN = 12  # rows before slopes are compared
-    BONUS_CHANGE = 1.5  # factor between a small bonus and a large one
-    SLOPE_PARTS = 12  # slopes are taken over a part of the rows that is this small
-    SLOPES = 4  # slopes under each of both
-    GONE = 0.02  # share of its largest below which entropy has nothing left to fall
-    BONUS_LOWERS_ENTROPY_WEIGHT = 5.0
-    BONUS_LOWERS_ENTROPY_RANGE = (2, 5)
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Ask the audit if it ran; else compare the fall under small and under large coefficients of the run."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, shift_at
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, shift_at
 from levelhead.diagnosis.history import Series
 
 # Set by hand on the development logs (docs/doctor.md): log-odds of a column that is never finite.
@@ -31,23 +31,10 @@ _OTHER_HARM = 0.35  # harm of each of the others that has moved
 _FLOOR = 1e-4  # smallest entropy, KL or length that is compared
 
 
-class NonFinite:
+class NonFinite(Tuned):
     """NaN or infinite losses, gradients, KLs, entropies or rewards."""
 
     codes = ("nonfinite",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    CRITICAL_FROM = 4  # log-odds below which it is a warning,
-    WARNING_FROM = 2.5  # and below which a note
-    TRAILING_SHARE = 0.03  # share of the readings at the end that are for good
-    AT_FIRST_WEIGHT = 3
-    AT_FIRST_RANGE = (0.1, 0.5)  # share of the rows; fp16 loss scaling starts too high on purpose and needs some
-    AT_TIMES_WEIGHT = 4.0
-    AT_TIMES_RANGE = (0.02, 0.3)  # share of the rows
-    AT_THE_END_RANGE = (0, 1)  # rows at the very end
-    COLUMNS_GONE = 2  # columns whose last reading is not finite
-    LAST_ROW_WEIGHT = 1.5  # log-odds of those: a log that ends there is of a run that has ended there
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Tell a run that is gone from one that lost a step."""
@@ -94,42 +81,10 @@ class NonFinite:
         ), "not-finite-at-times"
 
 
-class GradientSpike:
+class GradientSpike(Tuned):
     """Gradients far beyond the run's own: alone, again and again, or with lasting harm."""
 
     codes = ("gradient-spike",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    MEDIAN_ROWS = 20  # rows before that are the usual
-    LEAST_USUAL = 0.1  # share of the run's median that is usual at least
-    ABSURD_WEIGHT = 5.0
-    ABSURD_RANGE = (2.7, 4.5)  # logarithm to base 10 of a norm that is absurd by itself
-    GRADIENT_ABSURD_WEIGHT = 0.7
-    FIRST_ABSURD = 1e4  # norm from which the worst step is the first bad one
-    GRADIENT_SPIKED_RANGE = (1, 2.5)
-    HARM_AFTER_SPIKE_WEIGHT = 3.5
-    HARM_LEARNED = 0.6  # part of it that a rise of the reward takes away
-    ROWS_OF_OFTEN = 30  # rows before spikes are counted
-    OFTEN = 0.03  # share of the rows that spike often
-    GRADIENT_SPIKES_OFTEN_WEIGHT = 1.2
-    GRADIENT_SPIKES_OFTEN_RANGE = (0.03, 0.1)
-    NO_HARM = 0.3  # harm below which spikes are harmless,
-    HARMLESS_NORM = 1e3  # where no norm is above this
-    REWARD_RISES_WEIGHT = -2.5
-    ROWS_OF_LOSS = 4  # rows before a loss is judged
-    LOSS_FROM = 10  # loss that may be an explosion
-    LOSS_EXPLODED_WEIGHT = 3.6
-    LEAST_LOSS = 1e-3  # a usual loss is taken for no smaller
-    LOSS_EXPLODED_RANGE = (2, 4)
-    ROWS_OF_GROWTH = 4  # rows before growth is told by medians
-    FEW_ROWS_GROWTH = 100  # factor between the first and last of fewer rows,
-    FEW_ROWS_NORM = 100  # and the norm that the last must have
-    GRADIENT_GREW_WEIGHT = 2.5
-    END_SHARE = 0.12  # share of the rows that is the end
-    GREW_RANGE = (0.8, 1.5)  # logarithm to base 10 of the growth
-    GREW_WEIGHT = 2.6
-    REWARD_FALLS_WEIGHT = 2.0
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Weigh the size, the number, and what came after."""
@@ -244,25 +199,10 @@ def _worst_few(spikes: list[int], ratios: list[float]) -> list[int]:
     return sorted(spikes, key=lambda i: -ratios[i])[:_WORST]
 
 
-class ZeroGradient:
+class ZeroGradient(Tuned):
     """Groups have contrast, yet no gradient arrives: a mask, a detached tensor, a weight of zero."""
 
     codes = ("zero-gradient-despite-signal",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    CONTRAST = 0.5  # share of dead groups below which a row has contrast
-    SPREAD = 1e-6  # spread of rewards that is one
-    TINY = 2e-5  # norm that no gradient with contrast has
-    ONE_ROW = 0.62  # certainty of a single row,
-    TWO_ROWS = 0.7  # and of two
-    GRADIENT_ZERO_WEIGHT = 5.5
-    GRADIENT_ZERO_RANGE = (0.7, 0.95)
-    MOSTLY_ZERO = 0.7  # share of zeros from which tiny ones are not looked at
-    GRADIENT_TINY_WEIGHT = 3.2
-    GRADIENT_TINY_RANGE = (0.8, 0.95)
-    CONTRAST_NOT_MEASURED_WEIGHT = -0.8
-    REWARD_RISES_WEIGHT = -3.0
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Compare gradient and contrast row by row."""

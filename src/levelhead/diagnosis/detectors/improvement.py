@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, ends
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, ends
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.trend import proven_flat, trend
 from levelhead.metrics import held_out
@@ -24,48 +24,10 @@ _SCHEDULE_ROWS = 4  # learning rates that make a schedule
 _SCHEDULE_RANGE = (0.1, 0.03)  # share of the peak from which it is done
 
 
-class NoImprovement:
+class NoImprovement(Tuned):
     """Many steps, and the reward stands where it stood, or lower."""
 
     codes = ("no-improvement",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROWS = 4  # readings before anything is said
-    FINISHED_RANGE = (20, 36)  # steps of a run whose schedule is done: one of two dozen comes to its end as well
-    REACHED_RANGE = (40, 160)  # steps from which no gain is a fault
-    EVALUATIONS = 5  # held-out readings that say something
-    FLAT_ANYWAY = 0.4  # part of the flatness that needs no proof,
-    FLAT_PROVEN = 0.6  # and the part that a gain would have been seen for
-    ROOM_RANGE = (0.95, 0.5)  # share of the maximum at the beginning: the higher, the less gain can be seen
-    FLAT_ROWS_WEIGHT = 0.8
-    FLAT_ROWS = 20  # from so many readings on
-    FLAT_REACHED_WEIGHT = 2.2  # by the steps,
-    FLAT_LONG_WEIGHT = 0.6  # and for a run that is long
-    LONG_RANGE = (160, 600)  # steps
-    SCHEDULE_DONE_WEIGHT = 0.6
-    HELD_OUT_FLAT_WEIGHT = 1.4
-    HELD_OUT_FLAT_RANGE = (4, 10)  # evaluations
-    FALLS = 0.3  # strength of a fall that is one
-    REWARD_FALLS_WEIGHT = 2.5
-    REWARD_FALLS_RANGE = (0.15, 0.6)
-    ROWS_OF_KL = 20  # rows before a KL says that nothing moved
-    FLAT = 0.5  # flatness from which a cause is looked for
-    UNMOVED_KL = 2e-4  # nats a token of a policy that has hardly moved
-    POLICY_HAS_NOT_MOVED_WEIGHT = 0.8
-    TINY_RATE = 1e-7  # learning rate that moves nothing
-    LEARNING_RATE_TINY_WEIGHT = 0.8
-    REWARD_NEAR_TOP_WEIGHT = -2.0
-    REWARD_RISES_WEIGHT = -3.5
-    STARTS_LATER_WEIGHT = -2.0
-    STARTS_LATER_LONG_WEIGHT = 1.2  # less of it for a long log
-    STARTS_LATER_RANGE = (100, 400)
-    HELD_OUT_RISES = 0.3  # strength of a rise of the held-out scores
-    HELD_OUT_RISES_WEIGHT = -2.0
-    FALLS_PLAINLY = 0.5  # strength of a fall that has a first step
-    ROWS_OF_CURRICULUM = 6  # readings of an arm of a curriculum
-    PROMPTS_ARE_CHOSEN_WEIGHT = -1.5
-    CURRICULUM_RISES_WEIGHT = 2.0  # more where its own estimate rises
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Weigh length and flatness of the record against room to improve."""
@@ -163,16 +125,10 @@ class NoImprovement:
             )
 
 
-class NoBetterThanConstant:
+class NoBetterThanConstant(Tuned):
     """Held-out scores that the best constant answer gets as well, at the end of a run of some length."""
 
     codes = ("no-improvement",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    NOT_ABOVE_CONSTANT_WEIGHT = 4.0
-    PLAIN_SHARE = 0.5  # part of ABOVE at which it is plain
-    REWARD_NEAR_TOP_WEIGHT = -4.0
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Compare each task's last evaluation with what the best constant answer scored on its items."""

@@ -7,42 +7,15 @@ from collections.abc import Iterator, Mapping
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, index_at
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, index_at
 from levelhead.diagnosis.history import Series
 from levelhead.metrics import judging
 
 
-class JudgeFailure:
+class JudgeFailure(Tuned):
     """A judge gives no grades, or the reward goes blank while the policy has not changed."""
 
     codes = ("judge-failure",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ERROR_ROWS = 3  # rows that errors are smoothed over
-    JUDGE_ERRORS_WEIGHT = 4.5
-    JUDGE_ERRORS_RANGE = (0.05, 0.4)
-    ERROR_SHARE = 0.05  # share of failed judgements that is too many
-    REWARD_NOT_FINITE_WEIGHT = 2.5
-    VERDICTS_MORE_WEIGHT = 3.2  # log-odds that many of them add
-    VERDICTS_RANGE = (1, 8)  # verdicts of the bad steps
-    ROWS_OF_BLANK = 8  # rows before a stretch is told from the rest
-    ROWS_AROUND = 3  # rows before and after it that are not blank
-    REPEATS = 0.5  # share of different values below which the reward repeats itself anyway
-    BESIDE_NOISES = 2.0  # noises of a reading within which a neighbour is no leap away
-    NOTHING_LOST = 0.02  # share of the range below which nothing was lost
-    LOW_QUANTILE = 0.1  # quantile of the rest below which a blank is low
-    BLANK_RECOVERS = 3.0  # log-odds where it comes back,
-    BLANK_STEADY = 2.4  # where it has not and the policy is plainly the same,
-    BLANK_ELSE = 1.5  # and otherwise: what has not come back may have other causes
-    BLANK_RANGE = (2, 5)  # rows of the stretch
-    BLANK_LOW = 1.5  # factor of a low one,
-    BLANK_NOT_LOW = 0.8  # and of another
-    REWARD_BLANK_WEIGHT = 0.3
-    ALL_DEAD = 0.99  # share of dead groups in every row of the stretch: a rounded mean repeats itself by chance
-    ROWS_BEFORE = 3  # rows before it that tell the usual
-    STEADY_SPREADS = 4  # spreads of the usual within which the policy is the same,
-    STEADY_SHARE = 0.05  # each at least this share of its level
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Look for reward errors, missing verdicts, and stretches of constant reward amid unchanged answers."""
@@ -151,16 +124,10 @@ class JudgeFailure:
         return True
 
 
-class RewardErrors:
+class RewardErrors(Tuned):
     """Reward functions that fail on more than half of a task's answers, which are then dropped."""
 
     codes = ("reward-errors",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    STEPS_MOST = 1e15  # largest step number that is believed
-    MOST_OF_ANSWERS = 0.5  # share of dropped answers that is a failure of the reward
-    ANSWERS_DROPPED_WEIGHT = 5.2
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Look at the share of dropped answers in the metrics, and at events where these have none."""

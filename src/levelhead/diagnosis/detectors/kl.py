@@ -6,58 +6,14 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, crossing
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, crossing
 from levelhead.diagnosis.history import Series
 
 
-class KlDivergence:
+class KlDivergence(Tuned):
     """Distance to the reference: out of hand, or slowly growing with nothing to show for it."""
 
     codes = ("kl-blowup", "reference-drift")
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    FIRST_ROW_WEIGHT = 3.0  # of a single row, from one nat on,
-    FIRST_ROW_RANGE = (0, 0.8)  # logarithm to base 10 of its KL,
-    FIRST_ROW_FAR_WEIGHT = 1.5  # and more
-    FIRST_ROW_FAR_RANGE = (0.8, 1.5)  # far beyond it
-    LEAST_KL = 1e-4  # KL below which growth is not measured
-    KL_HIGH_WEIGHT = 3.0
-    KL_HIGH_RANGE = (stats.log10(0.3), stats.log10(3))
-    GROWTH_FROM = 0.1  # nats a token from which growth says something
-    KL_GREW_RANGE = (0.7, 2)
-    KL_BEYOND_REASON_WEIGHT = 2.0
-    KL_BEYOND_REASON_RANGE = (1, 2)
-    JUMP = 100  # multiple of the median that is a jump
-    JUMP_SHARE = 0.05  # share of the rows that must jump
-    KL_JUMPS_WEIGHT = 3.0
-    TORN_RANGE = (1.5, 2.5)  # logarithm to base 10 of a KL that no rise of the reward makes good
-    JUMPS_SHOWN = 3  # how many are shown
-    ROWS_OF_GRADIENT = 8  # rows before the tail of the gradients is judged
-    TAIL_FROM = 0.3  # nats a token from which that tail says something
-    TAIL_QUANTILE = 0.97  # quantile that is compared with the median
-    GRADIENTS_HEAVY_TAILED_WEIGHT = 0.8
-    GRADIENTS_HEAVY_TAILED_RANGE = (5, 12)
-    FALL_FROM = 0.2  # nats a token from which a falling reward is laid to it
-    REWARD_FALLS_WEIGHT = 1.6
-    NOT_LEARNED = 0.2  # below it a reward counts as not risen
-    REWARD_FLAT_WEIGHT = 0.6
-    REWARD_RISES_WEIGHT = -2.8
-    REWARD_RISES_RANGE = (1, 5)
-    FIRST_OF_LATE = 0.5  # share of the later level that a first row must have to be a mismatch of the set-up
-    LATE_QUANTILE = 0.9  # quantile that counts as the later level
-    FIRST_LEAST = 0.05  # nats a token that it must have
-    KL_HIGH_FROM_THE_FIRST_ROW_WEIGHT = -2.0
-    BAD_FROM = 0.3  # the first bad step is where KL is above this,
-    BAD_OF_LATE = 0.3  # or above this share of its end
-    ROWS_OF_DRIFT = 20  # rows before a climb is judged
-    DRIFT_SURE = 4  # standard errors (Kendall's tau) that make it steady
-    KL_CLIMBS_WEIGHT = 2.6
-    KL_CLIMBS_RANGE = (0.1, 0.5)
-    KL_GREW_WEIGHT = 0.8
-    DRIFT_REWARD_RISES_WEIGHT = -3.0
-    DRIFT_BAD_FROM = 0.1  # the first bad step of a drift is where KL is above this,
-    DRIFT_BAD_OF_LATE = 0.5  # or above this share of its end
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Judge the level against nats that a policy can afford, and the growth against its own beginning."""

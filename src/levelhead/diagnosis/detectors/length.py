@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, crossing
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, crossing
 from levelhead.diagnosis.history import Series
 
 # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
@@ -16,77 +16,12 @@ _MANY = 12  # readings from which their noise tells a change
 _ONE_WAY_RANGE = (1.5, 2.5)  # standard errors (Kendall's tau) of fewer that go one way
 
 
-class Lengths:
+class Lengths(Tuned):
     """All findings that lengths and truncation show, told apart by order and by what the reward did."""
 
     codes = ("length-truncation", "length-runaway", "length-collapse", "length-fixed", "eos-never")
 
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    CAP_ROWS = 3  # rows before means at the maximum say that all are cut
-    CAP_LEAST = 8  # tokens of a limit that can be told from short answers
-    CAP_SHARE = 0.9  # share of the rows that must stand at it
-    BATCHES = 3  # one batch is a small sample of a share: a level is the mean of so many
-    OF_PEAK = 0.8  # share of the peak that the level has at least
-    CUT_WEIGHT = 3.0  # log-odds of cut answers,
-    CUT_RANGE = (0.15, 0.6)  # from some to most,
-    CUT_MORE_WEIGHT = 0.8  # and more
-    CUT_MORE_RANGE = (0.7, 0.95)  # from most to all
-    ROWS_OF_GROWTH = 4  # rows before growth is judged
-    CUT_SHARE_GROWS_WEIGHT = 1.2
-    CUT_SHARE_GROWS_RANGE = (0.1, 0.4)
-    REWARD_RISES_WEIGHT = -4.5
-    RISES_ALL_THE_SAME = 0.6  # part of that which nearly all answers cut take away: a doubt is left, and no verdict
-    NEARLY_ALL_RANGE = (0.8, 0.95)
-    CUT_FROM_START = 0.5  # share at the first rows that makes it a fault of the set-up
-    CUT_BAD = 0.15  # the first bad step is where the share is above this,
-    CUT_BAD_OF_LEVEL = 0.4  # or above this part of its level
-    CUT_MATTERS = 0.15  # strength from which what the reward did counts
-    REWARD_FALLS_WEIGHT = 1.3
-    NOT_LEARNED = 0.2  # below it a reward counts as not risen
-    REWARD_FLAT_WEIGHT = 0.4
-    ALL_CUT = 0.98  # share of cut answers that is all of them
     # Of eight public runs with all answers cut, seven had too short a limit; in three an end may have been missing.
-    NEVER_ENDS_ONE_ROW_WEIGHT = 2.0  # log-odds of answers that never end, by one row,
-    NEVER_ENDS_TWO_ROWS_WEIGHT = 2.4  # by two rows,
-    NEVER_ENDS_WEIGHT = 2.8  # and by more
-    NEVER_ENDS_RANGE = (0.9, 0.99)
-    LONG_CAP_WEIGHT = 1.2
-    LONG_CAP_RANGE = (stats.ln(256), stats.ln(1024))  # tokens of a limit that answers should not need
-    SHORT_CAP_WEIGHT = -1.6  # against it, where
-    SHORT_CAP = 128  # the limit is no more than this: it may be meant
-    NEVER_ENDS_REWARD_RISES_WEIGHT = -3.2
-    TWO_ROWS = 0.5  # surety of a change between two rows,
-    THREE_ROWS = 0.8  # and among three
-    HIGHEST_OF_PEAK = 0.8  # share of the peak that a run has run away to
-    LENGTH_GREW_WEIGHT = 3.0
-    LENGTH_GREW_RANGE = (stats.ln(1.6), stats.ln(4))
-    GREW = 1.5  # factor that is growth
-    CUT_SHARE_WEIGHT = 1.2
-    CUT_SHARE_RANGE = (0.05, 0.3)
-    RUNAWAY_REWARD_RISES_WEIGHT = -4.0
-    LENGTH_SHRANK_WEIGHT = 3.0
-    LENGTH_SHRANK_RANGE = (stats.ln(1.5), stats.ln(4))
-    SHRANK = 1.4  # factor that is a shrinkage
-    LENGTH_TINY_RANGE = (-stats.ln(20), -stats.ln(4))
-    COLLAPSE_REWARD_FALLS_WEIGHT = 2.0
-    COLLAPSE_REWARD_FLAT_WEIGHT = 0.3
-    ONLY_AN_END = 5  # mean length up to which a run may never have written anything
-    NOTHING_RANGE = (4, 2)  # tokens from which nothing is written
-    NO_REWARD = 0.02  # reward that nothing earns
-    LENGTH_TINY_WEIGHT = 3.4
-    COLLAPSE_REWARD_RISES_WEIGHT = -3.5
-    SHRANK_BAD = 1.5  # factor from which a step is bad
-    FIXED_ROWS = 4  # equal means that are no chance
-    FIXED_SHARE = 0.2  # share of the rows that must end so,
-    FIXED_ANYWHERE = 0.5  # or stand so anywhere
-    SAME_ONE_ROW_WEIGHT = 3.2  # log-odds of one length in one row,
-    SAME_TWO_ROWS_WEIGHT = 3.6  # two rows,
-    SAME_WEIGHT = 5.0  # and more
-    LENGTH_SAME_RANGE = (0.15, 0.6)
-    ANSWERS_ARE_SHORT_WEIGHT = -2.6
-    ANSWERS_ARE_SHORT_RANGE = (32, 12)
-    FIXED_REWARD_RISES_WEIGHT = -3.0
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Look at the share of cut completions, and at the mean length's own history."""

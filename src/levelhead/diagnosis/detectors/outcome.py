@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, ends, shift_at
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, ends, shift_at
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.signals import SIGNALS
 from levelhead.diagnosis.trend import Trend, trend
@@ -27,26 +27,10 @@ _ONE_WAY_RANGE = (0.5, 3)  # standard errors (Kendall's tau)
 _LEFT = 3  # part of the way after which a series has left its beginning
 
 
-class RewardHacking:
+class RewardHacking(Tuned):
     """The reward rises while what it stands for falls."""
 
     codes = ("reward-hacking",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROWS = 3  # readings of a part before it can be told from another
-    NOTHING_TO_LOSE = 0.03  # level of a part that has nothing to lose
-    NO_GAIN = 0.2  # strength of a rise below which nothing was gained
-    LOSS_RANGE = (0.15, 0.5)  # share of the level that was lost
-    PART_WEIGHT = 5.5  # log-odds of a part that falls while another rises
-    HELD_OUT_WEIGHT = 5.0  # log-odds of a held-out score that falls while the reward rises
-    PERPLEXITY_WEIGHT = 4.2  # log-odds of a perplexity that rises with the reward
-    PERPLEXITY_RANGE = (stats.ln(1.3), stats.ln(2.2))  # its growth
-    ROWS_OF_A_LEAP = 8  # rows before a leap is one
-    LEAP_FROM = 0.5  # share of the maximum before it,
-    LEAP_TO = 0.95  # and after it
-    LEAP_LENGTH = 3  # factor by which answers have shrunk
-    LEAP_WITH_SHORT_ANSWERS_WEIGHT = 3.5
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Compare the total and the form rewards with outcome, held-out score, validity and length."""
@@ -133,21 +117,65 @@ class RewardHacking:
             case.show(reward, reward.steps[at]).show(length, length.steps[0], reward.steps[at])
 
 
-class TaskBalance:
+class FallingStratum(Tuned):
+    """One kind of question is given up while the task's mean reward rises."""
+
+    codes = ("stratum-falls",)
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Follow each stratum of each task: what it earns, and whether the common answer gains on right ones."""
+        for success in view.history.matching(metric.STRATUM_SUCCESS.prefix):
+            task, _, stratum = success.name.removeprefix(metric.STRATUM_SUCCESS.prefix).partition("/")
+            names = (metric.STRATUM_COMMON.of(task, stratum), metric.STRATUM_REWARD.of(task, stratum))
+            common, earned = map(view.history.series, names)
+            reward = self._newest(view.series(metric.REWARD_BY_TASK.of(task), metric.REWARD), success.steps)
+            if len(success) >= self.ROWS and len(reward) >= self.ROWS:
+                case = self._case(task, stratum, view, reward, (success, common, earned))
+                if case.evidence:
+                    yield case
+
+    def _newest(self, series: Series, steps: Sequence[float]) -> list[float]:
+        """The readings over the newest steps at which a stratum was measured."""
+        first = steps[-self.WINDOW :][0]
+        return [v for step, v in zip(series.steps, series.values, strict=True) if step >= first]
+
+    def _case(
+        self, task: str, stratum: str, view: View, reward: list[float], measured: tuple[Series, Series, Series]
+    ) -> Candidate:
+        success, common, earned = (series.values[-self.WINDOW :] for series in measured)
+        rises = stats.ramp(stats.slope(reward).errors, *self.RISES_RANGE)
+        right, shortcut, pay = stats.slope(success), stats.slope(common), stats.slope(earned)
+        gains = stats.slope([c - s for c, s in zip(common, success, strict=True)])
+        unit = max(stats.mean(view.series(metric.REWARD_STD).values[-self.WINDOW :]), 1e-9)
+        holds = stats.ramp(right.errors, *self.HOLDS_RANGE)
+        taken = (1 - holds) * self._strength(view, gains.errors, gains.late - gains.early)
+        lost = self._strength(view, -pay.errors, (pay.early - pay.late) / unit)
+        case = Candidate("stratum-falls")
+        where = {"task": task, "stratum": stratum}
+        if taken >= lost:
+            case.add(
+                self.WEIGHT * rises * taken, "common-answer-gains", **where,
+                early=_share(shortcut.early), late=_share(shortcut.late),
+                before=_share(right.early), after=_share(right.late),
+            )  # fmt: skip
+        else:
+            case.add(self.WEIGHT * rises * lost, "stratum-earns-less", **where, early=pay.early, late=pay.late)
+        steps = measured[0].steps[-self.WINDOW :]
+        case.first_step = steps[0]
+        for series in measured:
+            case.show(series, steps[0], steps[-1])
+        return case
+
+    def _strength(self, view: View, errors: float, size: float) -> float:
+        """How surely something was lost: who looks often sees a chance fall once."""
+        looks = self.LOOKS_COST * stats.ln(max(view.rows, self.LOOKS_FROM) / self.LOOKS_FROM)
+        return stats.ramp(errors - looks, *self.SURE_RANGE) * stats.ramp(size, *self.LOST_RANGE)
+
+
+class TaskBalance(Tuned):
     """Several objectives in one run: one starves, or their gradients pull against each other."""
 
     codes = ("task-imbalance", "gradient-conflict")
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROWS_OF_A_TASK = 8  # readings of a task's reward
-    ROWS_OF_COSINE = 4  # readings of a cosine
-    END_SHARE = 0.4  # share of them that is the end
-    GRADIENTS_OPPOSE_WEIGHT = 4.0
-    GRADIENTS_OPPOSE_RANGE = (0.05, 0.5)
-    REWARD_RISES_WEIGHT = -2.0
-    TASK_FALLS_WHILE_OTHER_RISES_WEIGHT = 4.8
-    LEAST_RISE = 0.3  # rise of the other that counts at least
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Compare the tasks' own rewards, and the cosine of their gradients where it is logged."""
@@ -192,6 +220,11 @@ class TaskBalance:
             )
         case.show(worst, worst.steps[0], worst.steps[-1])
         return case.show(best, best.steps[0], best.steps[-1])
+
+
+def _share(value: float) -> float:
+    """A share off a fitted line, which may lie a little beyond 0 or 1."""
+    return min(max(value, 0.0), 1.0)
 
 
 def _means(series: Series) -> tuple[float, float]:

@@ -6,76 +6,15 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, constant, ends, tail_start
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, constant, ends, tail_start
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.trend import proven_flat
 
 
-class DeadGroups:
+class DeadGroups(Tuned):
     """Groups whose rewards are all equal: one code a side, and one for the mixture."""
 
     codes = ("reward-dead-groups", "no-learning-signal-all-zero-reward", "saturated-all-one-reward")
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROUNDING = 1e-6  # rewards this close are equal
-    ALWAYS = 0.95  # share of the rows that must stand at the floor
-    GONE_ROWS = 6  # rows in a row at the end at the floor,
-    GONE_SHARE = 0.5  # and share of all rows, before which a reward was earned: all of it is lost,
-    GONE_BY_CHANCE = 0.05  # unless a reward as rare as before would stay away as long so often
-    HARDLY_ALIVE = 0.05  # share of groups with contrast up to which all are dead
-    FLOOR_ONE_ROW = 4.2  # log-odds where all groups are dead, by one row,
-    FLOOR_TWO_ROWS = 5.0  # two rows,
-    FLOOR_WEIGHT = 6.5  # and more
-    UNSEEN_ONE_ROW = 2.4  # the same where nobody counted the groups: a doubt, and no verdict
-    UNSEEN_TWO_ROWS = 2.8  # by two rows,
-    UNSEEN_WEIGHT = 2.6  # by three rows or more
-    UNSEEN_ROWS = 10  # rows up to which each one adds
-    UNSEEN_EACH = 0.2  # so much
-    ALIVE = 0.3  # share of groups with contrast
-    ALIVE_WEIGHT = 4  # that takes so much away
-    ROWS_OF_ALMOST = 10  # rows before a mean next to zero says something
-    ALMOST_ZERO = 0.02  # which is below this
-    REWARD_ALMOST_ALWAYS_WEIGHT = 4.0
-    REWARD_ALMOST_ALWAYS_RANGE = (0.8, 0.95)
-    REWARD_RISES_WEIGHT = -4.0
-    GROUPS_FAILED_WEIGHT = 3.5
-    GROUPS_FAILED_RANGE = (0.8, 0.97)
-    FAILED_REWARD_RISES_WEIGHT = -3.0
-    END_SHARE = 0.2  # share of the rows that is the end
-    AT_TOP = 0.97  # share of the maximum that is the maximum
-    DEAD_AT_TOP = 0.9  # share of dead groups at the end of a saturated run
-    NEXT_TO_ONE = 0.02  # distance from 1 of a constant reward that is a maximum of its own
-    FEW_ROWS = 3  # rows below which the scale of a constant reward is unknown
-    REWARD_AT_TOP_WEIGHT = 3.6
-    TOP_TWO_ROWS_WEIGHT = 4.0  # by two rows,
-    TOP_WEIGHT = 5.0  # and by more, at the top from the start
-    SOLVED_REWARD_RISES_WEIGHT = -3.2
-    LEAST_RISE = 0.5  # rise that a climb to the top is at least
-    LEARNED = 0.5  # strength of a rise from which saturation is success
-    DEAD_WEIGHT = 4.4  # log-odds of dead groups in full,
-    DEAD_ROWS = 3  # from this many rows on,
-    DEAD_WEIGHT_FEW = 4.0  # and with fewer
-    DEAD_BY_STILLNESS = 0.8  # factor where zero gradients tell it: those may be the gradient's own fault
-    DEAD_SHARE_WEIGHT = 0.5
-    DEAD_SHARE_RANGE = (0.6, 0.97)
-    BEGIN_SHARE = 0.25  # share of the rows that is the beginning
-    ROWS_OF_GROWTH = 4  # rows before growth is judged
-    GROWTH_FROM = 0.2  # growth of the share that is one
-    DEAD_SHARE_GROWS_WEIGHT = 1.2
-    DEAD_SHARE_GROWS_RANGE = (0.2, 0.6)
-    MOSTLY_DEAD = 0.6  # share of dead groups that counts as most
-    ROWS_OF_FLAT = 6  # rewards before a trend is flat
-    NOT_LEARNED = 0.2  # below it a reward counts as not risen
-    NOT_NEAR_TOP = 0.5  # nearness to the maximum below which a flat reward is a fault
-    REWARD_FLAT_WEIGHT = 1.2
-    REWARD_NEAR_TOP_WEIGHT = -1.5
-    IS_LEARNING = 0.5  # strength of a rise from which dead groups are a note
-    TAIL_SHARE = 0.3  # share of the rows that a stretch at the end must have to be where it began
-    ROWS_OF_FADING = 6  # rows before fading contrast is judged
-    FADED_AT_TOP = 0.5  # nearness to the maximum from which fading contrast is success
-    CONTRAST_FADES_WEIGHT = 2.6
-    CONTRAST_FADES_RANGE = (stats.ln(5), stats.ln(30))
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Judge the share of dead groups, and which side they are on."""
@@ -147,7 +86,7 @@ class DeadGroups:
             return False
         before = n - last
         earned = before - sum(at_floor[:before])
-        return (1 - earned / (before + 2)) ** last <= self.GONE_BY_CHANCE
+        return bool((1 - earned / (before + 2)) ** last <= self.GONE_BY_CHANCE)
 
     def _all_solved(self, view: View, dead: Series, reward: Series) -> Candidate | None:
         n = len(reward)

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, constant
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, constant
 from levelhead.diagnosis.history import Series
 
 
-class TemplateMismatch:
+class TemplateMismatch(Tuned):
     """The policy answers, but never in the form that is asked for: prompt, template and parser disagree."""
 
     codes = ("template-mismatch",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    HARDLY_VALID = 0.15  # share of valid answers up to which hardly any parses
-    VALID_RANGE = (0.15, 0.05)
-    NEVER_VALID_WEIGHT = 3.6
-    NEVER_VALID_ROWS = 4  # where there are so many rows,
-    NEVER_VALID_FEW_WEIGHT = 2.4  # and where there are fewer
-    ROWS_OF_FORM = 4  # rows of a form reward at 0
-    RIGHT = 0.1  # reward of an outcome that shows right answers
-    FORM_NEVER_REWARDED_WEIGHT = 2.4
-    ROWS_OF_ENDS = 3  # rows of cut answers and rewards
-    NEVER_ENDS = 0.95  # share of cut answers at the first row
-    NO_REWARD = 0.02  # reward that is none
-    NEVER_ENDS_AND_NEVER_RIGHT_WEIGHT = 1.2
-    REWARD_RISES_WEIGHT = -3.0
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Look for a form reward or validity at zero throughout while outcomes are right or lengths look normal."""
@@ -74,35 +57,10 @@ class TemplateMismatch:
             yield case
 
 
-class GroupSize:
+class GroupSize(Tuned):
     """Groups too small for their own baseline: two rollouts give advantages of two values."""
 
     codes = ("advantage-two-valued", "group-size-too-small")
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    POSITIVE = 1e-6  # advantage that is one
-    SAMPLE_STD = math.sqrt(
-        0.5
-    )  # what a group of two gives with the sample deviation: sqrt(1/2); 1 with that of the population
-    PINNED_WITHIN = 0.012  # distance from it that is rounding in a log
-    ROWS_PINNED = 3  # rows with contrast
-    PINNED_SHARE = 0.8  # share of them that must stand there
-    ADVANTAGES_PINNED_WEIGHT = 3.4
-    SMALL_GROUP = 3  # rollouts a prompt that are too few
-    GROUP_SIZE_WEIGHT = 2.6
-    SMALL_PINNED_WEIGHT = 2.0  # the same for groups that are too small
-    ROWS_OF_PAIRS = 8  # rows with contrast that tell pairs
-    MOST_PAIRS = 16  # groups a row
-    ROUNDING_OF_PAIRS = 0.03  # distance from whole numbers that is rounding in a log
-    SPREAD_OF_PAIRS_WEIGHT = 2.6  # as for a size that is logged
-    ADVANTAGES_ARE_REWARDS_WEIGHT = 4.2
-    DEAD_SHARE_WEIGHT = 1.2
-    DEAD_SHARE_RANGE = (0.3, 0.8)
-    REWARD_FALLS_WEIGHT = 1.5
-    REWARD_RISES_WEIGHT = -3.0
-    ROWS_WITHOUT_BASELINE = 3  # rows of rewards and advantages
-    SAME_WITHIN = 0.002  # distance that is rounding in a log
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Read the advantages' extremes, which a group of two pins to +-0.707 (sample std) or +-1 (population)."""
@@ -168,7 +126,7 @@ class GroupSize:
         mixed = std * groups / self.SAMPLE_STD
         solved = reward * groups - round(mixed) / 2
         whole = max(abs(mixed - round(mixed)), abs(solved - round(solved))) < self.ROUNDING_OF_PAIRS
-        return whole and 0 <= round(solved) <= groups - round(mixed)
+        return bool(whole and 0 <= round(solved) <= groups - round(mixed))
 
     def _without_baseline(self, view: View) -> bool:
         """Whether advantages are the rewards themselves: a mean over a group of one takes nothing away."""

@@ -9,43 +9,17 @@ from dataclasses import dataclass
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, index_at, shift_at, unmoved
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, index_at, shift_at, unmoved
 from levelhead.diagnosis.history import Series
 
 # What moves with the reward when an update breaks a policy, and the factor by which; set by hand.
 _COMPANIONS = ((metric.ENTROPY, 1.8), (metric.KL, 4.0), (metric.MEAN_LENGTH, 1.7), (metric.GRAD_NORM, 4.0))
 
 
-class CatastrophicUpdate:
+class CatastrophicUpdate(Tuned):
     """Within a step or three the reward falls to its floor and stays there."""
 
     codes = ("catastrophic-update",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROWS = 6  # rows before one can break a run
-    ROWS_BEFORE = 12  # rows that tell the level before,
-    LEAST_BEFORE = 3  # at least
-    LOST = 0.4  # share of the level above the floor that must be lost
-    REWARD_FELL_AT_ONCE_WEIGHT = 4.6
-    CHANGE_RANGE = (4, 9)  # score of the change point
-    LOST_RANGE = (0.45, 0.8)  # share of the level that was lost
-    ROWS_AFTER = 3  # rows after it that show that it lasts
-    FEW_ROWS_WEIGHT = -2.0
-    POLICY_UNMOVED_WEIGHT = -2.5
-    FALL_BEGINS = 0.8  # share of the fall above which it has not begun,
-    FALL_DONE = 0.25  # and below which it is done
-    SLOW_ROWS = 6  # rows of a fall that is no moment: at most,
-    SLOW_OF_SHORT = 0.3  # as a share of a short run,
-    SLOW_OF_LONG = 0.12  # and of a long one
-    ABRUPT_ROWS = 3  # rows of a fall that is one: at most,
-    ABRUPT_OF_SHORT = 0.15  # as a share of a short run,
-    ABRUPT_OF_LONG = 0.03  # and of a long one
-    ROWS_OF_GRADIENT = 3  # rows before a gradient has a usual
-    GRADIENT_BEFORE = 20  # rows that are its usual
-    GRADIENT_SPIKE = 8  # factor of a spike
-    GRADIENT_SPIKED_WEIGHT = 1.2
-    MOVED_TOO_WEIGHT = 0.9
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Find the steepest lasting fall, and what moved with it."""
@@ -113,29 +87,10 @@ class CatastrophicUpdate:
             case.show(series, step)
 
 
-class UpdateCollapse:
+class UpdateCollapse(Tuned):
     """Validity is lost after updates: the policy was pushed away from all that parses."""
 
     codes = ("update-collapse",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    END_PART = 5  # the newest such part of the rows
-    VALID_FROM = 0.2  # validity that can be lost
-    VALIDITY_FELL_WEIGHT = 4.0
-    VALIDITY_FELL_RANGE = (0.3, 0.8)
-    BAD_FROM = 0.3  # part of the fall after which a step is bad
-    RECOVERED = 0.8  # validity that has come back
-    VALIDITY_RECOVERS_WEIGHT = -2.5
-    LASTING_RANGE = (0.7, 0.2)  # share of what was there that is there at the end
-    BLAME_RANGE = (1.0, 3.0)  # standard errors by which losses after updates are more than others
-    VALIDITY_LOST_WEIGHT = 2.2
-    VALIDITY_LOST_LASTING_WEIGHT = 3.0  # and where it never comes back
-    VALIDITY_LOST_OFTEN_WEIGHT = 1.5
-    VALIDITY_LOST_OFTEN_RANGE = (0.05, 0.3)
-    VALIDITY_LOST_BY_UPDATES_WEIGHT = 5.0
-    VALIDITY_LOST_BY_UPDATES_RANGE = (0.1, 0.3)
-    FEW_ROWS_WEIGHT = -2.0
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Count updates whose next rollouts lost more than half of the validity that they had."""
@@ -282,19 +237,10 @@ def _latest(series: Series, step: float) -> float:
     return 0.0 if at is None else series.values[at]
 
 
-class StepTime:
+class StepTime(Tuned):
     """Steps suddenly take a fraction of their time: nothing is being generated, or nothing trained on."""
 
     codes = ("step-time-collapse",)
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    ROWS = 6  # rows before a change is judged
-    FASTER = 4  # factor that is no cache and no compilation
-    STEPS_COST_NOTHING_WEIGHT = 1.5
-    STEPS_COST_NOTHING_MORE_WEIGHT = 3.5  # by how much
-    STEPS_COST_NOTHING_RANGE = (6, 40)
-    REWARD_RISES_WEIGHT = -2.5
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Compare the end with the run's own ordinary steps."""

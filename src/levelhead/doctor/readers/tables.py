@@ -14,12 +14,12 @@ _RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
 _RANGE = re.compile(r"^\s{0,8}\**\s{0,8}(\d{1,15})\s{0,8}[\u2013\u2014-]\s{0,8}(\d{1,15})\s{0,8}\**\s{0,8}$")
 _RUN_METRIC = re.compile(r"^(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?$")
 _TIME = re.compile(
-    r"^(?:check-?points?|ckpts?|calls?|windows?|batch(?:es)?|.*(?:\b|_)(?:steps?|iter\w*|updates?))\b.*$"
-    r"|^(?:窗口|区间|步数?区间|步段|检查点|구간|스텝|단계)$",
+    r"^(?:check-?points?|ckpts?|calls?|windows?|phases?|batch(?:es)?|.*(?:\b|_)(?:steps?|iter\w*|updates?))\b.*$"
+    r"|^(?:阶段|窗口|区间|步数?区间|步段|检查点|구간|스텝|단계)$",
     re.I,
 )
 """Headings of a first column that tells when a row was, under a name that is no step's."""
-_WHEN = re.compile(r"(?<!\d)(\d{1,15})\W{0,40}$")
+_WHEN = re.compile(r"(?<!\d)(\d{1,15})\W{0,40}(?:\([^()\d]{1,40}\)\W{0,4})?$")
 _SAVED = re.compile(r"^(?:check-?points?|ckpts?)\b", re.I)
 _CODE = re.compile(r"`([^`]+)`")
 _CELL = re.compile(r"<t[hd][^<>]*>((?:(?!<t[hd]\b).)*?)</t[hd]>", re.IGNORECASE | re.DOTALL)
@@ -183,6 +183,8 @@ class Table:
                 pairs.append(("step", when))
             elif span and "step" in name.lower():
                 pairs.append((name, span.group(2)))
+            elif "step" in name.lower() and cell.endswith("+"):
+                pairs.append((name, cell.rstrip("+")))
             elif not (self._notebook and cell == "0" and name.lower() == "entropy"):
                 # There an integer 0 is the placeholder for an entropy that was not logged.
                 end = end_of_span(cell)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,20 +18,6 @@ from levelhead.objective.aggregation.monitor import ConflictMonitor
 from levelhead.objective.aggregation.registry import AGGREGATORS, make_aggregator
 from levelhead.objective.aggregation.weighting import weights
 from levelhead.objective.terms import Term, scalar_loss
-
-
-class Witness(Protocol):
-    """Looks on while gradients are merged."""
-
-    def start(self) -> None:
-        """Begin a merge."""
-        ...
-
-    def see(
-        self, parts: Sequence[Tensor | None], rest: Tensor | None, merged: Tensor | None, weights: Sequence[float]
-    ) -> None:
-        """Look at one parameter: each task's gradient, what goes straight through, the result, and the weights."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +100,6 @@ class GradientMerger:
         self._rng = torch.Generator().manual_seed(seed)
         self._names = tuple(tasks)
         self._reduce, self._total = reduce, total
-        self.witness: Witness | None = None
-        """Shown every tensor of a merge."""
         self._tasks: dict[str, Buffer] = {}
         self._started = False
 
@@ -197,13 +181,9 @@ class GradientMerger:
         if self._total is not None:
             self._total(products_mm)
         shares = self._weights(products_mm)
-        if self.witness is not None:
-            self.witness.start()
         for index, param in enumerate(self.params):
             parts, rest = [tasks[name][index] for name in names], param.grad
             param.grad = combine([*zip(shares, parts, strict=True), (1.0, rest)])
-            if self.witness is not None:
-                self.witness.see(parts, rest, param.grad, shares)
         norms = {name: float(products_mm[i, i].sqrt()) for i, name in enumerate(names)}
         cosines = {
             metric.MERGE_COSINE.of(a, b): float(products_mm[i, j]) / (norms[a] * norms[b])

@@ -238,8 +238,10 @@ def _is_small(value: Any, most: int) -> bool:
         part = parts.pop()
         inside = [*part.keys(), *part.values()] if isinstance(part, dict) else part if isinstance(part, list) else ()
         size += len(part) if isinstance(part, str) else 1
-        parts.extend(inside if len(inside) <= most else ["x" * (most + 1)])
-    return not parts
+        if len(inside) > most:
+            return False
+        parts.extend(inside)
+    return size <= most and not parts
 
 
 def _order(name: str) -> tuple[int, int, str]:

@@ -12,7 +12,6 @@ import hmac
 import math
 import socket
 from collections.abc import Callable, Sequence
-from functools import cache
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,11 +24,11 @@ from urllib.parse import parse_qs, urlsplit
 from levelhead.diagnosis.chinese import Words, said
 from levelhead.diagnosis.findings import Language
 from levelhead.documents import dump_json
+from levelhead.documents.plotly import plotly_script
 from levelhead.errors import InputError
 from levelhead.records import ActionKind
 from levelhead.report.language import own_words, translated
 from levelhead.report.markup import json_for_script
-from levelhead.report.style import STYLE
 from levelhead.report.watch.graph import drawing
 from levelhead.report.watch.replay import Episodes, can_replay
 from levelhead.report.watch.rollouts import Filter
@@ -362,16 +361,8 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _own(name: str) -> bytes:
-    return files("levelhead.report.watch").joinpath(name).read_bytes()
-
-
-@cache
-def _plotly() -> bytes:
-    # Imported late: the page is there before the drawing library is.
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs()).encode()
+def _own(name: str, package: str = "levelhead.report.watch") -> bytes:
+    return files(package).joinpath(name).read_bytes()
 
 
 _PAGES: dict[str, Callable[[], Content]] = {
@@ -380,8 +371,8 @@ _PAGES: dict[str, Callable[[], Content]] = {
     "/curves.js": lambda: ("text/javascript; charset=utf-8", _own("curves.js")),
     "/episodes.js": lambda: ("text/javascript; charset=utf-8", _own("episodes.js")),
     "/rollouts.js": lambda: ("text/javascript; charset=utf-8", _own("rollouts.js")),
-    "/page.css": lambda: ("text/css; charset=utf-8", STYLE.encode() + _own("page.css")),
-    "/plotly.js": lambda: ("text/javascript; charset=utf-8", _plotly()),
+    "/page.css": lambda: ("text/css; charset=utf-8", _own("style.css", "levelhead.report") + _own("page.css")),
+    "/plotly.js": lambda: ("text/javascript; charset=utf-8", plotly_script().encode()),
 }
 _ANSWERS: dict[str, Callable[[WatchServer, Query], Any]] = {
     "/api/state": _state,

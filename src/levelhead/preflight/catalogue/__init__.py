@@ -1,1 +1,0 @@
-"""The explanations of the checks, a module a family."""

@@ -1,0 +1,96 @@
+"""What padding, end and first tokens are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from levelhead.preflight.check import Check
+from levelhead.preflight.message import Fix, Message
+from levelhead.preflight.result import Outcome
+
+if TYPE_CHECKING:
+    from levelhead.preflight.context import PreflightContext
+
+
+class SpecialTokens(Check):
+    """Reads padding, end and first tokens off tokenizer, template and generation config."""
+
+    name = "stops/special-tokens"
+    needs = "data"
+    proves = Message(
+        "Padding, end and first tokens do not collide in a way that hides a label or changes a prompt.",
+        "填充符、结束符和起始符的冲突不会遮住标签，也不会改变提示词。",
+    )
+    how = Message(
+        "Reads them off tokenizer, template and generation config.", "从分词器、模板和生成配置中读取这些 token。"
+    )
+    cannot = Message(
+        "It judges the ids. Whether a mask really hides a stop token is measured by loss/completion-only.",
+        "它只看 id；掩码是否真的遮住停止符由 loss/completion-only 测量。",
+    )
+    right = Message("padding, end and first tokens do not collide", "填充符、结束符和起始符没有冲突")
+    pad_missing = Message(
+        "the tokenizer has no padding token; {token} stands in, and no mask is computed from it",
+        "分词器没有填充符；以 {token} 代替，掩码不由它计算",
+    )
+    pad_is_stop = Message(
+        "the padding token {token} also ends turns; masks come from lengths here, so stop tokens are trained all the "
+        "same",
+        "填充符 {token} 同时也结束一轮；这里的掩码由长度得出，停止符照样参与训练",
+    )
+    eos_is_not_end_of_turn = Message(
+        "turns end with {token}, and the tokenizer's eos is {eos}; both stop completions, and checkpoints list both",
+        "一轮以 {token} 结束，而分词器的 eos 是 {eos}；两者都会结束输出，检查点也会列出两者",
+    )
+    end_of_turn_is_text = Message(
+        "the chat template closes an assistant's turn with no token of its own; {token} is put there and ends "
+        "completions, but earlier turns in a prompt do not show it",
+        "对话模板没有专门的 token 结束助手的一轮；这里放入 {token} 来结束输出，但提示词中更早的轮次里没有它",
+        fix=Fix(
+            "let the template close assistant turns with {token} (model.chat_template: FILE)",
+            "让模板以 {token} 结束助手的轮次（model.chat_template: FILE）",
+        ),
+    )
+    bos_missing = Message(
+        "the tokenizer starts texts with {token}, and the chat template does not write it",
+        "分词器以 {token} 作为文本的开头，而对话模板没有写它",
+        fix=Fix(
+            "start the template with {{{{ bos_token }}}} if the model was trained with one",
+            "如果模型训练时用了它，请让模板以 {{{{ bos_token }}}} 开头",
+        ),
+    )
+    bos_doubled = Message(
+        "a prompt starts with {count} times {token}",
+        "提示词开头有 {count} 个 {token}",
+        fix=Fix("let the template write {token} once", "让模板只写一个 {token}"),
+    )
+
+    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+        """Yield one outcome: the worst finding."""
+        codec = context.codec
+        judgements = {judgement.code: judgement.message for judgement in codec.judgements}
+        evidence = {
+            "pad": str(codec.tokenizer.convert_ids_to_tokens(codec.pad_id)),
+            "stop": [stop.text for stop in codec.stops],
+            "pad_is_stop": codec.pad_collides,
+            "judgements": judgements,
+        }
+        bos, stop = str(codec.tokenizer.bos_token), codec.stops[0].text
+        if "bos-doubled" in judgements:
+            ids = next(iter(context.prompts.values()))[0].token_ids
+            count = next((i for i, token in enumerate(ids) if token != codec.tokenizer.bos_token_id), len(ids))
+            yield self.warn(self.bos_doubled, evidence=evidence, token=bos, count=count)
+        elif "bos-missing" in judgements:
+            yield self.warn(self.bos_missing, evidence=evidence, token=bos)
+        elif "end-of-turn-is-text" in judgements:
+            yield self.warn(self.end_of_turn_is_text, evidence=evidence, token=stop)
+        elif "eos-is-not-end-of-turn" in judgements:
+            eos = str(codec.tokenizer.eos_token)
+            yield self.ok(self.eos_is_not_end_of_turn, evidence=evidence, token=stop, eos=eos)
+        elif "pad-is-stop" in judgements:
+            yield self.ok(self.pad_is_stop, evidence=evidence, token=evidence["pad"])
+        elif "pad-missing" in judgements:
+            yield self.ok(self.pad_missing, evidence=evidence, token=stop)
+        else:
+            yield self.ok(self.right, evidence=evidence)

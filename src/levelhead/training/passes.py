@@ -1,0 +1,95 @@
+"""The forward and backward passes of an update.
+
+Where weights are divided, every pass is a collective: there are as many, in the same order, on every process.  A
+process that has fewer micro-batches of a task than another fills up with a sequence of that task whose terms are
+multiplied by 0; where its micro-batch lacks a term that another's has (no group of it has a signal), it takes that
+term's backward pass with a value of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from levelhead.objective.aggregation import GradientMerger
+from levelhead.objective.audit import Auditor
+from levelhead.objective.terms import Sense, Term
+from levelhead.policy.policy import Policy
+from levelhead.training.objective import Objective
+from levelhead.training.plan import Plan, own_part
+from levelhead.training.ranks import Ranks
+from levelhead.training.update_metrics import UpdateMetrics
+
+
+def accumulate(
+    policy: Policy,
+    objective: Objective,
+    plan: Plan,
+    tokens: int,
+    merger: GradientMerger,
+    metrics: UpdateMetrics,
+    auditor: Auditor | None = None,
+    ranks: Ranks | None = None,
+) -> None:
+    """Run the forward and backward passes of an update into a merger, task by task and micro-batch by micro-batch.
+
+    Args:
+        policy: What is trained.
+        objective: Builds the terms.
+        plan: Of the update, with the samples of all processes.
+        tokens: Of a micro-batch, at most.
+        merger: Takes the terms' gradients.
+        metrics: Takes the statistics of this process's own sequences.
+        auditor: Shown the terms before.
+        ranks: The processes that share the groups; this one alone unless given.
+    """
+    merger.start()
+    ranks = ranks or Ranks()
+    own, collective = own_part(plan, ranks), policy.total is not None
+    with policy.training():
+        for task in plan.samples:  # a task at a time: no backward runs through another's rows
+            members = own.samples.get(task)
+            micros = policy.pack([s.sequence for s in members], tokens) if members else []
+            passes = max(ranks.gathered(len(micros))) if collective else len(micros)
+            for index in range(passes):
+                if collective:  # a later epoch finds some reference values noted, on one process more than on another
+                    objective.references.clear()
+                if index < len(micros):
+                    terms = objective.terms(policy, micros[index], task, own, metrics)
+                else:
+                    terms = _filler(policy, objective, task, plan, tokens)
+                if collective:
+                    terms = _completed(terms, ranks)
+                if auditor is not None:
+                    auditor.add(terms)
+                merger.add(terms)
+
+
+def _filler(policy: Policy, objective: Objective, task: str, plan: Plan, tokens: int) -> list[Term]:
+    """Terms of a task's shortest sample, all multiplied by 0, of which nothing is noted."""
+    shortest = min(plan.samples[task], key=lambda s: len(s.sequence.input_ids))
+    (micro,) = policy.pack([shortest.sequence], tokens)
+    alone = replace(plan, samples={task: [shortest]}, generator=torch.Generator().manual_seed(0))
+    terms = objective.with_own_references().terms(policy, micro, task, alone)
+    return [replace(term, value=term.value * 0.0) for term in terms]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A term without its value."""
+
+    name: str
+    sense: Sense
+    weight: float
+    task: str | None
+
+
+def _completed(terms: Sequence[Term], ranks: Ranks) -> list[Term]:
+    """The terms that any process has, in one order; a value of 0 stands for those that are not among one's own."""
+    shapes = [_Shape(t.name, t.sense, t.weight, t.task) for t in terms]
+    everywhere = dict.fromkeys(shape for part in ranks.gathered(shapes) for shape in part)
+    own = dict(zip(shapes, terms, strict=True))
+    zero = torch.stack([term.value for term in terms]).sum() * 0.0
+    return [own.get(s) or Term(s.name, zero, s.sense, s.weight, s.task) for s in everywhere]

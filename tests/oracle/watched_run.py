@@ -1,0 +1,163 @@
+"""A whole run under the oracle: every update, batch and merge is worked out once more while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from levelhead import metrics as metric
+from levelhead.objective.aggregation import GradientMerger, MergeReport
+from levelhead.objective.audit import Auditor
+from levelhead.policy.rounding import tolerance
+from levelhead.recipe import Recipe, validate
+from levelhead.training import grpo as module
+from levelhead.training.advantages import AdvantageEstimator
+from levelhead.training.grpo import GrpoTrainer
+from levelhead.training.optim import Updater
+from levelhead.training.prepare import name_of
+from levelhead.training.run import Run
+from levelhead.training.update_metrics import REFERENCE_GAP
+from oracle.batch_advantages import BATCH, BatchAdvantages
+from oracle.stepping import Stepping
+from oracle.update_numbers import UPDATE, Numbers
+from oracle.violation import Violation
+
+
+class Watched:
+    """Gathers what breaks; of the optimizer, of batches and their advantages, and of the numbers of updates."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.violations: list[Violation] = []
+        self.updates = 0
+        self._stepping: dict[int, Stepping] = {}
+        self._assigned: Any = None
+        self._measured: dict[str, float] = {}
+        self._batch: Any = None
+        self._strengths: dict[str, float] = {}
+        self._merged = MergeReport("sum")
+        self._totals: dict[str, float] = {}
+
+    @property
+    def codes(self) -> set[str]:
+        """Codes of what was broken."""
+        return {violation.code for violation in self.violations}
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Look on at the runs inside."""
+        with (
+            patch.object(Run, "_begin", self._around(Run._begin, self._begun)),
+            patch.object(Updater, "clip", self._clip(Updater.clip)),
+            patch.object(Updater, "step", self._step(Updater.step)),
+            patch.object(AdvantageEstimator, "assign", self._around(AdvantageEstimator.assign, self._assign)),
+            patch.object(module, "make_batch", self._around(module.make_batch, self._make)),
+            patch.object(module, "deal_minibatches", self._around(module.deal_minibatches, self._deal)),
+            patch.object(GrpoTrainer, "_gradient", self._around(GrpoTrainer._gradient, self._numbers)),
+            patch.object(module, "summarise", self._around(module.summarise, self._sums)),
+            patch.object(Auditor, "finish", self._finish(Auditor.finish)),
+            patch.object(GradientMerger, "finish", self._around(GradientMerger.finish, self._merge)),
+        ):
+            yield
+
+    def _around(self, real: Any, look: Any) -> Any:
+        def function(*args: Any, **options: Any) -> Any:
+            result = real(*args, **options)
+            look(result, *args)
+            return result
+
+        return function
+
+    def _begun(self, result: Any, run: Run, stage: str, config: Any) -> None:
+        updater = result[1]
+        self._stepping[id(updater)] = Stepping(run.policy, updater, updater.steps)
+        self._stepping[id(updater)].update = updater.done
+
+    def _clip(self, real: Any) -> Any:
+        def clip(updater: Updater) -> float:
+            stepping = self._stepping[id(updater)]
+            stepping.gradient()
+            norm: float = real(updater)
+            self.violations += stepping.clipped(norm, updater.config.max_grad_norm)
+            return norm
+
+        return clip
+
+    def _step(self, real: Any) -> Any:
+        def step(updater: Updater) -> None:
+            stepping, rate = self._stepping[id(updater)], updater.learning_rate
+            stepping.update = updater.done
+            real(updater)
+            self.updates += 1
+            self.violations += stepping.finish(rate, updater.factor, skipped=False)
+            self.violations += stepping.frozen()
+
+        return step
+
+    def _assign(self, result: Any, *_: Any) -> None:
+        self._assigned, self._measured = result
+
+    def _make(self, batch: Any, groups: Any, *_: Any) -> None:
+        self._batch = groups, batch
+
+    def _deal(self, minibatches: Any, *_: Any) -> None:
+        assert self.recipe.grpo is not None
+        shaping = {name_of(section): section.shaping for section in self.recipe.tasks}
+        groups, batch = self._batch
+        made = BatchAdvantages(self.recipe.grpo, shaping, groups, self._assigned, batch, minibatches)
+        for identity in BATCH:
+            self.violations += identity(made)
+
+    def _merge(self, merged: MergeReport, *_: Any) -> None:
+        self._merged = merged
+
+    def _sums(self, _: Any, sums: dict[str, float], shares: Any) -> None:
+        self._totals = sums
+
+    def _finish(self, real: Any) -> Any:
+        def finish(auditor: Auditor, *args: Any, slopes: bool = True) -> Any:
+            report = real(auditor, *args, slopes=slopes)
+            if slopes:  # of the update itself, and not of its rehearsal
+                self._strengths = report.strengths
+            return report
+
+        return finish
+
+    def _numbers(self, result: Any, trainer: GrpoTrainer, *_: Any) -> None:
+        assert self.recipe.grpo is not None
+        plan, update = result
+        if not plan.samples:
+            return
+        coefficients, grpo = trainer.objective.coefficients, self.recipe.grpo
+        norm = update.values[metric.GRAD_NORM]
+        sums, strengths = self._totals, self._strengths
+        self._strengths = {}
+        gaps = {task: sums[key] for task in plan.shares if (key := REFERENCE_GAP.format(task=task)) in sums}
+        numbers = Numbers(
+            recipe=self.recipe,
+            grpo=grpo,
+            values={**self._measured, **update.values, metric.ENTROPY_COEF: coefficients.entropy},
+            overrides=trainer.watch.overrides,
+            first=trainer.updater.done == 0,
+            on_policy=plan.on_policy,
+            present=tuple(plan.shares),
+            tolerance=tolerance(trainer.policy),
+            gaps=gaps,
+            kl_coefs=coefficients.kl,
+            weights=coefficients.task_weights.weights if coefficients.task_weights.moves else {},
+            merged=self._merged.weights,
+            strengths=strengths,
+            clip_factor=min(1.0, grpo.optimizer.max_grad_norm / (norm + 1e-6)),
+        )
+        for identity in UPDATE:
+            self.violations += identity(numbers)
+
+
+@contextmanager
+def watching(document: dict[str, Any]) -> Iterator[Watched]:
+    """Look on at the runs of a recipe inside."""
+    watched = Watched(validate(document))
+    with watched.attached():
+        yield watched

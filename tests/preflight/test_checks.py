@@ -1,0 +1,83 @@
+"""Every check is one class in one file, with its texts in both languages beside each other, and is registered once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+import levelhead.preflight.checks as folder
+from levelhead.diagnosis.chinese import IDEOGRAPH
+from levelhead.preflight import CHECKS, Check, Message
+from levelhead.preflight.check import NEEDS
+from levelhead.preflight.checks.broken import Broken
+from levelhead.preflight.explain import CATALOGUE, stored
+from levelhead.preflight.result import Outcome
+
+EVERY = [*CHECKS, Broken]
+ONLY_FIELDS = {"error", "fix"}
+"""Fields of texts that are somebody else's words and nothing more."""
+
+
+def fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def test_each_check_has_a_name_and_a_file_of_its_own() -> None:
+    assert len({check.name for check in EVERY}) == len(EVERY)
+    modules = [check.__module__ for check in EVERY]
+    assert len(set(modules)) == len(modules)
+    files = {path.stem for path in Path(str(folder.__file__)).parent.glob("*.py")} - {"__init__"}
+    assert {module.rpartition(".")[2] for module in modules} == files
+
+
+@pytest.mark.parametrize("check", EVERY, ids=lambda check: check.name)
+def test_each_check_says_what_it_needs_and_explains_itself_in_both_languages(check: type[Check]) -> None:
+    assert check.needs in NEEDS
+    for text in (check.proves, check.how, check.cannot):
+        assert text.en[0].isupper()
+        assert text.en.endswith(".")
+        assert IDEOGRAPH.search(text.zh)
+
+
+@pytest.mark.parametrize("check", EVERY, ids=lambda check: check.name)
+def test_each_message_has_the_same_fields_in_both_languages(check: type[Check]) -> None:
+    assert check.messages()
+    for key, message in check.messages().items():
+        assert fields(message.en) == fields(message.zh), key
+        assert IDEOGRAPH.search(message.zh) or fields(message.en) <= ONLY_FIELDS or message.zh == "K = {k}", key
+        if message.fix is not None:
+            assert fields(message.fix.en) == fields(message.fix.zh), key
+            assert "see the" not in message.fix.en, key
+
+
+def test_a_stored_outcome_is_read_in_the_language_of_the_reader() -> None:
+    check = CATALOGUE["tokens/vocabulary"]
+    outcome = Outcome(
+        "tokens/vocabulary", "fail", check.messages()["too-large"], {"highest": 9, "rows": 5}, {}, check.name
+    )
+    row = outcome.to_json()
+    assert row["id"] == "tokens/vocabulary:too-large"
+    assert stored(row, "zh")[0] == "分词器的 id 最大到 9，而模型的嵌入只有 5 行"  # noqa: RUF001
+    assert stored({"message": "as an older version wrote it", "fix": "x"}, "zh") == (
+        "as an older version wrote it",
+        "x",
+    )
+    assert stored(row | {"fields": {}}, "zh") == (row["message"], row["fix"])
+
+
+def test_texts_are_read_without_torch() -> None:
+    code = "import sys; from levelhead.preflight.explain import CATALOGUE; assert 'torch' not in sys.modules, 'torch'"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_message_knows_its_key() -> None:
+    class Some:
+        two_words = Message("a {b}", "甲 {b}")
+
+    assert Some.two_words.key == "two-words"
+    assert Some.two_words.text({"b": 1}, "zh") == "甲 1"
+    assert Some.two_words.way_out({}) == ""

@@ -1,0 +1,101 @@
+"""A real pretrained chat model on every path: two steps each, nothing is said where nothing is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import levelhead
+from levelhead.policy.load import load_codec
+from levelhead.recipe.model import Model
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "real"
+LORA = {"r": 8, "alpha": 16}
+PATHS: dict[str, dict[str, Any]] = {
+    "lora, float32": {"dtype": "float32", "lora": LORA},
+    "lora, bf16": {"dtype": "bfloat16", "lora": LORA},
+    "full, float32, one step ahead": {"dtype": "float32", "async": 1},
+}
+NOTES = {"large-update"}
+"""What may be said of two steps: a step that the trust region has shortened."""
+
+
+def recipe(folder: Path, *, steps: int = 2, ahead: int = 0, **model: Any) -> dict[str, Any]:
+    """Short sums by the shipped reward."""
+    return {
+        "name": "real",
+        "check": False,
+        "threads": 1,
+        "model": {"name": str(folder), **model},
+        "tasks": [
+            {
+                "kind": "function",
+                "path": str(RECIPES / "sums.jsonl"),
+                "rewards": [f"{RECIPES / 'sums.py'}:exact"],
+                "strata": ["kind"],
+                "limit": 200,
+            }
+        ],
+        "grpo": {
+            "steps": steps,
+            "batch_size": 16,
+            "group_size": 4,
+            "async": ahead,
+            "sampling": {"temperature": 0.7, "max_new_tokens": 10},
+            "optimizer": {"learning_rate": 1e-4 if "lora" in model else 1e-5},
+        },
+        "eval": {"every": 0, "items": 8, "final_items": 8, "sampling": {"temperature": 0.7, "max_new_tokens": 10}},
+    }
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_two_steps_are_made_and_nothing_is_said(name: str, real_model: Path, tmp_path: Path) -> None:
+    section = dict(PATHS[name])
+    ahead = section.pop("async", 0)
+    result = levelhead.train(recipe(real_model, ahead=ahead, **section), out=tmp_path / "run")
+    assert result.outcome == "done"
+    events = lines(tmp_path / "run" / "events.jsonl")
+    assert [event for event in events if event["severity"] != "info" and event["code"] not in NOTES] == []
+    steps = [row for row in lines(tmp_path / "run" / "metrics.jsonl") if row["stage"] == "grpo"]
+    assert len(steps) == 2
+    assert all(row["completions/mean_length"] > 1 for row in steps)
+    trained = [p for p in result.model.parameters() if p.requires_grad]
+    assert all(torch.isfinite(p).all() for p in trained)
+
+
+def test_a_run_that_goes_on_ends_with_the_weights_of_one_that_was_not_interrupted(
+    real_model: Path, tmp_path: Path
+) -> None:
+    model = PATHS["lora, float32"]
+    whole = levelhead.train(recipe(real_model, steps=3, **model), out=tmp_path / "whole")
+    kept = {"checkpoint": {"every": 2}}
+    levelhead.train(recipe(real_model, steps=2, **model) | kept, out=tmp_path / "parts")
+    resumed = levelhead.train(
+        recipe(real_model, steps=3, **model) | kept,
+        out=tmp_path / "parts",
+        resume=True,
+        accept_changes=["grpo.steps"],
+    )
+    pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_prompts_are_of_the_models_own_template_and_answers_end_with_its_stop_token(real_model: Path) -> None:
+    codec = load_codec(Model(name=str(real_model)))
+    messages = ({"role": "user", "content": "What is 2 + 2?"},)
+    text = str(codec.tokenizer.decode(list(codec.render(messages))))
+    assert text.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
+    assert text.endswith("<|im_end|>\n<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n")
+    completion = codec.demonstration(messages, "4").completion_ids
+    assert codec.tokenizer.decode(list(completion)) == "4<|im_end|>"
+    assert codec.decode(completion) == "4"
