@@ -86,11 +86,11 @@ class RunDir:
         path = self.path / "metrics.jsonl"
         for number, row in _rows(path, _size(path)):
             try:
-                record = StepRecord(int(row["step"]), row["stage"], {name: float(row[name]) for name in _timeless(row)})
+                if row["stage"] == stage:
+                    values = {name: float(row[name]) for name in _timeless(row)}
+                    yield StepRecord(int(row["step"]), row["stage"], values)
             except (KeyError, TypeError, ValueError) as error:
                 raise InputError(f"{path}: line {number} is no record of a step ({type(error).__name__})") from None
-            if record.stage == stage:
-                yield record
 
     def last_row(self) -> str:
         """Return a hash of the newest row of metrics, seconds left out: it tells this run's records from others."""
