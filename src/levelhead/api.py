@@ -102,7 +102,7 @@ def train(
     if out is not None and not resume:
         refuse_used(path)
     with uncollected():
-        from levelhead.training.checkpoint import offering_the_last_whole
+        from levelhead.training.checkpoint_files import offering_the_last_whole
         from levelhead.training.ranks import Ranks, waiting_for_peers
 
     given = _Given(model, tokenizer, data, rewards, tasks, observers, language_named(language))
@@ -307,7 +307,7 @@ def evaluate(
     recipe = resolve(recipe, tasks)
     require_files(recipe, checkpoint, model=False)
     from levelhead.rollout.generators.make import make_generator
-    from levelhead.training.checkpoint import baselines_of_run
+    from levelhead.training.checkpoint_files import baselines_of_run
     from levelhead.training.collect import Collector
     from levelhead.training.evaluate import Baselines
     from levelhead.training.evaluate import evaluate as score

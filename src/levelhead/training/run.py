@@ -17,7 +17,7 @@ from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Remote
 from levelhead.rollout.generators.make import make_generator
-from levelhead.training.checkpoint import State, read_training
+from levelhead.training.checkpoint_files import State, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps, save_sample
@@ -37,8 +37,8 @@ from levelhead.training.ranks import Ranks, waiting_for_peers
 from levelhead.training.resume import Resumption, load_trainer
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
-from levelhead.training.sharding.checkpoint import make_checkpoints, with_shards
-from levelhead.training.sharding.setup import servers, shared_setup
+from levelhead.training.sharding.setup import make_checkpoints, servers, shared_setup
+from levelhead.training.sharding.shards import with_shards
 from levelhead.training.sinks import ProgressSink, Sink
 from levelhead.training.stateful import Stateful, trainer_state, watch_state
 from levelhead.training.stream import Stream

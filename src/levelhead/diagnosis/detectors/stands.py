@@ -17,7 +17,7 @@ from levelhead.metrics import held_out
 _FLOOR = 0.03  # level at which nothing is right,
 _FLOOR_OF_TOP = 0.1  # beside a reward that is many times as high
 _OTHER_FLOOR = 1e-3  # largest reading of a part of unknown kind that is in use
-_ROWS = 5  # readings of an outcome beside a reward
+_ROWS = 4  # readings of an outcome beside a reward
 _GAIN = (0.25, 0.7)  # strength of a rise of the reward
 _AT_FLOOR_WEIGHT = 4.6  # an outcome that stays at its floor under a rise
 _OTHER_WEIGHT = 3.6  # the same of a part that nobody can name
@@ -59,7 +59,8 @@ class Outcomes:
             # Several scores of one thing are one argument: the plainest.
             worst = max(against, key=lambda case: case.log_odds)
             yield worst.show(total, *total.steps[:1], *total.steps[-1:])
-        for series in scores:
+        # Without a reward to train on, what judges outcomes is all that there is to go by.
+        for series in scores if len(total) else [*scores, *view.parts("outcome")]:
             yield from self._alone(series)
         yield from self._frozen(view)
 
