@@ -117,7 +117,9 @@ class Run:
             if self._resumed is None:
                 self._begun()
                 self.folder.write_json("environment.json", environment())
-                self._evaluate("start", 0)
+                begins = self._evaluate("start", 0)
+                if next(iter(self.stages), "") == "grpo":  # after SFT, the evaluation at its end says it
+                    self.events.write(self.evaluator.constant_events(begins, 0))
             try:
                 outcome = self._stages()
             except WaitInterruptedError:
