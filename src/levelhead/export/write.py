@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from levelhead.errors import InputError
 from levelhead.export.card import card
+from levelhead.export.older import write_for_older
 from levelhead.recipe import load
 from levelhead.recipe.history import History
 from levelhead.training.rundir import RunDir, publish
@@ -170,6 +171,7 @@ def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dty
     with without_progress_bars():
         model.save_pretrained(str(draft))
     policy.codec.save(draft)
+    write_for_older(draft)
     return adapter
 
 
