@@ -228,7 +228,7 @@ def reshard(folder: Path) -> None:
     from levelhead.policy.load import load_checkpoint
     from levelhead.policy.sharding import full, shard_policy
     from levelhead.training.ranks import Ranks, waiting_for_peers
-    from levelhead.training.sharding.checkpoint import with_shards
+    from levelhead.training.sharding.shards import with_shards
 
     timeout = 3.0
     ranks = Ranks.joined(timeout)

@@ -83,6 +83,14 @@ def test_a_demonstration_goes_on_where_the_prompt_ends(
     hold_promise_two(codec, chat, f"one reason: {thought}", f"so: {answer}")
 
 
+@every_template
+def test_an_empty_answer_is_the_stop_token_alone(file: Path) -> None:
+    codec = codec_for(file)
+    assert isinstance(codec, Codec), codec
+    demo = codec.demonstration([{"role": "user", "content": "Who?"}], "")
+    assert codec.decode(demo.completion_ids).strip() == ""
+
+
 def test_it_does_by_public_templates() -> None:
     files = originals()
     if not files:

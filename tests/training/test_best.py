@@ -17,7 +17,7 @@ from levelhead.export.write import export
 from levelhead.report.nextsteps import next_steps
 from levelhead.report.reading import read_run
 from levelhead.training import front as module
-from levelhead.training.checkpoint import read_state
+from levelhead.training.checkpoint_files import read_state
 from levelhead.training.evaluate import TaskResult
 from small_run import recipe
 

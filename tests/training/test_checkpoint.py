@@ -17,7 +17,8 @@ from levelhead.policy.load import fingerprint, load_checkpoint
 from levelhead.policy.policy import Policy
 from levelhead.recipe.model import Model
 from levelhead.recipe.training import Optimizer
-from levelhead.training.checkpoint import Checkpoints, State, read_state, read_training
+from levelhead.training.checkpoint import Checkpoints
+from levelhead.training.checkpoint_files import State, read_state, read_training
 from levelhead.training.optim import Updater
 from levelhead.training.rundir import RunDir
 from small_run import same_weights, tiny_policy

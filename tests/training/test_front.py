@@ -17,7 +17,8 @@ from levelhead.cli.main import app
 from levelhead.errors import InputError
 from levelhead.recipe.load import validate
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
-from levelhead.training.checkpoint import Checkpoints, read_state
+from levelhead.training.checkpoint import Checkpoints
+from levelhead.training.checkpoint_files import read_state
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.front import objectives_of
 from levelhead.training.pareto import dominates, hypervolume

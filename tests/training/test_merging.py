@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from levelhead.api import train
+from levelhead.errors import InputError
+from levelhead.recipe import Recipe
+from levelhead.training.prepare import check_merging
 from small_run import events, recipe, steps
 
 
@@ -42,3 +45,20 @@ def test_tasks_conflict_below_the_cosine_that_the_recipe_gives(tmp_path: Path) -
     rows, switches = merging(tmp_path, conflict_below=-1.0)
     assert switches == []
     assert {row["merge/conflict"] for row in rows} == {0.0}
+
+
+def test_a_rule_whose_solver_is_missing_is_refused_for_three_tasks_and_not_for_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("levelhead.objective.aggregation.aggregators.find_spec", lambda name: None)
+
+    def of(tasks: int, kind: str) -> Recipe:
+        sections = [{"kind": "math", "name": f"m{i}"} for i in range(tasks)]
+        grpo = {"steps": 1, "merge": {"kind": kind}}
+        return Recipe.model_validate({"model": {"preset": "tiny"}, "tasks": sections, "grpo": grpo})
+
+    check_merging(of(2, "cagrad"))
+    check_merging(of(3, "pcgrad"))
+    check_merging(of(3, "sum"))
+    with pytest.raises(InputError, match=r"grpo.merge: cagrad on three tasks or more needs torchjd and cvxpy.*merge"):
+        check_merging(of(3, "cagrad"))

@@ -22,7 +22,7 @@ from levelhead.documents import dump_json
 from levelhead.policy import manifest
 from levelhead.policy.manifest import STATE, step_folders
 from levelhead.records import Decision, StepRecord
-from levelhead.training.checkpoint import TRAINING, read_state
+from levelhead.training.checkpoint_files import TRAINING, read_state
 from levelhead.training.optim import Updater
 from small_run import events, metrics, recipe, same_weights, steps
 

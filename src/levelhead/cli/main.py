@@ -119,9 +119,8 @@ def _explain(error: Exception) -> int:
 # typer carries its own copy of click from 0.29 on, so that the class has no name that every version can import.
 _USAGE = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 _EXTRAS = {
-    **dict.fromkeys(
-        ("torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "jinja2", "torchjd"), "train"
-    ),
+    **dict.fromkeys(("torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "jinja2"), "train"),
+    **dict.fromkeys(("torchjd", "cvxpy", "quadprog"), "merge"),
     **dict.fromkeys(("playwright", "miniwob", "websockets"), "browser"),
     **dict.fromkeys(("lark", "sympy"), "workflow"),
     "httpx2": "judge",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from levelhead.errors import InputError
 from levelhead.export.card import card
+from levelhead.export.older import write_for_older
 from levelhead.recipe import load
 from levelhead.recipe.history import History
 from levelhead.training.rundir import RunDir, publish
@@ -58,7 +59,7 @@ def export(
     Raises:
         InputError: The run, the checkpoint or the folder cannot be used.
     """
-    from levelhead.training.checkpoint import origin, read_state
+    from levelhead.training.checkpoint_files import origin, read_state
 
     history = History(run)
     if not run.is_dir() or history.newest is None:
@@ -170,6 +171,7 @@ def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dty
     with without_progress_bars():
         model.save_pretrained(str(draft))
     policy.codec.save(draft)
+    write_for_older(draft)
     return adapter
 
 

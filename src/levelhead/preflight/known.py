@@ -85,7 +85,7 @@ def answer_lengths(context: PreflightContext) -> list[int]:
         return [len(pair.completion_ids) for pair in context.demonstrations(prompts)]
     answers = [(prompt, context.setup.tasks[prompt.task].oracle(prompt)) for prompt in prompts]
     return [
-        len(context.codec.demonstration(prompt.messages, answer[0]).completion_ids)
+        len(context.codec.demonstration(prompt.messages, answer[0], prompt.chat).completion_ids)
         for prompt, answer in answers
         if answer and len(answer) == 1
     ]
@@ -111,7 +111,7 @@ def _scored(
     context: PreflightContext, task: SingleTurnTask, prompts: Sequence[Prompt], texts: Sequence[str | None]
 ) -> list[float | None]:
     answers = [
-        Answer(prompt, text or "", context.codec.demonstration(prompt.messages, text or "").completion_ids)
+        Answer(prompt, text or "", context.codec.demonstration(prompt.messages, text or "", prompt.chat).completion_ids)
         for prompt, text in zip(prompts, texts, strict=True)
     ]
     return [None if score is None else score.total for score in context.loop.run(task.score_batch(answers))]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from levelhead.records import PLAIN_CHAT, ChatOptions, Prompt
 from levelhead.text.codec import Codec
 from levelhead.text.evidence import read
+from levelhead.text.thoughts import opened_by, take_apart
 
 
 def spelled(codec: Codec, ids: Sequence[int]) -> str:
@@ -14,14 +16,26 @@ def spelled(codec: Codec, ids: Sequence[int]) -> str:
     return " ".join(repr(token.text) for token in read(codec, ids)) or "-"
 
 
-def by_template(codec: Codec, messages: Sequence[Mapping[str, Any]], *, generation: bool) -> str:
+def by_template(
+    codec: Codec, messages: Sequence[Mapping[str, Any]], options: ChatOptions = PLAIN_CHAT, *, generation: bool
+) -> str:
     """Render messages with the tokenizer alone."""
     chat = [dict(message) for message in messages]
-    variables = codec.template.variables
-    text = codec.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=generation, **variables)
+    variables = {**codec.template.variables, **options.template_kwargs}
+    tools: Any = [dict(tool) for tool in options.tools] or None
+    text = codec.tokenizer.apply_chat_template(
+        chat, tools=tools, tokenize=False, add_generation_prompt=generation, **variables
+    )
     return str(text)
 
 
 def parting(a: Sequence[Any], b: Sequence[Any]) -> int:
     """Return the first place at which two sequences differ."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def behind_prompt(codec: Codec, prompt: Prompt, answer: str) -> str:
+    """Return what a completion holds of an answer: all but the tag of a thought that the prompt opens already."""
+    rendered = codec.template.render(prompt.messages, generation_prompt=True, options=prompt.chat).text
+    mark = opened_by(rendered)
+    return answer if mark.start is None else take_apart(answer, mark).body

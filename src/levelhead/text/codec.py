@@ -17,7 +17,7 @@ from levelhead.records import PLAIN_CHAT, ChatOptions, Message
 from levelhead.text import fingerprint, thoughts
 from levelhead.text.rendered import Rendered
 from levelhead.text.spans import locate
-from levelhead.text.stops import Judgement, judge, stop_tokens
+from levelhead.text.stops import judge, stop_tokens
 from levelhead.text.template import ChatTemplate
 from levelhead.text.thoughts import Thought
 
@@ -109,8 +109,8 @@ class Codec:
             )
 
     @cached_property
-    def judgements(self) -> tuple[Judgement, ...]:
-        """What is wrong, or merely worth knowing, about stop, padding and first tokens."""
+    def judgements(self) -> frozenset[str]:
+        """Codes of what is odd about stop, padding and first tokens, as docs/tokens.md explains them."""
         return judge(self.tokenizer, self.stops, self.render([_QUESTION]))
 
     def render(self, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ class Codec:
         rendered conversation, up to and with the first stop token.  A thought that the prompt opens is not opened
         again, whether the answer spells its tag or goes on behind it.  Where the template leaves part of the answer
         out (its thought, say), the completion is the answer in full, in the place where the template puts the rest;
-        an answer without a thought closes one that the prompt opens.
+        an answer without a thought closes one that the prompt opens.  An empty answer is the stop token alone.
 
         Args:
             messages: What the policy sees.
@@ -156,6 +156,8 @@ class Codec:
                 f"the chat template writes {stop} between its generation prompt and an answer, and {stop} ends "
                 "completions: no answer could be sampled; give another template with model.chat_template: FILE"
             )
+        if answer == "" and self.decode(completion).strip():  # a thought that a template closes is no empty answer
+            completion = [self.stop_id]
         return Demonstration(tuple(context), tuple(completion))
 
     def demonstrations(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from levelhead.errors import InputError
-from levelhead.records import Message
+from levelhead.records import PLAIN_CHAT, ChatOptions, Message
 from levelhead.text.codec import Codec
+from levelhead.text.rendered import plain, strings
+from levelhead.text.thoughts import REASONING_FIELDS, called, squeezed
 
 _INSTRUCTION: Message = {"role": "system", "content": "Instruction"}
 _QUESTION: Message = {"role": "user", "content": "Question"}
@@ -46,6 +50,28 @@ def probe(codec: Codec) -> Traits:
         rewrites_turns=any(_rewrites(codec, start, _ANSWER) for start in ([_QUESTION], [_INSTRUCTION, _QUESTION]))
         or _rewrites(codec, [_QUESTION], _REASONED),
     )
+
+
+def left_out(codec: Codec, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT) -> list[tuple[str, str]]:
+    """Return the texts of a chat that its rendering does not show, each with the role of its message.
+
+    What counts are the text, the reasoning and the tool calls of a message, whatever white space or escaping a template
+    puts into them; not ids and names that no template writes.
+
+    Raises:
+        InputError: The template refuses the messages.
+    """
+    shown = squeezed(codec.template.render(messages, generation_prompt=True, options=options).text)
+    lost = []
+    for message in messages:
+        calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
+        arguments = [text for call in calls for text in strings(plain(call.get("arguments") or {}))]
+        texts = [message.get("content"), *(message.get(field) for field in REASONING_FIELDS), *called(message)]
+        for text in [*texts, *(() if any(isinstance(c.get("arguments"), str) for c in calls) else arguments)]:
+            wanted = squeezed(text) if isinstance(text, str) else ""
+            if wanted not in shown and squeezed(json.dumps(text)[1:-1]) not in shown:
+                lost.append((str(message.get("role")), str(text)))
+    return lost
 
 
 def _text(codec: Codec, *messages: Message) -> str:

@@ -1,27 +1,30 @@
-"""Checkpoints: they appear whole or not at all, and a resumed run equals one that was left alone."""
+"""Checkpoints: they appear whole or not at all, and a resumed run equals one that was left alone.
+
+Where weights are divided over processes, all of them write one folder; the first one names, publishes and removes.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from levelhead.documents import dump_json
 from levelhead.errors import InputError
 from levelhead.policy import manifest
-from levelhead.policy.manifest import STATE, DamagedError, step_folders
+from levelhead.policy.manifest import STATE, step_folders
 from levelhead.policy.policy import Policy
+from levelhead.training.checkpoint_files import START, State, read_state, write_training
 from levelhead.training.full_disk import full_disk
+from levelhead.training.ranks import Ranks
 from levelhead.training.rundir import RunDir, publish, remove
+from levelhead.training.sharding.shards import SHARDS, write_shards
 
 REFERENCE = "reference"
 BEST = "best"
@@ -29,79 +32,59 @@ FRONT = "front"
 """The folder of the checkpoints on the Pareto front."""
 BEST_BEFORE = ".best.before"
 """The best policy of the newest step checkpoint, while ``best`` holds one of later steps."""
-TRAINING = "training.pt"
-"""Name of the optimizer's state in a checkpoint."""
 UNKNOWN = "step-unknown"
 """A name beyond those of all checkpoints."""
-START = "start"
-"""What stands for no checkpoint where one is named: the beginning of the run."""
 
-
-@dataclass(slots=True)
-class State:
-    """Where a run is, apart from weights and optimizer.
-
-    Attributes:
-        stage: ``sft`` or ``grpo``.
-        step: Steps done in that stage.
-        done: Whether the stage is complete.
-        fingerprint: Of the model; a checkpoint of another one is refused.
-        sizes: Bytes of the appended files at this moment.
-        summary: Held-out results of the stages so far.
-        best: Best evaluation of the run so far, its start included: mean over tasks of the balanced score, over the
-            items that all evaluations share.
-        best_name: Name that the best policy would have as a step checkpoint; empty in older checkpoints.
-        seconds: Spent so far, over all sittings.
-        stream: Position in the prompts.
-        trainer: State of the GRPO trainer, in checkpoints of before ``training.pt`` held it whole; else empty.
-        lost: Updates without a finite gradient, in a row.
-        unevaluated: Whether the evaluation that follows this step is still to be made.
-        recipe: File name of the recipe in force, in the run's folder.
-        baselines: Answers that evaluations have seen, candidates of the best constant answer.
-        identities: What observers of batches go on with, in checkpoints of before ``training.pt`` held it; else empty.
-        digest: Hashes of what the next step begins with, by part.
-        front: The Pareto front so far: objectives, reference, points, and the checkpoints that are kept of it.
-    """
-
-    stage: str
-    step: int
-    done: bool = False
-    fingerprint: str = ""
-    sizes: dict[str, int] = field(default_factory=dict)
-    summary: dict[str, Any] = field(default_factory=dict)
-    best: float | None = None
-    best_name: str = ""
-    seconds: float = 0.0
-    stream: dict[str, Any] = field(default_factory=dict)
-    trainer: dict[str, Any] = field(default_factory=dict)
-    lost: int = 0
-    unevaluated: bool = False
-    baselines: dict[str, Any] = field(default_factory=dict)
-    recipe: str = "recipe.yaml"
-    identities: dict[str, Any] = field(default_factory=dict)
-    digest: dict[str, str] = field(default_factory=dict)
-    front: dict[str, Any] = field(default_factory=dict)
-
-
-def origin(state: State) -> str:
-    """Return which policy a checkpoint holds, in words: ``the start of the run``, or the stage and its step."""
-    return f"{state.stage}, step {state.step}" if state.step else "the start of the run"
+T = TypeVar("T")
 
 
 class Checkpoints:
     """The ``checkpoints/`` folder of a run.
 
+    Where processes share it, every method that writes is a collective.
+
     Args:
-        run: The run's folder.
+        run: The run's folder, that of the first process where they share it.
         keep_last: Step checkpoints kept.
         offset: Steps of the stages before, by stage, so that folder names grow over the whole run.
+        ranks: The processes that share the folder; this one alone unless given.
+        own: The folder of this process, where it shares another.
     """
 
-    def __init__(self, run: RunDir, keep_last: int, offset: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        keep_last: int,
+        offset: Mapping[str, int],
+        ranks: Ranks | None = None,
+        own: Path | None = None,
+    ) -> None:
         self._run = run
         self._root = run.path / "checkpoints"
         self._keep_last = keep_last
         self._offset = offset
+        self._ranks = ranks or Ranks()
+        self._links = own / "checkpoints" if own is not None and self._ranks.rank else None
+
+    def check_place(self) -> None:
+        """Check that every process sees the folder.
+
+        Raises:
+            InputError: One does not.
+        """
+        here = self._root.parent.is_dir()
+        blind = [rank for rank, sees in enumerate(self._ranks.gathered(here)) if not sees]
+        if blind:
+            raise InputError(
+                f"{self._root.parent}: process {blind[0]} does not see this folder, and with distributed.shard: full "
+                "all processes write its checkpoints; put --out on a file system that all machines share"
+            )
+
+    def _by_first(self, work: Callable[[], T]) -> T:
+        """What the first process does alone, while the others wait; all get the result, or the error."""
+        first: Any = self._ranks.agreed(lambda: None if self._ranks.rank else work())[0]
+        result: T = first
+        return result
 
     @property
     def run(self) -> Path:
@@ -115,14 +98,20 @@ class Checkpoints:
             InputError: The disk is full; the checkpoints before are untouched.
         """
         target = self._write(self._name(state), policy, state, optimizer)
-        shutil.rmtree(self._root / BEST_BEFORE, ignore_errors=True)
+        self._by_first(lambda: shutil.rmtree(self._root / BEST_BEFORE, ignore_errors=True))
         self.prune()
         return target
 
     def prune(self) -> None:
         """Drop the oldest step checkpoints, and what is left of one whose removal was cut short."""
-        for old in self.steps()[: -self._keep_last]:
-            shutil.rmtree(old, ignore_errors=True)
+
+        def drop() -> None:
+            for old in self.steps()[: -self._keep_last]:
+                shutil.rmtree(old, ignore_errors=True)
+
+        self._by_first(drop)
+        if self._links is not None:  # to a checkpoint that was gone on from
+            shutil.rmtree(self._links, ignore_errors=True)
 
     def save_best(self, policy: Policy, state: State) -> None:
         """Write the weights of the best policy so far; the one before it stays until the next step checkpoint."""
@@ -135,17 +124,24 @@ class Checkpoints:
 
     def front_names(self) -> set[str]:
         """Return the names of the checkpoints of the Pareto front that are whole."""
-        return {path.name for path in step_folders(self._root / FRONT)}
+        return self._by_first(lambda: {path.name for path in step_folders(self._root / FRONT)})
 
     def prune_front(self, members: Collection[str]) -> None:
         """Drop what is in the front's folder beside its members: dominated checkpoints, what a killed process left."""
         folder = self._root / FRONT
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name not in members:
-                shutil.rmtree(path, ignore_errors=True)
+
+        def drop() -> None:
+            for path in folder.iterdir() if folder.is_dir() else ():
+                if path.name not in members:
+                    shutil.rmtree(path, ignore_errors=True)
+
+        self._by_first(drop)
 
     def best_from_front(self, name: str) -> None:
         """Make a checkpoint of the front the best one, unless it is that already."""
+        self._by_first(lambda: self._copy_to_best(name))
+
+    def _copy_to_best(self, name: str) -> None:
         best = self._root / BEST
         if self.has_best and self._best_name(best) == name:
             return
@@ -175,7 +171,7 @@ class Checkpoints:
         """Write a reference that is a copy of weights, once."""
         weights = policy.reference_weights()
         if weights is not None:
-            self._write_reference(weights)
+            self._by_first(lambda: self._write_reference(weights))
 
     def _write_reference(self, weights: Mapping[str, Tensor]) -> None:
         draft = self._draft(REFERENCE)
@@ -240,6 +236,9 @@ class Checkpoints:
         Returns:
             The new names.
         """
+        return self._by_first(lambda: self._set_aside(newest, asked=asked))
+
+    def _set_aside(self, newest: Path | None, *, asked: bool) -> list[Path]:
         newer = [path for path in self.steps() if newest is None or path.name > newest.name]
         best, before = self._root / BEST, self._root / BEST_BEFORE
         if self.has_best and (newest is None or self._best_name(best) > newest.name):
@@ -253,10 +252,6 @@ class Checkpoints:
         for left in (before, self._root / f".{BEST}.old"):
             shutil.rmtree(left, ignore_errors=True)
         return aside
-
-    def _agreed(self, here: bool) -> bool:
-        """What all processes that share the folder take for true; here there is one."""
-        return here
 
     def _renamed(self, newer: Iterable[Path]) -> list[Path]:
         aside: list[Path] = []
@@ -295,7 +290,7 @@ class Checkpoints:
             policy: With the weights of the checkpoint that the run goes on from.
             state: Of that checkpoint.
         """
-        if state.best is None or self._agreed(self.has_best):
+        if state.best is None or self._ranks.gathered(self.has_best)[0]:
             return
         if state.best_name == self._name(state):
             self.save_best(policy, state)
@@ -310,14 +305,21 @@ class Checkpoints:
         optimizer: Mapping[str, Any] | None,
         keep: Path | None = None,
     ) -> Path:
-        draft = self._draft(name)
+        draft = self._by_first(lambda: self._draft(name))
         with full_disk(draft, f"checkpoint {name}"):
-            policy.save(draft)
-            if optimizer is not None:
-                write_training(draft, optimizer)
-            (draft / STATE).write_text(dump_json(asdict(state), indent=2), encoding="utf-8")
-            manifest.write(draft)
-            publish(draft, self._root / name, keep)
+            self._ranks.agreed(lambda: policy.save(draft))
+            rest = optimizer
+            if optimizer is not None and not self._ranks.alone:
+                rest = write_shards(draft / SHARDS, policy, optimizer)
+
+            def finish() -> None:
+                if rest is not None:
+                    write_training(draft, rest)
+                (draft / STATE).write_text(dump_json(asdict(state), indent=2), encoding="utf-8")
+                manifest.write(draft)
+                publish(draft, self._root / name, keep)
+
+            self._by_first(finish)
         return self._root / name
 
     def _draft(self, name: str) -> Path:
@@ -331,71 +333,3 @@ class Checkpoints:
 def newest_checkpoint(folder: RunDir) -> Path | None:
     """The checkpoint that a resumed run goes on from."""
     return Checkpoints(folder, 1, {}).latest()
-
-
-def read_state(folder: Path) -> State:
-    """Read a checkpoint's state.
-
-    Raises:
-        InputError: The folder is no checkpoint.
-    """
-    path = folder / STATE
-    try:
-        state = State(**json.loads(path.read_text(encoding="utf-8")))
-        state.best = None if state.best is None else float(state.best)  # written as text where it is not finite
-        return state
-    except FileNotFoundError:
-        if folder in step_folders(folder.parent):
-            raise DamagedError(folder, STATE, "it is missing") from None
-        raise InputError(f"{folder}: no checkpoint (it has no {STATE})") from None
-    except (OSError, ValueError, TypeError) as error:
-        raise DamagedError(folder, STATE, f"it cannot be read: {error}") from None
-
-
-def baselines_of_run(checkpoint: Path) -> dict[str, Any]:
-    """Return what the run of a checkpoint has seen of constant answers; empty where that cannot be read."""
-    folders = step_folders(checkpoint.resolve().parent)
-    try:
-        return read_state(folders[-1] if folders else checkpoint).baselines
-    except InputError:
-        return {}
-
-
-def write_training(folder: Path, state: Mapping[str, Any]) -> None:
-    """Write what :func:`read_training` reads."""
-    with (folder / TRAINING).open("wb") as file:
-        torch.save(dict(state), file)
-
-
-def read_training(folder: Path, device: torch.device) -> dict[str, Any]:
-    """Read a checkpoint's optimizer state.
-
-    Raises:
-        DamagedError: It is missing, or no optimizer state.
-    """
-    try:
-        state: dict[str, Any] = torch.load(folder / TRAINING, map_location=device, weights_only=True)
-        _ = state["optimizer"], state["updates"]
-    except FileNotFoundError:
-        raise DamagedError(folder, TRAINING, "it is missing") from None
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # which errors there are depends on where the file is cut off
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DamagedError(folder, TRAINING, f"it cannot be read: {reason}") from None
-    return state
-
-
-@contextlib.contextmanager
-def offering_the_last_whole() -> Iterator[None]:
-    """Say of a damaged checkpoint, inside, how the run goes on without it.
-
-    Raises:
-        InputError: In place of a :class:`DamagedError`.
-    """
-    try:
-        yield
-    except DamagedError as error:
-        name = error.whole.name if error.whole else START
-        what = "go on from it" if error.whole else "begin the run again"
-        raise InputError(f"{error}; {what} with --resume --from {name}") from None

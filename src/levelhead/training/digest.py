@@ -27,6 +27,10 @@ PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "seed": ("the seed of the next draws", ()),
     "sampling": ("the sampling controls of the next step", ("grpo.sampling*", "grpo.steps")),
     "generator": ("the generator of the gradient merge", ("grpo.merge*",)),
+    "on_the_way": (
+        "groups on their way, coefficients, running statistics or the guard's state",
+        ("grpo*", "tasks*", "guard*", "model*"),
+    ),
     "statistics": ("coefficients, running statistics or the guard's state", ("grpo*", "tasks*", "guard*", "model*")),
 }
 """Parts of a digest: what each is called, and keys of the recipe that may change it when a run goes on."""
@@ -92,7 +96,7 @@ def compare(then: Mapping[str, str], now: Mapping[str, str], touched: Callable[.
         touched: Whether a key of the recipe that matches one of some patterns has changed, and was accepted.
         step: Steps done, to date the event by.
     """
-    parts = [name for name in then if name in PARTS and then[name] != now.get(name)]
+    parts = [name for name in then if name in PARTS and then[name] != now.get(name, then[name])]
     parts = [name for name in parts if not (PARTS[name][1] and touched(*PARTS[name][1]))]
     if not parts:
         return []

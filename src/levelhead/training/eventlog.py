@@ -17,7 +17,7 @@ from levelhead.errors import EngineError, RewardError
 from levelhead.records import Event
 from levelhead.terminal import counted
 from levelhead.terminal.console import SafeConsole
-from levelhead.training.checkpoint import State
+from levelhead.training.checkpoint_files import State
 from levelhead.training.rundir import RunDir
 from levelhead.training.sinks import ProgressSink
 

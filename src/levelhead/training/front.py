@@ -13,7 +13,8 @@ from levelhead.recipe.training import Best
 from levelhead.rollout.draws import generator
 from levelhead.tasks.base import Task
 from levelhead.tasks.constant import Estimate
-from levelhead.training.checkpoint import FRONT, Checkpoints, State, read_state
+from levelhead.training.checkpoint import FRONT, Checkpoints
+from levelhead.training.checkpoint_files import State, read_state
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.evaluator import selection
 from levelhead.training.pareto import Point, bounded, describe, front_of, knee_of, volume_of

@@ -238,9 +238,10 @@ class GrpoTrainer:
             **({"guard": region.guard.state_dict()} if region else {}),
             "pending": self.queue.pending,
         }
+        name = "on_the_way" if self.queue.pending else "statistics"  # older checkpoints write down groups otherwise
         return {
             "seed": rollout_seed(self.seed, step),
             "sampling": self.config.sampling.at(step - 1, self.config.steps).model_dump(mode="json"),
             "generator": self.merger.state_dict()["generator"].tolist(),
-            "statistics": statistics,
+            name: statistics,
         }

@@ -90,6 +90,22 @@ def check_attention(section: Model) -> None:
         )
 
 
+def check_merging(recipe: Recipe) -> None:
+    """Check that the solver that a recipe's merging needs is installed, before anything is loaded.
+
+    Raises:
+        InputError: Three tasks or more are merged by a rule whose solver is not installed.
+    """
+    if recipe.grpo is None or len(recipe.tasks) < 3:
+        return
+    merge = recipe.grpo.merge
+    for aggregator in (merge.make(), *([merge.make_switch()] if merge.switch_after else [])):
+        try:
+            aggregator.require_solver()
+        except ImportError as error:
+            raise InputError(f"grpo.merge: {error}") from error
+
+
 def with_steps(recipe: Recipe, tasks: Mapping[str, Task]) -> Recipe:
     """Return a recipe whose stages have the steps that their ``data_epochs`` come to on the tasks' training prompts.
 
@@ -138,6 +154,7 @@ def prepare(
         torch.set_num_threads(recipe.threads)
     check_trackers(recipe)
     check_attention(recipe.model)
+    check_merging(recipe)
     check_objective(recipe)
     made = make_tasks(share or recipe, tasks)
     balanced_tasks(recipe.tasks, made)

@@ -12,7 +12,8 @@ from levelhead.errors import InputError
 from levelhead.recipe import Recipe, dump
 from levelhead.recipe.history import ABSENT, Change, History, fingerprints
 from levelhead.records import Event
-from levelhead.training.checkpoint import Checkpoints, State, read_state
+from levelhead.training.checkpoint import Checkpoints
+from levelhead.training.checkpoint_files import State, read_state
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.prepare import make_objective
 from levelhead.training.rundir import RunDir

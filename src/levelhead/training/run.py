@@ -17,7 +17,7 @@ from levelhead.records import Event, Observer, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Remote
 from levelhead.rollout.generators.make import make_generator
-from levelhead.training.checkpoint import State, read_training
+from levelhead.training.checkpoint_files import State, read_training
 from levelhead.training.collect import Collector
 from levelhead.training.curriculum import make_stream
 from levelhead.training.diagnostics import note_first_steps, save_sample
@@ -37,8 +37,8 @@ from levelhead.training.ranks import Ranks, waiting_for_peers
 from levelhead.training.resume import Resumption, load_trainer
 from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
-from levelhead.training.sharding.checkpoint import make_checkpoints, with_shards
-from levelhead.training.sharding.setup import servers, shared_setup
+from levelhead.training.sharding.setup import make_checkpoints, servers, shared_setup
+from levelhead.training.sharding.shards import with_shards
 from levelhead.training.sinks import ProgressSink, Sink
 from levelhead.training.stateful import Stateful, trainer_state, watch_state
 from levelhead.training.stream import Stream
@@ -117,7 +117,9 @@ class Run:
             if self._resumed is None:
                 self._begun()
                 self.folder.write_json("environment.json", environment())
-                self._evaluate("start", 0)
+                begins = self._evaluate("start", 0)
+                if next(iter(self.stages), "") == "grpo":  # after SFT, the evaluation at its end says it
+                    self.events.write(self.evaluator.constant_events(begins, 0))
             try:
                 outcome = self._stages()
             except WaitInterruptedError:
@@ -152,7 +154,7 @@ class Run:
         trainer = SftTrainer(
             self.policy, self.setup.tasks, stream, updater, config, seed, self.loop, self.ranks, self.watch
         )
-        self._ready("sft", trainer)
+        self._ready(trainer)
         with self._bar("sft", config.steps) as bar, self._saving_on_failure("sft", stream, updater):
             while self.state.step < config.steps:
                 record, events = trainer.step(self.state.step + 1)
@@ -189,7 +191,7 @@ class Run:
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
             load_trainer(trainer, trainer_state(self.state.trainer, self._resumed), self._plan)
             trainer.watch.recall(self.folder.steps("grpo"))
-        self._ready("grpo", trainer)
+        self._ready(trainer)
         self.queue, position = trainer.queue, trainer.queue.position
         self._trainer_state = trainer.state_dict()
         with self._bar("grpo", config.steps) as bar, self._saving_on_failure("grpo", position, updater):
@@ -257,18 +259,18 @@ class Run:
             self.watch.load_state_dict(watched, forget_items=self._plan.touched("tasks*"))
         return stream, updater
 
-    def _ready(self, stage: Stage, trainer: SftTrainer | GrpoTrainer) -> None:
+    def _ready(self, trainer: SftTrainer | GrpoTrainer) -> None:
         """Begin, or go on, with a stage: compare what its next step begins with against what was to be expected."""
         self.trainer = trainer
         self._begun()
         if self._resumed is not None and self.state.step:
-            now = self._digest(stage)
+            now = self._digest()
             if now:
                 self.events.write(compare(self.state.digest, now, self._plan.touched, self.state.step))
 
-    def _digest(self, stage: Stage) -> dict[str, str]:
-        """Hashes of what the next step of a stage begins with; none where it has no more steps."""
-        if self.trainer is None or self.state.step >= self.stages[stage].steps:
+    def _digest(self) -> dict[str, str]:
+        """Hashes of what the next step of a stage begins with; a finished run may be given more steps."""
+        if self.trainer is None:
             return {}
         return next_digest(self.policy, self.trainer, self.state.step + 1)
 
@@ -353,9 +355,9 @@ class Run:
         self._began = now
         self.state.stage = stage
         self.state.stream, self.state.trainer = stream.state_dict(), {}
-        self.state.sizes = self.folder.sizes()
+        self.state.sizes, self.state.last_row = self.folder.sizes(), self.folder.last_row()
         self.state.baselines = self.evaluator.state_dict()
-        self.state.identities, self.state.digest = {}, self._digest(stage)
+        self.state.identities, self.state.digest = {}, self._digest()
         training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done}
         training |= {"trainer": self._trainer_state} if stage == "grpo" else {}
         training |= {"watch": self.watch.state_dict()}
@@ -372,6 +374,7 @@ class Run:
             return None
         if state.fingerprint != self.state.fingerprint:
             raise InputError(f"{checkpoint}: a checkpoint of another model; resume with the recipe that began the run")
+        self.folder.check(checkpoint, state.sizes, state.last_row)
         training = with_shards(read_training(checkpoint, self.policy.device), checkpoint, self.policy)
         self._plan.set_aside(self.checkpoints)
         self.checkpoints.prune()

@@ -10,7 +10,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from levelhead.training.identities.items import overlap
 from primer import PrimerTask
 from primerlib.items import PrimerItem, make_items
 from primerlib.lessons import KINDS, Lesson
@@ -27,6 +26,7 @@ from levelhead.recipe import load
 from levelhead.recipe.tasks import CustomTask, Fairness, Faithfulness
 from levelhead.records import Prompt
 from levelhead.tasks.registry import make_task
+from levelhead.training.items import overlap
 
 ROOT = Path(__file__).parents[3]
 ITEMS = [item for number in range(1500) for item in make_items(number, Lesson())]

@@ -24,14 +24,18 @@ WITHOUT = {
 ELSEWHERE = {
     "custom/": "tests/preflight/test_custom.py",
     "data/": "tests/preflight/test_data.py",
+    "data/overlong/": "tests/preflight/test_thoughts_and_tags.py",
     "judges/calibration/": "tests/preflight/test_judges.py",
     "pairs/": "tests/preflight/test_pairs.py",
     "precision/": "tests/preflight/test_data.py",
+    "rewards/opened-thought/": "tests/preflight/test_thoughts_and_tags.py",
     "rewards/range/": "tests/preflight/test_reward_mutations.py",
     "rewards/round-trip/": "tests/preflight/test_reward_mutations.py",
     "rewards/steady/": "tests/preflight/test_reward_mutations.py",
     "sampling/controls": "tests/preflight/test_passes.py",
     "signs/descent": "tests/preflight/test_passes.py",
+    "tokens/lost-text/": "tests/preflight/test_thoughts_and_tags.py",
+    "tokens/spelled-tags/": "tests/preflight/test_thoughts_and_tags.py",
 }
 """Checks, by how their names begin, with three mutations or more in a module of their own."""
 

@@ -21,7 +21,7 @@ import sharded_run
 from levelhead import train
 from levelhead.policy.load import load_checkpoint
 from levelhead.policy.policy import Policy
-from levelhead.training.sharding.checkpoint import SHARDS, snapshot, with_shards, write_shards
+from levelhead.training.sharding.shards import SHARDS, snapshot, with_shards, write_shards
 from sharded_run import assert_clipped, assert_same_numbers
 from small_run import events, metrics, tiny_policy
 

@@ -7,10 +7,12 @@ is none.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from levelhead.installation import install_command
 from levelhead.section import Section
 
 if TYPE_CHECKING:
@@ -30,6 +32,22 @@ class Aggregator(Section):
     """``sum`` if m equal gradients g merge to ``m g``, ``mean`` if to g (CAGrad: ``(1 + c) g``)."""
     linear: ClassVar[bool] = False
     """Whether it weighs every task the same, whatever its gradient."""
+
+    solvers: ClassVar[tuple[str, ...]] = ()
+    """Packages of the extra ``merge`` that solve for three tasks or more."""
+
+    def require_solver(self) -> None:
+        """Check that what merges three tasks or more is installed.
+
+        Raises:
+            ImportError: It is not.
+        """
+        missing = [name for name in self.solvers if find_spec(name) is None]
+        if missing:
+            raise ImportError(
+                f"{self.name} on three tasks or more needs {' and '.join(missing)}, which is not installed; "
+                f"{install_command('merge')}"
+            )
 
     def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the weights of m tasks, shape (m,), m >= 2 unless linear.
@@ -69,6 +87,7 @@ class CaGrad(Aggregator):
     """The gradient near the mean by which the task that gains least gains most (Liu et al. 2021)."""
 
     name = "cagrad"
+    solvers = ("torchjd", "cvxpy")
     c: float = Field(0.4, ge=0, lt=1)
     """CAGrad's radius: 0 is the mean."""
 
@@ -96,6 +115,7 @@ class UpGrad(Aggregator):
     """The mean of the task gradients, each projected onto the cone that conflicts with none (Quinton and Rey 2024)."""
 
     name = "upgrad"
+    solvers = ("torchjd", "quadprog")
 
     def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
         """Return the weights that :func:`levelhead.objective.aggregation.solvers.upgrad` computes."""
@@ -108,6 +128,7 @@ class Mgda(Aggregator):
     """The convex combination of smallest norm (Desideri 2012; Sener and Koltun 2018)."""
 
     name = "mgda"
+    solvers = ("torchjd",)
 
     def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
         """Return the weights that :func:`levelhead.objective.aggregation.solvers.mgda` computes."""

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from levelhead.installation import install_command
+
 TINY = 1e-12
 """A merged gradient shorter than this against the longest task gradient counts as zero."""
 RIDGE = 1e-10
@@ -143,15 +145,14 @@ def _norm(gramian_mm: Tensor, w_m: Tensor) -> float:
 
 
 def _torchjd(solve: Callable[[Any, Tensor], Tensor], gramian_mm: Tensor, name: str) -> Tensor:
-    """Run a torchjd weighting, whose solvers are optional extras of torchjd."""
+    """Run a torchjd weighting, whose solvers the extra ``merge`` brings."""
     try:
         from torchjd import aggregation
 
         solved_m: Tensor = solve(aggregation, gramian_mm)
     except ImportError as error:
-        raise ImportError(
-            f"{name} on three tasks or more needs torchjd's solvers: pip install 'torchjd[cagrad,quadprog-projector]'"
-        ) from error
+        how = install_command("merge")
+        raise ImportError(f"{name} on three tasks or more needs torchjd's solvers; {how}") from error
     return solved_m
 
 

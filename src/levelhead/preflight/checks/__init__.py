@@ -23,11 +23,14 @@ from levelhead.preflight.checks.judge_calibration import JudgeCalibration
 from levelhead.preflight.checks.judge_grades import JudgeGrades
 from levelhead.preflight.checks.judge_order import JudgeOrder
 from levelhead.preflight.checks.known_rewards_finite import KnownRewardsFinite
+from levelhead.preflight.checks.lost_text import LostText
 from levelhead.preflight.checks.made_once import MadeOnce
 from levelhead.preflight.checks.max_length import MaximumLength
 from levelhead.preflight.checks.memory_estimate import MemoryEstimate
 from levelhead.preflight.checks.micro_batch_fits import MicroBatchFits
 from levelhead.preflight.checks.min_length import MinimumLength
+from levelhead.preflight.checks.opened_thought import OpenedThought
+from levelhead.preflight.checks.overlong_prompts import OverlongPrompts
 from levelhead.preflight.checks.pairs_scores import PairsScores
 from levelhead.preflight.checks.pairs_text import PairsText
 from levelhead.preflight.checks.reference import Reference
@@ -45,6 +48,7 @@ from levelhead.preflight.checks.sampling_controls import SamplingControls
 from levelhead.preflight.checks.sft_learning_rate import SftLearningRate
 from levelhead.preflight.checks.sign_audit import SignAudit
 from levelhead.preflight.checks.special_tokens import SpecialTokens
+from levelhead.preflight.checks.spelled_tags import SpelledTags
 from levelhead.preflight.checks.stop_token import StopToken
 from levelhead.preflight.checks.temperature import Temperature
 from levelhead.preflight.checks.throughput import Throughput
@@ -63,6 +67,9 @@ CHECKS: tuple[type[Check], ...] = (
     TokenizerRoundTrip,
     EndOfTurn,
     SpecialTokens,
+    SpelledTags,
+    LostText,
+    OverlongPrompts,
     HeldOut,
     EnoughHeldOut,
     ItemIds,
@@ -87,6 +94,7 @@ CHECKS: tuple[type[Check], ...] = (
     RewardsOrder,
     RewardsRange,
     RewardsRoundTrip,
+    OpenedThought,
     RewardsSteady,
     PairsScores,
     ConstantAnswer,

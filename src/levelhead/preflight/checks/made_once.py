@@ -70,7 +70,7 @@ class MadeOnce(Check):
             yield self.fail(self.changed, count=len(changed), all=len(arrived), **fields)
             return
         for group in context.sampled.groups:
-            wanted = context.codec.render(group.prompt.messages)
+            wanted = context.codec.render(group.prompt.messages, group.prompt.chat)
             single = context.is_single(context.setup.tasks[group.prompt.task])
             for rollout in group.rollouts if single else ():
                 ids = rollout.turns[0].context_ids

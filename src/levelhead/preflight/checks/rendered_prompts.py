@@ -60,12 +60,15 @@ class RenderedPrompts(Check):
             count += 1
             ids = prompt.token_ids
             lengths.setdefault(prompt.task, []).append(len(ids))
-            text = by_template(codec, prompt.messages, generation=True)
-            bare = by_template(codec, prompt.messages, generation=False)
+            text = by_template(codec, prompt.messages, prompt.chat, generation=True)
+            bare = by_template(codec, prompt.messages, prompt.chat, generation=False)
             header = text.removeprefix(bare) if text.startswith(bare) else ""
             actual = str(codec.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
             whole = codec.tokenizer.encode(text, add_special_tokens=False)
-            plain = not codec.template.control_tokens_in(prompt.messages) and not codec.template.reads_the_clock
+            plain = (
+                not codec.template.control_tokens_in(prompt.messages, prompt.chat)
+                and not codec.template.reads_the_clock
+            )
             fields: dict[str, Any] = {"id": prompt.id, "length": len(ids), "whole": len(whole)}
             if header and not _ends_with(actual, header):
                 yield self.fail(self.cut, end=spelled(codec, ids[-4:]), header=header, **fields)

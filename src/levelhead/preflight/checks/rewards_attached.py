@@ -78,7 +78,8 @@ class RewardsAttached(Check):
             return {i: total_of(score) for i, score in zip(order, scores, strict=True)}
 
         count = len(pairs)
-        foreign = [r.text[0] for _, r in pairs if context.codec.decode(r.turns[0].completion_ids) != r.text[0]]
+        read = context.codec.decode
+        foreign = [r.text[0] for p, r in pairs if read(r.turns[0].completion_ids, p.chat) != r.text[0]]
         if foreign:
             return self.fail(self.foreign, name, off=len(foreign), count=count, text=foreign[0][:60])
         forward, backward = again(range(count)), again(range(count - 1, -1, -1))

@@ -54,7 +54,7 @@ class RewardsRoundTrip(Check):
             if probes is None:
                 continue
             scores = scores_of(context, probes, probes.answers)
-            back = [replace(a, text=context.codec.decode(a.token_ids)) for a in probes.answers]
+            back = [replace(a, text=context.codec.decode(a.token_ids, a.prompt.chat)) for a in probes.answers]
             after = scores_of(context, probes, back)
             again = scores_of(context, probes, probes.answers)  # what is not steady is not the tokens' doing
             rows = enumerate(zip(probes.kinds, scores, after, again, strict=True))

@@ -149,7 +149,7 @@ class RewardsSteady(Check):
         task, prompts = context.setup.tasks[name], context.prompts[name][:PLAYED]
 
         def tokens(text: str) -> str:
-            return context.codec.decode(context.collector().completion_ids(prompts[0], text))
+            return context.codec.decode(context.collector().completion_ids(prompts[0], text), prompts[0].chat)
 
         async def both() -> list[tuple[float | None, float | None]]:
             pairs = []

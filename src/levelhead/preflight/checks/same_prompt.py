@@ -62,7 +62,7 @@ class SamePrompt(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome where there is a supervised stage."""
-        from levelhead.preflight.rendering import parting, spelled
+        from levelhead.preflight.rendering import behind_prompt, parting, spelled
 
         if context.recipe.sft is None:
             return
@@ -79,8 +79,9 @@ class SamePrompt(Check):
                     sizes: dict[str, Any] = {"shown": len(pair.context_ids), "sampled": len(prompt.token_ids)}
                     yield self.fail(self.other_prompt, id=prompt.id, at=at, here=here, there=there, **sizes)
                     return
-                (wanted,) = task.oracle(prompt) or [""]
-                shown = codec.decode(pair.completion_ids)
+                (answer,) = task.oracle(prompt) or [""]
+                wanted = behind_prompt(codec, prompt, answer)
+                shown = codec.decode(pair.completion_ids, prompt.chat)
                 if "".join(wanted.split()) not in "".join(shown.split()):
                     yield self.fail(self.other_answer, id=prompt.id, shown=shown[:60], wanted=wanted[:60])
                     return

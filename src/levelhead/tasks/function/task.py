@@ -14,7 +14,7 @@ from levelhead.recipe.tasks import Function
 from levelhead.records import LARGEST_REWARD, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
 from levelhead.tasks.function.examples import Example, make_examples
-from levelhead.tasks.function.loading import RewardFunction, load_rewards
+from levelhead.tasks.function.loading import Reward, RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
 from levelhead.tasks.function.sources import load_table
 from levelhead.tasks.main_thread import no_running_loop
@@ -87,6 +87,11 @@ class FunctionTask(SingleTurnTask):
         """Return the oracle column's answer, or ``None`` where the data hold none."""
         answer = self._oracles[prompt.id]
         return None if answer is None else [answer]
+
+    @property
+    def rewards(self) -> Sequence[Reward]:
+        """The reward functions, as they were loaded."""
+        return self._rewards
 
     @property
     def reward_range(self) -> tuple[float, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from levelhead.errors import InputError
@@ -9,8 +10,10 @@ from levelhead.policy.load import Load, resolve_device
 from levelhead.policy.sharding import Reference, shard_policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.generator import Local, Vllm
+from levelhead.training.checkpoint import Checkpoints
 from levelhead.training.prepare import Setup, make_objective
 from levelhead.training.ranks import Ranks
+from levelhead.training.rundir import RunDir
 
 
 def shared_setup(setup: Setup, ranks: Ranks) -> Setup:
@@ -80,3 +83,17 @@ def _reference(setup: Setup) -> Reference:
     if not setup.policy.lora:
         return "copy"
     return "adapter" if recipe.sft is not None or setup.policy.starts_trained else "base"
+
+
+def make_checkpoints(folder: RunDir, recipe: Recipe, offset: Mapping[str, int], ranks: Ranks) -> Checkpoints:
+    """Return the checkpoints of a run: of each process, or one folder for all where weights are divided.
+
+    Raises:
+        InputError: They are divided, and a process does not see the folder that all write to.
+    """
+    keep_last = recipe.checkpoint.keep_last
+    if not divides(recipe, ranks):
+        return Checkpoints(folder, keep_last, offset)
+    shared = Checkpoints(RunDir(ranks.first_folder(folder.path)), keep_last, offset, ranks, folder.path)
+    shared.check_place()
+    return shared

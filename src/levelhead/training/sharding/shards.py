@@ -1,4 +1,4 @@
-"""Checkpoints that all processes write together, and that any number of processes reads.
+"""The part of a checkpoint that all processes write together, and that any number of processes reads.
 
 A checkpoint's folder holds, besides what every checkpoint holds, ``shards/`` in the format of
 ``torch.distributed.checkpoint``: trained weights, the optimizer's moments and the guard's weights, of each process its
@@ -7,11 +7,9 @@ own pieces.  ``training.pt`` holds the rest.  Either kind of checkpoint is read 
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,140 +20,15 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from levelhead.documents import dump_json
-from levelhead.errors import InputError
 from levelhead.objective.numerics import local
-from levelhead.policy import manifest
-from levelhead.policy.manifest import STATE, DamagedError
+from levelhead.policy.manifest import DamagedError
 from levelhead.policy.policy import Policy
 from levelhead.policy.sharding import as_sharded, piece
-from levelhead.recipe import Recipe
-from levelhead.training.checkpoint import BEST_BEFORE, Checkpoints, State, write_training
-from levelhead.training.full_disk import full_disk
-from levelhead.training.ranks import Ranks
-from levelhead.training.rundir import RunDir, publish
-from levelhead.training.sharding.setup import divides
 
 SHARDS = "shards"
 """Folder of a checkpoint that all processes write."""
 MODEL, OPTIMIZER, GUARD = "model", "optim", "guard"
 """First parts of the names of its tensors; the last is that of a parameter."""
-
-T = TypeVar("T")
-
-
-class SharedCheckpoints(Checkpoints):
-    """The ``checkpoints/`` folder of a run whose weights are divided: one folder for all processes.
-
-    Every method that writes is a collective; the first process names, publishes and removes.
-
-    Args:
-        run: The run's folder, that of the first process.
-        keep_last: See :class:`Checkpoints`.
-        offset: See :class:`Checkpoints`.
-        ranks: The processes.
-        own: The folder of this process.
-    """
-
-    def __init__(self, run: RunDir, keep_last: int, offset: Mapping[str, int], ranks: Ranks, own: Path) -> None:
-        super().__init__(run, keep_last, offset)
-        self._ranks = ranks
-        self._links = own / "checkpoints" if ranks.rank else None
-
-    def check_place(self) -> None:
-        """Check that every process sees the folder.
-
-        Raises:
-            InputError: One does not.
-        """
-        here = self._root.parent.is_dir()
-        blind = [rank for rank, sees in enumerate(self._ranks.gathered(here)) if not sees]
-        if blind:
-            raise InputError(
-                f"{self._root.parent}: process {blind[0]} does not see this folder, and with distributed.shard: full "
-                "all processes write its checkpoints; put --out on a file system that all machines share"
-            )
-
-    def save(self, policy: Policy, state: State, optimizer: Mapping[str, Any]) -> Path:
-        """See :meth:`Checkpoints.save`."""
-        target = self._write(self._name(state), policy, state, optimizer)
-        self._by_first(lambda: shutil.rmtree(self._root / BEST_BEFORE, ignore_errors=True))
-        self.prune()
-        return target
-
-    def prune(self) -> None:
-        """See :meth:`Checkpoints.prune`; the others' links to a checkpoint that was gone on from go too."""
-        self._by_first(super().prune)
-        if self._links is not None:
-            shutil.rmtree(self._links, ignore_errors=True)
-
-    def front_names(self) -> set[str]:
-        """See :meth:`Checkpoints.front_names`."""
-        return self._by_first(super().front_names)
-
-    def prune_front(self, members: Collection[str]) -> None:
-        """See :meth:`Checkpoints.prune_front`."""
-        self._by_first(lambda: Checkpoints.prune_front(self, members))
-
-    def best_from_front(self, name: str) -> None:
-        """See :meth:`Checkpoints.best_from_front`."""
-        self._by_first(lambda: Checkpoints.best_from_front(self, name))
-
-    def save_reference(self, policy: Policy) -> None:
-        """See :meth:`Checkpoints.save_reference`."""
-        weights = policy.reference_weights()
-        if weights is not None:
-            self._by_first(lambda: self._write_reference(weights))
-
-    def set_aside(self, newest: Path | None, *, asked: bool) -> list[Path]:
-        """See :meth:`Checkpoints.set_aside`."""
-        return self._by_first(lambda: Checkpoints.set_aside(self, newest, asked=asked))
-
-    def _by_first(self, work: Callable[[], T]) -> T:
-        """What the first process does alone, while the others wait; all get the result, or the error."""
-        first: Any = self._ranks.agreed(lambda: None if self._ranks.rank else work())[0]
-        result: T = first
-        return result
-
-    def _agreed(self, here: bool) -> bool:
-        return self._ranks.gathered(here)[0]
-
-    def _write(
-        self,
-        name: str,
-        policy: Policy,
-        state: State,
-        optimizer: Mapping[str, Any] | None,
-        keep: Path | None = None,
-    ) -> Path:
-        draft = self._by_first(lambda: self._draft(name))
-        with full_disk(draft, f"checkpoint {name}"):
-            self._ranks.agreed(lambda: policy.save(draft))
-            rest = None if optimizer is None else write_shards(draft / SHARDS, policy, optimizer)
-
-            def finish() -> None:
-                if rest is not None:
-                    write_training(draft, rest)
-                (draft / STATE).write_text(dump_json(asdict(state), indent=2), encoding="utf-8")
-                manifest.write(draft)
-                publish(draft, self._root / name, keep)
-
-            self._by_first(finish)
-        return self._root / name
-
-
-def make_checkpoints(folder: RunDir, recipe: Recipe, offset: Mapping[str, int], ranks: Ranks) -> Checkpoints:
-    """Return the checkpoints of a run: of each process, or one for all where weights are divided.
-
-    Raises:
-        InputError: They are divided, and a process does not see the folder that all write to.
-    """
-    if not divides(recipe, ranks):
-        return Checkpoints(folder, recipe.checkpoint.keep_last, offset)
-    first = RunDir(ranks.first_folder(folder.path))
-    shared = SharedCheckpoints(first, recipe.checkpoint.keep_last, offset, ranks, folder.path)
-    shared.check_place()
-    return shared
 
 
 def write_shards(folder: Path, policy: Policy, training: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +37,7 @@ def write_shards(folder: Path, policy: Policy, training: Mapping[str, Any]) -> d
     Args:
         folder: New; the same on all processes.
         policy: Whose weights.
-        training: What :func:`~levelhead.training.checkpoint.write_training` writes of a run that is not divided.
+        training: What :func:`~levelhead.training.checkpoint_files.write_training` writes of a run that is not divided.
     """
     named = _trained(policy)
     tensors: dict[str, Any] = {f"{MODEL}/{name}": parameter.detach() for name, parameter in named}
@@ -196,7 +69,7 @@ def with_shards(training: Mapping[str, Any], checkpoint: Path, policy: Policy) -
     """Return the training state of a checkpoint as the processes of this run hold it, and restore the weights.
 
     Args:
-        training: What :func:`~levelhead.training.checkpoint.read_training` gave.
+        training: What :func:`~levelhead.training.checkpoint_files.read_training` gave.
         checkpoint: Its folder; all processes wrote it, or one.
         policy: Divided or not.
 
