@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
 
 
-HIDDEN, FEW = 0.7, 0.05
+HIDDEN, FEW = 0.7, 0.1
 """Cosine below which a stage's updates count as hidden, and that of next to none."""
 
 
