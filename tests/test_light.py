@@ -45,7 +45,7 @@ def test_recipes_validate_without_torch() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["simulate", "-k", "4", "-p", "0.5", "--json"], ["--version"], ["check", "--explain", "signs/kl"]],
+    [["--help"], ["simulate", "-k", "4", "-p", "0.5", "--json"], ["--version"], ["check", "--explain", "signs/audit"]],
 )
 def test_commands_that_need_no_torch_run(arguments: list[str]) -> None:
     result = run("from levelhead.cli.main import main; main()", *arguments)

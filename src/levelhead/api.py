@@ -345,10 +345,12 @@ def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
     """Do everything up to the first forward: data, tokenizer, the model's shape without its weights, one batch.
 
     Returns:
-        What was found, by name: parameters, prompts, tokens of the first batch.
+        What was found, by name: parameters, prompts, tokens of the first batch; ``checks`` holds the warnings and
+        failures of those preflight checks that need no weights.
     """
     recipe = resolve(recipe)
     require_files(recipe)
+    from levelhead.preflight import preflight
     from levelhead.training.prepare import describe, prepare
     from levelhead.training.stream import PromptStream
 
@@ -358,7 +360,9 @@ def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
     stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
     n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1
     lengths = [len(setup.policy.codec.render(prompt.messages, prompt.chat)) for prompt in stream.take(n)]
+    checks = preflight(setup, needs=("data",)).checks
     return facts | {
+        "checks": [f"{c.status} {c.name}: {c.message}" for c in checks if c.status != "pass"],
         "first_batch_prompts": n,
         "first_batch_prompt_tokens": {"min": min(lengths), "max": max(lengths), "sum": sum(lengths)},
         "seconds": round(time.perf_counter() - start, 1),

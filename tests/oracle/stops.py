@@ -6,13 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from levelhead.records import Severity
 from levelhead.text.evidence import count, read
 from levelhead.text.stops import end_of_turn_ids
 from oracle.context import PreflightContext
 from oracle.result import Check, Status, judged
 
-_STATUS: dict[Severity, Status] = {"info": "pass", "warning": "warn", "critical": "fail"}
 _AT = 3
 
 
@@ -74,9 +72,11 @@ def _insisting(context: PreflightContext, token: int) -> Iterator[None]:
 def _special(context: PreflightContext) -> Check:
     """Judge padding, end and first tokens, with counts of both sides."""
     codec = context.codec
-    judgements = codec.judgements
-    order: tuple[Severity, ...] = ("info", "warning", "critical")
-    worst = order[max((order.index(j.severity) for j in judgements), default=0)]
+    odd = sorted(codec.judgements)
+    worse = {"bos-missing", "bos-doubled", "end-of-turn-is-text", "eos-is-not-end-of-turn"}
+    if any(stop.id == codec.pad_id and "template" in stop.sources for stop in codec.stops):
+        worse.add("pad-is-stop")
+    warned = sorted(codec.judgements & worse)
     prompts = [count(codec, turn.context_ids) for turn in context.turns]
     answers = [count(codec, turn.completion_ids) for turn in context.turns]
     kinds = ("total", "special", "stop", "padding")
@@ -86,11 +86,10 @@ def _special(context: PreflightContext) -> Check:
         "pad_is_stop": codec.pad_collides,
         "in_prompts": {kind: sum(getattr(c, kind) for c in prompts) for kind in kinds},
         "in_completions": {kind: sum(getattr(c, kind) for c in answers) for kind in kinds},
-        "judgements": {j.code: j.message for j in judgements},
+        "judgements": odd,
     }
-    if not judgements:
+    if not odd:
         return Check("stops/special-tokens", "pass", "padding, end and first tokens do not collide", evidence)
-    message = "; ".join(j.message for j in judgements if j.severity == worst)
-    return Check(
-        "stops/special-tokens", _STATUS[worst], message, evidence, "" if worst == "info" else "see the message"
-    )
+    status: Status = "warn" if warned else "pass"
+    fix = "see docs/tokens.md" if warned else ""
+    return Check("stops/special-tokens", status, ", ".join(warned or odd), evidence, fix)

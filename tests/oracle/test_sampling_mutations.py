@@ -98,7 +98,17 @@ def visits_of_a_batch_alike(patch: Patch) -> None:
 
 
 def shared(change: Callable[..., Coroutine[Any, Any, Collected]]) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(Collector, "collect", change)
+    """Change what several processes do of a call; one alone goes on as before."""
+
+    def mutate(patch: Patch) -> None:
+        real = Collector.collect
+
+        async def collect(self: Any, *args: Any) -> Collected:
+            return await (real if self._ranks.alone else change)(self, *args)
+
+        patch.setattr(Collector, "collect", collect)
+
+    return mutate
 
 
 async def parts_one_after_the_other(self: Any, prompts: Sequence[Any], k: int, controls: Any, seed: int) -> Collected:
@@ -109,13 +119,13 @@ async def parts_one_after_the_other(self: Any, prompts: Sequence[Any], k: int, c
 async def every_process_the_first_half(
     self: Any, prompts: Sequence[Any], k: int, controls: Any, seed: int
 ) -> Collected:
-    parts = self._ranks.gathered(await self._inner.collect(prompts[: len(prompts) // 2], k, controls, seed))
+    parts = self._ranks.gathered(await self._collect(prompts[: len(prompts) // 2], k, controls, seed))
     return Collected([group for part in parts for group in part.groups])
 
 
 async def a_seed_a_process(self: Any, prompts: Sequence[Any], k: int, controls: Any, seed: int) -> Collected:
     own = derive(seed, "rank", self._ranks.rank)
-    parts = self._ranks.gathered(await self._inner.collect(prompts[self._ranks.rank :: 2], k, controls, own))
+    parts = self._ranks.gathered(await self._collect(prompts[self._ranks.rank :: 2], k, controls, own))
     return Collected([parts[i % 2].groups[i // 2] for i in range(len(prompts))])
 
 

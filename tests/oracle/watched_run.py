@@ -33,6 +33,7 @@ class Watched:
         self.violations: list[Violation] = []
         self.updates = 0
         self._stepping: dict[int, Stepping] = {}
+        self._bounds: dict[int, float] = {}
         self._assigned: Any = None
         self._measured: dict[str, float] = {}
         self._batch: Any = None
@@ -72,7 +73,9 @@ class Watched:
 
     def _begun(self, result: Any, run: Run, stage: str, config: Any) -> None:
         updater = result[1]
-        self._stepping[id(updater)] = Stepping(run.policy, updater, updater.steps)
+        updates = config.steps * (config.updates_per_batch * config.epochs if stage == "grpo" else 1)
+        self._bounds[id(updater)] = config.optimizer.max_grad_norm
+        self._stepping[id(updater)] = Stepping(run.policy, updater, updates)
         self._stepping[id(updater)].update = updater.done
 
     def _clip(self, real: Any) -> Any:
@@ -80,7 +83,7 @@ class Watched:
             stepping = self._stepping[id(updater)]
             stepping.gradient()
             norm: float = real(updater)
-            self.violations += stepping.clipped(norm, updater.config.max_grad_norm)
+            self.violations += stepping.clipped(norm, self._bounds[id(updater)])
             return norm
 
         return clip

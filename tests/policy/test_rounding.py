@@ -101,7 +101,8 @@ def test_what_a_type_shows_of_a_change_is_that_of_all_rounded_weights() -> None:
     generator = torch.Generator().manual_seed(3)
     weights = [torch.randn(40, 50, generator=generator) * 0.05, torch.randn(70, generator=generator)]
     changed = [weight + 2e-4 * torch.randn(weight.shape, generator=generator) for weight in weights]
-    seen = visible_change(*([w.flatten() for w in part] for part in (weights, changed)), [2000.0, 70.0], torch.bfloat16)
+    before, after = ([weight.flatten() for weight in part] for part in (weights, changed))
+    seen = visible_change(before, after, [2000.0, 70.0], torch.bfloat16)
     change = torch.cat([(b - a).flatten() for a, b in zip(weights, changed, strict=True)])
     rounded = [(b.bfloat16().float() - a.bfloat16().float()).flatten() for a, b in zip(weights, changed, strict=True)]
     assert seen.norm == pytest.approx(float(torch.cat(rounded).norm() / change.norm()), rel=1e-4)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import levelhead
-from levelhead.policy.load import load_codec
+from levelhead.policy.backends.cpu import attention
+from levelhead.policy.load import load_codec, load_policy
 from levelhead.recipe.model import Model
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -99,3 +100,16 @@ def test_prompts_are_of_the_models_own_template_and_answers_end_with_its_stop_to
     completion = codec.demonstration(messages, "4").completion_ids
     assert codec.tokenizer.decode(list(completion)) == "4<|im_end|>"
     assert codec.decode(completion) == "4"
+
+
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_in_bf16_the_model_runs_over_prefix_trees(real_model: Path, lora: dict[str, int] | None) -> None:
+    policy = load_policy(Model.model_validate({"name": str(real_model), "dtype": "bfloat16", "lora": lora}))
+    assert policy.backend.name == ("cpu" if policy.device.type == "cpu" else "flex")
+
+
+def test_in_bf16_wrong_attention_is_still_told_from_rounding(real_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = attention.attend
+    monkeypatch.setattr(attention, "attend", lambda q, k, v, pieces, scale: right(q, k, v, pieces, 1.5 * scale))
+    section = {"name": str(real_model), "dtype": "bfloat16", "lora": LORA, "device": "cpu"}
+    assert load_policy(Model.model_validate(section)).backend.name == "sdpa"

@@ -272,6 +272,8 @@ def test_what_a_check_said_is_in_chinese_too(tmp_path: Path) -> None:
     check = {
         "name": "sampling/min-length",
         "status": "warn",
+        "id": "sampling/min-length:too-long",
+        "fields": {"short": 1.0, "least": 9, "shortest": 6},
         "message": "an answer of no token",
         "fix": "set min_new_tokens to at most 6",
     }

@@ -113,7 +113,7 @@ def test_a_template_that_closes_turns_with_text_gets_the_eos_and_a_warning():
     ids = codec.demonstration(MESSAGES, "A").completion_ids
     assert ids[-1] == codec.stop_id
     assert codec.decode(ids).endswith("A\n\n")
-    assert "end-of-turn-is-text" in [judgement.code for judgement in codec.judgements]
+    assert "end-of-turn-is-text" in codec.judgements
 
 
 def test_the_token_that_opens_the_next_turn_stops_a_template_that_closes_none():
@@ -174,9 +174,9 @@ def test_the_right_one_of_several_templates_is_used():
 
 def test_a_first_token_that_the_template_forgets_is_judged():
     template = "{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content }}<end_of_turn>\n{% endfor %}"
-    codes = [judgement.code for judgement in Codec(tokenizer_of("gemma"), chat_template=template).judgements]
+    codes = Codec(tokenizer_of("gemma"), chat_template=template).judgements
     assert "bos-missing" in codes
-    codes = [j.code for j in Codec(tokenizer_of("gemma"), chat_template="<bos><bos>" + template).judgements]
+    codes = Codec(tokenizer_of("gemma"), chat_template="<bos><bos>" + template).judgements
     assert "bos-doubled" in codes
 
 

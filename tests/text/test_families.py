@@ -54,7 +54,7 @@ def test_the_stop_set_is_complete(name: str):
 @every_family
 def test_collisions_of_special_tokens_are_judged(name: str):
     codec, family = codec_of(name), FAMILIES[name]
-    assert {judgement.code for judgement in codec.judgements} == family.judged
+    assert codec.judgements == family.judged
     assert codec.pad_collides == (family.pad is None or family.pad in family.stops)
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import random
+import time
+
 import pytest
 from transformers import AutoTokenizer
 
@@ -50,3 +53,11 @@ def test_special_tokens_have_one_meaning_each():
 def test_a_vocabulary_too_small_for_the_bytes_is_refused():
     with pytest.raises(ValueError, match="259"):
         train_tokenizer(TEXTS, 100)
+
+
+def test_a_word_of_a_million_characters_does_not_hold_up_the_tokenizer() -> None:
+    began = time.process_time()
+    word = "".join(random.Random(0).choices("abcdefgh", k=1_000_000))
+    tokenizer = train_tokenizer([word, "plain words", "plain words"], 400)
+    assert tokenizer.decode(tokenizer.encode("plain words")) == "plain words"
+    assert time.process_time() - began < 60

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from levelhead.records import Group, Prompt, Rollout, Score, Turn
+import pytest
+
+from levelhead.errors import InputError
+from levelhead.records import Event, Group, Prompt, Rollout, Score, StepRecord, Turn
 from levelhead.report.watch.rollouts import Filter, Rollouts
 from levelhead.tasks.base import Task
 from levelhead.training.rundir import RunDir
@@ -62,3 +65,74 @@ def test_the_turns_of_an_episode_can_be_parted_again(tmp_path: Path) -> None:
     assert episode["completion"] == "click(1)\n\ntwo\n\nparagraphs\n\n"
     assert episode["turns"] == [8, 15, 0]
     assert "turns" not in answer
+
+
+def appended(folder: Path, steps: int = 3) -> RunDir:
+    """A folder with metrics of some steps and one event."""
+    folder.mkdir(exist_ok=True)
+    run = RunDir(folder)
+    run.append(
+        "metrics.jsonl", [StepRecord(step, "grpo", {"loss": step / 10, "step_time": 9.0}) for step in range(steps)]
+    )
+    run.append("events.jsonl", [Event(1, "note", "info", "hello")])
+    return run
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def another_runs(path: Path) -> None:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**row, "step": 7}) + "\n" for row in rows) + "x" * 99)
+
+
+def line_changed(path: Path) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + "#" * (len(lines[1]) - 1) + "\n" + "".join(lines[2:]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (Path.unlink, r"metrics\.jsonl: is missing, and held \d+ bytes at step-000003"),
+        (truncated, r"metrics\.jsonl: holds \d+ of the \d+ bytes at step-000003"),
+        (line_changed, r"metrics\.jsonl: line 2 is damaged: no JSON object"),
+        (lambda path: path.write_text("[]\n" * 200), r"metrics\.jsonl: (line 1 is damaged|no line ends)"),
+        (
+            lambda path: path.write_bytes(b"\xff" * 4000 + b"\n"),
+            r"metrics\.jsonl: no line ends where step-000003 left it",
+        ),
+        (another_runs, r"metrics\.jsonl: .*(another one|another run's)"),
+    ],
+)
+def test_nothing_is_cut_before_the_files_are_what_the_checkpoint_left(
+    tmp_path: Path, damage: Callable[[Path], object], why: str
+) -> None:
+    run = appended(tmp_path)
+    sizes, last_row = run.sizes(), run.last_row()
+    run.append("metrics.jsonl", [StepRecord(3, "grpo", {"loss": 0.3})])
+    run.check(tmp_path / "step-000003", sizes, last_row)
+    damage(tmp_path / "metrics.jsonl")
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")}
+    with pytest.raises(InputError, match=why):
+        run.check(tmp_path / "step-000003", sizes, last_row)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")} == before
+
+
+def test_older_checkpoints_know_no_row_and_seconds_tell_no_runs_apart(tmp_path: Path) -> None:
+    run = appended(tmp_path / "one")
+    run.check(tmp_path / "step-000003", run.sizes(), "")
+    (tmp_path / "two").mkdir()
+    other = RunDir(tmp_path / "two")
+    other.append("metrics.jsonl", [StepRecord(2, "grpo", {"loss": 0.2, "step_time": 1.0})])
+    assert other.last_row() == run.last_row() != ""
+    assert RunDir(tmp_path / "none").last_row() == ""
+
+
+def test_a_damaged_row_is_named_when_records_are_read_back(tmp_path: Path) -> None:
+    run = appended(tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"stage": "grpo"}\n')
+    with pytest.raises(InputError, match=r"metrics\.jsonl: line 4 is no record of a step"):
+        list(run.steps("grpo"))

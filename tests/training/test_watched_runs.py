@@ -97,7 +97,7 @@ def test_a_resumed_run_is_left_alone(left: Callable[[Path], dict[str, Any]], tmp
     assert set(resumed(left, tmp_path)) <= {"interrupted"}
     (path,) = (tmp_path / "run" / "checkpoints").glob("step-000005")
     state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    assert state["digest"] == {}  # there is no next step
+    assert {"weights", "optimizer", "prompts"} <= set(state["digest"]) <= set(PARTS)  # the run may be given more steps
 
 
 def without_moments(patch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import math
+import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
@@ -50,6 +51,8 @@ def require_regular(path: Path) -> None:
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
         kind = kinds.get(stat.S_IFMT(mode), "a socket")
         raise InputError(f"{path}: is {kind} and no regular file; give a file")
+    if os.path.realpath(path).startswith(("/proc/", "/sys/")):
+        raise InputError(f"{path}: is a file of the system's kernel, which reading may wait on for ever; give a file")
 
 
 def read_text(path: Path, most: int = MOST_TEXT, errors: str = "replace") -> str:

@@ -24,9 +24,9 @@ FIRST_LOOK = 8
 """Rows before the detectors are asked."""
 LOOK_AGAIN = 0.08
 """They are asked again when the history has grown by this share, at least four rows."""
-SURE = 0.6
+LEAST_CONFIDENCE = 0.6
 """Confidence from which a finding is worth a word."""
-STRANGE = "gradient-unexplained"
+UNEXPLAINED_GRADIENT = "gradient-unexplained"
 UNEXPLAINED = 0.2
 """Share of the gradient that no term explains, beyond what rounding does."""
 NORMS = 32
@@ -34,7 +34,7 @@ NORMS = 32
 PRESSED = 8
 """Updates over which shortened ones are counted; half as many tell of a learning rate that is too high."""
 CONSTANT = "constant-answer"
-CALM = 24
+GIVE_BACK_AFTER = 24
 """Updates without a shortened one after which some of the learning rate is given back."""
 
 
@@ -115,11 +115,13 @@ class LiveGuard:
     def _unexplained(self, record: StepRecord) -> list[Decision]:
         """Tell, once, of a gradient that holds more than the objective's terms."""
         share = record.values.get(metric.AUDIT_UNEXPLAINED, 0.0)
-        if share <= UNEXPLAINED or STRANGE in self._told:
+        if share <= UNEXPLAINED or UNEXPLAINED_GRADIENT in self._told:
             return []
-        self._told.append(STRANGE)
+        self._told.append(UNEXPLAINED_GRADIENT)
         text = f"{share:.0%} of the gradient comes from no term of the objective: left over from another step, or added"
-        return [self._decide(record.step, STRANGE, "warn", "critical", text, {metric.AUDIT_UNEXPLAINED: share})]
+        return [
+            self._decide(record.step, UNEXPLAINED_GRADIENT, "warn", "critical", text, {metric.AUDIT_UNEXPLAINED: share})
+        ]
 
     def judge(self, step: int, trials: Sequence[Change]) -> Decision | None:
         """Look at a step that has been taken, whole at first; ask for a shorter one where it went too far."""
@@ -234,11 +236,11 @@ class LiveGuard:
             text = f"{len(cut)} of the last {len(scales)} updates had to be shortened; the learning rate is taken down"
             return self._turn(step, "lr-too-high", "warning", text, overrides, {"shortened": len(cut)})
         ceiling = max(self.bounds.rollback_rate**self._rollbacks, self.bounds.min_rate)
-        if self._calm >= CALM and self._overrides.learning_rate < ceiling:
+        if self._calm >= GIVE_BACK_AFTER and self._overrides.learning_rate < ceiling:
             self._calm = 0
             overrides = remedy.faster(self._overrides, 1.25, ceiling)
-            text = f"{CALM} updates in a row needed no shortening; some of the learning rate is given back"
-            return self._turn(step, "lr-too-high", "info", text, overrides, {"calm": CALM})
+            text = f"{GIVE_BACK_AFTER} updates in a row needed no shortening; some of the learning rate is given back"
+            return self._turn(step, "lr-too-high", "info", text, overrides, {"calm": GIVE_BACK_AFTER})
         return []
 
     def _look(self, step: int) -> list[Decision]:
@@ -252,7 +254,7 @@ class LiveGuard:
             text = "groups have contrast again: no more are drawn in place of those without"
             decisions += self._turn(step, "reward-dead-groups", "info", text, replace(self._overrides, redraws=0))
         for finding in findings:
-            if finding.severity == "info" or finding.confidence < SURE:
+            if finding.severity == "info" or finding.confidence < LEAST_CONFIDENCE:
                 continue
             decisions += self._treat(step, finding)
             if finding.code not in self._told:

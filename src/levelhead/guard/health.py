@@ -13,7 +13,7 @@ from levelhead.diagnosis.stats import mean
 from levelhead.guard.remedy import RecentStatistics
 from levelhead.recipe.guard import Guard as Bounds
 
-SURE = 4.75
+STANDARD_ERRORS = 4.75
 """Standard errors by which a level must lie below the best one."""
 NEARLY_ALL = 0.75
 """Share of the best level that those must have lost."""
@@ -110,7 +110,7 @@ class Level:
                 break
             share = max(self._drop, NEARLY_ALL) if n == QUICK else self._drop
             now, error = self.mean(n), self.noise * math.sqrt(1 / n + 1 / self._window)
-            if height > 0 and self.best - now > share * height and self.best - now > SURE * error:
+            if height > 0 and self.best - now > share * height and self.best - now > STANDARD_ERRORS * error:
                 return Fall(self.best, now, n, error)
         return None
 

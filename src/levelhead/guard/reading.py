@@ -9,7 +9,7 @@ from typing import Any
 from levelhead.diagnosis.sameness import PREFIX, Sameness, judge, names, stands_still, tells
 from levelhead.diagnosis.stats import mean
 
-SURE = 0.5
+LEAST_STRENGTH = 0.5
 """Strength of the case from which answers count as one and the same."""
 MATTERS = 0.1
 """Share of prompts by which the most common answer must lead that of perfect answers to be worth a thought."""
@@ -36,7 +36,9 @@ class Reading:
         for name in values:
             if name.startswith(PREFIX):
                 self._add(name.removeprefix(PREFIX), values)
-        alike = any((case := self._judge(task, self._window // 2)) and case.strength >= SURE for task in self._tasks)
+        alike = any(
+            (case := self._judge(task, self._window // 2)) and case.strength >= LEAST_STRENGTH for task in self._tasks
+        )
         self.constant = self.constant + 1 if alike else 0
 
     def _add(self, task: str, values: Mapping[str, float]) -> None:
@@ -66,7 +68,11 @@ class Reading:
         """
         for task in self._tasks:
             case = self._judge(task, self._window)
-            if case is None or case.strength < SURE or not stands_still(self._column(task, "reward", 2 * self._window)):
+            if (
+                case is None
+                or case.strength < LEAST_STRENGTH
+                or not stands_still(self._column(task, "reward", 2 * self._window))
+            ):
                 continue
             if self.has_read(task) or self.constant >= patience:
                 return case
@@ -93,7 +99,7 @@ class Reading:
             if case is None or (case.perfect is not None and case.share < case.perfect + MATTERS):
                 continue
             lost = self.has_read(task) and case.information < 0.5 * self._best[task]
-            if case.strength >= SURE or (lost and case.share > 0.6):
+            if case.strength >= LEAST_STRENGTH or (lost and case.share > 0.6):
                 return False
         return True
 

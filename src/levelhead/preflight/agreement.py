@@ -15,6 +15,8 @@ from levelhead.training.batch import Sample
 
 WARMTHS = tuple(0.05 * 1.05**i for i in range(124))
 """Temperatures that are tried, 0.05 to about 20."""
+DISTINCT = 0.03
+"""Relative difference of two temperatures that are not the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ def other_temperature(accounts: Sequence[Account], temperature: float, allowed: 
     near = min(WARMTHS, key=lambda warmth: apart(accounts, warmth).mean)
     fine = [near * 1.05 ** (i / 50) for i in range(-50, 51)] + [1.0, temperature**2]
     best = min(fine, key=lambda warmth: apart(accounts, warmth).mean)
-    return best if apart(accounts, best).mean <= 2 * allowed.mean else None
+    agrees = apart(accounts, best).mean <= min(2 * allowed.mean, apart(accounts, temperature).mean / 2)
+    return best if agrees and abs(best / temperature - 1) > DISTINCT else None
 
 
 def shifted(accounts: Sequence[Account], temperature: float, allowed: Tolerance) -> bool:

@@ -22,7 +22,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.preflight.trial import Listener, Trial, clean, contrasted, grpo_trial, sft_trial, uneven
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Group, Message, Rollout, Score, Turn
+from levelhead.records import ChatOptions, Group, Message, Rollout, Score, Turn
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.training.collect import Collector
 from levelhead.training.demonstrations import Demonstrations
@@ -168,16 +168,16 @@ class SharedPasses:
             except InputError:
                 continue
             for prompt, episode in zip(prompts, shown, strict=True):
-                turns = [self._turn(messages, answer) for messages, answer in episode[:2]]
+                turns = [self._turn(messages, answer, prompt.chat) for messages, answer in episode[:2]]
                 if len(turns) > 1:
                     whole = Rollout(prompt.id, tuple(turns), Score(0.0), 0, ("",) * len(turns))
                     shorter = replace(whole, turns=whole.turns[:-1], text=whole.text[:-1])
                     groups.append(Group(prompt, tuple(shorter if i % 2 else whole for i in range(k))))
         return groups
 
-    def _turn(self, messages: Sequence[Message], answer: str) -> Turn:
+    def _turn(self, messages: Sequence[Message], answer: str, chat: ChatOptions) -> Turn:
         """An answer as if the policy had sampled it: its first tokens and a stop token."""
-        pair = self.policy.codec.demonstration(messages, answer)
+        pair = self.policy.codec.demonstration(messages, answer, chat)
         ids = (*pair.completion_ids[: TRIED - 1], self.policy.codec.stop_id)
         ids = pair.completion_ids if len(pair.completion_ids) <= TRIED else ids
         zeros = (0.0,) * len(ids)

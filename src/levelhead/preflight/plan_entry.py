@@ -102,7 +102,9 @@ def longest_prompt(recipe: Recipe, given: int | None = None) -> Prompts:
     codec = _codec(recipe.model)
     shown = [prompt for task in tasks for prompt in itertools.islice(task.prompts("train", recipe.seed), LOOKED_AT)]
     if codec is not None:
-        return Prompts(max(len(codec.render(p.messages)) for p in shown), f"the longest of {len(shown)} prompts")
+        return Prompts(
+            max(len(codec.render(p.messages, p.chat)) for p in shown), f"the longest of {len(shown)} prompts"
+        )
     text = max(sum(len(str(m.get("content", "")).encode()) for m in prompt.messages) for prompt in shown)
     source = f"the longest of {len(shown)} prompts, at {BYTES_A_TOKEN} bytes a token for want of a tokenizer"
     return Prompts(math.ceil(text / BYTES_A_TOKEN), source)

@@ -27,6 +27,8 @@ from levelhead.tasks.splits import stable_hash
 
 CANDIDATES = 64
 """Candidates of a task, where there are that many."""
+PLAIN = ("0", "1", "10", "42", "yes", "no", "A", "B", "true", "unknown")
+"""Answers that many rewards pay something for, whatever is asked."""
 DEMONSTRATIONS = 128
 """Training prompts whose perfect answers are candidates, the most frequent first."""
 FIRST_ITEMS = 8
@@ -229,7 +231,7 @@ class ConstantSearch:
             shown = [self._task.oracle(prompt) for prompt in itertools.islice(train, DEMONSTRATIONS)]
             texts = Counter(answers[0] for answers in shown if answers)
             self._shown = [text for text, _ in texts.most_common()]
-            self._own = ["", *self._task.constants()]
+            self._own = ["", *self._task.constants(), *PLAIN]
         frequent = [text for text, _ in Counter(seen).most_common()]
         turns = itertools.zip_longest(frequent, self._shown)
         mixed = (text for pair in turns for text in pair if text is not None)

@@ -17,7 +17,7 @@ from levelhead.records import PLAIN_CHAT, ChatOptions, Message
 from levelhead.text import fingerprint, thoughts
 from levelhead.text.rendered import Rendered
 from levelhead.text.spans import locate
-from levelhead.text.stops import Judgement, judge, stop_tokens
+from levelhead.text.stops import judge, stop_tokens
 from levelhead.text.template import ChatTemplate
 from levelhead.text.thoughts import Thought
 
@@ -109,8 +109,8 @@ class Codec:
             )
 
     @cached_property
-    def judgements(self) -> tuple[Judgement, ...]:
-        """What is wrong, or merely worth knowing, about stop, padding and first tokens."""
+    def judgements(self) -> frozenset[str]:
+        """Codes of what is odd about stop, padding and first tokens, as docs/tokens.md explains them."""
         return judge(self.tokenizer, self.stops, self.render([_QUESTION]))
 
     def render(self, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
-from levelhead.records import PLAIN_CHAT, ChatOptions, Message, Severity, Tool
+from levelhead.records import PLAIN_CHAT, ChatOptions, Message, Tool
 from levelhead.text.template import ChatTemplate
 
 _QUESTION: Message = {"role": "user", "content": "Question"}
@@ -47,21 +47,6 @@ class StopToken:
     id: int
     text: str
     sources: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Something about the special tokens that a person should know.
-
-    Attributes:
-        code: ``pad-is-stop``, ``eos-is-not-end-of-turn``, ...
-        severity: How bad it is.
-        message: What it is and what to do.
-    """
-
-    code: str
-    severity: Severity
-    message: str
 
 
 def stop_tokens(
@@ -108,84 +93,30 @@ def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase, template: ChatTemplate) 
 
 def judge(
     tokenizer: PreTrainedTokenizerBase, stops: Sequence[StopToken], rendered_ids: Sequence[int]
-) -> tuple[Judgement, ...]:
-    """Return what is wrong, or merely worth knowing, about stop, padding and first tokens.
+) -> frozenset[str]:
+    """Return what is odd about padding, end and first tokens, as the codes that docs/tokens.md explains.
 
     Args:
         tokenizer: The tokenizer.
-        stops: Its stop set.
-        rendered_ids: Ids of any rendered prompt.
+        stops: The stop set.
+        rendered_ids: Ids of a rendered prompt.
     """
-    judgements = [*_judge_padding(tokenizer, stops), *_judge_ending(tokenizer, stops)]
-    bos = tokenizer.bos_token_id
-    if bos is not None and list(tokenizer.encode("x"))[:1] == [bos]:
-        leading = next((i for i, token in enumerate(rendered_ids) if token != bos), len(rendered_ids))
-        if leading == 0:
-            judgements.append(
-                Judgement(
-                    "bos-missing",
-                    "warning",
-                    f"the tokenizer starts texts with {tokenizer.bos_token}, and the chat template does not write it; "
-                    "start the template with {{ bos_token }} if the model was trained with one",
-                )
-            )
-        elif leading > 1:
-            judgements.append(
-                Judgement(
-                    "bos-doubled",
-                    "warning",
-                    f"a prompt starts with {leading} times {tokenizer.bos_token}; the template should write it once",
-                )
-            )
-    return tuple(judgements)
-
-
-def _judge_padding(tokenizer: PreTrainedTokenizerBase, stops: Sequence[StopToken]) -> list[Judgement]:
-    pad = tokenizer.pad_token_id
+    codes = set()
+    pad, bos = tokenizer.pad_token_id, tokenizer.bos_token_id
     if pad is None:
-        return [
-            Judgement(
-                "pad-missing",
-                "info",
-                f"the tokenizer has no padding token; {stops[0].text} stands in, and no mask is computed from it",
-            )
-        ]
-    clash = next((stop for stop in stops if stop.id == pad), None)
-    if clash is None:
-        return []
-    closes = "template" in clash.sources
-    return [
-        Judgement(
-            "pad-is-stop",
-            "warning" if closes else "info",
-            f"the padding token {clash.text} also ends {'turns' if closes else 'texts'}; masks here come from lengths "
-            "and are right, but a trainer that hides padding from the loss would never teach this model to stop",
-        )
-    ]
-
-
-def _judge_ending(tokenizer: PreTrainedTokenizerBase, stops: Sequence[StopToken]) -> list[Judgement]:
+        codes.add("pad-missing")
+    elif pad in {stop.id for stop in stops}:
+        codes.add("pad-is-stop")
     closing = [stop for stop in stops if "template" in stop.sources]
     if not closing:
-        return [
-            Judgement(
-                "end-of-turn-is-text",
-                "warning",
-                f"the chat template closes an assistant's turn with no token of its own; {stops[0].text} is put there "
-                "and ends completions, but earlier turns in a prompt do not show it",
-            )
-        ]
-    missed = [stop for stop in closing if stop.sources == ("template",)]
-    if not missed:
-        return []
-    return [
-        Judgement(
-            "eos-is-not-end-of-turn",
-            "warning",
-            f"turns end with {missed[0].text}, which is neither the tokenizer's eos ({tokenizer.eos_token}) nor in the "
-            "generation config; it stops completions here, and elsewhere only once the generation config lists it",
-        )
-    ]
+        codes.add("end-of-turn-is-text")
+    elif any(stop.sources == ("template",) for stop in closing):
+        codes.add("eos-is-not-end-of-turn")
+    if bos is not None and list(tokenizer.encode("x"))[:1] == [bos]:
+        leading = next((i for i, token in enumerate(rendered_ids) if token != bos), len(rendered_ids))
+        if leading != 1:
+            codes.add("bos-doubled" if leading else "bos-missing")
+    return frozenset(codes)
 
 
 def _try_render(template: ChatTemplate, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT) -> str:

@@ -30,6 +30,7 @@ class State:
         done: Whether the stage is complete.
         fingerprint: Of the model; a checkpoint of another one is refused.
         sizes: Bytes of the appended files at this moment.
+        last_row: Hash of the newest row of metrics at this moment; empty in older checkpoints.
         summary: Held-out results of the stages so far.
         best: Best evaluation of the run so far, its start included: mean over tasks of the balanced score, over the
             items that all evaluations share.
@@ -51,6 +52,7 @@ class State:
     done: bool = False
     fingerprint: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
+    last_row: str = ""
     summary: dict[str, Any] = field(default_factory=dict)
     best: float | None = None
     best_name: str = ""

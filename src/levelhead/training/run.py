@@ -119,7 +119,9 @@ class Run:
                 self._begun()
                 compute = str(self.policy.compute_dtype).removeprefix("torch.")
                 self.folder.write_json("environment.json", {**environment(), "compute_dtype": compute})
-                self._evaluate("start", 0)
+                begins = self._evaluate("start", 0)
+                if next(iter(self.stages), "") == "grpo":  # after SFT, the evaluation at its end says it
+                    self.events.write(self.evaluator.constant_events(begins, 0))
             try:
                 outcome = self._stages()
             except WaitInterruptedError:
@@ -154,7 +156,7 @@ class Run:
         trainer = SftTrainer(
             self.policy, self.setup.tasks, stream, updater, config, seed, self.loop, self.ranks, self.watch
         )
-        self._ready("sft", trainer)
+        self._ready(trainer)
         with self._bar("sft", config.steps) as bar, self._saving_on_failure("sft", stream, updater):
             while self.state.step < config.steps:
                 record, events = trainer.step(self.state.step + 1)
@@ -191,7 +193,7 @@ class Run:
         if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
             load_trainer(trainer, trainer_state(self.state.trainer, self._resumed), self._plan)
             trainer.watch.recall(self.folder.steps("grpo"))
-        self._ready("grpo", trainer)
+        self._ready(trainer)
         self.queue, position = trainer.queue, trainer.queue.position
         self._trainer_state = trainer.state_dict()
         with self._bar("grpo", config.steps) as bar, self._saving_on_failure("grpo", position, updater):
@@ -260,18 +262,18 @@ class Run:
             self.watch.load_state_dict(watched, forget_items=self._plan.touched("tasks*"))
         return stream, updater
 
-    def _ready(self, stage: Stage, trainer: SftTrainer | GrpoTrainer) -> None:
+    def _ready(self, trainer: SftTrainer | GrpoTrainer) -> None:
         """Begin, or go on, with a stage: compare what its next step begins with against what was to be expected."""
         self.trainer = trainer
         self._begun()
         if self._resumed is not None and self.state.step:
-            now = self._digest(stage)
+            now = self._digest()
             if now:
                 self.events.write(compare(self.state.digest, now, self._plan.touched, self.state.step))
 
-    def _digest(self, stage: Stage) -> dict[str, str]:
-        """Hashes of what the next step of a stage begins with; none where it has no more steps."""
-        if self.trainer is None or self.state.step >= self.stages[stage].steps:
+    def _digest(self) -> dict[str, str]:
+        """Hashes of what the next step of a stage begins with; a finished run may be given more steps."""
+        if self.trainer is None:
             return {}
         return next_digest(self.policy, self.trainer, self.state.step + 1)
 
@@ -356,9 +358,9 @@ class Run:
         self._began = now
         self.state.stage = stage
         self.state.stream, self.state.trainer = stream.state_dict(), {}
-        self.state.sizes = self.folder.sizes()
+        self.state.sizes, self.state.last_row = self.folder.sizes(), self.folder.last_row()
         self.state.baselines = self.evaluator.state_dict()
-        self.state.identities, self.state.digest = {}, self._digest(stage)
+        self.state.identities, self.state.digest = {}, self._digest()
         training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done}
         training |= {"trainer": self._trainer_state} if stage == "grpo" else {}
         training |= {"watch": self.watch.state_dict()}
@@ -375,6 +377,7 @@ class Run:
             return None
         if state.fingerprint != self.state.fingerprint:
             raise InputError(f"{checkpoint}: a checkpoint of another model; resume with the recipe that began the run")
+        self.folder.check(checkpoint, state.sizes, state.last_row)
         training = with_shards(read_training(checkpoint, self.policy.device), checkpoint, self.policy)
         self._plan.set_aside(self.checkpoints)
         self.checkpoints.prune()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from levelhead.records import Event, Group, StepRecord
 from levelhead.tasks.base import Task
 from levelhead.training.lock import refuse_held
 
+_LONGEST_ROW = 1 << 20
 APPENDED = ("metrics.jsonl", "events.jsonl")
 
 
@@ -76,18 +78,66 @@ class RunDir:
         return {name: _size(self.path / name) for name in APPENDED}
 
     def steps(self, stage: str) -> Iterator[StepRecord]:
-        """Read back the records of a stage, in order; seconds are left out."""
+        """Read back the records of a stage, in order; seconds are left out.
+
+        Raises:
+            InputError: A line is damaged.
+        """
         path = self.path / "metrics.jsonl"
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-            row = json.loads(line)
-            if row["stage"] == stage:
-                names = [
-                    n for n in row if n not in ("step", "stage", metric.STEP_TIME) and not n.startswith(metric.TIME)
-                ]
-                yield StepRecord(int(row["step"]), row["stage"], {name: float(row[name]) for name in names})
+        for number, row in _rows(path, _size(path)):
+            try:
+                if row["stage"] == stage:
+                    values = {name: float(row[name]) for name in _timeless(row)}
+                    yield StepRecord(int(row["step"]), row["stage"], values)
+            except (KeyError, TypeError, ValueError) as error:
+                raise InputError(f"{path}: line {number} is no record of a step ({type(error).__name__})") from None
+
+    def last_row(self) -> str:
+        """Return a hash of the newest row of metrics, seconds left out: it tells this run's records from others."""
+        path = self.path / "metrics.jsonl"
+        return _last_row(path, _size(path))
+
+    def check(self, checkpoint: Path, sizes: Mapping[str, int], last_row: str) -> None:
+        """See that the appended files hold what they held at a checkpoint, before anything is cut off.
+
+        Args:
+            checkpoint: Its folder, for messages.
+            sizes: Bytes of each file.
+            last_row: :meth:`last_row` at that moment; empty in older checkpoints.
+
+        Raises:
+            InputError: A file is missing, shorter, damaged, or another run's.
+        """
+        way_out = "bring it back, or go on from the start with --from start"
+        for name in APPENDED:
+            path, size = self.path / name, sizes.get(name, 0)
+            if not size:
+                continue
+            if _size(path) < size:
+                how = (
+                    f"holds {_size(path)} of the {size} bytes"
+                    if path.exists()
+                    else f"is missing, and held {size} bytes"
+                )
+                raise InputError(f"{path}: {how} at {checkpoint.name}; {way_out}")
+            with path.open("rb") as file:
+                file.seek(size - 1)
+                if file.read(1) != b"\n":
+                    raise InputError(
+                        f"{path}: no line ends where {checkpoint.name} left it, at byte {size}: the checkpoint or the "
+                        f"file is another run's; {way_out}"
+                    )
+            for _ in _rows(path, size):
+                pass
+        path = self.path / "metrics.jsonl"
+        if last_row and last_row != _last_row(path, sizes.get("metrics.jsonl", 0)):
+            raise InputError(
+                f"{path}: the row at which {checkpoint.name} was written is another one: the checkpoint or the file is "
+                f"another run's; {way_out}"
+            )
 
     def rewind(self, sizes: Mapping[str, int]) -> None:
-        """Cut appended files back to what they held at a checkpoint."""
+        """Cut appended files back to what they held at a checkpoint; see :meth:`check`."""
         for name in APPENDED:
             path = self.path / name
             if path.exists():
@@ -195,6 +245,46 @@ def _rollout(group: Group, index: int, stage: str, step: int) -> dict[str, Any]:
     if score is not None and score.info:
         row["info"] = dict(score.info)
     return row
+
+
+def _rows(path: Path, size: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a file's first bytes, with the number of their lines.
+
+    Raises:
+        InputError: A line is no JSON object.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file.read(size).splitlines(), 1):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                raise InputError(f"{path}: line {number} is damaged: no JSON object")
+            yield number, row
+
+
+def _timeless(row: Mapping[str, Any]) -> list[str]:
+    """Names of a row's numbers, those aside that a clock decides."""
+    return [n for n in row if n not in ("step", "stage", metric.STEP_TIME) and not n.startswith(metric.TIME)]
+
+
+def _last_row(path: Path, size: int) -> str:
+    if not size or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, size - _LONGEST_ROW))
+        lines = file.read(min(size, _LONGEST_ROW)).splitlines()
+    try:
+        last = json.loads(lines[-1])
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(last, dict):
+        return ""
+    kept = {name: last[name] for name in ("stage", "step", *_timeless(last))} if "step" in last else {}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16] if kept else ""
 
 
 def _size(path: Path) -> int:

@@ -23,10 +23,20 @@ def rising(i: int, n: int, rng: random.Random) -> float:
 def test_an_outcome_at_its_floor_under_a_rising_form_reward_is_hacking() -> None:
     rng = random.Random(1)
     rows = []
-    for i in range(40):
-        form = rising(i, 40, rng)
+    for i in range(80):
+        form = rising(i, 80, rng)
         rows.append({"reward": form, "reward_std": 0.2, "rewards/format/mean": form, "rewards/correctness/mean": 0.0})
     assert diagnosed(rows).findings[0].code == "reward-hacking"
+
+
+def test_a_form_that_is_learnt_first_is_no_hacking_yet_and_never_ends_a_run() -> None:
+    rng = random.Random(5)
+    rows = []
+    for i in range(120):
+        form = min(0.9, rising(i, 40, rng))
+        rows.append({"reward": form, "reward_std": 0.2, "rewards/format/mean": form, "rewards/correctness/mean": 0.0})
+    assert not diagnosed(rows[:20]).faulty
+    assert diagnosed(rows).verdict == "warning"
 
 
 def test_an_outcome_that_stands_still_under_a_rising_form_reward_is_hacking() -> None:

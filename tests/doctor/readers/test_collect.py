@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from levelhead.doctor.readers.base import Row, Unread
 from levelhead.doctor.readers.collect import Collector
+from levelhead.doctor.readers.sources import read
 
 
 def collected(*rows: Row) -> tuple[Collector, Unread]:
@@ -83,3 +85,14 @@ def test_a_step_that_never_moves_is_no_step() -> None:
 def test_epochs_are_remembered() -> None:
     collector, _ = collected(Row(None, {"reward": 0.1}, 0.31), Row(None, {"reward": 0.1}, 0.33))
     assert collector.run.epochs == (0.31, 0.33)
+
+
+def test_a_second_table_of_a_document_does_not_undo_the_rows_of_the_first(tmp_path: Path) -> None:
+    first = "".join(f"| {step} | {0.1 * step:.1f} | 1.0 |\n" for step in range(1, 9))
+    second = "| 4 | 0.2 | 0.5 |\n| 6 | 0.3 | 0.4 |\n"
+    head = "| step | reward | entropy |\n|---|---|---|\n"
+    path = tmp_path / "report.md"
+    path.write_text(f"# Run 30\n{head}{first}\n# Run 31\n{head}{second}", encoding="utf-8")
+    log = read(path)
+    assert log.history.series("reward").steps == list(range(1, 9))
+    assert any("another run" in sample["why"] for sample in log.unread.samples)

@@ -138,3 +138,18 @@ def test_a_parser_that_takes_the_mark_is_called_with_it(tmp_path: Path) -> None:
     task, found = parsing(tmp_path, "text, mark", "Sound.\nSCORE=0.5")
     assert found == [0.5]
     assert task.drain_events(1) == []
+
+
+def test_a_judge_takes_nothing_from_what_its_task_says_of_itself() -> None:
+    """Whatever a task of single answers declares, the judged one declares as well."""
+    section = {"kind": "fairness", "items": 40}
+    judge = {"judge": {"base_url": "http://judge.test/v1", "model": "m"}}
+    plain, judged = (make_task(TypeAdapter(TaskRecipe).validate_python({**section, **more})) for more in ({}, judge))
+    prompt = next(plain.prompts("train", 0))
+    for name in ("reward_range", "shares", "guesses", "demonstrates", "has_baselines"):
+        assert getattr(judged, name) == getattr(plain, name), name
+    for name in ("strata", "form", "oracle", "oracle_bytes", "kind_of"):
+        assert getattr(judged, name)(prompt) == getattr(plain, name)(prompt), name
+    assert list(judged.lexicon()) == list(plain.lexicon())
+    assert list(judged.constants()) == list(plain.constants())
+    assert plain.reward_range is not None

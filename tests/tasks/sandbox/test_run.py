@@ -245,3 +245,18 @@ def test_no_temporary_folder_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     program("open('x', 'w').write('y')")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 9.00 GiB", "memory"),
+        ("OSError: [Errno 12] Cannot allocate memory", "memory"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "memory"),
+        ("ValueError: no MemoryError here", "error"),
+        ("NameError: name 'memory' is not defined", "error"),
+    ],
+)
+def test_a_limit_of_memory_is_named_whatever_writes_its_last_line(line: str, status: str) -> None:
+    source = f"import sys\nsys.stderr.write({line!r})\nsys.exit(1)"
+    assert program(source).status == status

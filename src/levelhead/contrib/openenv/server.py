@@ -63,7 +63,7 @@ class Session:
             message = json.loads(raw)
             if not isinstance(message, dict):
                 raise ValueError("not an object")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return refusal("INVALID_JSON", f"Invalid JSON: {error}")
         data = message.get("data", {})
         try:

@@ -17,8 +17,9 @@ from levelhead.metrics import held_out
 _FLOOR = 0.03  # level at which nothing is right,
 _FLOOR_OF_TOP = 0.1  # beside a reward that is many times as high
 _OTHER_FLOOR = 1e-3  # largest reading of a part of unknown kind that is in use
-_ROWS = 5  # readings of an outcome beside a reward
+_ROWS = 4  # readings of an outcome beside a reward
 _GAIN = (0.25, 0.7)  # strength of a rise of the reward
+_STEPS = (10.0, 36.0)  # steps before which the form may well be learnt first
 _AT_FLOOR_WEIGHT = 4.6  # an outcome that stays at its floor under a rise
 _OTHER_WEIGHT = 3.6  # the same of a part that nobody can name
 _FLAT_WEIGHT = 3.4  # one that stands still above it beside a rising reward for the form,
@@ -59,22 +60,27 @@ class Outcomes:
             # Several scores of one thing are one argument: the plainest.
             worst = max(against, key=lambda case: case.log_odds)
             yield worst.show(total, *total.steps[:1], *total.steps[-1:])
-        for series in scores:
+        # Without a reward to train on, what judges outcomes is all that there is to go by.
+        for series in scores if len(total) else [*scores, *view.parts("outcome")]:
             yield from self._alone(series)
         yield from self._frozen(view)
 
     def _under_a_rise(self, series: Series, gain: float, flat: float, top: float) -> Candidate:
         """Argue from an outcome that the rising reward does not carry along."""
         case = Candidate("reward-hacking", first_step=series.steps[0])
+        gain *= stats.ramp(max(len(series), series.steps[-1] - series.steps[0]), *_STEPS)
         judged, known = trend(series), part_kind(series.name.split("/")[1]) == "outcome" or _evaluated(series)
         if top > 0 and max(series.values) <= min(_FLOOR, _FLOOR_OF_TOP * top):
             if known or max(series.values) > _OTHER_FLOOR:
+                # What has not come yet may still come: no run is ended for it.
+                case.severity = "warning"
                 weight = _AT_FLOOR_WEIGHT if known else _OTHER_WEIGHT
                 case.add(weight * gain, "outcome-at-floor", metric=series.name, late=judged.late)
         elif known:
             down = _FALLS_WEIGHT * max(judged.fall, judged.crash)
             still = flat * (1 - judged.rise) * proven_flat(series, 1.0 if max(series.values) <= 1 else None)
             key = "outcome-falls" if down > still else "outcome-stays"
+            case.severity = None if down > still else "warning"
             case.add(gain * max(down, still), key, metric=series.name, early=judged.early, late=judged.late)
         return case.show(series, series.steps[0], series.steps[-1])
 

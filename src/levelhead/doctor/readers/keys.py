@@ -13,8 +13,8 @@ from pathlib import Path
 import yaml
 
 from levelhead.doctor.readers.chinese import in_english, is_chinese
-from levelhead.doctor.readers.meaning import by_meaning, with_contrast
-from levelhead.doctor.readers.words import by_words
+from levelhead.doctor.readers.inferred_keys import by_meaning, with_contrast
+from levelhead.doctor.readers.key_words import by_words
 
 _ONE_MINUS = "1-"
 _INVERSE = "1/"
@@ -50,9 +50,17 @@ _PART_BARE = re.compile(
     r"^(?:(?:train|mean|avg|batch|rollout)[_/ ])?(?P<name>"
     r"(?:(?:strict|loose|exact|final|answer|outcome|format-blind)[_ ])?"
     r"(?:acc|accuracy|bacc|balanced accuracy|corr|correct|correctness|correct_rate|correct%)|solve_rate|macro[ _-]?f1|"
-    r"(?:ndcg|recall|mrr|precision)(?:@?\d+)?|solved|success|success_rate|win_rate|pass_rate|pass@?\d+|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
-    r"acc%|frac_correct|正确率)(?:_mean|/mean|_avg)?$"
+    r"(?:ndcg|recall|mrr|precision)(?:@?\d+)?|solved|success|success_rate|win_rate|pass_rate|pass@?\d+|"
+    r"(?:avg|mean|maj|best)@\d+|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
+    r"acc%|frac_correct|solved%|solve%|"
+    r"(?:format|answer)[ _](?:exact|numeric|match|rate|approx\w*)|正确率)(?:_mean|/mean|_avg)?$"
 )
+_BENCHMARK = re.compile(
+    r"^(?P<name>(?:minerva|gsm8k|math|aime|amc|mmlu|humaneval|mbpp|ifeval|arc|gpqa|hellaswag|olympiad\w*|livecodebench|bbh)"
+    r"(?:[ _-]?\d{2,4})?(?:[ _/-](?:math|cot|plus|hard|strict|flex|exact_match|math_verify|prompt_strict|verify|"
+    r"acc|accuracy|pass@?\d{1,3}|avg@?\d{1,3}))*)(?:[ _/-]?%)?$"
+)
+"""Names of public benchmarks: what stands under one is held out."""
 _PART_NOT = re.compile(
     r"(?:^|[_/ ])(?:std|max|min|var|loss|time|scale|scaling|weight|weights|coef|count|total|shaped|baseline|range|q\d+|"
     r"median|adv|advantage|model|margin|margins|chosen|rejected|threshold|target|best|num|p\d+)(?:$|[_/ ])"
@@ -161,6 +169,8 @@ class KeyMap:
             while again := _EVAL.match(rest):
                 rest = again.group("rest")
             return None if _EVAL_NOISE.search(rest) else Target(f"eval/{rest}")
+        if _BENCHMARK.match(plain) and plain != "math":
+            return Target(f"eval/{plain}/score", 10, percent="%" in key)
         if plain in _HELD_OUT:
             return Target("eval/score", 20, confidence=_BY_A_LETTER)
         stripped = _without_prefix(key)

@@ -23,8 +23,8 @@ _LONGEST = 600
 """Characters of a line of prose that is looked at."""
 _MOST_LINES = 4000
 _QUOTED = 120
-_DIGITS = 4
-"""A line of which one character in so many is a digit is data."""
+_LETTERS = 4
+"""Letters of a line that says something."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Statements:
         """Look at a line: prose, a heading, or a row of a table with words in it."""
         if self._lines >= _MOST_LINES or not 4 < len(text) <= _LONGEST or text[:1] in "{}'" or not _HINT.search(text):
             return
-        if _DIGITS * sum(map(str.isdigit, text)) > len(text):
+        if sum(map(str.isalpha, text)) < _LETTERS or 2 * sum(map(str.isdigit, text)) > len(text):
             return
         self._lines += 1
         hedges, expressions = _expressions()

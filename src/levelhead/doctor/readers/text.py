@@ -9,8 +9,8 @@ from dataclasses import replace
 from levelhead.doctor.readers import shapes
 from levelhead.doctor.readers.base import Row, Translator, Unread
 from levelhead.doctor.readers.lines import Lines
+from levelhead.doctor.readers.other_formats import OtherFormats
 from levelhead.doctor.readers.prefixes import strip
-from levelhead.doctor.readers.sides import Sides
 from levelhead.doctor.readers.statements import Statement, Statements
 from levelhead.doctor.readers.tables import HtmlTable, Table
 from levelhead.doctor.readers.values import NUMBER
@@ -73,7 +73,7 @@ class TextReader:
         self._pending_size = 0
         self._pending_lines = 0
         self._outer: shapes.Pairs = []
-        self._sides = Sides(self._translator)
+        self._others = OtherFormats(self._translator)
         self._rows = 0
         self._part = 0
         self._newest: float | None = None
@@ -90,7 +90,7 @@ class TextReader:
         for line in self._lines.close():
             yield from self._counted(self._line(line))
         yield from self._counted(self._rest())
-        yield from self._counted(self._sides.close(spoken=not self._rows))
+        yield from self._counted(self._others.close(spoken=not self._rows))
 
     @property
     def guesses(self) -> dict[str, tuple[str, float]]:
@@ -145,13 +145,13 @@ class TextReader:
         if "┃" in text:
             text = text.replace("┃", "│")
         # Inside a table or a dict only what began behind a prefix is taken from behind one: a cell may look like it.
-        if self._stripped or not (self._table.open or self._sides.open or self._pending is not None):
+        if self._stripped or not (self._table.open or self._others.open or self._pending is not None):
             bare = strip(text)
             self._stripped, text = bare is not text, bare
             if not text:
                 return
-        if self._sides.open:
-            mine, rows = self._sides.inside(text, self._number)
+        if self._others.open:
+            mine, rows = self._others.inside(text, self._number)
             yield from rows
             if mine:
                 return
@@ -193,12 +193,12 @@ class TextReader:
 
     def _plain(self, text: str) -> Iterator[Row]:
         """Read a line that belongs to nothing: the head of a table, a heading, or names with numbers."""
-        if self._sides.start(text):
+        if self._others.start(text):
             yield from self._flush_block()
             return
         lowered = text.lower()
         if not any(stem in lowered for stem in self._stems):
-            if "[" not in text or self._sides.written(text, self._number, alone=False) is None:
+            if "[" not in text or self._others.written(text, self._number, alone=False) is None:
                 yield from self._heading_of(text, lowered)
             return
         if not _DIGIT.search(text) and "nan" not in lowered and "inf" not in lowered:
@@ -275,7 +275,7 @@ class TextReader:
             text = f"{box.group('key')}: {box.group('value')}"
         mark = shapes.step_mark(text)
         alone = mark is None and self._heading is None and self._bar is None
-        written = self._sides.written(text, self._number, alone)
+        written = self._others.written(text, self._number, alone)
         if written is not None:
             yield from self._flush_block()
             yield from written
@@ -298,7 +298,7 @@ class TextReader:
             if row:
                 yield from self._flush_block()
                 yield row
-            elif text.count(" ") > 3 and not self._rows and self._sides.say(text, self._number):
+            elif text.count(" ") > 3 and not self._rows and self._others.say(text, self._number):
                 return
             elif mark and len(text) < 200:
                 yield from self._flush_block()

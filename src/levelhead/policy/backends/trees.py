@@ -20,8 +20,11 @@ from levelhead.policy.backends.base import TREES, PolicyLike
 from levelhead.policy.backends.sdpa import Sdpa
 from levelhead.policy.packing import MicroBatch, TokenSequence, pack
 
-TREE_TOLERANCE = {"exact": 1e-4, "rounded": 5e-2}
-"""Relative distance of hidden states over trees from those under a mask, in float32 and in coarser types."""
+TREE_TOLERANCE = {"exact": 1e-4, "rounded": 0.25}
+"""Relative distance of hidden states over trees from those under a mask, in float32 and in coarser types.
+
+In bf16 the rounding of thirty layers makes 0.04 to 0.12 on a pretrained model; wrong attention makes 0.7 and more.
+"""
 
 _LONGEST_TRIAL = 64
 """Tokens up to which a trial's sequences outgrow a sliding window."""

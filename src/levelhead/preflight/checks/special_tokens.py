@@ -69,12 +69,12 @@ class SpecialTokens(Check):
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome: the worst finding."""
         codec = context.codec
-        judgements = {judgement.code: judgement.message for judgement in codec.judgements}
+        judgements = codec.judgements
         evidence = {
             "pad": str(codec.tokenizer.convert_ids_to_tokens(codec.pad_id)),
             "stop": [stop.text for stop in codec.stops],
             "pad_is_stop": codec.pad_collides,
-            "judgements": judgements,
+            "judgements": sorted(judgements),
         }
         bos, stop = str(codec.tokenizer.bos_token), codec.stops[0].text
         if "bos-doubled" in judgements:

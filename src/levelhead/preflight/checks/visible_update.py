@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from levelhead.preflight.check import Check
 from levelhead.preflight.message import Fix, Message
@@ -65,7 +65,7 @@ class VisibleUpdate(Check):
             rate, updates = section.optimizer.learning_rate, section.steps
             stored = all(weight.dtype != torch.float32 for weight in weights)  # then each update is rounded by itself
             seen = foresee_visible(weights, kind, rate, 1 if stored else updates)
-            fields = {
+            fields: dict[str, Any] = {
                 "kind": str(kind).removeprefix("torch."), "rate": rate, "updates": 1 if stored else updates,
                 "cosine": seen.cosine, "norm": seen.norm,
             }  # fmt: skip

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
+import json
+import os
 import re
-import sys
 import time
-import zlib
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from levelhead.documents import DocumentError, load_json, read_lines
-from levelhead.errors import InputError
-from levelhead.report.reading import named, step_of
-from levelhead.report.series import number
+import numpy as np
+
+from levelhead.report.reading import named
+from levelhead.report.watch.index import BytesCache, FileIndex, IntArray, read_row, stamp_of
+from levelhead.report.watch.tail import leads_out
 
 Row = dict[str, Any]
 
@@ -30,35 +29,14 @@ MOST_OF_A_GROUP = 128
 SECONDS = 0.4
 """After which an answer says how far it came, so that the page can show that and ask on."""
 
-_LONGEST_LINE = 8 << 20
-_MOST = 64 << 20
-_FILES_IN_MEMORY = 8
+BYTES_IN_MEMORY = 64 << 20
+"""Bytes of unpacked files that stay in memory."""
+
 _END = 10**12
 """Line that says that a file was read to its end; the page's script can hold it exactly."""
 _ENDINGS = (".jsonl.gz", ".jsonl")
 _NUMBER = re.compile(r"(\d{1,15})$")
 _STAGES = ("start", "sft", "grpo")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What the index holds of a rollout: everything that a filter asks for, and no text.
-
-    Attributes:
-        line: Its place in the file, from 0.
-        task: Its task.
-        prompt: Id of its prompt.
-        strata: ``key=value`` of each stratum that its prompt is in.
-        step: Step at which it was sampled.
-        reward: ``None`` where it is no number.
-    """
-
-    line: int
-    task: str
-    prompt: str
-    strata: tuple[str, ...]
-    step: int
-    reward: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,47 +59,66 @@ class Filter:
     steps: tuple[float | None, float | None] = (None, None)
     rewards: tuple[float | None, float | None] = (None, None)
 
-    def takes(self, entry: Entry) -> bool:
-        """Whether an entry is wanted, its text aside."""
-        return (
-            (not self.task or entry.task == self.task)
-            and (not self.stratum or self.stratum in entry.strata)
-            and _within(entry.step, self.steps)
-            and _within(entry.reward, self.rewards)
-        )
+    def chosen(self, name: str, index: FileIndex) -> IntArray:
+        """Return the places of the wanted rollouts of a file, their texts aside.
+
+        Args:
+            name: The file's.
+            index: What is known of its rollouts.
+        """
+        if self.kind not in ("", "eval" if name.startswith("eval-") else "train"):
+            return np.zeros(0, dtype=np.int64)
+        wanted = np.ones(len(index), dtype=bool)
+        if self.task:
+            wanted &= index.of_task(self.task)
+        if self.stratum:
+            wanted &= index.of_stratum(self.stratum)
+        for values, (low, high) in ((index.steps, self.steps), (index.rewards, self.rewards)):
+            if low is not None:
+                wanted &= values >= low
+            if high is not None:
+                wanted &= values <= high
+        return np.flatnonzero(wanted)
 
     def takes_text(self, row: Mapping[str, Any]) -> bool:
         """Whether a rollout's text is wanted."""
         wanted = self.text.casefold()
         return not wanted or any(wanted in str(row.get(key, "")).casefold() for key in ("completion", "prompt"))
 
-
-@dataclass(slots=True)
-class _File:
-    stamp: tuple[int, int]
-    entries: list[Entry] = field(default_factory=list)
+    def may_take(self, line: bytes) -> bool:
+        """Whether a line of a file can hold the wanted text, by a look that is quicker than reading it as JSON."""
+        if not self.text or b"\\u" in line or b"\\/" in line:
+            return True
+        spelt = json.dumps(self.text, ensure_ascii=False)[1:-1].casefold()
+        return spelt in line.decode("utf-8", "replace").casefold()
 
 
 class Rollouts:
     """The files of sampled rollouts in a run's folder, newest training step first, then held-out ones.
 
+    Of a file an index is kept, a few bytes a rollout, and of the last few files their bytes; no rollout is.
+
     Args:
         folder: ``rollouts/`` of the run; it need not exist yet.
-
-    Attributes:
-        notes: What could not be read, by file.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.notes: dict[str, str] = {}
-        self._index: dict[str, _File] = {}
-        self._rows: OrderedDict[str, tuple[tuple[int, int], list[Row]]] = OrderedDict()
+        self._index: dict[str, FileIndex] = {}
+        self._bytes = BytesCache(BYTES_IN_MEMORY)
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What could not be read, by file."""
+        return {name: index.note for name, index in self._index.items() if index.note}
 
     def files(self) -> list[str]:
         """Names of the files, in the order of the list."""
         try:
-            names = [entry.name for entry in self.folder.iterdir()]
+            if leads_out(self.folder.parent, self.folder):
+                return []
+            with os.scandir(self.folder) as entries:
+                names = [one.name for one in entries if not one.is_symlink() or not leads_out(self.folder, Path(one))]
         except OSError:
             return []
         return sorted((n for n in names if n.endswith(_ENDINGS) and not n.startswith(".")), key=_order)
@@ -148,8 +145,8 @@ class Rollouts:
             if begin is not None and (_order(name) < begin or (done and _order(name) == begin)):
                 continue
             start = after[1] + 1 if after and name == after[0] else 0
-            entries = [e for e in self._entries(name) if e.line >= start and self._takes(name, e, wanted)]
-            full = self._read(name, entries, wanted, rows)
+            places = wanted.chosen(name, self._indexed(name))
+            full = self._read(name, places[places >= start], wanted, rows)
             following = [name, rows[-1]["line"] if full else _END]
             if full or time.monotonic() > end:
                 break
@@ -167,118 +164,84 @@ class Rollouts:
         """
         if name not in self.files():
             return []
-        lines = [e.line for e in self._entries(name) if e.task == task and e.prompt == prompt][:MOST_OF_A_GROUP]
-        texts = self._texts(name)
-        return [_shown(texts[line], name, line, MOST_TEXT) for line in lines if line < len(texts)]
+        index, rows = self._indexed(name), []
+        for place in map(int, np.flatnonzero(index.of_task(task) & index.of_prompt(prompt))[:MOST_OF_A_GROUP]):
+            row = self._row(name, place)
+            if row is not None and named(row.get("prompt_id")) == prompt:
+                rows.append(_shown(row, name, place, MOST_TEXT))
+        return rows
 
     def rollout(self, name: str, line: int) -> Row | None:
         """Return one rollout as it stands in its file; ``None`` where there is none."""
-        if name not in self.files():
+        if name not in self.files() or not 0 <= line < len(self._indexed(name)):
             return None
-        rows = self._texts(name)
-        return rows[line] if 0 <= line < len(rows) else None
+        return self._row(name, line)
 
-    def _takes(self, name: str, entry: Entry, wanted: Filter) -> bool:
-        return wanted.kind in ("", "eval" if name.startswith("eval-") else "train") and wanted.takes(entry)
-
-    def _read(self, name: str, entries: list[Entry], wanted: Filter, rows: list[Row]) -> bool:
+    def _read(self, name: str, places: IntArray, wanted: Filter, rows: list[Row]) -> bool:
         """Append the wanted rollouts of a file to the page; returns whether it is full."""
-        texts = self._texts(name) if entries else []
-        for entry in entries:
-            if entry.line < len(texts) and wanted.takes_text(texts[entry.line]):
-                rows.append(_shown(texts[entry.line], name, entry.line, PREVIEW))
+        index = self._index[name]
+        data = self._bytes.of(self.folder / name, index.stamp) if len(places) else b""
+        if not wanted.may_take(data):
+            return False
+        for place in map(int, places):
+            line = index.line(data, place)
+            row = read_row(line) if wanted.may_take(line) else None
+            if row is not None and wanted.takes_text(row):
+                rows.append(_shown(row, name, place, PREVIEW))
                 if len(rows) >= PAGE:
                     return True
         return False
 
+    def _row(self, name: str, place: int) -> Row | None:
+        index = self._indexed(name)
+        return read_row(index.line(self._bytes.of(self.folder / name, index.stamp), place))
+
+    def _indexed(self, name: str) -> FileIndex:
+        """The index of a file, made anew where the file has changed."""
+        stamp = stamp_of(self.folder / name)
+        index = self._index.get(name)
+        if index is None or index.stamp != stamp:
+            data = self._bytes.of(self.folder / name, stamp)
+            index = self._index[name] = FileIndex(data, stamp, self._bytes.note(self.folder / name))
+        return index
+
     def _facets(self, names: list[str], wanted: Filter) -> Row:
-        files = [(name, self._index[name]) for name in names if name in self._index]
-        entries = [(name, entry) for name, file in files for entry in file.entries]
+        indices = [(name, self._index[name]) for name in names if name in self._index]
         return {
-            "indexed": len(files),
-            "rollouts": len(entries),
-            "matching": sum(self._takes(name, entry, wanted) for name, entry in entries),
-            "tasks": sorted({entry.task for _, entry in entries}),
-            "strata": sorted({stratum for _, entry in entries for stratum in entry.strata}),
-            "notes": [f"{name}: {why}" for name, why in self.notes.items()],
+            "indexed": len(indices),
+            "rollouts": sum(len(index) for _, index in indices),
+            "matching": sum(len(wanted.chosen(name, index)) for name, index in indices),
+            "tasks": sorted({task for _, index in indices for task in index.task_names}),
+            "strata": sorted({stratum for _, index in indices for stratum in index.strata}),
+            "notes": [f"{name}: {index.note}" for name, index in indices if index.note],
         }
-
-    def _entries(self, name: str) -> list[Entry]:
-        stamp = self._stamp(name)
-        file = self._index.get(name)
-        if file is None or file.stamp != stamp:
-            self._rows.pop(name, None)
-            file = self._index[name] = _File(stamp, [_entry(i, row) for i, row in enumerate(self._texts(name))])
-        return file.entries
-
-    def _stamp(self, name: str) -> tuple[int, int]:
-        try:
-            state = (self.folder / name).stat()
-        except OSError:
-            return (0, 0)
-        return state.st_mtime_ns, state.st_size
-
-    def _texts(self, name: str) -> list[Row]:
-        """The rows of a file; the last few files stay in memory."""
-        stamp = self._stamp(name)
-        cached = self._rows.get(name)
-        if cached is None or cached[0] != stamp:
-            cached = stamp, self._load(name)
-            self._rows[name] = cached
-            if len(self._rows) > _FILES_IN_MEMORY:
-                self._rows.popitem(last=False)
-        self._rows.move_to_end(name)
-        return cached[1]
-
-    def _load(self, name: str) -> list[Row]:
-        rows: list[Row] = []
-        self.notes.pop(name, None)
-        try:
-            for line in read_lines(self.folder / name, _LONGEST_LINE, _MOST):
-                try:
-                    value = load_json(line)
-                except DocumentError:
-                    continue
-                if isinstance(value, dict):
-                    rows.append(value)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            self.notes[name] = "cut off; what could be read is shown"
-        except (InputError, OSError) as error:
-            self.notes[name] = str(error).removeprefix(f"{self.folder / name}: ")
-        return rows
-
-
-def _entry(line: int, row: Row) -> Entry:
-    strata = row.get("strata")
-    pairs = strata.items() if isinstance(strata, dict) else ()
-    return Entry(
-        line=line,
-        task=sys.intern(named(row.get("task"))),
-        prompt=sys.intern(named(row.get("prompt_id"))),
-        strata=tuple(sys.intern(f"{key}={value}"[:200]) for key, value in pairs),
-        step=step_of(row),
-        reward=number(row.get("reward")),
-    )
 
 
 def _shown(row: Row, name: str, line: int, most: int) -> Row:
-    """A rollout for the page: its texts cut to ``most`` characters, everything else as it is."""
-    shown = {key: value for key, value in row.items() if key not in ("prompt", "completion", "info", "versions")}
+    """A rollout for the page: its texts cut to ``most`` characters, everything else as it is unless it is large."""
+    left_out = ("prompt", "completion", "info", "versions")
+    shown = {key: value for key, value in row.items() if key not in left_out and _is_small(value, most)}
     for key in ("prompt", "completion"):
         text = str(row.get(key, ""))
         shown[key] = text[:most]
         shown[f"{key}_left_out"] = max(0, len(text) - most)
-    if most > PREVIEW and row.get("info"):
+    if most > PREVIEW and row.get("info") and _is_small(row["info"], most):
         shown["info"] = row["info"]
     names = {key: named(row.get(key)) for key in ("task", "prompt_id")}
     return {**shown, **names, "file": name, "line": line}
 
 
-def _within(value: float | None, bounds: tuple[float | None, float | None]) -> bool:
-    low, high = bounds
-    if low is None and high is None:
-        return True
-    return value is not None and (low is None or value >= low) and (high is None or value <= high)
+def _is_small(value: Any, most: int) -> bool:
+    """Whether a value has no more than ``most`` characters, and as many parts."""
+    parts, size = [value], 0
+    while parts and size + len(parts) <= most:
+        part = parts.pop()
+        inside = [*part.keys(), *part.values()] if isinstance(part, dict) else part if isinstance(part, list) else ()
+        size += len(part) if isinstance(part, str) else 1
+        if len(inside) > most:
+            return False
+        parts.extend(inside)
+    return size <= most and not parts
 
 
 def _order(name: str) -> tuple[int, int, str]:

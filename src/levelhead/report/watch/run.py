@@ -15,12 +15,15 @@ from levelhead.recipe.history import ABSENT, RECIPE, Change, History, compare, i
 from levelhead.report.reading import MARKS_OF_A_RUN
 from levelhead.report.watch.curves import Curves
 from levelhead.report.watch.rollouts import Rollouts
-from levelhead.report.watch.tail import Tail
+from levelhead.report.watch.tail import Tail, leads_out
 
 MOST_EVENTS = 5000
 """Events that are remembered; the newest ones."""
 MOST_RUNS = 24
 """Runs on one page."""
+LINKS = "not read, since they are links that lead out of the run's folder: {}"
+_READ = (".jsonl", ".yaml", ".json", ".gz")
+_MOST_LINKS = 20
 _GROWTH = 1.02
 """How much a log must have grown for its findings to be worked out again."""
 
@@ -85,7 +88,7 @@ class WatchedRun:
             "running": (self.folder / "run.lock").exists(),
             "rows": self.curves.rows,
             "events": self._dropped + len(self._events),
-            "unreadable": self._metrics.broken + self._log.broken,
+            "unreadable": self._metrics.broken + self._log.broken + len(self.links()),
             "names": self.curves.names(),
         }
 
@@ -102,21 +105,40 @@ class WatchedRun:
             judged = self._judged
             if judged is None or size[1] != judged[1] or not judged[0] <= size[0] < max(judged[0], 1) * _GROWTH:
                 self._judged = size
-                self._findings = _examined(self.folder, language)
+                links = self.links()
+                self._findings = _nothing(LINKS.format(", ".join(links))) if links else _examined(self.folder, language)
             return self._findings
+
+    def links(self) -> list[str]:
+        """Names of the run's files that are links to somewhere outside its folder; they are not read."""
+        try:
+            entries = [
+                entry for entry in self.folder.iterdir() if entry.name.endswith(_READ) or entry.name == "rollouts"
+            ]
+        except OSError:
+            return []
+        return sorted(entry.name for entry in entries if leads_out(self.folder, entry))[:_MOST_LINKS]
 
     def recipe(self) -> dict[str, Any]:
         """The recipe in force as plain data; empty where it cannot be read."""
-        return in_force(self.folder)
+        return {} if self._newest() is None else in_force(self.folder)
+
+    def _newest(self) -> str | None:
+        """File of the recipe in force; ``None`` where it is a link that leads out of the folder."""
+        newest = History(self.folder).newest or RECIPE
+        return None if leads_out(self.folder, self.folder / newest) else newest
 
     def recipes(self) -> dict[str, Any]:
         """Return the text of the recipe in force, and what the run changed since its first one."""
-        newest = History(self.folder).newest or RECIPE
+        newest = self._newest()
+        if newest is None:
+            return {"name": self.name, "file": RECIPE, "text": "", "changes": []}
         try:
             text = read_text(self.folder / newest)
         except (InputError, OSError):
             text = ""
-        changes = [] if newest == RECIPE else compare(_plain(self.folder / RECIPE), self.recipe())
+        linked = leads_out(self.folder, self.folder / RECIPE)
+        changes = [] if newest == RECIPE or linked else compare(_plain(self.folder / RECIPE), self.recipe())
         return {"name": self.name, "file": newest, "text": text, "changes": [_change(one) for one in changes]}
 
 
@@ -162,6 +184,10 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
+def _nothing(note: str) -> dict[str, Any]:
+    return {"verdict": "", "note": note, "findings": []}
+
+
 def _examined(folder: Path, language: Language) -> dict[str, Any]:
     # Imported late: the doctor is the heaviest part, and the page opens on the curves.
     from levelhead.doctor.report import examine
@@ -171,7 +197,7 @@ def _examined(folder: Path, language: Language) -> dict[str, Any]:
         report = examine(folder)
     except InputError as error:
         why = str(error).removeprefix(f"{folder}: ")
-        return {"verdict": "", "note": reason(why, language) if language != "en" else str(error), "findings": []}
+        return _nothing(reason(why, language) if language != "en" else str(error))
     document = report.to_json(language)
     findings = []
     for finding, entry in zip(report.diagnosis.findings, document["findings"], strict=True):

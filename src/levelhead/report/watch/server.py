@@ -93,8 +93,11 @@ class WatchServer(ThreadingHTTPServer):
             raise InputError(
                 f"--host {host}: other machines could read the runs; set {KEY_VARIABLE} to a secret of your own first"
             )
-        if key and len(key) < SHORTEST_KEY:
-            raise InputError(f"{KEY_VARIABLE}: has {len(key)} characters, and a key needs {SHORTEST_KEY} or more")
+        if key and len("".join(key.split())) < SHORTEST_KEY:
+            raise InputError(
+                f"{KEY_VARIABLE}: has {len(''.join(key.split()))} characters beside blanks, and a key needs "
+                f"{SHORTEST_KEY} or more"
+            )
         self.runs, self.language = list(runs), language
         self.episodes = Episodes()
         self.key = key
@@ -146,8 +149,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request."""
-        address = urlsplit(self.path)
         try:
+            try:
+                address = urlsplit(self.path)
+            except ValueError:
+                raise _Refusal(HTTPStatus.BAD_REQUEST, "that is no address") from None
             self._admit(address.query)
             kind, body = self._content(address.path, parse_qs(address.query, max_num_fields=MOST_SERIES + 20))
             self._send(HTTPStatus.OK, kind, body)

@@ -14,6 +14,14 @@ MOST_A_LOOK = 16 << 20
 """Bytes that one look reads; what is beyond them waits for the next look."""
 
 
+def leads_out(folder: Path, path: Path) -> bool:
+    """Whether a path within a run's folder is a link to somewhere else, which a run of unknown origin may not name."""
+    try:
+        return not path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
+        return True
+
+
 class Tail:
     """The end of a growing file of JSON lines.
 
@@ -37,6 +45,8 @@ class Tail:
     def look(self) -> tuple[list[Row], bool]:
         """Return the lines that are new, and whether the file was begun anew, so that all earlier lines are void."""
         try:
+            if leads_out(self.path.parent, self.path):
+                return [], False
             require_regular(self.path)
             with self.path.open("rb") as file:
                 anew = self._begun_anew(file)

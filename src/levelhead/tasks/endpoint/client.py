@@ -22,10 +22,10 @@ from levelhead.tasks.endpoint.errors import BudgetError, EndpointError, FailedAt
 from levelhead.tasks.endpoint.exchange import Exchange, Response
 from levelhead.tasks.endpoint.pace import Gate, Pace
 from levelhead.tasks.endpoint.parameters import hint, merge
-from levelhead.tasks.endpoint.secrets import without_secrets
 from levelhead.tasks.endpoint.waits import Waits
 from levelhead.tasks.endpoint.wire import NoCompletionError, counted_tokens, read_body, write_body
 from levelhead.tasks.metering import Usage
+from levelhead.terminal.secrets import without_secrets
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")

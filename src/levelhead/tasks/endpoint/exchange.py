@@ -17,8 +17,8 @@ from levelhead.errors import InputError
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.tasks.endpoint.dialects import dialect_of
 from levelhead.tasks.endpoint.errors import FailedAttemptError, UnreachedError
-from levelhead.tasks.endpoint.secrets import Secrets, secrets_of, without_secrets
 from levelhead.tasks.endpoint.waits import read_retry_after
+from levelhead.terminal.secrets import Secrets, secrets_of, without_secrets
 
 BYTES_BESIDE_TEXT = 1_048_576
 """Bytes that a reply may have besides its text."""

@@ -13,7 +13,7 @@ from levelhead.metrics import held_out
 from levelhead.recipe.judge import Judge, Judges
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
 from levelhead.rollout.draws import generator
-from levelhead.tasks.base import GRADE, Answer, Judged, SingleTurnTask, Split, TrimsPrompts
+from levelhead.tasks.base import GRADE, Answer, Baseline, Judged, SingleTurnTask, Split, TrimsPrompts
 from levelhead.tasks.judges.anchors import AnchorSet
 from levelhead.tasks.judges.lineup import raised
 from levelhead.tasks.judges.questions import ANY_RUBRIC, RUBRICS, Asked, Pair, Question, read_references, text_of
@@ -94,6 +94,37 @@ class JudgedTask(Judged):
     def strata(self, prompt: Prompt) -> Mapping[str, str]:
         """Return the judged task's strata."""
         return self.task.strata(prompt)
+
+    def oracle_bytes(self, prompt: Prompt) -> int | None:
+        """Return the judged task's bound of a perfect answer's length."""
+        return self.task.oracle_bytes(prompt)
+
+    def lexicon(self) -> Iterator[str]:
+        """Yield the judged task's text beyond its prompts."""
+        return self.task.lexicon()
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """The judged task's least and most reward: a grade takes away of what is above 0, and no more than that."""
+        return self.task.reward_range
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The judged task's kinds of problems."""
+        return self.task.shares
+
+    def kind_of(self, prompt: Prompt) -> str:
+        """Return the judged task's kind of a prompt."""
+        return self.task.kind_of(prompt)
+
+    @property
+    def has_baselines(self) -> bool:
+        """Whether the judged task plays its constant policies itself."""
+        return self.task.has_baselines
+
+    async def baselines(self, prompts: int) -> Sequence[Baseline]:
+        """Return the judged task's scripts, whose scores are those of its rules."""
+        return await self.task.baselines(prompts)
 
     def constants(self) -> Sequence[str]:
         """Return the judged task's constant answers."""

@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -235,6 +236,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
+_NO_MEMORY = re.compile(r"[\w.]*MemoryError\b|OSError: \[Errno 12\]|.*std::bad_alloc|.*[Cc]annot allocate memory")
+"""Last line of what a program that ran into its limit of memory writes, in Python, numpy, C++ or a shell."""
+
+
 def _lines(status: int) -> list[Mapping[str, Any]]:
     with os.fdopen(os.dup(status), "rb") as pipe:
         return [json.loads(line) for line in pipe.read(65536).splitlines()]
@@ -252,7 +257,7 @@ def _result(lines: list[Mapping[str, Any]], stdout: bytes, stderr: bytes, over: 
         status = said["over"]
     elif said.get("signal") in (signal.SIGXCPU, signal.SIGKILL):
         status = "timeout"
-    elif status == "error" and err.rstrip().rsplit("\n", 1)[-1].startswith("MemoryError"):
+    elif status == "error" and _NO_MEMORY.match(err.rstrip().rsplit("\n", 1)[-1]):
         status = "memory"
     return ProgramResult(status, out, err, said["network"], said["wall"], said["why"])
 

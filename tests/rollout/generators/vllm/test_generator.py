@@ -353,3 +353,28 @@ def test_it_is_a_generator_that_tells_of_its_servers(tmp_path: Path) -> None:
     assert isinstance(made, Generator)
     assert isinstance(made, Remote)
     assert not made.capabilities.reproducible
+
+
+async def test_a_server_that_sends_what_was_not_asked_for_is_named_and_another_one_asked(
+    serve: Callable[..., FakeEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, bad, good = tiny_policy(), serve(), serve()
+    async with generator(policy, section(tmp_path, bad, good)) as one:
+        await one.sync_weights()
+        (member,) = [server for server in one.engine.servers.members if server.url == bad.url]
+        sample = member.client.sample
+
+        async def too_much(*args: Any) -> Any:
+            reply = await sample(*args)
+            (choice,) = reply["choices"]
+            choice["token_ids"] *= 9
+            choice["logprobs"]["content"] *= 9
+            return reply
+
+        monkeypatch.setattr(member.client, "sample", too_much)
+        for index in range(4):
+            assert len((await one.generate(request(index))).turn.completion_ids) <= 8
+        (event,) = one.drain_events(1)
+        assert event.code == "engine-bad-reply"
+        assert bad.url in event.message
+        assert "were asked for" in event.message or "behind a stop token" in event.message

@@ -108,8 +108,11 @@ def attend(query: Tensor, key: Tensor, value: Tensor, pieces: Pieces, scale: flo
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    # Torch's backward kernel is several times slower in bf16 than in float32.
+    dtype, exact = query.dtype, torch.promote_types(query.dtype, torch.float32)
+    query, key, value = query.to(exact), key.to(exact), value.to(exact)
     result: Tensor = _PieceAttention.apply(query, key, value, pieces, scale)  # type: ignore[no-untyped-call]
-    return result
+    return result.to(dtype)
 
 
 @functools.cache

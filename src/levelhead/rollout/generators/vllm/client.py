@@ -14,9 +14,15 @@ from levelhead.diagnosis.notice import printable
 from levelhead.errors import InputError
 from levelhead.recipe.generator import Vllm
 from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, ServerLostError
+from levelhead.terminal.secrets import Secrets, secrets_of
 
 EXCERPT = 300
 """Characters that are quoted of what a server says."""
+MOST_BYTES = 16 << 20
+"""Bytes that a reply may have beside its tokens."""
+BYTES_A_TOKEN = 2048
+"""Bytes of a reply for each token that was asked for."""
+_MOST_SAID = 4096
 
 
 class Client:
@@ -34,6 +40,7 @@ class Client:
     def __init__(self, url: str, section: Vllm, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {key}"} if (key := _key(section)) else {}
+        self._secrets = Secrets(key, *secrets_of(self.url))
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=section.concurrency)
         self._http = httpx2.AsyncClient(
             base_url=self.url, headers=headers, timeout=None, transport=transport, limits=limits, trust_env=False
@@ -44,9 +51,10 @@ class Client:
             base_url=self.url, headers=headers, timeout=None, transport=transport, limits=once, trust_env=False
         )
 
-    async def sample(self, path: str, body: Mapping[str, Any], seconds: float) -> Any:
-        """Post a call that samples and return the reply's JSON; see :meth:`control` for errors."""
-        return await self._call(self._http, "POST", path, seconds, body)
+    async def sample(self, path: str, body: Mapping[str, Any], seconds: float, tokens: int = 0) -> Any:
+        """Post a call that samples ``tokens`` at most and return the reply's JSON; see :meth:`control` for errors."""
+        most = MOST_BYTES + BYTES_A_TOKEN * tokens
+        return await self._call(self._http, "POST", path, seconds, body, most)
 
     async def control(
         self, path: str, seconds: float, body: Mapping[str, Any] | None = None, method: str = "POST"
@@ -58,7 +66,7 @@ class Client:
             RefusedError: Any other status than 2xx.
             ServerLostError: The server cannot be reached, or broke off.
         """
-        return await self._call(self._control, method, path, seconds, body)
+        return await self._call(self._control, method, path, seconds, body, MOST_BYTES)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -66,33 +74,45 @@ class Client:
         await self._control.aclose()
 
     async def _call(
-        self, http: httpx2.AsyncClient, method: str, path: str, seconds: float, body: Mapping[str, Any] | None
+        self,
+        http: httpx2.AsyncClient,
+        method: str,
+        path: str,
+        seconds: float,
+        body: Mapping[str, Any] | None,
+        most: int,
     ) -> Any:
+        content = bytearray()
         try:
-            async with asyncio.timeout(seconds):
-                answer = await http.request(method, path, json=None if body is None else dict(body))
+            async with (
+                asyncio.timeout(seconds),
+                http.stream(method, path, json=None if body is None else dict(body)) as answer,
+            ):
+                async for piece in answer.aiter_bytes():
+                    content += piece
+                    if len(content) > most:
+                        raise ServerLostError(f"{method} {path} is answered with more than {most} bytes")
         except TimeoutError as error:
             raise HangsError(f"{method} {path} has not been answered for {seconds:g} s") from error
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-            raise ServerLostError(f"{type(error).__name__}: {printable(str(error), EXCERPT)}".rstrip(": ")) from error
+            raise ServerLostError(f"{type(error).__name__}: {self._excerpt(str(error))}".rstrip(": ")) from error
         if not answer.is_success:
-            raise RefusedError(path, answer.status_code, _excerpt(answer.text))
+            raise RefusedError(path, answer.status_code, self._excerpt(content.decode("utf-8", "replace")))
         try:
-            return json.loads(answer.content) if answer.content.strip() else None
-        except ValueError:
+            return json.loads(content) if content.strip() else None
+        except (ValueError, RecursionError):
             return None
 
-
-def _excerpt(text: str) -> str:
-    """What a server says of an error, out of its JSON where it is some."""
-    try:
-        said: Any = json.loads(text)
-        while isinstance(said, dict):
-            said = said.get("message") or said.get("error") or said.get("detail") or json.dumps(said)
-        text = str(said)
-    except ValueError:
-        pass
-    return printable(text, EXCERPT)
+    def _excerpt(self, text: str) -> str:
+        """What a server says of an error, out of its JSON where it is some, without the key."""
+        try:
+            said: Any = json.loads(text)
+            while isinstance(said, dict):
+                said = said.get("message") or said.get("error") or said.get("detail") or json.dumps(said)
+            text = str(said)
+        except (ValueError, RecursionError):
+            pass
+        return printable(self._secrets.clean(text[:_MOST_SAID]), EXCERPT)
 
 
 def _key(section: Vllm) -> str:

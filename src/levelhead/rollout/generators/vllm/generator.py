@@ -81,9 +81,10 @@ class VllmGenerator:
         engine = self.engine
         engine.note(request.prompt.token_ids)
         async with engine.slots:
+            failed: set[str] = set()
             for attempt in range(ATTEMPTS):
                 label = engine.label
-                server = None if label is None else engine.servers.pick(label)
+                server = None if label is None else engine.servers.pick(label, failed)
                 if label is None or server is None:
                     await self._bring_back()
                     continue
@@ -95,6 +96,7 @@ class VllmGenerator:
                         engine.restarted(server)
                     await engine.renew(server, self._policy, self._compute)
                 except (ServerLostError, RefusedError, HangsError, ReplyError) as error:
+                    failed.add(server.url)
                     await self._give_up(server, error, last=attempt + 1 == ATTEMPTS)
                 engine.servers.repeated += 1
         raise EngineError(f"no server has drawn a completion in {ATTEMPTS} attempts; resume the run", "lost")
@@ -130,14 +132,16 @@ class VllmGenerator:
         )
         server.under_way += 1
         try:
-            answer = await server.client.sample(server.route, body, engine.section.timeout_s)
+            answer = await server.client.sample(server.route, body, engine.section.timeout_s, controls.max_new_tokens)
         except RefusedError as error:
             if error.status in _GONE and not engine.transport.in_place:
                 raise ServerStaleError from error
             raise
         finally:
             server.under_way -= 1
-        reply = read_reply(server.route, answer, stops)
+        config = getattr(self._policy.model, "config", None)
+        vocabulary = max(self._policy.codec.vocab_size, getattr(config, "vocab_size", 0) or 0)
+        reply = read_reply(server.route, answer, stops, controls.max_new_tokens, vocabulary)
         if reply.aborted:
             raise ReplyError("the server broke the request off")
         if not reply.stopped and len(reply.token_ids) < controls.max_new_tokens:
@@ -190,6 +194,12 @@ class VllmGenerator:
             return
         if isinstance(error, HangsError):
             self.engine.servers.lose(server, f"{error}; generator.timeout_s may be too short")
+        elif isinstance(error, ReplyError) and not last:
+            self.engine.servers.tell_once(
+                "engine-bad-reply",
+                f"{server.url} sends a reply that is not what was asked for ({error}); the request is repeated",
+                {"server": server.url, "why": str(error)},
+            )
         elif last:
             raise EngineError(f"{server.url} has failed {ATTEMPTS} times on one request: {error}", "lost") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -65,10 +65,15 @@ class Servers:
         """Those that answer."""
         return [server for server in self.members if server.there]
 
-    def pick(self, label: str) -> Server | None:
-        """Return the server with the fewest requests under way among those that hold a version of the weights."""
+    def pick(self, label: str, failed: Collection[str] = ()) -> Server | None:
+        """Return the server with the fewest requests under way among those that hold a version of the weights.
+
+        Args:
+            label: Of the version.
+            failed: URLs of servers that are taken only where there is no other.
+        """
         ready = [server for server in self.there if server.label == label]
-        return min(ready, key=lambda server: server.under_way) if ready else None
+        return min(ready, key=lambda server: (server.url in failed, server.under_way)) if ready else None
 
     async def look(self) -> None:
         """Find out which servers are there, and by which route those that are new sample.
@@ -104,6 +109,11 @@ class Servers:
     def tell(self, code: str, severity: Severity, text: str, evidence: dict[str, str]) -> None:
         """Keep an event until somebody asks for it."""
         self._events.append((code, severity, text, evidence))
+
+    def tell_once(self, code: str, text: str, evidence: dict[str, str]) -> None:
+        """Keep a warning, unless there is one of the same server until somebody asks."""
+        if not any(c == code and e.get("server") == evidence["server"] for c, _, _, e in self._events):
+            self.tell(code, "warning", text, evidence)
 
     def drain_events(self, step: int) -> list[Event]:
         """What has happened since the last call, dated ``step``."""

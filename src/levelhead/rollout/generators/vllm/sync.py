@@ -91,7 +91,7 @@ class Sync:
         async def draw(index: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
             params = sampling_params(controls, (), derive(0, "probe", index) % (1 << 31))
             body = write_body(path, name, contexts[index], params)
-            reply = read_reply(path, await server.client.sample(path, body, self._section.sync_timeout_s), ())
+            reply = read_reply(path, await server.client.sample(path, body, self._section.sync_timeout_s), (), DRAWN)
             return reply.token_ids, reply.logprobs
 
         try:

@@ -50,7 +50,7 @@ _MAX_ITEMS = 20_000
 _LONGEST = 70_000
 
 
-class Written:
+class Sequences:
     """Reads lines that carry a name and several numbers; lists are kept until the block of them ends.
 
     Args:

@@ -18,8 +18,8 @@ import pytest
 from levelhead.errors import InputError
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.tasks.endpoint import ChatClient, EndpointError
-from levelhead.tasks.endpoint.secrets import Secrets
 from levelhead.tasks.metering import Usage
+from levelhead.terminal.secrets import Secrets
 
 KEY = "sk-proj-A1b2/C3d4+E5f6=G7_h8!i9"
 SPELLINGS: dict[str, Callable[[str], str]] = {

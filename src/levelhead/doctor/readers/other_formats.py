@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from levelhead.doctor.readers.base import Row, Translator
-from levelhead.doctor.readers.spoken import sentences
-from levelhead.doctor.readers.turned import LongTable, TurnedTable
-from levelhead.doctor.readers.written import Written
+from levelhead.doctor.readers.prose import sentences
+from levelhead.doctor.readers.sequences import Sequences
+from levelhead.doctor.readers.transposed import LongTable, TransposedTable
 
 _HEADER = re.compile(
     r"^(?:\s*[|│]|\s{2,}\S|\t|,|\**(?:metric|name|signal|key|stat|quantity|measure|step|iter|epoch|update|tag|run|指标))",
@@ -17,7 +17,7 @@ _HEADER = re.compile(
 _MAX_SAID = 5000
 
 
-class Sides:
+class OtherFormats:
     """Takes the lines that no trainer prints; what sentences say is kept for a text that holds nothing else.
 
     Args:
@@ -26,14 +26,14 @@ class Sides:
 
     def __init__(self, translator: Translator) -> None:
         self._translator = translator
-        self._turned, self._long = TurnedTable(translator), LongTable(translator)
-        self._written = Written(translator)
+        self._turned, self._long = TransposedTable(translator), LongTable(translator)
+        self._sequences = Sequences(translator)
         self._said: list[Row] = []
 
     @property
     def open(self) -> bool:
         """Whether the next line may belong to a table or list that has begun."""
-        return self._turned.open or self._long.open or self._written.open
+        return self._turned.open or self._long.open or self._sequences.open
 
     def inside(self, text: str, number: int) -> tuple[bool, list[Row]]:
         """Offer a line to what is open: whether it took it, and the rows of what has thereby ended."""
@@ -42,11 +42,11 @@ class Sides:
                 if table.row(text, number):
                     return True, []
                 return False, list(table.finish()) if text.strip() or table is self._long else []
-        if self._written.open and text.strip():
-            rows = self._written.take(text, number, alone=True) if "[" in text or "→" in text or ">" in text else None
+        if self._sequences.open and text.strip():
+            rows = self._sequences.take(text, number, alone=True) if "[" in text or "→" in text or ">" in text else None
             if rows == []:
                 return True, []
-            return False, list(self._written.finish())
+            return False, list(self._sequences.finish())
         return False, []
 
     def start(self, text: str) -> bool:
@@ -57,7 +57,7 @@ class Sides:
 
     def written(self, text: str, number: int, alone: bool) -> list[Row] | None:
         """The rows of a line that carries several numbers behind a name; ``None`` where it is no such line."""
-        return self._written.take(text, number, alone)
+        return self._sequences.take(text, number, alone)
 
     def say(self, text: str, number: int) -> bool:
         """Keep what a sentence tells; whether it told anything."""
@@ -69,7 +69,7 @@ class Sides:
         """What was waiting for the end; with ``spoken``, what sentences said too."""
         yield from self._turned.finish()
         yield from self._long.finish()
-        yield from self._written.finish()
+        yield from self._sequences.finish()
         if spoken:
             yield from self._said
         self._said = []

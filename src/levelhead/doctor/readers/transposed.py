@@ -44,7 +44,7 @@ def cells_of(line: str) -> list[tuple[str, list[str]]]:
     return ways
 
 
-class TurnedTable:
+class TransposedTable:
     """Reads a table whose first column names metrics and whose other columns are places; rows come when it ends.
 
     Args:
