@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from levelhead.version import __version__
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from levelhead.recipe import Recipe
 
 __all__ = ["Recipe", "__version__", "train"]
+
+# Read when torch is imported: threads that wait for each other give up their core, unless the user wants it otherwise.
+if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & set(os.environ):
+    os.environ["OMP_WAIT_POLICY"], os.environ["KMP_BLOCKTIME"] = "PASSIVE", "0"
 
 _LAZY = {"Recipe": "levelhead.recipe", "train": "levelhead.api"}
 

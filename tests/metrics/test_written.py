@@ -38,7 +38,7 @@ from levelhead.tasks.metering import JudgeUse, Usage, use_metrics
 from levelhead.training.collect import Collected
 from levelhead.training.rundir import RunDir
 from levelhead.training.step_result import step_timings
-from small_run import recipe
+from small_run import TINY, recipe
 
 NO_METRICS = {"step", "stage"}
 ANYBODYS = {"eval/{task}/{name}", "eval/{task}/{page}/{part}"}
@@ -93,6 +93,7 @@ def variants(folder: Path) -> dict[str, dict[str, Any]]:
             "grpo__loss": {"kind": "cispo"},
             "grpo__task_weights": {"kind": "constraint", "least": {"one": 0.3}},
         },
+        "rounded": {**one_at_a_time, "model": {"preset": "tiny", "tiny": dict(TINY), "dtype": "bfloat16"}},
         "ahead": {**off, "grpo__async": 2, "grpo__loss": {"kind": "clip_cov"}, **one_at_a_time},
         "redrawn": {
             **off,

@@ -11,7 +11,16 @@ from levelhead.policy import rounding
 from levelhead.policy.load import load_policy
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
-from levelhead.policy.rounding import coarsest, exact_policy, free_bytes, full_products, why_not_exact
+from levelhead.policy.rounding import (
+    coarsest,
+    exact_policy,
+    foresee_visible,
+    free_bytes,
+    full_products,
+    some_entries,
+    visible_change,
+    why_not_exact,
+)
 from levelhead.recipe.model import Model
 from small_run import TEXTS, TINY, tiny_policy
 
@@ -86,3 +95,38 @@ def test_products_are_whole_inside_and_as_they_were_outside() -> None:
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_what_a_type_shows_of_a_change_is_that_of_all_rounded_weights() -> None:
+    generator = torch.Generator().manual_seed(3)
+    weights = [torch.randn(40, 50, generator=generator) * 0.05, torch.randn(70, generator=generator)]
+    changed = [weight + 2e-4 * torch.randn(weight.shape, generator=generator) for weight in weights]
+    before, after = ([weight.flatten() for weight in part] for part in (weights, changed))
+    seen = visible_change(before, after, [2000.0, 70.0], torch.bfloat16)
+    change = torch.cat([(b - a).flatten() for a, b in zip(weights, changed, strict=True)])
+    rounded = [(b.bfloat16().float() - a.bfloat16().float()).flatten() for a, b in zip(weights, changed, strict=True)]
+    assert seen.norm == pytest.approx(float(torch.cat(rounded).norm() / change.norm()), rel=1e-4)
+    assert seen.cosine == pytest.approx(float(torch.cosine_similarity(torch.cat(rounded), change, 0)), rel=1e-4)
+    assert 0.1 < seen.cosine < 0.95
+
+
+def test_a_coarser_type_a_smaller_rate_and_fewer_updates_show_less() -> None:
+    weights = [torch.randn(200, 100, generator=torch.Generator().manual_seed(0)).mul(0.05).bfloat16().float()]
+    shown = [foresee_visible(weights, kind, 1e-5).cosine for kind in (torch.float32, torch.float16, torch.bfloat16)]
+    assert shown[0] > 0.999 > shown[1] > shown[2]
+    rates = [foresee_visible(weights, torch.bfloat16, rate).cosine for rate in (1e-2, 1e-4, 1e-6)]
+    updates = [foresee_visible(weights, torch.bfloat16, 1e-5, n).cosine for n in (10_000, 100, 1)]
+    assert rates == sorted(rates, reverse=True)
+    assert updates == sorted(updates, reverse=True)
+
+
+def test_entries_are_copies_spread_over_a_weight() -> None:
+    weight = torch.arange(100.0).view(10, 10)
+    (entries,) = some_entries([weight, torch.empty(0)], 10)
+    weight.zero_()
+    assert entries.tolist() == [float(n) for n in range(0, 100, 10)]
+
+
+def test_whole_weights_on_a_cpu_are_computed_with_in_float32_unless_the_recipe_says_otherwise() -> None:
+    assert of("auto").compute_dtype == torch.float32
+    assert of("bfloat16").compute_dtype == torch.bfloat16

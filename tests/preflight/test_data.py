@@ -97,13 +97,21 @@ def test_what_is_broken_fails_by_name(
 
 
 def test_weights_that_rounding_holds_still_are_reported(tmp_path: Path) -> None:
-    setup = prepare(validate(recipe(tmp_path, grpo__optimizer__learning_rate=1e-8, sft=None)))
+    setup = prepare(validate(recipe(tmp_path, grpo__optimizer__learning_rate=1e-7, sft=None)))
     (sound,) = preflight(setup, families=["precision"]).checks
     assert sound.status == "pass"
     setup.policy.model.to(torch.bfloat16)
     (check,) = preflight(setup, families=["precision"]).checks
     assert (check.name, check.status) == ("precision/update/grpo", "fail")
-    assert "rounding" in check.message
+    assert "bfloat16 hides the updates" in check.message
+
+
+def test_products_that_hide_the_updates_of_a_whole_stage_are_warned_of(tmp_path: Path) -> None:
+    model = {"preset": "tiny", "dtype": "bfloat16"}
+    for rate, status in ((1e-6, "warn"), (1e-2, "pass")):
+        setup = prepare(validate(recipe(tmp_path, model=model, grpo__optimizer__learning_rate=rate, sft=None)))
+        (check,) = preflight(setup, families=["precision"]).checks
+        assert (check.name, check.status) == ("precision/update/grpo", status)
 
 
 @pytest.mark.parametrize(("rows_of", "final", "status"), [(12, 256, "warn"), (200, 256, "pass"), (200, 8, "warn")])

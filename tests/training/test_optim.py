@@ -151,3 +151,14 @@ def test_what_muon_remembers_is_dropped_when_weights_go_back() -> None:
     assert all(part.state for part in updater.parts)
     updater.forget()
     assert not any(part.state for part in updater.parts)
+
+
+def test_an_update_that_products_round_away_is_measured() -> None:
+    weights = [torch.nn.Parameter(torch.full((8, 8), 0.5))]
+    for kind, seen in ((torch.float32, None), (torch.bfloat16, 0.0)):
+        updater = Updater(weights, Optimizer(learning_rate=1e-6), 5)
+        updater.rounds_to = kind
+        weights[0].grad = torch.ones(8, 8)
+        updater.clip()
+        updater.step()
+        assert updater.visible.get("update/visible") == seen

@@ -116,7 +116,8 @@ def _served(recipe: Recipe) -> tuple[str, str]:
     """
     from levelhead.policy.load import resolve_device, resolve_dtype
 
-    dtype = str(resolve_dtype(recipe.model.dtype, resolve_device(recipe.model.device))).removeprefix("torch.")
+    device, whole = resolve_device(recipe.model.device), recipe.model.lora is None
+    dtype = str(resolve_dtype(recipe.model.dtype, device, whole=whole)).removeprefix("torch.")
     if recipe.model.source is not None:
         return recipe.model.source, dtype
     from levelhead.training.prepare import prepare

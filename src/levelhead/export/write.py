@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,7 @@ def export(
     draft = out.with_name(f".{out.name}.tmp")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        adapter = _write(recipe, source, draft, merge=merge, dtype=dtype)
+        adapter = _write(run, recipe, source, draft, merge=merge, dtype=dtype)
         came_from = origin(read_state(source))
         text = card(run, source.name, came_from, _base(recipe), adapter=adapter)
         (draft / "README.md").write_text(text, encoding="utf-8")
@@ -134,7 +135,7 @@ def _checkpoint(run: Path, name: str | None) -> Path:
     return newest
 
 
-def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dtype) -> bool:
+def _write(run: Path, recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dtype) -> bool:
     """Write model and tokenizer; returns whether it is an adapter alone."""
     import torch
 
@@ -157,7 +158,7 @@ def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dty
     policy = load_checkpoint(whole, source, seed=recipe.seed)
     if merge and section.in_four_bits:  # what is merged is the policy that was trained
         four_bit.copy_unpacked(load_checkpoint(section, source, seed=recipe.seed).base, policy.base)
-    named = dtype if dtype != "auto" else recipe.model.dtype
+    named = dtype if dtype != "auto" else scored_in(run, recipe)
     kind = getattr(torch, named) if named != "auto" else torch.float32
     model: Any = policy.model
     adapter = recipe.model.lora is not None
@@ -173,6 +174,17 @@ def _write(recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dty
     policy.codec.save(draft)
     write_for_older(draft)
     return adapter
+
+
+def scored_in(run: Path, recipe: Recipe) -> str:
+    """Return the type that a run's scores were computed in; ``auto`` where nobody wrote it down."""
+    if recipe.model.dtype != "auto" or recipe.model.lora is not None:
+        return recipe.model.dtype
+    try:
+        environment = json.loads((run / "environment.json").read_text(encoding="utf-8"))
+        return str(environment["compute_dtype"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return "auto"
 
 
 def _base(recipe: Recipe) -> str | None:

@@ -319,6 +319,16 @@ GRAD_NORM = _updates.metric(
 LEARNING_RATE = _updates.metric(
     "learning_rate", "Learning rate of the step.", "coefficient", bounds=FROM_0, stages=("sft", "grpo"),
 )
+_ROUNDED = "where products are made in a coarser type than float32"
+VISIBLE = _updates.metric(
+    "update/visible",
+    "Norm of what the computing type lets through of an update, as a share of its own ([precision](precision.md)).",
+    "share", only=_ROUNDED, bounds=FROM_0, stages=("sft", "grpo"),
+)
+VISIBLE_COSINE = _updates.metric(
+    "update/visible_cosine", "Cosine of what the computing type lets through with the update.", "coefficient",
+    only=_ROUNDED, bounds=ANY, stages=("sft", "grpo"),
+)
 _GUARDED = "with the guard"
 GUARD_KL = _updates.metric(
     "guard/kl", "How far the update moved the policy ([the guard](guard.md)).", "nats/token", only=_GUARDED,

@@ -56,7 +56,7 @@ def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, loa
         InputError: The model is not there, cannot be loaded, or has no chat template.
     """
     device = resolve_device(section.device)
-    compute = resolve_dtype(section.dtype, device)
+    compute = resolve_dtype(section.dtype, device, whole=section.lora is None)
     torch.manual_seed(seed)
     continued = None
     if section.preset == "tiny":
@@ -116,7 +116,7 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0, load: Load =
         InputError: The folder is no checkpoint, a damaged one, or one of another model.
     """
     device = resolve_device(section.device)
-    compute = resolve_dtype(section.dtype, device)
+    compute = resolve_dtype(section.dtype, device, whole=section.lora is None)
     manifest.check(folder)
     adapter = (folder / ADAPTER_CONFIG).is_file()
     if adapter != (section.lora is not None):
@@ -246,10 +246,16 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Return the compute type: ``auto`` is bfloat16 where the hardware multiplies in it, else float32."""
+def resolve_dtype(name: str, device: torch.device, *, whole: bool = False) -> torch.dtype:
+    """Return the compute type: ``auto`` is bfloat16 where the hardware multiplies in it, else float32.
+
+    On a CPU ``auto`` is float32 where whole weights are trained (``whole``): bfloat16 hides most of an update at the
+    rates of reinforcement learning (:func:`~levelhead.policy.rounding.foresee_visible`).
+    """
     if name != "auto":
         return _DTYPES[name]
+    if whole and device.type == "cpu":
+        return torch.float32
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     native = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from levelhead.objective.numerics import local
 from levelhead.policy import four_bit
 from levelhead.policy.backends.base import TREES
 from levelhead.policy.policy import Policy
@@ -59,6 +60,72 @@ def coarsest(policy: Policy) -> torch.dtype:
         kinds.add(_MULTIPLIED_IN.get(torch.get_float32_matmul_precision(), torch.float32))
     coarse: torch.dtype = max(kinds, key=lambda kind: torch.finfo(kind).eps)
     return coarse
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What a computing type lets through of a change of weights.
+
+    Attributes:
+        norm: Norm of the change of the rounded weights, as a share of that of the weights themselves.
+        cosine: Cosine of the two changes.
+    """
+
+    norm: float
+    cosine: float
+
+
+def some_entries(weights: Sequence[Tensor], most: int = 4096) -> list[Tensor]:
+    """Return copies of at most so many entries of each weight, evenly spaced; of this process's pieces."""
+    flat = [local(weight).detach().flatten() for weight in weights]
+    return [weight[:: max(1, -(-weight.numel() // most))].clone() for weight in flat if weight.numel()]
+
+
+def visible_change(
+    before: Sequence[Tensor], after: Sequence[Tensor], sizes: Sequence[float], kind: torch.dtype
+) -> Visible:
+    """Compare the change of weights with that of the weights rounded to a type.
+
+    A product whose type has fewer bits than the weights rounds them first, so that sampler, trainer and reference see
+    the rounded weights alone; an update under half the spacing of numbers there is not seen (arXiv 2602.03839).
+
+    Args:
+        before: Entries of each weight.
+        after: The same entries later.
+        sizes: Numbers of entries that each of these stands for.
+        kind: The computing type.
+    """
+    both = whole = seen = 0.0
+    for old, new, size in zip(before, after, sizes, strict=True):
+        change = new.double() - old.double()
+        rounded = new.to(kind).double() - old.to(kind).double()
+        part = size / len(old)
+        both += part * float((change * rounded).sum())
+        whole += part * float(change.square().sum())
+        seen += part * float(rounded.square().sum())
+    if not whole or not seen:
+        return Visible(0.0 if whole else 1.0, 0.0 if whole else 1.0)
+    return Visible((seen / whole) ** 0.5, both / (whole * seen) ** 0.5)
+
+
+def foresee_visible(weights: Sequence[Tensor], kind: torch.dtype, rate: float, updates: int = 1) -> Visible:
+    """Foresee what a computing type lets through of so many updates of AdamW.
+
+    An update changes an entry by about the learning rate; those of noisy gradients add up like a random walk, to the
+    rate times the root of their number.  Of 14 updates of SmolLM2-135M at 1e-5 in bfloat16 this foresees a cosine of
+    0.33 and a norm of 0.43; 0.32 and 0.43 were measured (docs/precision.md).
+
+    Args:
+        weights: That are trained, as they are before the first update.
+        kind: The computing type.
+        rate: The learning rate.
+        updates: Their number.
+    """
+    generator = torch.Generator().manual_seed(0)
+    before = [entries.float() for entries in some_entries(weights)]
+    noise = (torch.randn(entries.shape, generator=generator).to(entries.device) for entries in before)
+    after = [entries + rate * updates**0.5 * each for entries, each in zip(before, noise, strict=True)]
+    return visible_change(before, after, [float(weight.numel()) for weight in weights if weight.numel()], kind)
 
 
 @contextlib.contextmanager

@@ -79,7 +79,7 @@ def target_of(section: Model, gpu: str | None = None) -> Target:
         return Target("cuda", compute, read_size(gpu), f"a GPU of {gpu}")
     device = resolve_device(section.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "this machine"
-    return Target(device.type, resolve_dtype(section.dtype, device), capacity(device), name)
+    return Target(device.type, resolve_dtype(section.dtype, device, whole=section.lora is None), capacity(device), name)
 
 
 def longest_prompt(recipe: Recipe, given: int | None = None) -> Prompts:

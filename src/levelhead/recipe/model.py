@@ -79,8 +79,9 @@ class Model(Section):
     chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
     """Variables for the chat template, such as ``enable_thinking: false``; the same in SFT, rollouts and evaluation."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Compute type; ``auto`` is bfloat16 where the hardware multiplies in it, else float32.  Trained weights stay
-    float32 (small updates vanish in bfloat16); the frozen base under LoRA is kept in this type."""
+    """Compute type; ``auto`` is bfloat16 where the hardware multiplies in it, else float32, and float32 on a CPU where
+    all weights are trained (docs/precision.md).  Trained weights stay float32, and products round them to this type;
+    the frozen base under LoRA is kept in it."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation."""
     backend: Literal["auto", "cpu", "flex", "sdpa"] = "auto"

@@ -12,6 +12,8 @@ from torch.autograd.graph import increment_version
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
+from levelhead.objective.numerics import local
+from levelhead.policy.rounding import some_entries, visible_change
 from levelhead.policy.sharding import full
 from levelhead.recipe.training import Optimizer
 from levelhead.records import Event
@@ -52,6 +54,10 @@ class Updater:
         self.done = 0
         self.factor = 1.0
         """Factor of the scheduled learning rate; a guard may lower it."""
+        self.rounds_to = torch.float32
+        """The coarsest type that products round the weights to."""
+        self.visible: dict[str, float] = {}
+        """Metrics of what that type lets through of the newest update."""
         self.optimizer = _make_optimizer(self.parameters, config, matrices)
 
     @property
@@ -77,8 +83,13 @@ class Updater:
         return float(full(norm))
 
     def step(self) -> None:
-        """Change the weights."""
+        """Change the weights; of those that products round, :attr:`visible` says how much of it they let through."""
+        before = some_entries(self.parameters) if self.rounds_to != torch.float32 else []
         self.optimizer.step()
+        if before:
+            sizes = [float(local(weight).numel()) for weight in self.parameters if local(weight).numel()]
+            seen = visible_change(before, some_entries(self.parameters), sizes, self.rounds_to)
+            self.visible = {metric.VISIBLE: seen.norm, metric.VISIBLE_COSINE: seen.cosine}
         increment_version(self.parameters)  # a fused step on divided weights does not count itself
         self.clear()
 

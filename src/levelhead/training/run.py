@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from levelhead.errors import EngineError, InputError, RewardError
 from levelhead.policy.load import fingerprint
+from levelhead.policy.rounding import coarsest
 from levelhead.recipe import plain
 from levelhead.recipe.history import History
 from levelhead.recipe.training import Grpo, Sft
@@ -116,7 +117,8 @@ class Run:
             stack.enter_context(waiting_for_peers(self.recipe.distributed.timeout_s, self.ranks.count))
             if self._resumed is None:
                 self._begun()
-                self.folder.write_json("environment.json", environment())
+                compute = str(self.policy.compute_dtype).removeprefix("torch.")
+                self.folder.write_json("environment.json", {**environment(), "compute_dtype": compute})
                 begins = self._evaluate("start", 0)
                 if next(iter(self.stages), "") == "grpo":  # after SFT, the evaluation at its end says it
                     self.events.write(self.evaluator.constant_events(begins, 0))
@@ -248,6 +250,7 @@ class Run:
         stream = make_stream(tasks, weights, derive(self.recipe.seed, "stream", stage), curriculum)
         updates = config.updates_per_batch * config.epochs if isinstance(config, Grpo) else 1
         updater = Updater(self.policy.parameters, config.optimizer, config.steps * updates, self.policy.matrices)
+        updater.rounds_to = coarsest(self.policy)
         if self._resumed is not None and self.state.stage == stage:
             stream.load_state_dict(self.state.stream)
             updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))

@@ -92,6 +92,7 @@ class SftTrainer:
         events = self._watch.sampled(step, Collected([], prompts=prompts))
         if math.isfinite(norm):
             self.updater.step()
+            values |= self.updater.visible
         else:
             self.updater.clear()
             events.append(lost_gradient(step, values))

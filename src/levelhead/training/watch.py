@@ -163,9 +163,10 @@ class Watch:
         """Take the optimizer's step, as far as the guard lets it stand; ``later``: not the first one of its batch."""
         if self.trust_region is None:
             self._updater.step()
-            return
-        update.events += self.trust_region.step(step, plan, later=later)
-        update.values |= self.trust_region.values
+        else:
+            update.events += self.trust_region.step(step, plan, later=later)
+            update.values |= self.trust_region.values
+        update.values |= self._updater.visible
 
     def after(self, record: StepRecord) -> tuple[list[Event], bool, bool]:
         """Show the record of a step, and go back to the kept weights where an observer asks for it.
