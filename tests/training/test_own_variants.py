@@ -274,7 +274,7 @@ def test_the_textbook_has_no_page_for_an_aggregator_of_ones_own(tmp_path: Path) 
 
 @pytest.mark.parametrize(("term", "kind"), [("kl", "entropy_target"), ("entropy", "band")])
 def test_a_controller_of_another_term_is_no_kind_of_this_one(tmp_path: Path, term: str, kind: str) -> None:
-    with pytest.raises(InputError, match=f"grpo.{term}.controller: .*{kind}"):
+    with pytest.raises(InputError, match=f"grpo.{term}.controller.kind: must be one of .*{kind}"):
         read(tmp_path, **{f"grpo__{term}__controller": {"kind": kind, "target": 1.0}})
 
 
