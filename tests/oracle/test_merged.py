@@ -8,15 +8,21 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from levelhead.objective.aggregation import ConflictMonitor, GradientMerger, MergeReport
 from levelhead.objective.aggregation import merger as merger_module
 from levelhead.objective.terms import Term
-from levelhead.recipe.objective import Merge
+from levelhead.recipe.objective import AnyMerge
 from oracle.merged import MergeWitness
 
 KINDS = ("sum", "mean", "cagrad", "pcgrad", "upgrad", "mgda", "aligned_mtl", "nash_mtl")
+
+
+def section(kind: str, scale: str = "sum") -> Any:
+    """The recipe's section of an aggregator."""
+    return TypeAdapter(AnyMerge).validate_python({"kind": kind, "scale": scale})
 
 
 def leaves(dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -60,7 +66,7 @@ def merge(
 def test_real_mergers_keep_their_promises(kind: str, tasks: int, scale: str) -> None:
     for seed in range(20):
         report, witness = merge(kind, tasks=tasks, seed=seed, scale=scale)
-        assert list(witness.judge(report, Merge(kind=kind, scale=scale))) == []  # type: ignore[arg-type]
+        assert list(witness.judge(report, section(kind, scale))) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,7 +74,7 @@ def test_a_task_without_gradient_and_half_precision_are_no_fault(kind: str) -> N
     for seed in range(5):
         for sizes, dtype in (((1.0, 0.0, 2.0), torch.float32), ((1.0, 2.0, 3.0), torch.bfloat16)):
             report, witness = merge(kind, seed=seed, sizes=sizes, dtype=dtype)
-            assert list(witness.judge(report, Merge(kind=kind))) == []  # type: ignore[arg-type]
+            assert list(witness.judge(report, section(kind))) == []  # type: ignore[arg-type]
 
 
 def conflicting(kind: str) -> int:
@@ -114,7 +120,7 @@ BENT: dict[str, Callable[[list[Tensor | None], Tensor | None, list[float]], Tens
 def test_a_merge_that_is_not_the_weighted_sum_is_told_of(name: str) -> None:
     report, seen = merge("cagrad", witness=(bent := Bent(BENT[name])))
     assert not seen._whole
-    (violation,) = bent.judge(report, Merge(kind="cagrad"))
+    (violation,) = bent.judge(report, section("cagrad"))
     assert violation.code == "merge-promise"
     assert "not the sum" in violation.text
 
@@ -124,7 +130,7 @@ def bent_weights(kind: str, change: Callable[[list[float]], list[float]], scale:
     report, witness = merge(kind, seed=seed, sizes=(1.0, 1.0, 1.0), scale=scale)
     weights = dict(zip(report.weights, change(list(report.weights.values())), strict=True))
     witness._left = 0.0  # the gradient is made of these weights
-    return [v.text for v in witness.judge(MergeReport(kind, weights), Merge(kind=kind, scale=scale))]  # type: ignore[arg-type]
+    return [v.text for v in witness.judge(MergeReport(kind, weights), section(kind, scale))]  # type: ignore[arg-type]
 
 
 CHANGES: dict[str, Callable[[list[float]], list[float]]] = {

@@ -14,7 +14,7 @@ from levelhead.recipe import validate
 from levelhead.records import Prompt
 from levelhead.tasks.function.task import FunctionTask
 from levelhead.training.prepare import prepare
-from small_run import recipe
+from small_run import recipe, rows, write_rows
 
 
 def leak(patch: pytest.MonkeyPatch) -> None:
@@ -112,3 +112,15 @@ def test_products_that_hide_the_updates_of_a_whole_stage_are_warned_of(tmp_path:
         setup = prepare(validate(recipe(tmp_path, model=model, grpo__optimizer__learning_rate=rate, sft=None)))
         (check,) = preflight(setup, families=["precision"]).checks
         assert (check.name, check.status) == ("precision/update/grpo", status)
+
+
+@pytest.mark.parametrize(("rows_of", "final", "status"), [(12, 256, "warn"), (200, 256, "pass"), (200, 8, "warn")])
+def test_too_few_held_out_items_are_told(tmp_path: Path, rows_of: int, final: int, status: str) -> None:
+    given = recipe(tmp_path, eval__final_items=final)
+    write_rows(tmp_path / "one.jsonl", rows(rows_of))
+    (told,) = [
+        outcome
+        for outcome in preflight(prepare(validate(given)), families=["data"]).checks
+        if outcome.name == "data/enough-held-out/one"
+    ]
+    assert told.status == status

@@ -8,8 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from levelhead.objective import aggregation, kl, losses
+from levelhead.objective.advantages import ADVANTAGES
 from levelhead.recipe import Recipe
 from levelhead.recipe.objective import Audit, Kl, Loss, Merge
+from levelhead.recipe.training import Grpo
 
 
 def names(section: type, key: str) -> set[str]:
@@ -21,12 +23,10 @@ def names(section: type, key: str) -> set[str]:
 @pytest.mark.parametrize(
     ("section", "key", "registered"),
     [
-        (Loss, "kind", set(losses.LOSSES)),
         (Loss, "aggregation", set(get_args(losses.Aggregation))),
         (Loss, "importance", set(get_args(losses.Correction))),
         (Kl, "estimator", set(get_args(kl.Estimator))),
         (Kl, "gradient", set(get_args(kl.Gradient))),
-        (Merge, "kind", set(aggregation.AGGREGATORS)),
         (Merge, "switch_to", set(aggregation.AGGREGATORS) - {"sum", "mean"}),
     ],
 )
@@ -35,12 +35,22 @@ def test_every_name_of_the_library_can_be_asked_for_and_no_other(section, key, r
 
 
 @pytest.mark.parametrize(
+    ("key", "registered"), [("loss", losses.LOSSES), ("merge", aggregation.AGGREGATORS), ("advantage", ADVANTAGES)]
+)
+def test_every_variant_of_the_library_has_a_section_and_no_other_has(key: str, registered: dict[str, Any]) -> None:
+    schema = Grpo.model_json_schema()
+    kinds = {option["$ref"].rpartition("/")[2] for option in schema["properties"][key]["oneOf"]}
+    sections = [schema["$defs"][kind]["properties"] for kind in kinds]
+    assert {section["kind"]["const"] for section in sections} == {*registered, "custom"}
+    shared = {"loss": "aggregation", "merge": "scale", "advantage": "clip"}[key]
+    assert all(shared in section for section in sections)
+
+
+@pytest.mark.parametrize(
     ("section", "keys", "message"),
     [
-        (Loss, {"kind": "ppo"}, "kind"),
-        (Loss, {"kind": "cispo", "dual_clip": 3.0}, "dual_clip applies"),
         (Loss, {"fixed_length": 64}, "aggregation: fixed_length"),
-        (Loss, {"cov_low": 9.0}, "cov_low"),
+        (Loss, {"cov_low": 9.0}, "is a key of kind clip_cov"),
         (Loss, {"importance_low": 3.0}, "importance_low"),
         (Loss, {"top_entropy": 0.0}, "top_entropy"),
         (Kl, {"where": "reward"}, "estimator: k1"),

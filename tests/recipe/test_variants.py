@@ -7,22 +7,24 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from levelhead.cli.main import main
 from levelhead.errors import InputError
+from levelhead.objective.advantages import ADVANTAGES
+from levelhead.objective.aggregation import AGGREGATORS
 from levelhead.objective.losses import LOSSES, Loss, Surrogate, policy_loss
 from levelhead.objective.registry import registry
 from levelhead.recipe import Recipe, dump, parse, validate
-from levelhead.recipe.objective import LossSection
-from levelhead.recipe.variants import with_knobs
+from levelhead.recipe.objective import CustomLoss, LossSection
+from levelhead.recipe.variants import as_sections, one_of
 from oracle.textbook import UnprovedError
 from oracle.textbook.estimators import estimate
 from oracle.textbook.surrogates import rises
 from small_run import recipe
 
 MINE = """
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from levelhead.objective.advantages import Advantages, Estimator
 from levelhead.objective.losses import Loss, Surrogate
@@ -87,12 +89,54 @@ class Whole(Added):
 
 
 def test_a_registered_loss_is_a_kind_with_its_knob_as_a_key() -> None:
-    section = with_knobs({**LOSSES, "added": Added}, "ppo_clip", null=False)(LossSection)
-    assert section.model_fields["warmth"].default == 0.5
-    assert section.model_fields["warmth"].description == "``added``: How warm."
-    assert section(kind="added", warmth=2).knobs(Added) == {"warmth": 2.0}
+    sections = as_sections({**LOSSES, "added": Added}, "ppo_clip", LossSection)
+    loss: Any = TypeAdapter(one_of(sections.values(), CustomLoss, "ppo_clip"))
+    assert sections["added"].model_fields["warmth"].default == 0.5
+    made = loss.validate_python({"kind": "added", "warmth": 2, "top_entropy": 0.5})
+    assert made.settings_of(Added) == {"warmth": 2.0}
+    assert loss.validate_python({}).kind == "ppo_clip"
     with pytest.raises(ValueError, match="warmth"):
-        section(warmth=-1.0)
+        loss.validate_python({"kind": "added", "warmth": -1.0})
+    with pytest.raises(ValueError, match="is a key of kind added, and none of ppo_clip"):
+        loss.validate_python({"warmth": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"loss": {"kind": "reinforce", "clip_low": 0.1}}, r"grpo\.loss\.clip_low: is a key of kind ppo_clip, gspo"),
+        (
+            {"loss": {"dual_clip": 3.0, "kind": "sapo"}},
+            r"grpo\.loss\.dual_clip: is a key of kind ppo_clip, clip_cov, and none of",
+        ),
+        ({"advantage": {"kind": "rloo", "k": 4}}, r"grpo\.advantage\.k: is a key of kind pass_at_k, pkpo, and none of"),
+        ({"advantage": {"weights": {"a": 1.0}}}, r"grpo\.advantage\.weights: is a key of kind gdpo, and none of grpo"),
+        ({"merge": {"kind": "pcgrad", "c": 0.1}}, r"grpo\.merge\.c: is a key of kind cagrad, and none of pcgrad"),
+        ({"merge": {"c": 0.1}}, r"merge\.c is a key of kind cagrad, and none of sum without switch_after"),
+        ({"kl": {"coef": 0.1, "controller": {"low": 0.1}}}, r"grpo\.kl\.controller\.kind: missing"),
+        ({"kl": {"controller": {"kind": "fixed", "low": 0.1}}}, r"controller\.low: is a key of kind band"),
+        ({"loss": {"kind": "ppo"}}, r"grpo\.loss\.kind: must be one of 'ppo_clip', .*'custom', got 'ppo'"),
+        ({"loss": {"clip_hihg": 0.1}}, r"unknown key 'grpo\.loss\.clip_hihg'; did you mean 'grpo\.loss\.clip_high'"),
+    ],
+)
+def test_a_key_of_another_kind_is_an_error_that_says_whose_it_is(keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        read(**keys)
+
+
+def test_recipes_that_earlier_versions_wrote_out_are_read() -> None:
+    # They have the keys of all kinds: losses and aggregators at their defaults, estimators null.
+    kinds = {"loss": LOSSES, "merge": AGGREGATORS, "advantage": ADVANTAGES}
+    for section, variants in kinds.items():
+        everything: dict[str, Any] = {}
+        for key, field in ((key, field) for one in variants.values() for key, field in one.model_fields.items()):
+            everything[key] = field.default if everything.get(key, field.default) == field.default else None
+        if section == "advantage":
+            everything = dict.fromkeys(everything) | {"ddof": 1, "eps": 1e-4}
+        for kind, variant in variants.items():
+            own = {key: 2 for key, field in variant.model_fields.items() if field.is_required()}
+            made = read(**{section: {**everything, "kind": kind, **own}}).grpo
+            assert getattr(made, section).make() == variant(**own)
 
 
 def test_an_entry_that_is_no_variant_is_refused() -> None:

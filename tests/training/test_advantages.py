@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from judged_preflight import setup_with, sound
 from levelhead.errors import InputError
-from levelhead.recipe.advantage import Advantage
+from levelhead.recipe.advantage import AnyAdvantage
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
@@ -121,7 +122,9 @@ def test_a_judge_that_saw_no_answer_of_a_batch_can_have_a_weight() -> None:
     _, made = make_objective(setup.recipe, recipe, setup.tasks)
     unseen = group([0.0, 1.0, 0.0, 0.0], "fairness", parts=[{"correct": x} for x in (0.0, 1.0, 0.0, 0.0)])
     assert assign(made, [unseen])[0].has_signal
-    named = recipe.model_copy(update={"advantage": Advantage(kind="gdpo", weights={"jugde": 2.0})})
+    named = recipe.model_copy(
+        update={"advantage": TypeAdapter(AnyAdvantage).validate_python({"kind": "gdpo", "weights": {"jugde": 2.0}})}
+    )
     with pytest.raises(InputError, match="no task has a reward called 'jugde'; there are correct, judge"):
         assign(replace(made, config=named), [unseen])
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field
 
 from levelhead.objective.advantages import ADVANTAGES, Estimator
-from levelhead.objective.registry import owners
-from levelhead.recipe.variants import CUSTOM, REGISTERED, CustomVariant, VariantSection, choose, with_knobs
+from levelhead.recipe.variants import CustomVariant, Kinded, as_sections, one_of
 
 
-class AdvantageSection(VariantSection):
+class AdvantageSection(Kinded):
     """What every advantage estimator shares in a recipe."""
 
     FIRST = (
@@ -19,8 +18,6 @@ class AdvantageSection(VariantSection):
         *("statistics", "weights", "batch_norm", "k", "mix", "feature_weights"),
     )
 
-    kind: str = "grpo"
-    """Estimator: ``grpo``, ``dr_grpo``, ``rloo``, ... (see docs/objective.md)."""
     ddof: int = Field(1, ge=0, le=1)
     """Degrees of freedom of the standard deviation: 1 sample (TRL), 0 population."""
     eps: float = Field(1e-4, ge=0, le=1e3)
@@ -30,25 +27,7 @@ class AdvantageSection(VariantSection):
 
     def make(self) -> Estimator:
         """Return the estimator that is asked for, with its settings."""
-        return ADVANTAGES[self.kind](**self.knobs(ADVANTAGES[self.kind]))
-
-
-@with_knobs(ADVANTAGES, "grpo", null=True)
-class Advantage(AdvantageSection):
-    """How rewards of a group become advantages; names and settings are those of ``objective.advantages``.
-
-    Keys that default to null are settings of single estimators, whose own default then holds (docs/objective.md).
-    """
-
-    @model_validator(mode="after")
-    def _options_belong_to_the_kind(self) -> Self:
-        for name in type(self).model_fields.keys() - AdvantageSection.model_fields.keys():
-            having = owners(ADVANTAGES, name)
-            if self.kind not in having and getattr(self, name) is not None:
-                raise ValueError(
-                    f"{name} is no setting of {self.kind!r}, but of {', '.join(having)}; remove it or change kind"
-                )
-        return self
+        return ADVANTAGES[self.kind](**self.settings_of(ADVANTAGES[self.kind]))
 
 
 class CustomAdvantage(CustomVariant, AdvantageSection):
@@ -62,6 +41,11 @@ class CustomAdvantage(CustomVariant, AdvantageSection):
         return self.load(Estimator, "grpo.advantage", {"ddof": self.ddof, "eps": self.eps})
 
 
-AnyAdvantage = Annotated[
-    Annotated[Advantage, Tag(REGISTERED)] | Annotated[CustomAdvantage, Tag(CUSTOM)], Discriminator(choose)
-]
+_SECTIONS = as_sections(ADVANTAGES, "grpo", AdvantageSection)
+Advantage: Any = _SECTIONS["grpo"]
+"""The section of ``kind: grpo``, which is the default."""
+
+if TYPE_CHECKING:
+    AnyAdvantage = AdvantageSection | CustomAdvantage
+else:
+    AnyAdvantage = one_of(_SECTIONS.values(), CustomAdvantage, "grpo")

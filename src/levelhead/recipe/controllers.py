@@ -14,7 +14,7 @@ class CustomController(CustomVariant):
 
 
 _SECTIONS = as_sections(CONTROLLERS, default="fixed")
-FIXED: Any = _SECTIONS["fixed"]()
+FIXED: Any = _SECTIONS["fixed"](kind="fixed")
 """The section of a coefficient that never moves."""
 
 

@@ -17,7 +17,6 @@ from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
 from levelhead.recipe.recipe import Recipe
 from levelhead.recipe.shipped import by_name, similar
-from levelhead.recipe.variants import CUSTOM, REGISTERED
 from levelhead.section import OF_A_KEY
 
 MOST_BYTES = 1 << 20
@@ -137,6 +136,10 @@ def _explain(error: ErrorDetails, source: str, overrides: Sequence[str]) -> str:
         return f"{source}: unknown key {key!r}{_hint(parts, keys)}"
     if error["type"] == "missing":
         return f"{source}: {key}: missing"
+    if error["type"] == "union_tag_not_found":
+        return f"{source}: {key}.kind: missing"
+    if error["type"] == "union_tag_invalid":
+        return f"{source}: {key}.kind: must be one of {error['ctx']['expected_tags']}, got {error['ctx']['tag']!r}"
     message = error["msg"].removeprefix("Value error, ")
     value = error["input"]
     if error["type"] == OF_A_KEY:
@@ -178,9 +181,6 @@ def _walk(location: Iterable[int | str]) -> list[tuple[str, frozenset[type[BaseM
     path: list[tuple[str, frozenset[type[BaseModel]]]] = []
     models: frozenset[type[BaseModel]] = frozenset({Recipe})
     for part in location:
-        if part == REGISTERED and len(models) > 1:
-            models = frozenset(model for model in models if CUSTOM not in _kinds(model))
-            continue
         variants = frozenset(model for model in models if part in _kinds(model))
         if isinstance(part, str) and len(models) > 1 and variants:
             models = variants

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from copy import copy
 from operator import getitem
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
+from pydantic.fields import FieldInfo
 
 from levelhead.objective import losses
 from levelhead.objective.aggregation import AGGREGATORS, Aggregator
 from levelhead.objective.controllers import Controller, Fixed
-from levelhead.objective.registry import build, owners
+from levelhead.objective.registry import owners
 from levelhead.recipe.advantage import Advantage, AnyAdvantage
 from levelhead.recipe.controllers import FIXED, EntropyController, KlController
-from levelhead.recipe.variants import CUSTOM, REGISTERED, CustomVariant, VariantSection, choose, with_knobs
+from levelhead.recipe.variants import CustomVariant, Kinded, as_sections, one_of
 from levelhead.section import Section
 
 __all__ = ["Advantage", "AnyAdvantage", "AnyLoss", "AnyMerge", "Audit", "Entropy", "Kl", "Loss", "Merge"]
 
 
-class LossSection(VariantSection):
+class LossSection(Kinded):
     """What every policy loss shares in a recipe: how tokens are weighed and summed."""
 
     FIRST = ("kind", "path", "settings", "clip_low", "clip_high", "dual_clip", "aggregation", "fixed_length")
+    WROTE_DEFAULTS = True
     LAST = ("top_entropy", "importance", "importance_low", "importance_high")
 
-    kind: str = "ppo_clip"
-    """Surrogate (see docs/objective.md)."""
     aggregation: Literal["token_mean", "sequence_mean", "fixed_length"] = "token_mean"
     """Mean over all tokens (DAPO), over sequences of token means (GRPO), or over a fixed length (Dr. GRPO)."""
     fixed_length: int | None = Field(None, ge=1)
@@ -55,26 +56,7 @@ class LossSection(VariantSection):
 
     def make(self) -> losses.Loss:
         """Return the loss that is asked for, with its knobs."""
-        return losses.LOSSES[self.kind](**self.knobs(losses.LOSSES[self.kind]))
-
-
-@with_knobs(losses.LOSSES, "ppo_clip", null=False)
-class Loss(LossSection):
-    """The policy loss; names and knobs are those of ``objective.losses``.
-
-    A knob that another kind has and this one has not is left aside.
-    """
-
-    @model_validator(mode="after")
-    def _knobs_apply(self) -> Self:
-        """Refuse what would silently have no effect, and bounds out of order even where no loss reads them."""
-        for variant in losses.LOSSES.values():
-            for knob, field in variant.model_fields.items():
-                having = owners(losses.LOSSES, knob)
-                if field.default is None and getattr(self, knob) is not None and self.kind not in having:
-                    raise ValueError(f"loss.{knob} applies to {' and '.join(having)}, not to {self.kind}: remove it")
-            build(variant, self.knobs(variant), "")
-        return self
+        return losses.LOSSES[self.kind](**self.settings_of(losses.LOSSES[self.kind]))
 
 
 class CustomLoss(CustomVariant, LossSection):
@@ -88,10 +70,14 @@ class CustomLoss(CustomVariant, LossSection):
         return self.load(losses.Loss, "grpo.loss")
 
 
-AnyLoss = Annotated[
-    Annotated[Loss, Tag(REGISTERED)] | Annotated[CustomLoss, Tag(CUSTOM)],
-    Discriminator(choose),
-]
+_LOSSES = as_sections(losses.LOSSES, "ppo_clip", LossSection)
+Loss: Any = _LOSSES["ppo_clip"]
+"""The section of ``kind: ppo_clip``, which is the default."""
+
+if TYPE_CHECKING:
+    AnyLoss = LossSection | CustomLoss
+else:
+    AnyLoss = one_of(_LOSSES.values(), CustomLoss, "ppo_clip")
 
 
 class Kl(Section):
@@ -151,13 +137,12 @@ else:
     SwitchTo = getitem(Literal, tuple(name for name, variant in AGGREGATORS.items() if not variant.linear))
 
 
-class MergeSection(VariantSection):
+class MergeSection(Kinded):
     """What every aggregator shares in a recipe: its scale, what is merged, and the conflict monitor."""
 
     FIRST = ("kind", "path", "settings", "c")
+    WROTE_DEFAULTS = True
 
-    kind: str = "sum"
-    """Aggregator."""
     scale: Literal["sum", "own"] = "sum"
     """``sum``: as long as ``sum`` where the tasks agree; ``own``: as the paper has it, mostly a mean of the tasks."""
     memory: Literal["full", "low"] = "full"
@@ -175,20 +160,19 @@ class MergeSection(VariantSection):
     def _switch_needs_a_monitor(self) -> Self:
         if self.switch_after and not self.monitor_every:
             raise ValueError("merge.switch_after needs merge.monitor_every of 1 or more")
+        for key, (_, field) in _OF_SWITCHES.items() if self.kind == "sum" and not self.switch_after else ():
+            if getattr(self, key) != field.default:
+                having = ", ".join(owners(AGGREGATORS, key))
+                raise ValueError(f"merge.{key} is a key of kind {having}, and none of sum without switch_after")
         return self
 
     def make(self) -> Aggregator:
         """Return the aggregator that is asked for, with its settings."""
-        return AGGREGATORS[self.kind](**self.knobs(AGGREGATORS[self.kind]))
+        return AGGREGATORS[self.kind](**self.settings_of(AGGREGATORS[self.kind]))
 
     def make_switch(self) -> Aggregator:
         """Return the aggregator that the monitor switches to."""
-        return AGGREGATORS[self.switch_to](**self.knobs(AGGREGATORS[self.switch_to]))
-
-
-@with_knobs(AGGREGATORS, "sum", null=False)
-class Merge(MergeSection):
-    """How the reward gradients of the tasks become one; names and settings are those of ``objective.aggregation``."""
+        return AGGREGATORS[self.switch_to](**self.settings_of(AGGREGATORS[self.switch_to]))
 
 
 class CustomMerge(CustomVariant, MergeSection):
@@ -202,7 +186,21 @@ class CustomMerge(CustomVariant, MergeSection):
         return self.load(Aggregator, "grpo.merge")
 
 
-AnyMerge = Annotated[Annotated[Merge, Tag(REGISTERED)] | Annotated[CustomMerge, Tag(CUSTOM)], Discriminator(choose)]
+_OF_SWITCHES: dict[str, tuple[Any, FieldInfo]] = {
+    key: (field.annotation, copy(field))
+    for variant in AGGREGATORS.values()
+    if not variant.linear
+    for key, field in variant.model_fields.items()
+}
+"""Settings of the aggregators that the monitor may switch to: keys of ``sum`` too."""
+_MERGES = as_sections(AGGREGATORS, "sum", MergeSection, {"sum": _OF_SWITCHES})
+Merge: Any = _MERGES["sum"]
+"""The section of ``kind: sum``, which is the default."""
+
+if TYPE_CHECKING:
+    AnyMerge = MergeSection | CustomMerge
+else:
+    AnyMerge = one_of(_MERGES.values(), CustomMerge, "sum")
 
 
 class Audit(Section):

@@ -12,8 +12,10 @@ from levelhead.recipe.generator import AnyGenerator, Local, Vllm
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.model import Model
 from levelhead.recipe.sampling import Sampling
+from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.tasks import TaskRecipe
 from levelhead.recipe.training import Best, Checkpoint, Distributed, Evaluation, Grpo, Logging, Sft
+from levelhead.recipe.variants import CUSTOM
 from levelhead.section import Section
 
 
@@ -83,6 +85,18 @@ class Recipe(Section):
         for name, key in (rule.tasks if isinstance(rule, TaskWeights) else {}).items():
             if name not in names:
                 raise ValueError(f"grpo.task_weights.{key}: no task is called {name!r}; there are {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _shaping_is_read(self) -> Self:
+        if self.grpo is None or self.grpo.advantage.kind == CUSTOM or self.grpo.advantage.make().reads_total:
+            return self
+        for index, task in enumerate(self.tasks):
+            if task.shaping != Shaping():
+                raise ValueError(
+                    f"tasks.{index}.shaping changes the total reward, which grpo.advantage.kind: "
+                    f"{self.grpo.advantage.kind} does not look at; remove one of them"
+                )
         return self
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ class CustomTaskWeights(CustomVariant):
 
 
 _SECTIONS = as_sections(TASK_WEIGHTS, default="fixed")
-FIXED_WEIGHTS: Any = _SECTIONS["fixed"]()
+FIXED_WEIGHTS: Any = _SECTIONS["fixed"](kind="fixed")
 """The section of weights that never move."""
 
 if TYPE_CHECKING:

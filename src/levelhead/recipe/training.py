@@ -167,6 +167,11 @@ class Grpo(Stage):
             raise ValueError(
                 f"kl.where: reward charges the total reward, which advantage.kind: {kind} does not look at"
             )
+        if loss.by_sequence and estimator.by_token:
+            raise ValueError(
+                f"loss.kind: {self.loss.kind} takes one advantage a sequence, and advantage.kind: {kind} gives one a "
+                "token; set loss.kind to one that takes them (gspo_token, ppo_clip)"
+            )
         if self.ahead and not loss.has_ratio and self.loss.importance is None:
             raise ValueError(
                 f"async: {self.ahead} trains on rollouts of older weights, and loss.kind: {self.loss.kind} has no "

@@ -1,49 +1,89 @@
-"""Recipe sections whose keys are those of registered variants, and sections for variants of your own.
+"""Recipe sections that hold one of several variants, registered ones or one of the user's own.
 
-A section such as ``grpo.loss`` is flat: ``kind`` names a variant, and the knobs of all variants are keys beside it.
-The keys are not written down a second time: :func:`with_knobs` takes them from the variants.
-A section such as ``grpo.kl.controller`` has the keys of one variant alone: :func:`one_of` makes it a choice of the
-variants themselves, each with its name as ``kind``.
+Each variant is a section of its own: the variant's settings, with its name as ``kind``, and the keys that all variants
+of its family share.  A key of the recipe that may hold any of them is a union told apart by ``kind``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from operator import getitem
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args
 
-from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
-from pydantic.fields import FieldInfo
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    create_model,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from levelhead.errors import InputError
 from levelhead.objective.registry import build, owners
-from levelhead.section import Section
+from levelhead.section import OF_A_KEY, Section
 from levelhead.usercode import load_class
 
-S = TypeVar("S", bound="VariantSection")
 V = TypeVar("V", bound=Section)
 CUSTOM = "custom"
 """The ``kind`` of a variant of the user's own."""
-REGISTERED = "registered"
-"""How a location in a validation error names the choice of any other kind."""
 
 
-class VariantSection(Section):
-    """A section that asks for one variant by ``kind``."""
+class Kinded(Section):
+    """A variant as a section of a recipe: the variant itself, with its name as ``kind``."""
 
-    FIRST: ClassVar[tuple[str, ...]] = ()
+    FIRST: ClassVar[tuple[str, ...]] = ("kind",)
     """Keys that a written recipe begins the section with, in this order."""
     LAST: ClassVar[tuple[str, ...]] = ()
     """Keys that it ends it with; the others stand between, as they are declared."""
+    FAMILY: ClassVar[Mapping[str, type[Section]]] = {}
+    """All variants of the family, by name."""
+    WROTE_DEFAULTS: ClassVar[bool] = False
+    """Whether recipes that earlier versions wrote out have the keys of other kinds at their defaults, and not null."""
 
     kind: str
-    """Which variant."""
+    """Its name."""
 
     if TYPE_CHECKING:
 
-        def __getattr__(self, knob: str) -> Any:
-            """Knobs are fields that mypy cannot see."""
+        def __getattr__(self, setting: str) -> Any:
+            """Settings are fields that mypy cannot see."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_are_of_this_kind(cls, data: Any) -> Any:
+        """Refuse a key of another kind, and say whose it is.
+
+        Recipes that earlier versions wrote out have the keys of all kinds, null or at their defaults: those say
+        nothing and are left out.
+        """
+        if not isinstance(data, dict):
+            return data
+        kept = {}
+        for key, value in data.items():
+            having = owners(cls.FAMILY, key)
+            default = cls.FAMILY[having[0]].model_fields[key].default if having else None
+            if having and value is None and default is not None:
+                continue
+            if having and key not in cls.model_fields:
+                defaults = [cls.FAMILY[one].model_fields[key].default for one in having]
+                if value is None or (cls.WROTE_DEFAULTS and value in defaults):
+                    continue
+                (own,) = get_args(cls.model_fields["kind"].annotation)
+                text = f"is a key of kind {', '.join(having)}, and none of {own}: remove it, or change kind"
+                raise PydanticCustomError(OF_A_KEY, text, {"key": key})
+            kept[key] = value
+        return kept
+
+    @model_validator(mode="after")
+    def _settings_fit(self) -> Self:
+        """Build the variant where the section is not one itself, for what it says of its settings."""
+        variant = self.FAMILY.get(self.kind)
+        if variant is not None and not isinstance(self, variant):
+            build(variant, self.settings_of(variant), "")
+        return self
 
     @model_serializer(mode="wrap")
     def _in_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -51,10 +91,9 @@ class VariantSection(Section):
         between = [key for key in data if key not in self.FIRST and key not in self.LAST]
         return {key: data[key] for key in (*self.FIRST, *between, *self.LAST) if key in data}
 
-    def knobs(self, variant: type[Section]) -> dict[str, Any]:
-        """Return the keys of this section that a variant has; those that are null are left to its own default."""
-        shared = {name: getattr(self, name) for name in variant.model_fields if name in type(self).model_fields}
-        return {name: value for name, value in shared.items() if value is not None}
+    def settings_of(self, variant: type[Section]) -> dict[str, Any]:
+        """Return the keys of this section that a variant has as settings."""
+        return {name: getattr(self, name) for name in variant.model_fields if name in type(self).model_fields}
 
 
 class CustomVariant(Section):
@@ -86,61 +125,43 @@ class CustomVariant(Section):
             raise InputError(str(error)) from None
 
 
-def with_knobs(
-    variants: Mapping[str, type[Section]], default: str | None, *, null: bool
-) -> Callable[[type[S]], type[S]]:
-    """Return a class decorator that gives a section the names and knobs of variants as keys.
-
-    Args:
-        variants: By name.
-        default: The ``kind`` where none is given; ``None`` demands one.
-        null: Whether a knob that is not given is null in the section; otherwise it has its default there, where all
-            variants with a knob of this name agree on one.
-    """
-
-    def decorate(section: type[S]) -> type[S]:
-        kind = copy(section.model_fields["kind"])
-        kind.default = default
-        fields: dict[str, Any] = {"kind": (getitem(Literal, tuple(variants)), kind)}
-        for variant in variants.values():
-            for name in variant.model_fields:
-                if name not in section.model_fields and name not in fields:
-                    fields[name] = _key(name, variants, null=null)
-        made: type[S] = create_model(section.__name__, __base__=section, __module__=section.__module__, **fields)
-        made.__doc__ = section.__doc__
-        return made
-
-    return decorate
-
-
-class Kinded(Section):
-    """A variant as a section of a recipe: the variant itself, with its name as ``kind``."""
-
-    kind: str
-    """Its name."""
-
-
-def as_sections(variants: Mapping[str, type[Section]], default: str | None = None) -> dict[str, type[Section]]:
+def as_sections(
+    variants: Mapping[str, type[Section]],
+    default: str | None = None,
+    base: type[Kinded] = Kinded,
+    more: Mapping[str, Mapping[str, tuple[Any, Any]]] | None = None,
+) -> dict[str, type[Kinded]]:
     """Return the variants as sections of a recipe, by name.
+
+    They are the variants themselves, or, with a base of your own, sections with their keys.
 
     Args:
         variants: By name.
         default: Name of the one whose ``kind`` need not be given in Python.
+        base: Has the keys that all of them share.
+        more: Further keys of single ones, as annotation and field.
     """
-    sections: dict[str, type[Section]] = {}
+    sections: dict[str, type[Kinded]] = {}
     for name, variant in variants.items():
         kind: Any = Field(name if name == default else ..., description=f"``{name}``.")
-        fields: dict[str, Any] = {"kind": (getitem(Literal, name), kind)}
+        fields: dict[str, Any] = {"kind": (getitem(Literal, name), kind), **(more or {}).get(name, {})}
+        if (
+            base is not Kinded
+        ):  # an attribute of a variant (an aggregator's ``scale``) may have the name of a shared key
+            settings = {key: (field.annotation, copy(field)) for key, field in variant.model_fields.items()}
+            fields = {**{key: own for key, own in settings.items() if key not in base.model_fields}, **fields}
         own: dict[str, Any] = {
-            "__base__": (variant, Kinded),
+            "__base__": (variant, base) if base is Kinded else base,
             "__module__": variant.__module__,
             "__doc__": variant.__doc__,
         }
-        sections[name] = create_model(variant.__name__, **own, **fields)
+        suffix = base.__name__.removesuffix("Section") if base is not Kinded else ""
+        sections[name] = create_model(f"{variant.__name__}{suffix}", **own, **fields)
+        sections[name].FAMILY = variants
     return sections
 
 
-def one_of(sections: Collection[type[Section]], custom: type[CustomVariant]) -> Any:
+def one_of(sections: Iterable[type[Section]], custom: type[CustomVariant], default: str | None = None) -> Any:
     """Return the annotation of a key that holds one variant: a registered one, or one of the user's own.
 
     What is read is a variant with its settings; only one of the user's own must still be loaded.
@@ -148,23 +169,11 @@ def one_of(sections: Collection[type[Section]], custom: type[CustomVariant]) -> 
     Args:
         sections: As :func:`as_sections` makes them.
         custom: The section for one of the user's own.
+        default: The kind of a section that names none; ``None`` where one must be named.
     """
-    return Annotated[getitem(Union, (*sections, custom)), Field(discriminator="kind")]
+    union: Any = Annotated[getitem(Union, (*sections, custom)), Field(discriminator="kind")]
 
+    def with_default(data: Any) -> Any:
+        return {"kind": default, **data} if isinstance(data, dict) else data
 
-def choose(data: Any) -> str:
-    """Return the tag of a section, as data or built: custom, or registered."""
-    kind = data.get("kind") if isinstance(data, Mapping) else getattr(data, "kind", None)
-    return CUSTOM if kind == CUSTOM else REGISTERED
-
-
-def _key(name: str, variants: Mapping[str, type[Section]], *, null: bool) -> tuple[Any, FieldInfo]:
-    """A knob as a key: bounds and words of the first variant that has it."""
-    having = owners(variants, name)
-    own = [variants[owner].model_fields[name] for owner in having]
-    key = copy(own[0])
-    key.description = f"{', '.join(f'``{owner}``' for owner in having)}: {own[0].description}"
-    if null or any(field.default != own[0].default for field in own):
-        key.default, key.default_factory = None, None
-        return Optional[own[0].annotation], key  # noqa: UP045 - of a value
-    return own[0].annotation, key
+    return union if default is None else Annotated[union, BeforeValidator(with_default)]

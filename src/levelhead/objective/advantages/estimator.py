@@ -52,6 +52,8 @@ class Estimator(Section):
     """Whether it divides by the deviation of a group, so that any difference of rewards counts as a large one."""
     aims_at_mean: ClassVar[bool] = True
     """Whether it raises the mean reward, as a trial of its sign expects, and nothing besides."""
+    by_token: ClassVar[bool] = False
+    """Whether it gives each token an advantage of its own, and not each rollout one."""
     reads_total: ClassVar[bool] = True
     """Whether it reads the total reward, which shaping and a charge for the KL change."""
 

@@ -30,6 +30,7 @@ class Gtpo(Standardised):
     needs = frozenset({"entropies_gkt", "mask_gkt"})
     divides_by_std = True
     aims_at_mean = False
+    by_token = True
     outcome_weight: float = 1.0
     """Weight of a token's outcome, the paper's alpha_1."""
     entropy_weight: float = 0.1

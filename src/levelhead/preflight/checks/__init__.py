@@ -12,6 +12,7 @@ from levelhead.preflight.checks.demonstration_loss import DemonstrationLoss
 from levelhead.preflight.checks.descent import Descent
 from levelhead.preflight.checks.dropout import Dropout
 from levelhead.preflight.checks.end_of_turn import EndOfTurn
+from levelhead.preflight.checks.enough_held_out import EnoughHeldOut
 from levelhead.preflight.checks.generation_prompt import GenerationPrompt
 from levelhead.preflight.checks.group_size import GroupSize
 from levelhead.preflight.checks.grpo_learning_rate import GrpoLearningRate
@@ -70,6 +71,7 @@ CHECKS: tuple[type[Check], ...] = (
     LostText,
     OverlongPrompts,
     HeldOut,
+    EnoughHeldOut,
     ItemIds,
     PairsText,
     MinimumLength,
