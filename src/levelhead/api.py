@@ -360,7 +360,7 @@ def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
     stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
     n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1
     lengths = [len(setup.policy.codec.render(prompt.messages, prompt.chat)) for prompt in stream.take(n)]
-    checks = preflight(setup, needs=("data",)).checks
+    checks = preflight(setup, needs=["data"]).checks
     return facts | {
         "checks": [f"{c.status} {c.name}: {c.message}" for c in checks if c.status != "pass"],
         "first_batch_prompts": n,

@@ -29,7 +29,19 @@ from levelhead.policy.checkpointing import set_checkpointing
 from levelhead.policy.lora import load_reference, merged, trained_adapter, with_adapter
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.policy.quiet import without_progress_bars
-from levelhead.policy.start import ADAPTER_CONFIG, WEIGHTS, Source, Start, find_start, read_adapter, report
+from levelhead.policy.start import (
+    ADAPTER_CONFIG,
+    Source,
+    Start,
+    base_eos,
+    check_base,
+    check_shape,
+    complete,
+    find_start,
+    generation_eos,
+    report,
+    tokenizer_of,
+)
 from levelhead.recipe.model import Model
 from levelhead.text.codec import Codec
 from levelhead.text.fingerprint import difference, verify
@@ -130,7 +142,7 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0, load: Load =
         torch.manual_seed(seed)
         whole = load != "shape"
         base = _tiny(section, codec, whole) if section.preset == "tiny" else _pretrained(section, compute, whole)
-        _same_base(section, base, folder)
+        check_base(section, base, folder)
         base = _placed(section, base, device) if load == "whole" else base
         policy = _finish(section, base, codec, compute, seed, Source(str(folder)))
         load_reference(policy.model, folder)
@@ -142,7 +154,7 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0, load: Load =
     except (OSError, ValueError, LookupError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"{folder}: its weights cannot be loaded: {reason}") from None
-    _same_shape(section, model, folder)
+    check_shape(section, model, folder)
     return _finish(section, model.to(device) if load == "whole" else model, codec, compute, seed)
 
 
@@ -163,7 +175,7 @@ def load_saved_codec(section: Model, folder: Path) -> Codec:
     Raises:
         InputError: It cannot be loaded, or differs from its fingerprint all the same.
     """
-    eos = _generation_eos(Source(str(folder))) + _base_eos(section)
+    eos = generation_eos(Source(str(folder))) + base_eos(section)
 
     def codec_of(tokenizer: Any) -> Codec:
         return Codec(tokenizer, generation_eos=eos, template_kwargs=section.chat_template_kwargs)
@@ -189,7 +201,7 @@ def load_codec(section: Model) -> Codec:
     Raises:
         InputError: There is no tokenizer, or it has no chat template.
     """
-    source = Source(section.tokenizer, section.revision) if section.tokenizer else _tokenizer_of(find_start(section))
+    source = Source(section.tokenizer, section.revision) if section.tokenizer else tokenizer_of(find_start(section))
     template = None if section.chat_template is None else read_chat_template(section.chat_template)
     tokenizer = hub.load(
         "model.tokenizer" if section.tokenizer else find_start(section).key,
@@ -201,7 +213,7 @@ def load_codec(section: Model) -> Codec:
     codec = Codec(
         tokenizer,
         chat_template=template,
-        generation_eos=_base_eos(section),
+        generation_eos=base_eos(section),
         template_kwargs=section.chat_template_kwargs,
     )
     if Path(source.name).is_dir():  # template and stop tokens are for whoever starts a new run from it to choose
@@ -351,7 +363,7 @@ def _whole(section: Model, start: Start, dtype: torch.dtype, weights: bool) -> A
     @without_progress_bars()
     def build() -> Any:
         if weights:
-            return _complete(
+            return complete(
                 AutoModelForCausalLM.from_pretrained(
                     name,
                     dtype=dtype,
@@ -370,94 +382,9 @@ def _whole(section: Model, start: Start, dtype: torch.dtype, weights: bool) -> A
     return hub.load(start.key, name, build)
 
 
-def _complete(loaded: Any) -> Any:
-    """A model all of whose weights were in its files, and whose files held nothing of an adapter.
-
-    Raises:
-        ValueError: Some were not, and would be random.
-    """
-    model, notes = loaded
-    if lacking := sorted(notes["missing_keys"]):
-        raise ValueError(f"{len(lacking)} of its weights are not in its files, such as {lacking[0]}")
-    if adapters := sorted(key for key in notes["unexpected_keys"] if ".lora_" in key):
-        raise ValueError(f"its files hold an adapter that is not merged ({adapters[0]}); merge it, or save it alone")
-    return model
-
-
-def _tokenizer_of(start: Start) -> Source:
-    """Where a model's tokenizer is: beside its adapter, as a checkpoint has it, or beside its base."""
-    adapter = start.continued or (start.merged[-1] if start.merged else None)
-    if adapter is None:
-        return start.base
-    try:
-        return adapter if get_tokenizer_config(adapter.name, revision=adapter.revision) else start.base
-    except (OSError, ValueError):
-        return start.base
-
-
-def _same_base(section: Model, model: Any, folder: Path) -> None:
-    """Refuse a checkpoint's adapter of a base other than the recipe's, where both folders are there to tell."""
-    config = read_adapter(Source(str(folder))) or {}
-    then, now = (Path(str(name)).expanduser() for name in (config.get("base_model_name_or_path"), model.name_or_path))
-    if section.preset is None and then.is_dir() and now.is_dir() and not _same_files(then, now):
-        raise InputError(f"{folder}: an adapter of {then}; the recipe's model.name is {now}")
-
-
-def _same_files(one: Path, other: Path) -> bool:
-    """Whether two folders hold the same weights, to the byte."""
-    sums = [
-        sorted(manifest.sha256(path) for pattern in WEIGHTS for path in folder.glob(pattern)) for folder in (one, other)
-    ]
-    return one.samefile(other) or sums[0] == sums[1]
-
-
 def _placed(section: Model, model: Any, device: torch.device) -> Any:
     """The model where it runs; what is packed in four bits lies there since it was loaded."""
     if section.in_four_bits:
         four_bit.keep_layout(model)
         return model
     return model.to(device)
-
-
-def _base_eos(section: Model) -> list[int]:
-    """Ids that end generation of a recipe's base model."""
-    return [] if section.preset == "tiny" else _generation_eos(find_start(section).base)
-
-
-def _generation_eos(source: Source) -> list[int]:
-    """Ids that end generation as a model's generation config lists them; none where it has no such file."""
-    from transformers import GenerationConfig
-
-    try:
-        with hub.without_waiting(source.name):
-            config = GenerationConfig.from_pretrained(source.name, revision=source.revision or "main")
-    except (OSError, ValueError):
-        return []
-    eos = config.eos_token_id
-    return [eos] if isinstance(eos, int) else list(eos or ())
-
-
-def _same_shape(section: Model, model: PreTrainedModel, folder: Path) -> None:
-    """Refuse a checkpoint of a model other than the recipe's."""
-    if section.preset == "tiny":
-        wanted: dict[str, Any] = {"hidden_size": section.tiny.hidden_size, "num_hidden_layers": section.tiny.layers}
-        source = "model.tiny"
-    else:
-        base = find_start(section).base
-        name = base.name
-        try:
-            with hub.without_waiting(name):
-                config = AutoConfig.from_pretrained(
-                    name, revision=base.revision, trust_remote_code=section.trust_remote_code
-                )
-        except (OSError, ValueError):
-            return  # the checkpoint holds all that is needed; its fingerprint has been written with it
-        keys = ("model_type", "hidden_size", "num_hidden_layers", "vocab_size")
-        wanted = {key: getattr(config, key, None) for key in keys}
-        source = f"model.name {name}"
-    for key, expected in wanted.items():
-        value = getattr(model.config, key, None)
-        if value != expected:
-            raise InputError(
-                f"{folder}: a checkpoint of another model: {key} is {value}, the recipe's {source} gives {expected}"
-            )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
-from levelhead.policy import hub
+from levelhead.policy import hub, manifest
 from levelhead.recipe.model import Lora, Model
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -191,3 +191,92 @@ def _hub_file(name: str, revision: str | None) -> str | None:
             return find_adapter_config_file(name, revision=revision)
         except (OSError, ValueError):
             return None
+
+
+def check_base(section: Model, model: Any, folder: Path) -> None:
+    """Refuse a checkpoint's adapter of a base other than the recipe's, where both folders are there to tell."""
+    config = read_adapter(Source(str(folder))) or {}
+    then, now = (Path(str(name)).expanduser() for name in (config.get("base_model_name_or_path"), model.name_or_path))
+    if section.preset is None and then.is_dir() and now.is_dir() and not _same_files(then, now):
+        raise InputError(f"{folder}: an adapter of {then}; the recipe's model.name is {now}")
+
+
+def _same_files(one: Path, other: Path) -> bool:
+    """Whether two folders hold the same weights, to the byte."""
+    sums = [
+        sorted(manifest.sha256(path) for pattern in WEIGHTS for path in folder.glob(pattern)) for folder in (one, other)
+    ]
+    return one.samefile(other) or sums[0] == sums[1]
+
+
+def complete(loaded: Any) -> Any:
+    """A model all of whose weights were in its files, and whose files held nothing of an adapter.
+
+    Raises:
+        ValueError: Some were not, and would be random.
+    """
+    model, notes = loaded
+    if lacking := sorted(notes["missing_keys"]):
+        raise ValueError(f"{len(lacking)} of its weights are not in its files, such as {lacking[0]}")
+    if adapters := sorted(key for key in notes["unexpected_keys"] if ".lora_" in key):
+        raise ValueError(f"its files hold an adapter that is not merged ({adapters[0]}); merge it, or save it alone")
+    return model
+
+
+def tokenizer_of(start: Start) -> Source:
+    """Where a model's tokenizer is: beside its adapter, as a checkpoint has it, or beside its base."""
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+    adapter = start.continued or (start.merged[-1] if start.merged else None)
+    if adapter is None:
+        return start.base
+    try:
+        return adapter if get_tokenizer_config(adapter.name, revision=adapter.revision) else start.base
+    except (OSError, ValueError):
+        return start.base
+
+
+def base_eos(section: Model) -> list[int]:
+    """Ids that end generation of a recipe's base model."""
+    return [] if section.preset == "tiny" else generation_eos(find_start(section).base)
+
+
+def generation_eos(source: Source) -> list[int]:
+    """Ids that end generation as a model's generation config lists them; none where it has no such file."""
+    from transformers import GenerationConfig
+
+    try:
+        with hub.without_waiting(source.name):
+            config = GenerationConfig.from_pretrained(source.name, revision=source.revision or "main")
+    except (OSError, ValueError):
+        return []
+    eos = config.eos_token_id
+    return [eos] if isinstance(eos, int) else list(eos or ())
+
+
+def check_shape(section: Model, model: Any, folder: Path) -> None:
+    """Refuse a checkpoint of a model other than the recipe's."""
+    from transformers import AutoConfig
+
+    if section.preset == "tiny":
+        wanted: dict[str, Any] = {"hidden_size": section.tiny.hidden_size, "num_hidden_layers": section.tiny.layers}
+        source = "model.tiny"
+    else:
+        base = find_start(section).base
+        name = base.name
+        try:
+            with hub.without_waiting(name):
+                config = AutoConfig.from_pretrained(
+                    name, revision=base.revision, trust_remote_code=section.trust_remote_code
+                )
+        except (OSError, ValueError):
+            return  # the checkpoint holds all that is needed; its fingerprint has been written with it
+        keys = ("model_type", "hidden_size", "num_hidden_layers", "vocab_size")
+        wanted = {key: getattr(config, key, None) for key in keys}
+        source = f"model.name {name}"
+    for key, expected in wanted.items():
+        value = getattr(model.config, key, None)
+        if value != expected:
+            raise InputError(
+                f"{folder}: a checkpoint of another model: {key} is {value}, the recipe's {source} gives {expected}"
+            )
