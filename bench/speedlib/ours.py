@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 
 import levelhead.policy.load
-import levelhead.training.grpo  # noqa: F401 - the import baseline of memory holds everything
+import levelhead.training.grpo
 from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Grpo
 from levelhead.records import Prompt, Score
@@ -117,7 +117,7 @@ class Ours:
         self.clock = Clock()
         for method in ("clip", "step"):
             self.clock.wrap(self.updater, method, "optimizer")
-        self.clock.wrap(self.trainer, "_accumulate", "backward")
+        self.clock.wrap(levelhead.training.grpo, "accumulate", "backward")
         self.clock.wrap(self.generator, "sample", "sampling")
         self.done = 0
 
@@ -137,6 +137,7 @@ class Ours:
 
         from levelhead.policy.packing import TokenSequence
         from levelhead.training.batch import Sample
+        from levelhead.training.passes import accumulate
         from levelhead.training.update_metrics import UpdateMetrics, summarise
 
         samples = [
@@ -154,7 +155,8 @@ class Ours:
         ]
         plan = self.objective.plan(samples, temperature=1.0, on_policy=True, seed=0)
         metrics = UpdateMetrics()
-        self.trainer._accumulate(plan, metrics, None)
+        tokens = self.trainer.config.tokens_per_microbatch
+        accumulate(self.policy, self.objective, plan, tokens, self.trainer.merger, metrics, None)
         self.trainer.merger.finish()
         save_file(workloads.gradients(self.policy.model), path)
         self.policy.model.zero_grad(set_to_none=True)

@@ -96,7 +96,7 @@ def test_what_the_preflight_blocks_is_not_started() -> None:
     row = run_fault(FAULTS["advantages-negated"], preflight_complaints, anyway=False)
     assert row.blocked
     assert not row.trained
-    assert "signs/reward" in row.preflight
+    assert "signs/audit" in row.preflight
 
 
 def test_an_unknown_fault_is_refused() -> None:

@@ -106,8 +106,8 @@ def base(tmp_path: Path) -> dict[str, Any]:
     return given
 
 
-def pairs_of(row: Sequence[int]) -> set[tuple[Place, Place]]:
-    return set(itertools.combinations(enumerate(row), 2))
+def pairs_of(row: Sequence[Place]) -> set[tuple[Place, Place]]:
+    return set(itertools.combinations(row, 2))
 
 
 def sorted_out(base: dict[str, Any]) -> tuple[set[tuple[Place, Place]], dict[tuple[Place, Place], str]]:
@@ -126,12 +126,15 @@ def sorted_out(base: dict[str, Any]) -> tuple[set[tuple[Place, Place]], dict[tup
     return accepted, refused
 
 
-def rows(base: dict[str, Any], wanted: set[tuple[Place, Place]]) -> Iterator[list[int]]:
-    """Whole recipes that hold all wanted pairs between them, each as many new ones as a greedy search finds."""
+def rows(base: dict[str, Any], wanted: set[tuple[Place, Place]]) -> Iterator[list[Place]]:
+    """Settings that hold all wanted pairs between them, each as many new ones as a greedy search finds.
+
+    A pair of which the search finds no whole recipe that is accepted stands alone.
+    """
     rng, left = random.Random(0), set(wanted)
     while left:
         first, second = rng.choice(sorted(left))
-        best: list[int] = []
+        best: list[Place] = [first, second]
         for _ in range(30):
             row = [rng.randrange(len(AXES[name])) for name in NAMES]
             row[first[0]], row[second[0]] = first[1], second[1]
@@ -152,9 +155,8 @@ def rows(base: dict[str, Any], wanted: set[tuple[Place, Place]]) -> Iterator[lis
                 read(base, enumerate(row))
             except InputError:
                 continue
-            if len(pairs_of(row) & left) > (len(pairs_of(best) & left) if best else 0):
-                best = list(row)
-        assert best, f"no recipe holds {NAMES[first[0]]} and {NAMES[second[0]]}: {first}, {second}"
+            if len(pairs_of([*enumerate(row)]) & left) > len(pairs_of(best) & left):
+                best = [*enumerate(row)]
         left -= pairs_of(best)
         yield best
 
@@ -169,8 +171,8 @@ def test_every_pair_of_settings_trains_for_a_step_or_is_refused_before(
     assert len(accepted) > 30 * len(refused)
     assert all("\n" not in words for words in refused.values())
     for number, row in enumerate(rows(base, accepted)):
-        settings = {NAMES[axis]: AXES[NAMES[axis]][value] for axis, value in enumerate(row)}
-        outcome = train(read(base, enumerate(row)), out=tmp_path / f"run-{number}").outcome
+        settings = {NAMES[axis]: AXES[NAMES[axis]][value] for axis, value in row}
+        outcome = train(read(base, row), out=tmp_path / f"run-{number}").outcome
         assert outcome == "done", settings
 
 

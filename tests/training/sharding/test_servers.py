@@ -126,7 +126,7 @@ def test_the_first_process_checks_alone_and_the_run_is_the_one_without_a_preflig
     assert loads == [["whole", "host"], ["shape", "shape"]], "the second never has whole weights"
     for name in ("checked", "checked.rank-1"):
         checks = json.loads((tmp_path / name / "check.json").read_text(encoding="utf-8"))
-        assert {check["name"].partition("/")[0] for check in checks} > {"tokens", "signs", "identities", "memory"}
+        assert {check["name"].partition("/")[0] for check in checks} > {"tokens", "signs", "data"}
     assert_same_numbers(tmp_path / "plain", tmp_path / "checked")
 
 
