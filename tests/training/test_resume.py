@@ -149,10 +149,8 @@ def in_the_old_layout(folder: Path) -> None:
     manifest.write(folder)
 
 
-@pytest.mark.parametrize("variant", ["ahead", "everything"])
-def test_a_checkpoint_of_the_old_layout_is_taken_up(
-    variant: str, undisturbed: Callable[[str], Result], tmp_path: Path
-) -> None:
+def test_a_checkpoint_of_the_old_layout_is_taken_up(undisturbed: Callable[[str], Result], tmp_path: Path) -> None:
+    variant = "everything"  # what was pending one step ahead stands in the stored runs, in its own layout
     with pytest.MonkeyPatch.context() as patch:
         die_at(patch, "grpo", 4)
         with pytest.raises(Killed):
