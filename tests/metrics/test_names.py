@@ -14,6 +14,8 @@ SOURCE = Path(levelhead.__file__).parent
 OTHER_ROOMS = ("metrics/", "doctor/readers/", "diagnosis/catalogue/", "preflight/")
 """Where such strings are something else: the declarations, other trainers' names, texts, names of checks."""
 OTHER_THINGS = {
+    ("doctor/trust.py", "eval/"),  # how columns of any trainer's log may begin
+    ("doctor/trust.py", "rewards/"),
     ("training/coefficients.py", "kl/{task}"),  # a controller's key in a checkpoint
     ("integrations/trl/settings.py", "entropy_coef"),  # an argument of TRL's
     ("tasks/judges/member.py", "judge/{question.id}/{attempt}"),  # what a call's random numbers are derived from

@@ -209,7 +209,7 @@ class _Unscored(Collector):
             Group(prompt, tuple(self._rollout(prompt, [drawn]).scored(Score(0.0)) for drawn in group))
             for prompt, group in zip(ready, completions, strict=True)
         ]
-        self.drawn.append(groups)
+        self.drawn.append([*groups])  # the collection that the groups go to grows
         return Collected(groups)
 
 

@@ -20,6 +20,7 @@ from levelhead.recipe.objective import LossSection
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout, Score, Turn
 from levelhead.rollout.draws import generator
+from oracle import settings as every_key
 from oracle.context import PreflightContext
 from oracle.textbook.estimators import WORKFLOW_FEATURES
 from oracle.textbook.records import Floats
@@ -112,7 +113,7 @@ def make_rows(context: PreflightContext, grpo: Grpo) -> list[Row]:
                 length = _LENGTHS[(attempt + 3 * number + 2 * turn) % len(_LENGTHS)]
                 length = LONGEST if truncated and turn == turns - 1 else min(length, LONGEST - 1)
                 row = Row(name, problem, attempt, turn, turns, truncated, context_ids, some(length))
-                _spread(row, grpo.loss, draws)
+                _spread(row, every_key.loss(grpo.loss), draws)
                 rows.append(row)
                 context_ids = (*context_ids, *row.completion_ids, *some(2))
     return rows

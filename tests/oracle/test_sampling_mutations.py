@@ -207,9 +207,9 @@ def contrast_upside_down(patch: Patch) -> None:
 def no_redraws(patch: Patch) -> None:
     real = GroupQueue._contrasted
 
-    def contrasted(self: GroupQueue, step: int, groups: Any, *args: Any) -> Any:
+    def contrasted(self: GroupQueue, step: int, groups: Any, wanted: int, redraws: int, values: Any) -> Any:
         self._config = self._config.model_copy(update={"dynamic_sampling": 0})
-        return real(self, step, groups, *args)
+        return real(self, step, groups, wanted, 0, values)
 
     patch.setattr(GroupQueue, "_contrasted", contrasted)
 

@@ -17,6 +17,7 @@ from levelhead.objective.controllers import Fixed
 from levelhead.objective.task_weights import FixedWeights
 from levelhead.recipe.objective import Loss
 from levelhead.recipe.shaping import Shaping
+from oracle import settings as every_key
 from oracle.differential import Variant, changed
 from oracle.rehearsal import Rehearsal, Update
 from oracle.textbook import Problem, Settings
@@ -41,7 +42,7 @@ def variants(rehearsal: Rehearsal) -> Iterator[Variant]:
 
 
 def _of_ratios(settings: Settings) -> Iterator[Variant]:
-    loss = settings.grpo.loss
+    loss = every_key.loss(settings.grpo.loss)
     yield Variant("the old log-probabilities are the new ones, so that the ratio is always 1", settings, old="new")
     says = "the old log-probabilities are those of the update before, not of the policy that the batch began with"
     yield Variant(says, settings, old="previous")
@@ -72,7 +73,7 @@ def _of_ratios(settings: Settings) -> Iterator[Variant]:
 
 
 def _of_importance(settings: Settings) -> Iterator[Variant]:
-    loss = settings.grpo.loss
+    loss = every_key.loss(settings.grpo.loss)
     if loss.importance is None:
         says = "the surrogate is weighted by old / behaviour, which the recipe does not ask for"
         yield Variant(says, changed(settings, "loss", importance="token_truncate"))
@@ -121,7 +122,7 @@ def _of_kl(settings: Settings) -> Iterator[Variant]:
 
 
 def _of_means(settings: Settings, rehearsal: Rehearsal) -> Iterator[Variant]:
-    loss = settings.grpo.loss
+    loss = every_key.loss(settings.grpo.loss)
     yield Variant(
         f"loss.aggregation: {loss.aggregation} is taken of each micro-batch instead of the whole update",
         settings,
@@ -161,7 +162,7 @@ def _of_means(settings: Settings, rehearsal: Rehearsal) -> Iterator[Variant]:
 
 
 def _of_advantages(settings: Settings, rehearsal: Rehearsal) -> Iterator[Variant]:
-    advantage = settings.grpo.advantage
+    advantage = every_key.advantage(settings.grpo.advantage)
     yield Variant("the advantages have the opposite sign", settings, lambda a: replace(a, advantage=-a.advantage))
     names = {
         "dr_grpo": "the advantages are not divided by a standard deviation",
@@ -207,7 +208,7 @@ def _with(worth: Worth, values: list[float]) -> Worth:
 
 
 def _batch_mean(settings: Settings) -> _Worths:
-    advantage = settings.grpo.advantage
+    advantage = every_key.advantage(settings.grpo.advantage)
 
     def worths(made: list[Worth], problems: Sequence[Problem]) -> list[Worth]:
         new_worths = []
@@ -240,7 +241,7 @@ def _swapped(a: int, b: int) -> _Worths:
 
 
 def _of_losses(settings: Settings) -> Iterator[Variant]:
-    loss = settings.grpo.loss
+    loss = every_key.loss(settings.grpo.loss)
     for kind in get_args(Loss.model_fields["kind"].annotation):
         if kind != loss.kind:
             low, high = (None, None) if loss.clip_low is None and loss.clip_high is None else clip_range(loss)

@@ -43,7 +43,7 @@ def first_check(name: str, family: str, *settings: str, reward: Any = closeness)
 def decoded(change: Callable[[str], str]) -> Callable[[Patch], None]:
     def mutate(patch: Patch) -> None:
         real = Codec.decode
-        patch.setattr(Codec, "decode", lambda self, ids: change(real(self, ids)))
+        patch.setattr(Codec, "decode", lambda self, ids, *rest: change(real(self, ids, *rest)))
 
     return mutate
 

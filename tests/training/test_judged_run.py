@@ -136,6 +136,7 @@ def test_an_endpoint_that_turns_hostile_costs_no_step_no_rollout_and_no_checkpoi
 
     with serving(lambda one: one.reply(completion("Grade: 7"))) as server:
         assert judged_run(run, section(server.url, run), resume=True).execute() == "done"
-    assert server.requests == requests - requests // 2
+    # A reply that could not be read is asked for again; none that was read is.
+    assert 0 <= server.requests - (requests - requests // 2) <= 3
     for stage in ("grpo", "eval"):
         assert fixed(steps(run, stage)) == fixed(steps(unharmed, stage))

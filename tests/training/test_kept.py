@@ -21,8 +21,8 @@ CALLS = {
     "last evaluation": 12,
 }
 """Which of a run's collections fails: two tasks are evaluated before SFT and after it, then each step is one."""
-AHEAD = CALLS | {"third step": 7}
-"""The same where a batch is drawn while the step before trains; an evaluation waits for it."""
+AHEAD = {"evaluation after SFT": 3, "second step": 9, "third step": 12}
+"""The same where each of a batch's three groups is sampled by itself while the step before trains."""
 
 
 @pytest.fixture(autouse=True)
@@ -56,10 +56,9 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     monkeypatch.setattr(Collector, "collect", counted)
 
 
-@pytest.mark.parametrize("ahead", [0, 1])
-@pytest.mark.parametrize("moment", CALLS)
+@pytest.mark.parametrize(("ahead", "moment"), [*((0, one) for one in CALLS), *((1, one) for one in AHEAD)])
 def test_a_run_that_its_rewards_ended_goes_on_as_if_nothing_had_been(
-    moment: str, ahead: int, tmp_path: Path, undisturbed: list[Result], monkeypatch: pytest.MonkeyPatch
+    ahead: int, moment: str, tmp_path: Path, undisturbed: list[Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = keys(tmp_path / "data", ahead)
     with monkeypatch.context() as patch:

@@ -15,6 +15,7 @@ import numpy as np
 
 from levelhead.objective.controllers import Band, EntropyTarget, Fixed, Lagrangian
 from levelhead.recipe.objective import Kl
+from oracle import settings as every_key
 from oracle.textbook.estimators import Matrix, estimate, mean
 from oracle.textbook.records import Answer, Floats, Problem, Settings, Slopes, UnprovedError
 from oracle.textbook.rewards import Moments, charged, shaped
@@ -92,7 +93,7 @@ class Book:
             if grpo.kl.where == "reward" and any(self._watched(n) for n in self.settings.tasks):
                 self._measured[f"kl/{name}"].append(mean([float(d) for g in attempts for a in g for d in a.drift]))
                 rewards = charged(rewards, attempts, self.kl_coefs[name] * self.kl_factor)
-            made = estimate(grpo.advantage, rewards, attempts)
+            made = estimate(every_key.advantage(grpo.advantage), rewards, attempts)
             strata = Counter(problems[i].stratum for i in members)
             for row, i in enumerate(members):
                 share = len(members) / (len(strata) * strata[problems[i].stratum]) if task.balance else 1.0
@@ -214,13 +215,13 @@ class Book:
         for members in learnt.values():
             own = [answers[i] for i in members]
             shares = [self._share(a, divisor) for a in own]
-            for i, rise in zip(members, rises(grpo.loss, own, shares), strict=True):
+            for i, rise in zip(members, rises(every_key.loss(grpo.loss), own, shares), strict=True):
                 made[i] = rise
         return made
 
     def _share(self, answer: Answer, divisor: float) -> Floats:
         """What one unit of a token's surrogate adds to the objective of its task, shape (t,)."""
-        loss = self.settings.grpo.loss
+        loss = every_key.loss(self.settings.grpo.loss)
         share = importance(loss, answer) * answer.learns * answer.balance / answer.turns / divisor
         if loss.aggregation == "token_mean":  # Yu et al. 2025, DAPO: a mean over all tokens
             return share

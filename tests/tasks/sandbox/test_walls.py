@@ -17,7 +17,7 @@ import levelhead
 from levelhead.tasks.sandbox.launcher import landlock, seccomp
 from levelhead.tasks.sandbox.run import _bubblewrap
 
-BENCH = Path(__file__).parents[4] / "bench"
+BENCH = Path(__file__).parents[3] / "bench"
 PATH = ":".join(
     str(place) for place in (BENCH, Path(levelhead.__file__).parents[1], Path(pydantic.__file__).parents[1])
 )
