@@ -113,13 +113,12 @@ class FairnessTask(SingleTurnTask):
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return accuracy by condition and category and BBQ's bias scores."""
-        return summarize_outcomes(
-            [
-                Outcome(FairnessItem.from_facts(prompt.facts), rollout.score.info.get("choice"))
-                for prompt, rollout in results
-                if rollout.score is not None
-            ]
-        )
+        outcomes = [
+            Outcome(FairnessItem.from_facts(prompt.facts), rollout.score.info.get("choice"))
+            for prompt, rollout in results
+            if rollout.score is not None
+        ]
+        return {**super().summarize(results), **summarize_outcomes(outcomes)}
 
     def _prompt(self, item: FairnessItem, seen: Counter[str]) -> Prompt:
         key = _key(item)

@@ -113,13 +113,12 @@ class FaithfulnessTask(SingleTurnTask):
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return exact match, F1, real quotes, abstentions and verdict recalls."""
-        return summarize_outcomes(
-            [
-                (FaithfulnessItem.from_facts(prompt.facts), rollout.score)
-                for prompt, rollout in results
-                if rollout.score is not None
-            ]
-        )
+        outcomes = [
+            (FaithfulnessItem.from_facts(prompt.facts), rollout.score)
+            for prompt, rollout in results
+            if rollout.score is not None
+        ]
+        return {**super().summarize(results), **summarize_outcomes(outcomes)}
 
     @cached_property
     def _prompts(self) -> Mapping[Split, Sequence[Prompt]]:

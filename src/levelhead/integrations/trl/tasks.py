@@ -270,7 +270,7 @@ def reward_function(task: SingleTurnTask) -> Callable[..., list[float | None]]:
             Answer(prompts[key], _text(completion), tuple(ids))
             for key, completion, ids in zip(levelhead_id, completions, tokens, strict=True)
         ]
-        scores = loop.run(task.score_batch(answers))
+        scores = loop.run(task.rewarded(answers))
         return [None if score is None else score.total for score in scores]
 
     reward.__name__ = task.name
