@@ -20,7 +20,7 @@ _TASKS = {
     "function": ("levelhead.tasks.function", "FunctionTask"),
     "judge": ("levelhead.tasks.judges.prompts", "PromptsTask"),
     "workflow": ("levelhead.contrib.workflow.task", "WorkflowTask"),
-    "browser": ("levelhead.contrib.browser", "BrowserTask"),
+    "browser": ("levelhead.contrib.browser.task", "BrowserTask"),
     "openenv": ("levelhead.contrib.openenv", "OpenEnvTask"),
     "browsergym": ("levelhead.contrib.browsergym", "BrowserGymTask"),
 }

@@ -6,18 +6,17 @@ import re
 import struct
 from collections.abc import Mapping
 
-from levelhead.doctor.readers.base import Reader
+from levelhead import extensions
+from levelhead.doctor.readers.base import ExtensionReader, Reader
 from levelhead.doctor.readers.binary import TensorBoardReader, WandbReader
 from levelhead.doctor.readers.own import OwnRunReader
 from levelhead.doctor.readers.text import TextReader
-from levelhead.doctor.readers.workflow import WorkflowReader
 from levelhead.errors import InputError
 
 HEAD = 1 << 16
 """Bytes looked at."""
 
 _SIGNATURES: tuple[tuple[str, str], ...] = (
-    ("workflow", r"DSL质量: fallback=(?:True|False)"),
     ("levelhead", r'"stage"\s*:\s*"(?:grpo|sft|eval)"'),
     ("trl-state", r'"log_history"'),
     ("ms-swift", r"global_step/max_steps"),
@@ -45,7 +44,7 @@ _SIGNATURES: tuple[tuple[str, str], ...] = (
 _AT_START = {"tensorboard-csv", "json", "jsonl", "csv"}
 _COMPILED = tuple((name, re.compile(p, 0 if name in _AT_START else re.MULTILINE)) for name, p in _SIGNATURES)
 
-FORMATS = ("tensorboard", "wandb", *(name for name, _ in _SIGNATURES), "text")
+FORMATS = ("tensorboard", "wandb", *extensions.names("readers"), *(name for name, _ in _SIGNATURES), "text")
 """Every name that ``--format`` takes."""
 
 
@@ -58,6 +57,9 @@ def recognise(head: bytes) -> str:
     encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     text = head[:HEAD].decode(encoding, "replace").lstrip("\ufeff")
     start = text.lstrip()
+    for name in extensions.names("readers"):
+        if _extension(name).signature.search(text):
+            return name
     for name, pattern in _COMPILED:
         if pattern.match(start) if name in _AT_START else pattern.search(text):
             # Unsloth's TRL logs a length under its old and its new name.
@@ -72,6 +74,11 @@ def _is_tfrecord(head: bytes) -> bool:
         return False
     (length,) = struct.unpack_from("<Q", head)
     return length < 4096 and b"brain.Event:" in head[12 : 12 + length + 4]
+
+
+def _extension(name: str) -> type[ExtensionReader]:
+    reader: type[ExtensionReader] = extensions.load("readers", name)
+    return reader
 
 
 def make_reader(name: str, extra: Mapping[str, str] | None = None, value_name: str | None = None) -> Reader:
@@ -93,6 +100,6 @@ def make_reader(name: str, extra: Mapping[str, str] | None = None, value_name: s
         return WandbReader(extra)
     if name == "levelhead":
         return OwnRunReader()
-    if name == "workflow":
-        return WorkflowReader(extra)
+    if name in extensions.names("readers"):
+        return _extension(name)(extra)
     return TextReader(name, extra, value_name)
