@@ -94,9 +94,7 @@ class ItemTask(SingleTurnTask, Generic[I]):
     @cached_property
     def _prompts(self) -> Mapping[Split, Sequence[Prompt]]:
         seen: Counter[str] = Counter()
-        return {
-            side: [self._prompt(item, seen) for item in self.prepared(items)] for side, items in self._sides.items()
-        }
+        return {side: [self._prompt(item, seen) for item in items] for side, items in self._sides.items()}
 
     def _prompt(self, item: I, seen: Counter[str]) -> Prompt:
         key = self.functions.key(item)

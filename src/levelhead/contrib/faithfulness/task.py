@@ -33,6 +33,15 @@ _FORMS: dict[Kind, str] = {
 }
 
 
+def render(item: FaithfulnessItem) -> str:
+    """Return the text of an item's prompt: the text, what is asked, and how to answer."""
+    return _FORMS[item.kind].format(item)
+
+
+def _key(item: FaithfulnessItem) -> str:
+    return f"{item.kind}/{item.key}"
+
+
 class FaithfulnessTask(ItemTask[FaithfulnessItem]):
     """Answers with quoted evidence, on HaluEval files or on built-in items in its question schema.
 
@@ -43,6 +52,17 @@ class FaithfulnessTask(ItemTask[FaithfulnessItem]):
         InputError: The files are missing, empty or malformed, too few to split, or all of their prompts are longer than
             ``max_prompt_chars``.
     """
+
+    functions = ItemFunctions(
+        FaithfulnessItem.from_facts,
+        _key,
+        render,
+        score_answer,
+        perfect_answer,
+        longest_answer,
+        summarize_outcomes,
+        MINIMUM,
+    )
 
     def __init__(self, section: Faithfulness) -> None:
         self.section = section
@@ -111,24 +131,3 @@ class FaithfulnessTask(ItemTask[FaithfulnessItem]):
                 longest,
             )
         return short_items
-
-
-def render(item: FaithfulnessItem) -> str:
-    """Return the text of an item's prompt: the text, what is asked, and how to answer."""
-    return _FORMS[item.kind].format(item)
-
-
-def _key(item: FaithfulnessItem) -> str:
-    return f"{item.kind}/{item.key}"
-
-
-FaithfulnessTask.functions = ItemFunctions(
-    FaithfulnessItem.from_facts,
-    _key,
-    render,
-    score_answer,
-    perfect_answer,
-    longest_answer,
-    summarize_outcomes,
-    MINIMUM,
-)

@@ -56,8 +56,8 @@ class JudgeGrader(Grader):
         path = self._pairwise.reference if self._pairwise is not None else None
         self._references = read_references(path) if path is not None else {}
         self.panel = make_panel(section, task.name, self.rubric, transport)
-        several = isinstance(section, Judges)
-        self._anchors = AnchorSet(section.anchors, task, self.question) if several and section.anchors.every else None
+        anchors = section.anchors if isinstance(section, Judges) and section.anchors.every else None
+        self._anchors = AnchorSet(anchors, task, self.question) if anchors is not None else None
         self._verdicts: list[tuple[int, int]] = []
         self._metered = (0, 0)
         self._counted = [Usage().counts() for _ in self.panel.slots]
