@@ -178,9 +178,7 @@ def test_a_judge_can_be_a_function(tmp_path: Path) -> None:
     )
     hosts = Hosts({})
     members = [{"provider": "function", "path": f"{path}:{name}"} for name in ("broken", "long")]
-    task = type(Hosts({"x": ""}).task())(
-        Hosts({"x": ""}).task().task, "even", Judges.model_validate({"members": members})
-    )
+    task = judged_by(Even(), "even", Judges.model_validate({"members": members}))
     assert grades(task, even_answers(task, 1)) == [0.2, 0.4]
     assert task.grader.last_failure == "RuntimeError: no"
     assert not hosts.asked
@@ -190,7 +188,7 @@ def test_a_function_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("x = 1\n")
     section = Judges.model_validate({"members": [{"provider": "function", "path": f"{tmp_path}/mine.py:grade"}]})
     with pytest.raises(InputError, match="there is no function 'grade'"):
-        type(Hosts({"x": ""}).task())(Hosts({"x": ""}).task().task, "even", section)
+        judged_by(Even(), "even", section)
 
 
 @pytest.mark.parametrize(

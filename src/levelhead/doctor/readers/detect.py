@@ -44,8 +44,10 @@ _SIGNATURES: tuple[tuple[str, str], ...] = (
 _AT_START = {"tensorboard-csv", "json", "jsonl", "csv"}
 _COMPILED = tuple((name, re.compile(p, 0 if name in _AT_START else re.MULTILINE)) for name, p in _SIGNATURES)
 
-FORMATS = ("tensorboard", "wandb", *extensions.names("readers"), *(name for name, _ in _SIGNATURES), "text")
-"""Every name that ``--format`` takes."""
+
+def formats() -> tuple[str, ...]:
+    """Return every name that ``--format`` takes, those of installed packages included."""
+    return ("tensorboard", "wandb", *extensions.names("readers"), *(name for name, _ in _SIGNATURES), "text")
 
 
 def recognise(head: bytes) -> str:
@@ -85,15 +87,15 @@ def make_reader(name: str, extra: Mapping[str, str] | None = None, value_name: s
     """The reader for a format.
 
     Args:
-        name: One of :data:`FORMATS`.
+        name: One of :func:`formats`.
         extra: The user's own ``canonical -> raw key`` pairs.
         value_name: Raw key of a CSV column that is only called ``Value``.
 
     Raises:
         InputError: For an unknown name.
     """
-    if name not in FORMATS:
-        raise InputError(f"unknown format {name!r}: give one of {', '.join(FORMATS)}")
+    if name not in formats():
+        raise InputError(f"unknown format {name!r}: give one of {', '.join(formats())}")
     if name == "tensorboard":
         return TensorBoardReader(extra)
     if name == "wandb":
