@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 Kind = Literal["same", "like", "fixed", "data", "only", "refused"]
-"""The same value under a key, another form of it, without effect, a thing of Python, some values alone, or refused."""
+"""The same value under a key, another form, no effect, a thing of Python, some values alone, or refused."""
 WORDS: Mapping[Kind, str] = {
     "same": "the same",
     "like": "in another form",
@@ -32,7 +32,7 @@ class Setting:
     Attributes:
         name: What it is called there.
         kind: How it stands to ours.
-        key: Ours, dotted; or a command, where that does it; or the values that are taken, of kind ``only``.  Empty where
+        key: Ours, dotted; or a command, where that does it; the values that are taken, of kind ``only``; empty where
             there is none.
         note: What to know; of one that is refused, the way out.
         default: Its default there.

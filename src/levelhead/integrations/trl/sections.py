@@ -45,7 +45,14 @@ _ATTENTION = ("sdpa", "eager", "flash_attention_2")
 _ADAPTER = ("r", "lora_alpha", "lora_dropout", "target_modules", "modules_to_save")
 # What these say changes no number of a run.
 _LOADING_ALIKE = ("device_map", "use_cache", "low_cpu_mem_usage")
-_ADAPTER_ALIKE = ("task_type", "peft_type", "inference_mode", "base_model_name_or_path", "peft_version", "runtime_config")
+_ADAPTER_ALIKE = (
+    "task_type",
+    "peft_type",
+    "inference_mode",
+    "base_model_name_or_path",
+    "peft_version",
+    "runtime_config",
+)
 _SHARDING_ALIKE = (
     "version",
     "reshard_after_forward",
@@ -196,8 +203,10 @@ def objective(get: Settings) -> dict[str, Any]:
 
 def _importance(get: Settings) -> dict[str, Any]:
     """The correction for an engine that samples with kernels of its own."""
-    if not (get["use_vllm"] and get["vllm_importance_sampling_correction"]):
+    if not get["use_vllm"]:
         return {}
+    if not get["vllm_importance_sampling_correction"]:
+        raise refusal("vllm_importance_sampling_correction", get, "an engine samples with other kernels; leave it on")
     high = get["vllm_importance_sampling_cap"] or get["vllm_importance_sampling_clip_max"]
     return {
         "importance": get["vllm_importance_sampling_mode"],

@@ -27,9 +27,10 @@ def settings_of(args: Any) -> dict[str, Any]:
         return dict(args.settings)
     if not is_dataclass(args) or isinstance(args, type):
         raise InputError(f"GRPOTrainer: args: a GRPOConfig is wanted, not {type(args).__name__}")
-    plain, names = type(args)(), trl()["config"]
-    values = {f.name: getattr(args, f.name) for f in fields(args) if f.name in names}
-    return {name: value for name, value in values.items() if value != getattr(plain, name)}
+    plain, names = type(args)(use_cpu=True), trl()["config"]  # which can be made on any machine
+    values = {f.name: getattr(args, f.name) for f in fields(args) if f.name in names and f.name != "use_cpu"}
+    changed = {name: value for name, value in values.items() if value != getattr(plain, name)}
+    return changed | ({"use_cpu": True} if args.use_cpu else {})
 
 
 def refusals(part: str, settings: Mapping[str, Any]) -> list[str]:
