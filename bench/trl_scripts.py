@@ -1,7 +1,7 @@
 """Scripts of TRL's documentation and examples, moved by their import and run to their end on small models.
 
 Usage, with a Python that has trl, datasets, math_verify and trackio, and a checkout of TRL:
-``PYTHONPATH=src python bench/trl_scripts.py CHECKOUT --data gsm8k.jsonl --out FILE [--rows N] [--trl] [--only NAME ...]``.
+``PYTHONPATH=src python bench/trl_scripts.py CHECKOUT --data gsm8k.jsonl --out FILE [--trl] [--only NAME ...]``.
 
 What is stood in for, before the lines are counted: models of the hub by two narrow layers of the same family with
 random weights, data sets by rows of GSM8K under the columns of theirs, pushes and GPU figures by nothing, 500 steps
@@ -205,7 +205,8 @@ def play(name: str, checkout: Path, data: Path, rows: int, *, trl: bool) -> dict
         (folder / "script.py").write_text(PRELUDE + after)
         environment = {
             **os.environ, "ROWS_FILE": str(data.resolve()), "ROWS": str(rows), "HF_HUB_OFFLINE": "1",
-            "TRACKIO_DIR": str(folder / "trackio"), "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+            "TRACKIO_DIR": str(folder / "trackio"), "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
         }  # fmt: skip
         start = time.perf_counter()
         done = subprocess.run(

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from levelhead.errors import InputError
+from levelhead.integrations.trl.settings import settings_of
 from levelhead.recipe import Recipe, trainers, validate
 from levelhead.recipe.load import _direct
 from levelhead.recipe.tasks import Function
@@ -245,6 +247,31 @@ def test_what_would_be_another_run_is_refused(change: dict[str, Any], said: str)
     keys: dict[str, Any] = {"reward_funcs": long_enough, "args": GRPOConfig(), "train_dataset": ROWS, **change}
     with pytest.raises(InputError, match=said):
         GRPOTrainer("some/model", **keys)
+
+
+@dataclass
+class Theirs:
+    """A config that fills in what is not set, as TRL's does."""
+
+    use_cpu: bool = False
+    learning_rate: float = 1e-6
+    fp16: bool = False
+    bf16: bool | None = None
+    dataloader_drop_last: bool = False
+    deepspeed: str | None = None
+    accelerator_config: Any = None
+    output_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        self.accelerator_config = {"split_batches": False}
+        self.bf16 = not self.fp16 if self.bf16 is None else self.bf16
+
+
+def test_of_trls_own_config_what_the_script_set_counts_and_not_what_it_fills_in() -> None:
+    assert settings_of(Theirs()) == {}
+    assert settings_of(Theirs(use_cpu=True, learning_rate=1e-5)) == {"use_cpu": True, "learning_rate": 1e-5}
+    with pytest.raises(InputError, match="deepspeed=zero3"):
+        GRPOTrainer("some/model", long_enough, Theirs(deepspeed="zero3"), ROWS)
 
 
 def test_a_misspelt_argument_is_hinted_at() -> None:

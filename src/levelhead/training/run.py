@@ -327,6 +327,7 @@ class Run:
         if self.queue is not None:
             self.queue.settle()
         self.policy.sync_sampler()
+        self.events.scoring(items)
         results = self.evaluator.score(items)
         if isinstance(self.generator, Remote):
             self.loop.run(self.generator.rest())
