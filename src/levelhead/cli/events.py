@@ -30,16 +30,15 @@ def show_events(path: Path, language: Language = "en") -> None:
         language: Of the reader.
     """
     events, report = read_events(path), _report(path.parent)
-    leading = report.diagnosis.leading if report else ()
+    leading = [(f.severity, finding_line(f, report, language)) for f in report.diagnosis.leading] if report else []
     standing = {finding.code for finding in report.diagnosis.findings if finding.severity != "info"} if report else None
     told, passed = gather(events, standing)
     if not (leading or told or passed):
         return
     console = SafeConsole(stderr=True)
     console.print(Text("\n" + said(f"What was seen in this run ({path}):", language)), soft_wrap=True)
-    for finding in leading if report else ():
-        line = finding_line(finding, report, language)
-        console.print(Text(f"  {line}", style=_COLOURS[finding.severity]), soft_wrap=True)
+    for severity, line in leading:
+        console.print(Text(f"  {line}", style=_COLOURS[severity]), soft_wrap=True)
     for one in told:
         head, *rest = one.lines(language, _remedy(one.code, report))
         console.print(Text(f"  {head}", style=_COLOURS[one.severity]), soft_wrap=True)
