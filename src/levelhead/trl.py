@@ -163,6 +163,8 @@ class GRPOTrainer:
 
         folder = Path(self.args.output_dir) if self.args.output_dir else Path("runs") / self.recipe.name
         resume, checkpoint = _checkpoint(resume_from_checkpoint, folder)
+        if self.args.trackio_space_id:
+            os.environ["TRACKIO_SPACE_ID"] = self.args.trackio_space_id
         start, observer = time.perf_counter(), self._watching()
         self.result = run(
             self.recipe,
@@ -222,7 +224,9 @@ class GRPOTrainer:
         base, adapter = self.recipe.model.name, self.recipe.model.lora is not None
         with tempfile.TemporaryDirectory() as folder:
             self.save_model(folder)
-            text = card(result.folder, "the trained model", f"step {self.state.global_step}", base, adapter=adapter)
+            words = f"The weights are {str(result.model.dtype).removeprefix('torch.')}, as they were trained."
+            origin = f"step {self.state.global_step}"
+            text = card(result.folder, "the trained model", origin, base, adapter=adapter, precision=words)
             (Path(folder) / "README.md").write_text(text, encoding="utf-8")
             return push(
                 Path(folder),

@@ -177,7 +177,15 @@ VALUES: dict[str, Any] = {
 }
 REFUSED_VALUES = ("data_seed", "fsdp_config", "vllm_importance_sampling_correction")
 """Arguments that are kept, with the value that is tried refused."""
-AT_THE_END = ("push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_revision", "load_best_model_at_end")
+AT_THE_END = (
+    "trackio_space_id",
+    "push_to_hub",
+    "hub_token",
+    "hub_private_repo",
+    "hub_model_id",
+    "hub_revision",
+    "load_best_model_at_end",
+)
 """Settings that ``train()`` and ``push_to_hub()`` read; tests of their own hold them."""
 
 

@@ -27,10 +27,11 @@ def settings_of(args: Any) -> dict[str, Any]:
         return dict(args.settings)
     if not is_dataclass(args) or isinstance(args, type):
         raise InputError(f"GRPOTrainer: args: a GRPOConfig is wanted, not {type(args).__name__}")
-    plain, names = type(args)(use_cpu=True), trl()["config"]  # which can be made on any machine
+    config: Any = type(args)
+    plain, names = config(use_cpu=True), trl()["config"]  # which can be made on any machine
     values = {f.name: getattr(args, f.name) for f in fields(args) if f.name in names and f.name != "use_cpu"}
     changed = {name: value for name, value in values.items() if value != getattr(plain, name)}
-    return changed | ({"use_cpu": True} if args.use_cpu else {})
+    return changed | ({"use_cpu": True} if getattr(args, "use_cpu", False) else {})
 
 
 def refusals(part: str, settings: Mapping[str, Any]) -> list[str]:
