@@ -210,7 +210,7 @@ class Run:
                 self._evaluate_on_the_way(config)
                 if result.stop or lost:
                     self._evaluate("grpo", self.state.step)
-                    self.events.write(result.ends, {**result.record.values, **result.record.timings})
+                    self.events.write(result.ends)
                     self._save("grpo", position, updater)
                     return "stopped"
                 if self._pause("grpo", config.steps, position, updater):
@@ -281,7 +281,7 @@ class Run:
         self.folder.append("metrics.jsonl", [record])
         self._trackers.write(record, self.offset[record.stage])
         told = self.ranks.united([*events, *self._trackers.drain_events()])
-        self.events.write(told, {**record.values, **record.timings})
+        self.events.write(told)
         bar.write(record, self.offset[record.stage])
         self.state.step = record.step
 
