@@ -253,7 +253,7 @@ class Run:
         updater.rounds_to = coarsest(self.policy)
         if self._resumed is not None and self.state.stage == stage:
             stream.load_state_dict(self.state.stream)
-            updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
+            updater.load(self._resumed)
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done = stage, 0, False
         self.watch = BatchWatch.of(config, self.setup.tasks, self.held_out)
@@ -362,7 +362,7 @@ class Run:
         self.state.sizes, self.state.last_row = self.folder.sizes(), self.folder.last_row()
         self.state.baselines = self.evaluator.state_dict()
         self.state.identities, self.state.digest = {}, self._digest()
-        training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done}
+        training = updater.state_dict()
         training |= {"trainer": self._trainer_state} if stage == "grpo" else {}
         training |= {"watch": self.watch.state_dict()}
         self.checkpoints.save(self.policy, self.state, training)
