@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ REPORT_FAILED = "report-failed"
 """Code of the event of a run whose page could not be written."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """What a run came to.
 
@@ -51,6 +50,15 @@ class Result:
     summary: Mapping[str, Any]
     model: Any
     tokenizer: Any
+
+    def __repr__(self) -> str:
+        verdicts = [f"; {name}: {v['text']}" for name, v in self.summary.get("verdict", {}).items()]
+        return f"Result({self.outcome}, {self.folder}{''.join(verdicts)})"
+
+    def _repr_html_(self) -> str:
+        from levelhead.report.cell import cell
+
+        return cell(self.outcome, self.folder, self.summary)
 
 
 def train(
@@ -348,34 +356,6 @@ def evaluate(
     finally:
         loop.run(generator.close())
         loop.close()
-
-
-def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
-    """Do everything up to the first forward: data, tokenizer, the model's shape without its weights, one batch.
-
-    Returns:
-        What was found, by name: parameters, prompts, tokens of the first batch; ``checks`` holds the warnings and
-        failures of those preflight checks that need no weights.
-    """
-    recipe = resolve(recipe)
-    require_files(recipe)
-    from levelhead.preflight import preflight
-    from levelhead.training.prepare import describe, prepare
-    from levelhead.training.stream import PromptStream
-
-    start = time.perf_counter()
-    setup = prepare(recipe, load="shape")
-    facts = describe(setup)
-    stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
-    n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1
-    lengths = [len(setup.policy.codec.render(prompt.messages, prompt.chat)) for prompt in stream.take(n)]
-    checks = preflight(setup, needs=["data"]).checks
-    return facts | {
-        "checks": [f"{c.status} {c.name}: {c.message}" for c in checks if c.status != "pass"],
-        "first_batch_prompts": n,
-        "first_batch_prompt_tokens": {"min": min(lengths), "max": max(lengths), "sum": sum(lengths)},
-        "seconds": round(time.perf_counter() - start, 1),
-    }
 
 
 def resolve(recipe: Recipe | Mapping[str, Any] | str | Path, tasks: Sequence[Task] = ()) -> Recipe:
