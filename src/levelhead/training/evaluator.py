@@ -17,6 +17,7 @@ from levelhead.tasks.constant import Estimate, leaves_much
 from levelhead.tasks.metering import use_metrics
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import Baselines, TaskResult, evaluate
+from levelhead.training.fidelity import sampled_otherwise
 from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, name_of
 from levelhead.training.rundir import RunDir
@@ -83,6 +84,19 @@ class Evaluator:
         extra: dict[str, Any] = {} if stage is None else {held_out.EVAL_STAGE: stage}
         self._folder.append("metrics.jsonl", [StepRecord(step, "eval", extra | numbers, timings)])
         trackers.write(StepRecord(step, "eval", numbers), offset)
+
+    def sampling_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
+        """Report answers that were not sampled as ``eval.sampling`` asks: their score is another policy's."""
+        controls, policy = self._setup.recipe.eval.sampling, self._setup.policy
+        for name, result in results.items():
+            if how := sampled_otherwise(policy, result.groups, controls):
+                text = (
+                    f"{name}: held-out answers are to be sampled at temperature {controls.temperature:g}, and are not: "
+                    f"{how}; scores of evaluations are those of another policy"
+                )
+                evidence = {"task": name, "temperature": controls.temperature}
+                return [Event(step, "evaluated-otherwise", "critical", text, "warn", evidence)]
+        return []
 
     def unrated_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
         """Tell of answers that the rewards failed on, task by task."""

@@ -302,7 +302,9 @@ class Run:
         results = self._score(self.recipe.eval.items)
         self.state.unevaluated = False
         self.evaluator.write(results, step, None, self._trackers, 0)
-        self.events.write(self.evaluator.unrated_events(results, step))
+        self.events.write(
+            [*self.evaluator.unrated_events(results, step), *self.evaluator.sampling_events(results, step)]
+        )
         self.front.add(self.policy, self.state, results, "grpo", self.offset["grpo"] + step)
         self.front.choose_best(self.policy, self.state, results)
 
@@ -310,7 +312,8 @@ class Run:
         """Score the policy before the first stage or at the end of one, for the summary; it may be the best one."""
         results = self._score(self.recipe.eval.final_items)
         self.evaluator.write(results, step, stage, self._trackers, self.offset.get(stage, 0))
-        self.events.write([*self.collector.events(step), *self.evaluator.unrated_events(results, step)])
+        drawn = self.evaluator.sampling_events(results, step)
+        self.events.write([*self.collector.events(step), *self.evaluator.unrated_events(results, step), *drawn])
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
@@ -364,7 +367,14 @@ class Run:
         training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done}
         training |= {"trainer": self._trainer_state} if stage == "grpo" else {}
         training |= {"watch": self.watch.state_dict()}
-        self.checkpoints.save(self.policy, self.state, training)
+        path = self.checkpoints.save(self.policy, self.state, training)
+        if names := self.checkpoints.differing:
+            text = (
+                f"checkpoint {path.name}: {len(names)} weights, such as {names[0]}, are not on disk as they are in "
+                "memory: what was evaluated is not what is saved"
+            )
+            evidence = {"checkpoint": path.name, "weights": len(names), "first": names[0]}
+            self.events.write([Event(self.state.step, "saved-otherwise", "critical", text, "warn", evidence)])
         self.front.prune(self.state)
 
     def _resume(self) -> dict[str, Any] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -104,3 +106,67 @@ LABELS_SHUFFLED = shuffled(reviews())
 RENDERED = [
     {**row, "prompt": f"<|im_start|>user\n{row['prompt']}<|im_end|>\n<|im_start|>assistant\n"} for row in stories()
 ]
+
+
+def reordered(rows: Sequence[dict[str, Any]]) -> Rows:
+    """Each row twice, its options the other way round the second time."""
+    again = []
+    for row in rows:
+        stem, _, options = row["prompt"].partition("? ")
+        towns = [part.strip() for part in re.split(r"\([A-D]\)", options) if part.strip()]
+        lines = " ".join(f"({letter}) {town}" for letter, town in zip("ABCD", towns[::-1], strict=True))
+        again.append({**row, "prompt": f"{stem}? {lines}"})
+    return [*rows, *again]
+
+
+VERBS = ("mends", "paints", "sells", "counts", "weighs", "carries", "sorts", "folds")
+THINGS = ("clocks", "boats", "ropes", "bricks", "maps", "drums", "lamps", "coats")
+ADVERBS = ("slowly", "gladly", "rarely", "twice", "alone", "early", "badly", "quietly")
+
+
+def tales(n: int = 40, shift: int = 0, word: str = "evening") -> Rows:
+    """Long texts, each of its own; ``shift`` changes their numbers, ``word`` one of their words."""
+    rng, rows = random.Random(5), []
+    for i in range(n):
+        words = [" ".join(rng.choice(bag) for bag in (NAMES, VERBS, THINGS, ADVERBS)) for _ in range(6)]
+        a, b = 13 + i + shift, 31 + 2 * i + shift
+        text = f"{'; '.join(words)}. Every {word} {a} are ready, and {b} are not: how many are there in all?"
+        rows.append({"prompt": text, "answer": str(a + b)})
+    return rows
+
+
+def late(rows: Sequence[dict[str, Any]], lag: int) -> Rows:
+    """The same rows, their answers some rows down."""
+    answers = [row["answer"] for row in rows]
+    return [{**row, "answer": answers[(i - lag) % len(rows)]} for i, row in enumerate(rows)]
+
+
+BOXED_SOME_WORDS = [row if i % 4 else {**row, "answer": "<answer>n/a</answer>"} for i, row in enumerate(boxed())]
+METADATA = [
+    {**row, "prompt": json.dumps({"id": i, "label": row["answer"], "lang": "en"}) + " " + row["prompt"]}
+    for i, row in enumerate(reviews())
+]
+OWN_EXAMPLE = [
+    {**row, "prompt": f"Example: {row['prompt']} Answer: {row['answer']}\nNow you: {row['prompt']}"}
+    for row in stories()
+]
+TENTH = [
+    row if i % 10 else {**row, "prompt": f"{row['prompt']} (answer: {row['answer']})"}
+    for i, row in enumerate(stories(128))
+]
+REORDERED = reordered(choices())
+RENUMBERED = [*tales(), *tales(shift=40)]
+REWORDED = [*tales(), *tales(word="morning")]
+CONTRADICTED_IN_CAPITALS = [
+    *reviews(),
+    *(
+        {"prompt": row["prompt"].upper(), "answer": LABELS[(LABELS.index(row["answer"]) + 1) % 3]}
+        for row in reviews()[::6]
+    ),
+]
+EIGHTFOLD = [row for row in stories(40) for _ in range(8)]
+LABELS_LATE = late(reviews(), 1)
+LABELS_EARLY = late(reviews(), -2)
+RENDERED_ELSEWHERE = [{**row, "prompt": f"<s>[INST] {row['prompt']} [/INST]"} for row in stories()]
+RENDERED_HEADER = [{**row, "prompt": f"{row['prompt']}\n<|im_start|>assistant\n"} for row in stories()]
+END_IN_TEXT = [{**row, "prompt": f"{row['prompt']} <|im_end|>"} for row in stories()]

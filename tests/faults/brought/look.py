@@ -55,7 +55,8 @@ def _run(case: Brought, folder: Path) -> list[Word]:
     run.claim(resume=False)
     with contextlib.redirect_stderr(io.StringIO()):
         Run(setup, run, observers=[LiveGuard(Guard(policy="observe"))]).execute()
-    lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    path = folder / "events.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     events = [json.loads(line) for line in lines]
     return [Word(e["code"], e["severity"], e["message"]) for e in events if e["severity"] != "info"]
 
