@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from levelhead.contrib.workflow.analysis import Table
+from levelhead import extensions
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors import DETECTORS
 from levelhead.diagnosis.detectors.base import Reading, View
@@ -21,8 +21,8 @@ from levelhead.doctor.inquiry import Answers, Question, place_readings, question
 from levelhead.doctor.readers.sources import Log, read
 from levelhead.doctor.rollouts import RolloutFacts
 from levelhead.doctor.runconfig import RunSettings
+from levelhead.doctor.table import Table, Tabled
 from levelhead.doctor.trust import statistic_of, tempered
-from levelhead.doctor.workflows import analyse_path
 
 SEVERITIES = ("info", "warning", "critical")
 """From harmless to grave."""
@@ -202,10 +202,12 @@ def examine(
     facts = beside or Beside()
     recipe = _recipe(Path(path))
     report = Report(log, _diagnose(log, facts), str(path), _end(log), answered=facts.keys, recipe=recipe)
-    workflows = analyse_path(Path(path))
-    if workflows is None:
-        return report
-    return replace(report, extras={**report.extras, "workflows": workflows.to_json()}, tables=workflows.tables())
+    for name, analyse in extensions.load_all("analyses").items():
+        analysis: Tabled | None = analyse(Path(path))
+        if analysis is not None:
+            extras, tables = {**report.extras, name: analysis.to_json()}, [*report.tables, *analysis.tables()]
+            report = replace(report, extras=extras, tables=tables)
+    return report
 
 
 def _diagnose(log: Log, beside: Beside) -> Diagnosis:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from levelhead import metrics as metric
 from levelhead.doctor.readers.keys import KeyMap
@@ -112,6 +113,20 @@ class Reader(Protocol):
 
     def close(self) -> Iterator[Row]:
         """Rows that were waiting for more input."""
+        ...
+
+
+class ExtensionReader(Reader, Protocol):
+    """A reader that a package adds, as an entry point of ``levelhead.readers``.
+
+    Attributes:
+        signature: Stands in the first bytes of such a file, as text.
+    """
+
+    signature: ClassVar[re.Pattern[str]]
+
+    def __init__(self, extra: Mapping[str, str] | None = None) -> None:
+        """Take the user's own ``canonical -> raw key`` pairs."""
         ...
 
 
