@@ -12,6 +12,30 @@ from typing import NamedTuple
 
 NONSENSE = "lorem ipsum dolor"
 """What means nothing, and is no row's answer by accident: it holds no number."""
+KINDS = {
+    "empty": ("an empty answer", "空回答"),
+    "empty-box": ("the empty box", "空的答案框"),
+    "gibberish": ("gibberish", "胡乱的文字"),
+    "gibberish-in-form": ("gibberish in the right form", "格式正确的胡乱文字"),
+    "prompt": ("the prompt itself", "题目本身"),
+    "others": ("every other row's answer", "其他任何一行的答案"),
+    "every-option": ("every option at once", "同时写出所有选项"),
+    "first-character": ("the first character and then nonsense", "第一个字符加胡乱文字"),
+    "first-half": ("the first half of the right answer", "正确答案的前一半"),
+    "inside-another": ("a longer word or number with the right one inside", "把正确答案包在更长的词或数里"),
+    "twice": ("the right answer written twice", "把正确答案写两遍"),
+    "many-times": ("the right answer written twenty times", "把正确答案写二十遍"),
+    "text-before": ("the right answer behind other text", "正确答案前加别的文字"),
+    "text-after": ("the right answer with text behind it", "正确答案后加别的文字"),
+    "other-case": ("the right answer in other case", "大小写不同的正确答案"),
+}
+"""What answers are, in English and Chinese."""
+FREE = ("gibberish", "gibberish-in-form", "empty-box", "empty", "prompt", "others")
+"""Answers with nothing right in them."""
+HEDGED = ("every-option", "inside-another", "first-half", "first-character")
+"""Answers that are right by accident of how the reward looks."""
+TOLERATED = ("twice", "many-times", "text-before", "text-after", "other-case")
+"""Answers that may get full marks, and never more."""
 SHORT = 8
 """Words of an answer of which a part says less than the whole."""
 LISTED = 7

@@ -83,7 +83,8 @@ def _distributions(policy: Policy, turn: Turn, temperature: float) -> Tensor:
     ids = torch.tensor([[*turn.context_ids, *turn.completion_ids]], device=policy.device)
     kept = len(turn.completion_ids) + 1
     logits = policy.forward(policy.base, input_ids=ids, use_cache=False, logits_to_keep=kept).logits
-    return (logits[0, :-1].float() / temperature).log_softmax(-1)
+    logp_tv: Tensor = (logits[0, :-1].float() / temperature).log_softmax(-1)
+    return logp_tv
 
 
 def saved_otherwise(policy: Policy, folder: Path) -> list[str]:
@@ -146,6 +147,18 @@ class HeldWeights:
         for name, weight in self._policy.model.named_parameters():
             flat = local(weight).detach().flatten()
             yield name, flat[:: max(1, flat.numel() // LOOKED_AT)].clone()
+
+
+def saved_events(step: int, checkpoint: str, names: Sequence[str]) -> list[Event]:
+    """Return the event of a checkpoint that holds some weights otherwise than memory; none where it holds all."""
+    if not names:
+        return []
+    text = (
+        f"checkpoint {checkpoint}: {len(names)} weights, such as {names[0]}, are not on disk as they are in memory: "
+        "what was evaluated is not what is saved"
+    )
+    evidence = {"checkpoint": checkpoint, "weights": len(names), "first": names[0]}
+    return [Event(step, "saved-otherwise", "critical", text, "warn", evidence)]
 
 
 def moved_event(step: int, names: Sequence[str]) -> Event:

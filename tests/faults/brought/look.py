@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from faults.brought.cases import Brought
 from faults.probe import setup_of
@@ -50,15 +51,20 @@ def seen(case: Brought, folder: Path, families: tuple[str, ...] = ()) -> list[Wo
 
 
 def _run(case: Brought, folder: Path) -> list[Word]:
-    setup = setup_of(*SHORT, *case.settings, reward=case.reward, rows=case.rows)
-    run = RunDir(folder)
-    run.claim(resume=False)
-    with contextlib.redirect_stderr(io.StringIO()):
-        Run(setup, run, observers=[LiveGuard(Guard(policy="observe"))]).execute()
+    run_of([*SHORT, *case.settings], case.reward, case.rows, folder)
     path = folder / "events.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     events = [json.loads(line) for line in lines]
     return [Word(e["code"], e["severity"], e["message"]) for e in events if e["severity"] != "info"]
+
+
+def run_of(settings: Sequence[str], reward: Any, rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Train a short run of the probe on some rows and a reward."""
+    setup = setup_of(*settings, reward=reward, rows=rows)
+    run = RunDir(folder)
+    run.claim(resume=False)
+    with contextlib.redirect_stderr(io.StringIO()):
+        Run(setup, run, observers=[LiveGuard(Guard(policy="observe"))]).execute()
 
 
 def names(case: Brought, words: list[Word]) -> Word | None:

@@ -105,7 +105,7 @@ def _contradictions(
     context: PreflightContext, task: SingleTurnTask, groups: Sequence[Sequence[Prompt]]
 ) -> list[tuple[Prompt, Prompt]]:
     """Return pairs of rows that ask the same, of which one's perfect answer is not the other's."""
-    from levelhead.preflight.marking import EQUAL, marks_of
+    from levelhead.tasks.marking import EQUAL, scorer
 
     pairs = [
         (group[0], prompt)
@@ -118,7 +118,8 @@ def _contradictions(
         return pairs
     some = pairs[:SCORED]
     under = [other for _, other in some]
-    own = marks_of(context, rules, under, [_answer(task, other) for other in under])
-    foreign = marks_of(context, rules, under, [_answer(task, one) for one, _ in some])
+    score = scorer(rules, context.collector().completion_ids, context.loop.run)
+    own = score(under, [_answer(task, other) for other in under])
+    foreign = score(under, [_answer(task, one) for one, _ in some])
     odd = [pair for pair, a, b in zip(some, own, foreign, strict=True) if b < a - EQUAL]
     return odd if len(odd) < len(some) else pairs

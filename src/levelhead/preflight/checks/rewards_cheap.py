@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from levelhead.preflight.check import Check
 from levelhead.preflight.message import Fix, Message
 from levelhead.preflight.result import Outcome
+from levelhead.tasks.mutations import FREE, HEDGED, KINDS, NONSENSE, TOLERATED
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.preflight.marking import Marks
+    from levelhead.records import Prompt
     from levelhead.tasks.base import SingleTurnTask
+    from levelhead.tasks.marking import Marks, Score
 
 ROWS, FEW = 256, 24
 """Training rows whose perfect answer is scored beside gibberish; rows of which all mutations are."""
@@ -20,31 +22,6 @@ PATIENCE_S = 6.0
 """Seconds that all of it may take, by the time that the first rows take."""
 SOME = 0.1
 """Share of rows from which lists, parts and longer words are named; what holds no right answer is from the first."""
-
-KINDS = {
-    "empty": ("an empty answer", "空回答"),
-    "empty-box": ("the empty box", "空的答案框"),
-    "gibberish": ("gibberish", "胡乱的文字"),
-    "gibberish-in-form": ("gibberish in the right form", "格式正确的胡乱文字"),
-    "prompt": ("the prompt itself", "题目本身"),
-    "others": ("every other row's answer", "其他任何一行的答案"),
-    "every-option": ("every option at once", "同时写出所有选项"),
-    "first-character": ("the first character and then nonsense", "第一个字符加胡乱文字"),
-    "first-half": ("the first half of the right answer", "正确答案的前一半"),
-    "inside-another": ("a longer word or number with the right one inside", "把正确答案包在更长的词或数里"),
-    "twice": ("the right answer written twice", "把正确答案写两遍"),
-    "many-times": ("the right answer written twenty times", "把正确答案写二十遍"),
-    "text-before": ("the right answer behind other text", "正确答案前加别的文字"),
-    "text-after": ("the right answer with text behind it", "正确答案后加别的文字"),
-    "other-case": ("the right answer in other case", "大小写不同的正确答案"),
-}
-"""What answers are, in English and Chinese."""
-FREE = ("gibberish", "gibberish-in-form", "empty-box", "empty", "prompt", "others")
-"""Answers with nothing right in them."""
-HEDGED = ("every-option", "inside-another", "first-half", "first-character")
-"""Answers that are right by accident of how the reward looks."""
-TOLERATED = ("twice", "many-times", "text-before", "text-after", "other-case")
-"""Answers that may get full marks, and never more."""
 
 
 class RewardsCheap(Check):
@@ -145,12 +122,18 @@ class RewardsCheap(Check):
                 yield self._of_task(context, name, task.rules)
 
     def _of_task(self, context: PreflightContext, name: str, task: SingleTurnTask) -> Outcome:
-        from levelhead.preflight.marking import Marks, rows_of
+        import itertools
 
-        rows = rows_of(context, name, task, ROWS)
+        from levelhead.rollout.draws import derive
+        from levelhead.tasks.marking import Marks, rows_of, scorer, stand_in
+
+        score = scorer(task, context.collector().completion_ids, context.loop.run)
+        prompts = list(itertools.islice(task.prompts("train", derive(context.seed, "cheap", name)), ROWS))
+        pairs = [(prompt, answer[0]) for prompt in prompts if (answer := task.oracle(prompt)) and answer[0].strip()]
+        rows = rows_of(pairs or stand_in(score, prompts))
         if not rows:
-            return self._without_perfect_answers(context, name, task)
-        marks = Marks(context, task, rows, few=FEW, patience_s=PATIENCE_S)
+            return self._without_perfect_answers(name, task, score, prompts[:FEW])
+        marks = Marks(score, rows, few=FEW, patience_s=PATIENCE_S)
         findings = self._findings(marks)
         if findings:
             message, kind, fields = findings[0]
@@ -161,21 +144,16 @@ class RewardsCheap(Check):
         as_good = [kind for kind, (hits, count) in tried.items() if 2 * len(hits) > count]
         return self.ok(self.right, name, rows=len(rows), tolerated=as_good)
 
-    def _without_perfect_answers(self, context: PreflightContext, name: str, task: SingleTurnTask) -> Outcome:
+    def _without_perfect_answers(
+        self, name: str, task: SingleTurnTask, score: Score, prompts: Sequence[Prompt]
+    ) -> Outcome:
         """Hold what needs no perfect answer against the declared most."""
-        import itertools
-
-        from levelhead.preflight.marking import marks_of
-        from levelhead.rollout.draws import derive
-        from levelhead.tasks.mutations import NONSENSE
-
         if task.reward_range is None:
             return self.ok(self.nothing, name)
         high = task.reward_range[1]
-        prompts = list(itertools.islice(task.prompts("train", derive(context.seed, "cheap", name)), FEW))
         asked = [str(prompt.messages[-1].get("content", "")) for prompt in prompts]
         for kind, texts in {"gibberish": [NONSENSE] * len(asked), "empty": [""] * len(asked), "prompt": asked}.items():
-            marks = marks_of(context, task, prompts, texts)
+            marks = score(prompts, texts)
             hits = [i for i, mark in enumerate(marks) if mark >= high]
             if hits:
                 i = hits[0]

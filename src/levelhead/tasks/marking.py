@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from levelhead.errors import RewardError
-from levelhead.preflight.context import PreflightContext
 from levelhead.records import Prompt
-from levelhead.rollout.draws import derive
 from levelhead.tasks import mutations
 from levelhead.tasks.base import Answer, SingleTurnTask
 
@@ -44,11 +43,28 @@ class Row:
     texts: Mapping[str, Sequence[str]]
 
 
-def rows_of(context: PreflightContext, name: str, task: SingleTurnTask, most: int) -> list[Row]:
-    """Return training rows with their mutated answers; a column stands in for an oracle that is missing."""
-    prompts = list(itertools.islice(task.prompts("train", derive(context.seed, "cheap", name)), most))
-    pairs = [(prompt, answer[0]) for prompt in prompts if (answer := task.oracle(prompt)) and answer[0].strip()]
-    pairs = pairs or _stand_in(context, task, prompts)
+Score = Callable[[Sequence[Prompt], Sequence[str]], Sequence[float]]
+"""Totals of answers, one per prompt; NaN where one is dropped.  :class:`RewardError` where a reward breaks off."""
+
+
+def scorer(task: SingleTurnTask, encode: Callable[[Prompt, str], tuple[int, ...]], run: Callable[[Any], Any]) -> Score:
+    """Return what scores answers by a task's rules.
+
+    Args:
+        task: Scores, by rules alone.
+        encode: Returns the completion tokens of an answer to a prompt.
+        run: Awaits a coroutine.
+    """
+
+    def score(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
+        answers = [Answer(prompt, text, encode(prompt, text)) for prompt, text in zip(prompts, texts, strict=True)]
+        return [math.nan if one is None else one.total for one in run(task.score_batch(answers))]
+
+    return score
+
+
+def rows_of(pairs: Sequence[tuple[Prompt, str]]) -> list[Row]:
+    """Return rows with the mutations of their perfect answers."""
     forms = mutations.forms_of([answer for _, answer in pairs])
     said = list(dict.fromkeys(form.said.strip() for form in forms))
     return [
@@ -82,19 +98,18 @@ def _texts(prompt: Prompt, perfect: str, form: mutations.Form, said: Sequence[st
     return {**texts, "others": [form.around(text) for text in others[:OTHERS]]}
 
 
-def _stand_in(context: PreflightContext, task: SingleTurnTask, prompts: Sequence[Prompt]) -> list[tuple[Prompt, str]]:
+def stand_in(score: Score, prompts: Sequence[Prompt]) -> list[tuple[Prompt, str]]:
     """Return prompts with the text of the column that scores most like a perfect answer; nothing without one."""
-    columns = [prompt.facts.get("columns") for prompt in prompts]
-    if len(prompts) < FEWEST or not all(isinstance(row, Mapping) for row in columns):
+    rows = [columns for prompt in prompts if isinstance(columns := prompt.facts.get("columns"), Mapping)]
+    if len(prompts) < FEWEST or len(rows) < len(prompts):
         return []
-    rows = [row for row in columns if isinstance(row, Mapping)]
     names = [name for name, value in rows[0].items() if isinstance(value, str | int | float)]
     few = prompts[:FEWEST]
-    base = marks_of(context, task, few, [mutations.NONSENSE] * len(few))
+    base = score(few, [mutations.NONSENSE] * len(few))
     best: tuple[float, str, str] | None = None
     for name, wrap in itertools.product(names, ("{}", "\\boxed{{{}}}", "<answer>{}</answer>", "#### {}")):
         texts = [wrap.format(row.get(name, "")) for row in rows[: len(few)]]
-        gains = [a - b for a, b in zip(marks_of(context, task, few, texts), base, strict=True)]
+        gains = [a - b for a, b in zip(score(few, texts), base, strict=True)]
         if sum(gain > EQUAL for gain in gains) > STAND_IN * len(few) and (best is None or sum(gains) > best[0] + EQUAL):
             best = sum(gains), name, wrap
     if best is None:
@@ -102,22 +117,11 @@ def _stand_in(context: PreflightContext, task: SingleTurnTask, prompts: Sequence
     return [(p, best[2].format(row[best[1]])) for p, row in zip(prompts, rows, strict=True) if row.get(best[1])]
 
 
-def marks_of(
-    context: PreflightContext, task: SingleTurnTask, prompts: Sequence[Prompt], texts: Sequence[str]
-) -> list[float]:
-    """Return the totals of answers, one per prompt; NaN where one is dropped."""
-    ids = context.collector().completion_ids
-    answers = [Answer(prompt, text, ids(prompt, text)) for prompt, text in zip(prompts, texts, strict=True)]
-    scores = context.loop.run(task.score_batch(answers))
-    return [math.nan if score is None else score.total for score in scores]
-
-
 class Marks:
     """What answers to rows get, each kind in a call of its own, so that a prompt is in each call once.
 
     Args:
-        context: Whose event loop and tokens.
-        task: Scores, by rules alone.
+        score: Scores answers.
         rows: With the texts to score.
         few: Rows of which every kind is scored.
         patience_s: Seconds that all of it may take; with slow rewards fewer rows are scored.
@@ -127,10 +131,8 @@ class Marks:
         broken: Why the reward broke off, by kind.
     """
 
-    def __init__(
-        self, context: PreflightContext, task: SingleTurnTask, rows: Sequence[Row], *, few: int, patience_s: float
-    ) -> None:
-        self._context, self._task = context, task
+    def __init__(self, score: Score, rows: Sequence[Row], *, few: int, patience_s: float) -> None:
+        self._score = score
         self.rows, self.broken = list(rows), dict[str, str]()
         self._marks: dict[str, dict[int, tuple[str, float]]] = {}
         start = time.perf_counter()
@@ -151,9 +153,7 @@ class Marks:
         for turn in range(max(map(len, texts.values()), default=0)):
             some = [i for i in rows if turn < len(texts[i])]
             try:
-                scores = marks_of(
-                    self._context, self._task, [self.rows[i].prompt for i in some], [texts[i][turn] for i in some]
-                )
+                scores = self._score([self.rows[i].prompt for i in some], [texts[i][turn] for i in some])
             except RewardError as error:
                 self.broken[kind] = str(error).splitlines()[0]
                 return
@@ -184,16 +184,16 @@ class Marks:
     def full(self, kind: str) -> tuple[list[int], int]:
         """Return the rows on which a kind of answer gets full marks, and of how many.
 
-        Full is as much as the row's perfect answer, where that gets more than gibberish; of gibberish itself, as much
-        as perfect answers get on most rows.  A row that pays for every other row's answer as most rows do depends on
-        the form alone, which is no shortcut that is found here.
+        Full is as much as the row's perfect answer, where that gets more than gibberish; of gibberish and of other
+        rows' answers, as much as perfect answers get on most rows too: an oracle that is best on average may be
+        beaten.  Where most rows pay for every other row's answer the form alone counts, and none is named.
         """
         marks = self._marks.get(kind, {})
         if kind == "gibberish":
-            hits = [i for i, (_, mark) in marks.items() if mark >= max(self.perfect(i), self._top) - EQUAL]
-            return hits, len(marks)
+            return [i for i in marks if marks[i][1] >= max(self.perfect(i), self._top) - EQUAL], len(marks)
         paying = [i for i in marks if self._pays(i) and self._apart(kind, i)]
-        hits = [i for i in paying if marks[i][1] >= self.perfect(i) - EQUAL]
+        least = self._top if kind == "others" else -math.inf
+        hits = [i for i in paying if marks[i][1] >= max(self.perfect(i), least) - EQUAL]
         if kind == "others" and 2 * len(hits) > len(paying):
             hits = []
         return hits, len(paying)
