@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from levelhead import metrics as metric
@@ -57,7 +57,8 @@ class Updater:
         self.rounds_to = torch.float32
         """The coarsest type that products round the weights to."""
         self.visible: dict[str, float] = {}
-        """Metrics of what that type lets through of the newest update."""
+        """Metrics of what that type lets through of all updates since this optimizer began."""
+        self._first: list[Tensor] = []
         self.optimizer = _make_optimizer(self.parameters, config, matrices)
 
     @property
@@ -83,12 +84,13 @@ class Updater:
         return float(full(norm))
 
     def step(self) -> None:
-        """Change the weights; of those that products round, :attr:`visible` says how much of it they let through."""
-        before = some_entries(self.parameters) if self.rounds_to != torch.float32 else []
+        """Change the weights; of those that products round, :attr:`visible` says how much of the change they show."""
+        if self.rounds_to != torch.float32 and not self._first:
+            self._first = some_entries(self.parameters)
         self.optimizer.step()
-        if before:
+        if self._first:
             sizes = [float(local(weight).numel()) for weight in self.parameters if local(weight).numel()]
-            seen = visible_change(before, some_entries(self.parameters), sizes, self.rounds_to)
+            seen = visible_change(self._first, some_entries(self.parameters), sizes, self.rounds_to)
             self.visible = {metric.VISIBLE: seen.norm, metric.VISIBLE_COSINE: seen.cosine}
         increment_version(self.parameters)  # a fused step on divided weights does not count itself
         self.clear()
