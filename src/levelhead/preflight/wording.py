@@ -13,6 +13,7 @@ SHINGLE = 5
 """Words of a shingle (Broder 1997)."""
 _MARKS = r"[\"'`*_.,;:!?()\[\]…、。「」『』“”‘’]+"
 _EDGE = re.compile(rf"(?<!\w){_MARKS}|{_MARKS}(?!\w)")
+_FIRST = re.compile(r"(?:^|\s)[(（]?[Aa1][)）.:：]\s")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -29,6 +30,8 @@ def plain(text: str) -> str:
 
 def reordered(text: str) -> str | None:
     """Return a text with its lettered options in alphabetical order; ``None`` where it lists none."""
+    if not _FIRST.search(text):
+        return None
     options = [match["said"] for match in OPTION.finditer(text)]
     if len(options) < 2:
         return None
@@ -37,13 +40,13 @@ def reordered(text: str) -> str | None:
 
 
 def numberless(text: str) -> str:
-    """Return a text with each number replaced by one mark: its template."""
-    return _NUMBER.sub("#", plain(text))
+    """Return a plain text with each number replaced by one mark: its template."""
+    return _NUMBER.sub("#", text)
 
 
 def shingles(text: str) -> set[int]:
-    """Return the hashes of all runs of five words."""
-    words = plain(text).split()
+    """Return the hashes of all runs of five words of a plain text."""
+    words = text.split()
     return {hash(tuple(words[i : i + SHINGLE])) for i in range(len(words) - SHINGLE + 1)}
 
 

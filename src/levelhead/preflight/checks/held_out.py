@@ -108,16 +108,19 @@ class HeldOut(Check):
         held = list(itertools.islice(task.prompts("eval", 0), HELD))
         right = {id(prompt): plain((task.oracle(prompt) or [""])[0]) for prompt in (*train, *held)}
         texts, answers = [asked(p) for p in train], [right[id(p)] for p in train]
-        keys = [{plain(text), reordered(text)} - {None} for text in texts]
+        bare = [plain(text) for text in texts]
+        keys = [{text, reordered(whole)} - {None} for text, whole in zip(bare, texts, strict=True)]
         seen = {(key, answer) for row, answer in zip(keys, answers, strict=True) for key in row}
-        rows = [(prompt.id, asked(prompt), right[id(prompt)]) for prompt in held]
-        again = [n for n, text, answer in rows if {(plain(text), answer), (reordered(text), answer)} & seen]
+        rows = [(prompt.id, plain(asked(prompt)), right[id(prompt)]) for prompt in held]
+        other = [reordered(asked(prompt)) for prompt in held]
+        pairs = zip(rows, other, strict=True)
+        again = [name for (name, text, answer), key in pairs if {(text, answer), (key, answer)} & seen]
         if again:
             return self.reformatted, again
         many = max(3.0, SHARE * len(held))
-        if len(near := _nearly(texts, answers, rows)) >= many:
+        if len(near := _nearly(bare, answers, rows)) >= many:
             return self.near, near
-        return (self.renumbered, again) if len(again := _renumbered(texts, rows)) >= many else None
+        return (self.renumbered, again) if len(again := _renumbered(bare, rows)) >= many else None
 
 
 def _nearly(texts: Sequence[str], answers: Sequence[str], held: Sequence[tuple[str, str, str]]) -> list[str]:
