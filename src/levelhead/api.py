@@ -61,6 +61,7 @@ def train(
     resume_from: str | None = None,
     accept_changes: Collection[str] = (),
     data: Iterable[Mapping[str, Any]] | None = None,
+    eval_data: Iterable[Mapping[str, Any]] | None = None,
     rewards: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     model: Any = None,
     tokenizer: Any = None,
@@ -79,8 +80,9 @@ def train(
             newest one; checkpoints that are newer are renamed.
         accept_changes: Keys of the recipe that may differ from the run's own when it goes on, or ``all``.
         data: Rows for the recipe's ``function`` task, instead of its ``path``.
-        rewards: Reward functions for the ``function`` task, instead of (or besides) its ``rewards``.
-        model: A model that is already loaded, instead of the recipe's.
+        eval_data: Rows that are held out for evaluation; a share of the data unless given.
+        rewards: Reward functions for the ``function`` task, instead of its ``rewards``.
+        model: A model that is already loaded, instead of the recipe's; the recipe's adapter is put on it.
         tokenizer: Its tokenizer.
         observers: Shown every record of the reinforcement stage.
         check: Run the preflight first; as the recipe says unless given.  A run that goes on is not checked again.
@@ -105,7 +107,7 @@ def train(
         from levelhead.training.checkpoint_files import offering_the_last_whole
         from levelhead.training.ranks import Ranks, waiting_for_peers
 
-    given = _Given(model, tokenizer, data, rewards, tasks, observers, language_named(language))
+    given = _Given(model, tokenizer, (data, rewards, eval_data), tasks, observers, language_named(language))
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined(recipe.distributed.timeout_s)
         held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
@@ -120,8 +122,8 @@ class _Given:
 
     model: Any
     tokenizer: Any
-    data: Iterable[Mapping[str, Any]] | None
-    rewards: Callable[..., Any] | Sequence[Callable[..., Any]] | None
+    function: tuple[Any, Any, Any]
+    """Data, rewards and held-out data of the ``function`` task."""
     tasks: Sequence[Task]
     observers: Sequence[Observer]
     language: Language
@@ -141,6 +143,7 @@ def _train(
     """Prepare, check and run in a folder that is locked until ``held`` is left; see :func:`train`."""
     with uncollected():
         from levelhead.policy.load import wrap
+        from levelhead.records import Spectator
         from levelhead.training.prepare import prepare, reloaded, seed_everything
         from levelhead.training.ranks import lock_run
         from levelhead.training.resume import plan_resumption
@@ -156,11 +159,15 @@ def _train(
     plan = plan_resumption(folder, recipe, start=resume_from, accept=accept) if resume else None
     checkpoint = plan.checkpoint if plan is not None else None
     check_same(ranks, checkpoint)
-    policy = None if given.model is None or checkpoint is not None else wrap(given.model, given.tokenizer)
+    policy = (
+        None
+        if given.model is None or checkpoint is not None
+        else wrap(given.model, given.tokenizer, recipe.model, recipe.seed)
+    )
     share = divided(recipe, ranks)
     checks = checkpoint is None and (recipe.check if check is None else check)
     load = loading(recipe, ranks, checks=checks) if policy is None else "whole"
-    ready = function_tasks(share, given.data, given.rewards) | {task.name: task for task in given.tasks}
+    ready = function_tasks(share, *given.function) | {task.name: task for task in given.tasks}
     seed_everything(recipe.seed)
     with uncollected():
         setup = ranks.in_all(
@@ -177,6 +184,8 @@ def _train(
     told = [*locked, *cache_events(recipe), *setup.events()]
     run = Run(setup, folder, resumption=plan, observers=guarded(recipe, given.observers), told=told, trackers=trackers)
     run.events.language = given.language
+    for spectator in (one for one in given.observers if isinstance(one, Spectator)):
+        spectator.began(run.policy, folder.path, setup.recipe.grpo.steps if setup.recipe.grpo else 0)
     del setup  # whole weights that the run no longer needs
     try:
         outcome = run.execute()
@@ -399,9 +408,9 @@ def _sections(given: Any, tasks: Sequence[Task]) -> Any:
     return [*sections, *({"kind": "custom", "name": name} for name in names if name not in there)]
 
 
-def function_tasks(recipe: Recipe, data: Any, rewards: Any) -> dict[str, Any]:
+def function_tasks(recipe: Recipe, data: Any, rewards: Any, eval_data: Any = None) -> dict[str, Any]:
     """Build the ``function`` task of a recipe around data and rewards given in Python."""
-    if data is None and rewards is None:
+    if data is None and eval_data is None and rewards is None:
         return {}
     from levelhead.recipe.tasks import Function
     from levelhead.tasks.function import FunctionTask
@@ -412,5 +421,5 @@ def function_tasks(recipe: Recipe, data: Any, rewards: Any) -> dict[str, Any]:
         raise InputError(f"train(): data and rewards need exactly one task of kind function, found {len(sections)}")
     (section,) = sections
     functions = [rewards] if callable(rewards) else rewards
-    task = with_judges(FunctionTask(section, data=data, rewards=functions), section)
+    task = with_judges(FunctionTask(section, data=data, eval_data=eval_data, rewards=functions), section)
     return {section.name or section.kind: task}

@@ -112,6 +112,22 @@ def test_plain_lines_now_and_then_where_there_is_no_terminal(
     assert lines[0] == ("grpo 1/60  reward +0.100  entropy 1.250  KL 0.0125  dead groups 25%  s/step 0.50")
 
 
+def test_slow_steps_have_a_line_each_half_minute_and_evaluations_one_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("levelhead.terminal.time.monotonic", lambda: clock[0])
+    log = EventLog(RunDir(tmp_path), console=Console(file=io.StringIO()))
+    bar = log.progress("grpo", 0, 60, ["one"])
+    for step in range(1, 10):
+        clock[0] += 12
+        bar.write(record(step), 0)
+    log.scoring(64)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines[:-1]] == ["1/60", "3/60", "6/60", "9/60"]
+    assert lines[-1] == "scoring 64 held-out items per task ..."
+
+
 def test_only_the_first_process_shows_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen()
     console = Console(file=screen, width=80, force_terminal=True)

@@ -237,13 +237,25 @@ def load_tokenizer(source: str, revision: str | None = None, *, trust_remote_cod
     return kind.from_pretrained(source, revision=revision or "main", trust_remote_code=trust_remote_code)
 
 
-def wrap(model: Any, tokenizer: Any) -> Policy:
-    """Make a policy of a model and tokenizer that the user has already loaded."""
+def wrap(model: Any, tokenizer: Any, section: Model | None = None, seed: int = 0) -> Policy:
+    """Make a policy of a model and tokenizer that the user has already loaded.
+
+    Args:
+        model: Where the user put it, in the user's type; one that accelerate has not divided goes to ``model.device``.
+        tokenizer: Its tokenizer.
+        section: The recipe's ``model``: its adapter, chat template variables and gradient checkpointing hold.
+        seed: Of a fresh adapter's weights.
+    """
     eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    codec = Codec(tokenizer, generation_eos=[eos] if isinstance(eos, int) else list(eos or ()))
-    policy = Policy(model, codec, torch.float32 if model.dtype == torch.float32 else model.dtype)
-    policy.model.eval()
-    return policy
+    section = section or Model(name=str(getattr(model, "name_or_path", "") or "model"), device=str(model.device))
+    codec = Codec(
+        tokenizer,
+        generation_eos=[eos] if isinstance(eos, int) else list(eos or ()),
+        template_kwargs=section.chat_template_kwargs,
+    )
+    if getattr(model, "hf_device_map", None) is None:
+        model = model.to(resolve_device(section.device))
+    return _finish(section, model, codec, model.dtype, seed)
 
 
 def resolve_device(name: str) -> torch.device:

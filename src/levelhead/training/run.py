@@ -209,7 +209,7 @@ class Run:
                 self._evaluate_on_the_way(config)
                 if result.stop or lost:
                     self._evaluate("grpo", self.state.step)
-                    self.events.write(result.ends, {**result.record.values, **result.record.timings})
+                    self.events.write(result.ends)
                     self._save("grpo", position, updater)
                     return "stopped"
                 if self._pause("grpo", config.steps, position, updater):
@@ -252,7 +252,7 @@ class Run:
         updater.rounds_to = coarsest(self.policy)
         if self._resumed is not None and self.state.stage == stage:
             stream.load_state_dict(self.state.stream)
-            updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
+            updater.load(self._resumed)
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done = stage, 0, False
         self.watch = BatchWatch.of(config, self.setup.tasks, self.held_out)
@@ -280,7 +280,7 @@ class Run:
         self.folder.append("metrics.jsonl", [record])
         self._trackers.write(record, self.offset[record.stage])
         told = self.ranks.united([*events, *self._trackers.drain_events()])
-        self.events.write(told, {**record.values, **record.timings})
+        self.events.write(told)
         bar.write(record, self.offset[record.stage])
         self.state.step = record.step
 
@@ -329,6 +329,7 @@ class Run:
         if self.queue is not None:
             self.queue.settle()
         self.policy.sync_sampler()
+        self.events.scoring(items)
         results = self.evaluator.score(items)
         if isinstance(self.generator, Remote):
             self.loop.run(self.generator.rest())
@@ -362,7 +363,7 @@ class Run:
         self.state.sizes, self.state.last_row = self.folder.sizes(), self.folder.last_row()
         self.state.baselines = self.evaluator.state_dict()
         self.state.identities, self.state.digest = {}, self._digest()
-        training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done}
+        training = updater.state_dict()
         training |= {"trainer": self._trainer_state} if stage == "grpo" else {}
         training |= {"watch": self.watch.state_dict()}
         path = self.checkpoints.save(self.policy, self.state, training)

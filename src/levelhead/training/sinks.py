@@ -16,12 +16,12 @@ from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import printable
 from levelhead.records import StepRecord
-from levelhead.terminal import say
+from levelhead.terminal import Pace, say
 from levelhead.terminal.console import SafeConsole
 from levelhead.terminal.spark import spark
 
 QUIET_EVERY = 25
-"""Where the output is no terminal, a line is printed every so many steps."""
+"""Where the output is no terminal, a line is printed every so many steps, and every half minute."""
 LONGEST_CURVE = 32
 """Columns of a spark line."""
 MOST_TASKS = 12
@@ -76,7 +76,7 @@ class ProgressSink:
         self._tasks, self._events = list(tasks)[:MOST_TASKS], events
         self._console = console or SafeConsole(stderr=True)
         self._curves: dict[str, list[float]] = {task: [] for task in self._tasks}
-        self._note = ""
+        self._note, self._pace = "", Pace()
         self._live: Live | None = None
         if self._console.is_terminal and not quiet:
             columns = (TextColumn("{task.description:>4}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
@@ -98,7 +98,7 @@ class ProgressSink:
         if self._live is not None:
             self._bar.update(self._task, completed=record.step)
             self._live.refresh()
-        elif record.step % QUIET_EVERY == 0 or record.step in (1, self._total):
+        elif self._pace.due() or record.step % QUIET_EVERY == 0 or record.step in (1, self._total):
             say(f"{self._stage} {record.step}/{self._total}  {self._note}", error=True)
 
     def close(self) -> None:
