@@ -72,7 +72,8 @@ def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, loa
     torch.manual_seed(seed)
     continued = None
     if section.preset == "tiny":
-        codec = Codec(train_tokenizer(texts, section.tiny.vocab_size), template_kwargs=section.chat_template_kwargs)
+        tokenizer = train_tokenizer(texts, section.tiny.vocab_size)
+        codec = Codec(tokenizer, chat_template=_template(section), template_kwargs=section.chat_template_kwargs)
         model = _tiny(section, codec, load != "shape")
     else:
         start = find_start(section)
@@ -202,7 +203,6 @@ def load_codec(section: Model) -> Codec:
         InputError: There is no tokenizer, or it has no chat template.
     """
     source = Source(section.tokenizer, section.revision) if section.tokenizer else tokenizer_of(find_start(section))
-    template = None if section.chat_template is None else read_chat_template(section.chat_template)
     tokenizer = hub.load(
         "model.tokenizer" if section.tokenizer else find_start(section).key,
         source.name,
@@ -212,13 +212,18 @@ def load_codec(section: Model) -> Codec:
     )
     codec = Codec(
         tokenizer,
-        chat_template=template,
+        chat_template=_template(section),
         generation_eos=base_eos(section),
         template_kwargs=section.chat_template_kwargs,
     )
     if Path(source.name).is_dir():  # template and stop tokens are for whoever starts a new run from it to choose
         verify(codec, Path(source.name), template=False)
     return codec
+
+
+def _template(section: Model) -> str | None:
+    """Return the chat template of the recipe's own; ``None`` where it is the tokenizer's."""
+    return None if section.chat_template is None else read_chat_template(section.chat_template)
 
 
 def load_tokenizer(source: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Any:
