@@ -81,9 +81,10 @@ def _probe(device: str) -> tuple[torch.Tensor, torch.Tensor]:
     from levelhead.policy.policy import Policy
     from levelhead.text.codec import Codec
 
-    source = Model(preset="base-tiny").source
+    source: Any = Model(preset="base-tiny").source
     with without_progress_bars():
-        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).to(device)
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    model = model.to(device)
     policy = Policy(model.eval(), Codec(AutoTokenizer.from_pretrained(source)))
     contexts = [tuple(range(start, start + 24)) for start in (20, 60)]
     rows = [TokenSequence(contexts[g], tuple(range(90 + k, 102 + 2 * k)), g) for g in (0, 1) for k in (0, 1, 2)]

@@ -28,12 +28,10 @@ class Html:
 
 def handle() -> Handle | None:
     """Return a new output of the running cell; ``None`` outside a notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if type(shell).__name__ != "ZMQInteractiveShell":
+    python: Any = sys.modules.get("IPython")
+    if python is None or type(python.get_ipython()).__name__ != "ZMQInteractiveShell":
         return None
-    from IPython.display import display
-
-    made: Handle = display(Html(""), display_id=True)
+    made: Handle = python.display.display(Html(""), display_id=True)
     return made
 
 
