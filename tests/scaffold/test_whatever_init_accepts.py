@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from levelhead.api import check, dry_run, train
+from levelhead.api import check, train
 from levelhead.errors import InputError
+from levelhead.preflight.dryrun import dry_run
 from levelhead.recipe import load, plain, validate
 from levelhead.recipe.tasks import Function
 from levelhead.scaffold.write import InitOptions, plan
@@ -91,7 +92,7 @@ def accepted(rows: list[dict[str, Any]], kind: str | None) -> dict[str, Any] | N
     return recipe
 
 
-@settings(deadline=None, max_examples=40, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=15, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data(), KINDS)
 def test_its_recipe_is_sound_and_its_reward_gives_the_right_answer_the_most(
     rows: list[dict[str, Any]], kind: str | None
