@@ -225,7 +225,8 @@ def _metrics(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages
         if members:
             values[metric.REWARD_BY_TASK.of(task)] = statistics.fmean(r.reward for r in members)
             values[metric.VALIDITY_BY_TASK.of(task)] = _validity(members)
-            values |= _parts(members, task if len(by_task) > 1 else None) | _by_turn(members, task)
+            values |= _parts(members, task if len(by_task) > 1 else None)
+            values |= _by_turn(members, task)
             shaped = [
                 x for g, c in zip(groups, group_advantages, strict=True) if g.prompt.task == task for x in c.shaped
             ]
