@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,7 @@ from levelhead.errors import InputError
 from levelhead.recipe import Recipe, load, plain, validate
 from levelhead.startup import uncollected
 from levelhead.tasks.presence import require_files
-from levelhead.terminal import say
-from levelhead.training.rundir import refuse_used
+from levelhead.training.rundir import default_folder, refuse_used, unused_folder
 from levelhead.training.trackers import Trackers, check_trackers, make_trackers
 
 if TYPE_CHECKING:
@@ -185,25 +183,6 @@ def _train(
     summary = folder.read_json("summary.json") or {}
     trained = run.policy.samples_from  # whole, where weights are divided and the run has drawn by itself
     return Result(outcome, folder.path, summary, trained.model, trained.codec.tokenizer)
-
-
-def default_folder(recipe: Recipe) -> Path:
-    """Return the folder of a recipe's first run: ``runs/NAME``."""
-    return Path("runs") / recipe.name
-
-
-def unused_folder(path: Path) -> Path:
-    """Return the folder, or the first of those numbered from 2 on that holds no run, and say so."""
-    for number in itertools.count(1):
-        candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
-        try:
-            refuse_used(candidate)
-        except InputError:
-            continue
-        break
-    if candidate != path:
-        say(f"levelhead: {path} holds a run already; this one goes to {candidate}", error=True)
-    return candidate
 
 
 def _check_arguments(model: Any, tokenizer: Any, *, resume: bool, about_resuming: bool) -> None:

@@ -17,7 +17,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from levelhead.api import Result, unused_folder
+from levelhead.api import Result
 from levelhead.api import train as run
 from levelhead.documents.modes import open_to_readers
 from levelhead.errors import InputError
@@ -25,7 +25,7 @@ from levelhead.integrations.trl.settings import DEFAULTS, keys_of
 from levelhead.recipe import Recipe, dump, validate
 from levelhead.recipe.trainers import Setting, trl
 from levelhead.terminal import say
-from levelhead.training.rundir import RunDir
+from levelhead.training.rundir import RunDir, unused_folder
 
 __all__ = ["GRPOConfig", "GRPOTrainer"]
 

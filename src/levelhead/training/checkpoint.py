@@ -20,8 +20,7 @@ from levelhead.errors import InputError
 from levelhead.policy import manifest
 from levelhead.policy.manifest import STATE, step_folders
 from levelhead.policy.policy import Policy
-from levelhead.training.checkpoint_files import START, State, read_state, write_training
-from levelhead.training.full_disk import full_disk
+from levelhead.training.checkpoint_files import START, State, full_disk, read_state, write_training
 from levelhead.training.ranks import Ranks
 from levelhead.training.rundir import RunDir, publish, remove
 from levelhead.training.sharding.shards import SHARDS, write_shards

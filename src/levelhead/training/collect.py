@@ -18,9 +18,8 @@ from levelhead.tasks.metering import JudgeUse, RewardTally
 from levelhead.text.codec import Codec
 from levelhead.training.answers import answer_metrics
 from levelhead.training.collected import Collected, together
-from levelhead.training.episode_clock import EpisodeClock
+from levelhead.training.episodes import EpisodeClock, SharedPlaces
 from levelhead.training.loop import EventLoop
-from levelhead.training.places import SharedPlaces
 from levelhead.training.ranks import Ranks
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,10 +13,12 @@ from torch import Tensor
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.policy.sharding import full
 from levelhead.records import Event, Prompt
-from levelhead.training import entries
 from levelhead.training.items import content
 from levelhead.training.optim import Updater
+from levelhead.training.step_result import Trainer
 
+K = 8
+"""Entries of each tensor that are read."""
 PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "weights": ("the trained weights", ("model.dtype", "model.device")),
     "frozen": ("weights that are not trained", ("model.dtype", "model.device", "model.attention")),
@@ -34,20 +36,6 @@ PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "statistics": ("coefficients, running statistics or the guard's state", ("grpo*", "tasks*", "guard*", "model*")),
 }
 """Parts of a digest: what each is called, and keys of the recipe that may change it when a run goes on."""
-
-
-class Trainer(Protocol):
-    """What a digest is made of, apart from the policy."""
-
-    updater: Updater
-
-    def upcoming(self) -> list[Prompt]:
-        """The prompts of the next step."""
-        ...
-
-    def begins(self, step: int) -> dict[str, Any]:
-        """What else a step begins with, as JSON."""
-        ...
 
 
 def digest(policy: Policy, updater: Updater, prompts: Sequence[Prompt], rest: Mapping[str, Any]) -> dict[str, str]:
@@ -111,11 +99,13 @@ def _tensors(named: Sequence[tuple[str, Tensor]]) -> str:
         return ""
     rows = torch.cat([_read(full(tensor)) for _, tensor in nonempty])  # one whole tensor at a time
     shapes = json.dumps([[name, list(tensor.shape)] for name, tensor in nonempty])
-    return _hash([shapes, hashlib.blake2b(rows.to(torch.float32).numpy().tobytes(), digest_size=8).hexdigest()])
+    return _hash([shapes, hashlib.blake2b(rows.numpy().tobytes(), digest_size=8).hexdigest()])
 
 
 def _read(tensor: Tensor) -> Tensor:
-    return entries.read([tensor], [entries.spread(tensor)])
+    """Entries spread evenly over a tensor, shape (K,), float32 on the CPU; one may repeat in a small tensor."""
+    places = torch.linspace(0, tensor.numel() - 1, K, dtype=torch.float64).round().to(torch.int64)
+    return tensor.detach().reshape(-1)[places.to(tensor.device)].float().cpu()
 
 
 def _hash(value: object) -> str:

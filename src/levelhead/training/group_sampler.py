@@ -18,8 +18,8 @@ from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.metering import own_account
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected, together
+from levelhead.training.episodes import Room, SharedPlaces
 from levelhead.training.pending_group import PendingGroup, called_off
-from levelhead.training.places import Room, SharedPlaces
 from levelhead.training.ranks import Ranks
 from levelhead.training.stream import Stream
 from levelhead.training.weight_copies import SharedLane, WeightCopies, WeightCopy

@@ -1,4 +1,4 @@
-"""Observers of the items that are trained on: none is held out, and none comes again before its epoch is over."""
+"""Watchers of the items that are trained on: none is held out, and none comes again before its epoch is over."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from levelhead.records import Event, Prompt
 from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.training.collected import Collected
+from levelhead.training.watcher import Watcher
 
 COMPARED = 12
 """Items at the beginning of two epochs that are compared; in equal order by chance once in 12!, some 5e8."""
@@ -21,7 +22,7 @@ MOST = 1 << 20
 """Items of an epoch that are followed."""
 
 
-class HeldOutItems:
+class HeldOutItems(Watcher):
     """Reports an item that is trained on and asks what a held-out item asks, whatever its id.
 
     Args:
@@ -50,7 +51,7 @@ class HeldOutItems:
                 yield Event(step, "held-out-trained", "critical", text, "warn", evidence)
 
 
-class RepeatedItems:
+class RepeatedItems(Watcher):
     """Reports an item that is sampled again before every item of its task has been, and epochs of equal order.
 
     How many items a task has is counted when one comes again, and not before.

@@ -66,7 +66,7 @@ class Updater:
         return self.optimizer.parts if isinstance(self.optimizer, MuonWithAdamW) else (self.optimizer,)
 
     @property
-    def foretold(self) -> bool:
+    def by_entry(self) -> bool:
         """Whether its update follows from gradient and moments entry by entry, as AdamW's does and Muon's does not."""
         return isinstance(self.optimizer, torch.optim.AdamW)
 

@@ -30,11 +30,11 @@ from levelhead.tasks.base import Task
 from levelhead.tasks.registry import make_task
 from levelhead.training.advantages import AdvantageEstimator, declared_rewards, make_shapers
 from levelhead.training.balance import balanced_tasks
+from levelhead.training.coefficients import check_task_weights, facts_of
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.lengths import Overlong, fit_prompts
 from levelhead.training.loop import EventLoop
 from levelhead.training.objective import Objective
-from levelhead.training.task_weights import check_task_weights, facts_of
 from levelhead.training.trackers import check_trackers
 
 TOKENIZER_ITEMS = 4000

@@ -1,4 +1,4 @@
-"""Answers that reward functions failed on and the recipe drops: told, and the end of a run that has nothing else."""
+"""Answers that reward functions failed on and the recipe drops: reported, and the end of a run without any other."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from levelhead.records import Event
 from levelhead.tasks.metering import RewardTally
 from levelhead.training.collected import Collected
+from levelhead.training.watcher import Watcher
 
 CODE = "reward-errors"
 """Code of the events about answers that were dropped since their rewards failed."""
@@ -17,7 +18,7 @@ MOST_STEPS = 3
 
 
 @dataclass(slots=True)
-class UnratedWatch:
+class UnratedWatch(Watcher):
     """Looks at what each step's rewards failed on.
 
     Attributes:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from levelhead import metrics as metric
 from levelhead.errors import EngineError
+from levelhead.metrics import engine as numbers
 from levelhead.policy.policy import Policy
 from levelhead.recipe.generator import Vllm
 from levelhead.rollout.generators.vllm import peers, probe
@@ -134,14 +134,14 @@ class Engine:
         use, self._use = self._use, _Use()
         repeated, self.servers.repeated = self.servers.repeated, 0
         values = {
-            metric.ENGINE_SERVERS: float(len(self.servers.there)),
-            metric.ENGINE_SYNCS: float(use.syncs),
-            metric.ENGINE_REPEATED: float(repeated),
-            metric.TIME_SYNC: use.seconds,
+            numbers.SERVERS: float(len(self.servers.there)),
+            numbers.SYNCS: float(use.syncs),
+            numbers.REPEATED: float(repeated),
+            numbers.TIME_SYNC: use.seconds,
         }
         if use.gaps:
-            values[metric.ENGINE_MISMATCH_MEAN] = max(gap.mean for gap in use.gaps)
-            values[metric.ENGINE_MISMATCH_MAX] = max(gap.most for gap in use.gaps)
+            values[numbers.MISMATCH_MEAN] = max(gap.mean for gap in use.gaps)
+            values[numbers.MISMATCH_MAX] = max(gap.most for gap in use.gaps)
         return values
 
     async def close(self) -> None:
