@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.diagnosis.findings import Language, language_named
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.recipe import Recipe, load, plain, validate
 from levelhead.startup import uncollected
 from levelhead.tasks.presence import require_files
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 REPORT_FAILED = "report-failed"
 """Code of the event of a run whose page could not be written."""
+NO_REPORT = Message(
+    "report.html could not be written ({error}); try levelhead report",
+    "无法写出 report.html（{error}）；请运行 levelhead report",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +208,7 @@ def _write_report(run: Run) -> None:
     try:
         write(run.folder.path, **run.events.spoken)
     except Exception as error:
-        message = f"report.html could not be written ({type(error).__name__}: {error}); try levelhead report"
+        message = NO_REPORT(error=f"{type(error).__name__}: {error}")
         with contextlib.suppress(OSError):
             run.events.write([Event(run.state.step, REPORT_FAILED, "warning", message)])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from levelhead import message
+
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
 
@@ -16,8 +18,8 @@ class Fix(NamedTuple):
     zh: str
 
 
-class Message:
-    """A text with named fields, in English and Chinese, and what to do about it.
+class Message(message.Message):
+    """A text with named fields, and what to do about it.
 
     As a class attribute of a check it knows its key, the attribute's name with dashes.
 
@@ -28,15 +30,12 @@ class Message:
     """
 
     def __init__(self, en: str, zh: str, fix: Fix | None = None) -> None:
-        self.en, self.zh, self.fix = en, zh, fix
+        super().__init__(en, zh)
+        self.fix = fix
         self.key = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.key = self.key or name.strip("_").replace("_", "-")
-
-    def text(self, fields: Mapping[str, Any], language: Language = "en") -> str:
-        """Return the message with its fields filled in."""
-        return (self.zh if language == "zh" else self.en).format(**fields)
 
     def way_out(self, fields: Mapping[str, Any], language: Language = "en") -> str:
         """Return what to change; empty where nothing is wrong."""

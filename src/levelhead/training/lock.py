@@ -14,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.records import Event
 
 FILE = "run.lock"
@@ -22,6 +23,10 @@ GUARD = ".run.lock.held"
 """Name of the locked file beside it."""
 TAKEN_OVER = "lock-taken-over"
 """Code of the event that a run's folder was still marked by a process that is gone."""
+GONE = Message(
+    "the folder was still locked by process {pid} on {host}, since {since}, which is gone; its lock was taken over",
+    "文件夹仍被已不存在的进程 {pid}（主机 {host}，始于 {since}）锁定；已接管它的锁",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,7 @@ class RunLock:
         if self.taken_from is None:
             return []
         gone = self.taken_from
-        text = f"the folder was still locked by {gone}, which is gone; its lock was taken over"
-        return [Event(0, TAKEN_OVER, "info", text, None, asdict(gone))]
+        return [Event(0, TAKEN_OVER, "info", GONE(**asdict(gone)), None, asdict(gone))]
 
 
 def refuse_held(folder: Path) -> None:

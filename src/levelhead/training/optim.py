@@ -12,6 +12,7 @@ from torch.autograd.graph import increment_version
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.objective.numerics import local
 from levelhead.policy.rounding import some_entries, visible_change
 from levelhead.policy.sharding import full
@@ -23,6 +24,8 @@ NONFINITE = "nonfinite"
 
 MUON_MOMENTUM = 0.95
 """Decay of Muon's momentum."""
+
+NOT_FINITE = Message("the gradient is not finite; the update was skipped", "梯度不是有限值；已跳过这次更新")
 
 _SETTINGS = ("betas", "eps", "weight_decay")
 """What a saved optimizer state carries along of the recipe that it was made with."""
@@ -198,7 +201,7 @@ def _adamw(parameters: Sequence[nn.Parameter], config: Optimizer) -> torch.optim
 def lost_gradient(step: int, values: Mapping[str, float]) -> Event:
     """The event of an update that was skipped because its gradient is not finite."""
     evidence = {name: str(values[name]) for name in (metric.GRAD_NORM, metric.LOSS) if name in values}
-    return Event(step, NONFINITE, "warning", "the gradient is not finite; the update was skipped", "skip", evidence)
+    return Event(step, NONFINITE, "warning", NOT_FINITE(), "skip", evidence)
 
 
 def schedule(config: Optimizer, done: int, steps: int) -> float:

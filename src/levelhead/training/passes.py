@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from levelhead import metrics as metric
+from levelhead.message import Message
 from levelhead.objective.aggregation import ConflictMonitor, GradientMerger, MergeReport
 from levelhead.objective.terms import Sense, Term
 from levelhead.policy.policy import Policy
@@ -100,7 +101,14 @@ def _completed(terms: Sequence[Term], ranks: Ranks) -> list[Term]:
 
 
 SWITCHED = "merge-switched"
-"""Code of the event that tells of a switch."""
+"""Code of the event that merging was switched on."""
+PULL_APART = Message(
+    "the gradients of {pair} pull apart (cosine {cosine:.2f}, below {below:g}, for {looks} looks in a row): {kind} "
+    "takes over from the sum. grpo.merge.kind: {kind} does so from the start, grpo.merge.switch_after: 0 never",
+    "{pair} 的梯度方向相背（余弦 {cosine:.2f}，低于 {below:g}，连续 {looks} 次检查）：{kind} 取代简单相加。"
+    "设 grpo.merge.kind: {kind} 可从一开始就这样做，设 grpo.merge.switch_after: 0 则永不切换",
+)
+PAIR = Message("{one} and {other}", "{one} 与 {other}")
 
 
 def make_merger(
@@ -135,10 +143,13 @@ def switch_events(step: int, report: MergeReport, merge: MergeSection) -> list[E
     prefix = metric.MERGE_COSINE.prefix
     cosines = {name.removeprefix(prefix): value for name, value in report.metrics.items() if name.startswith(prefix)}
     pair, cosine = min(cosines.items(), key=lambda item: item[1])
-    message = (
-        f"the gradients of {' and '.join(pair.split('/', 1))} pull apart (cosine {cosine:.2f}, below "
-        f"{merge.conflict_below:g}, for {merge.switch_after} looks in a row): {merge.switch_to} takes over from the "
-        f"sum. grpo.merge.kind: {merge.switch_to} does so from the start, grpo.merge.switch_after: 0 never"
+    one, _, other = pair.partition("/")
+    message = PULL_APART(
+        pair=PAIR(one=one, other=other),
+        cosine=cosine,
+        below=merge.conflict_below,
+        looks=merge.switch_after,
+        kind=merge.switch_to,
     )
     evidence = {
         **{f"{prefix}{name}": value for name, value in cosines.items()},

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from levelhead.errors import EngineError, InputError, RewardError
+from levelhead.message import Message
 from levelhead.policy.load import fingerprint
 from levelhead.policy.rounding import coarsest
 from levelhead.recipe import plain
@@ -51,6 +52,9 @@ Outcome = Literal["done", "interrupted", "stopped"]
 Stage = Literal["sft", "grpo"]
 MAX_LOST = 5
 """Steps in a row without a finite gradient after which the run stops."""
+LOST = Message(
+    "{steps} steps in a row had no finite gradient; the run was stopped", "连续 {steps} 步的梯度不是有限值；训练已停止"
+)
 
 
 class Run:
@@ -284,8 +288,7 @@ class Run:
         self.state.lost = self.state.lost + 1 if any(event.code == NONFINITE for event in events) else 0
         if self.state.lost < MAX_LOST:
             return False
-        message = f"{MAX_LOST} steps in a row had no finite gradient; the run was stopped"
-        self.events.write([Event(self.state.step, NONFINITE, "critical", message, "stop")])
+        self.events.write([Event(self.state.step, NONFINITE, "critical", LOST(steps=MAX_LOST), "stop")])
         return True
 
     def _evaluate_on_the_way(self, config: Sft | Grpo) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from levelhead import metrics as metric
+from levelhead.message import Message
 from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.audit import Auditor, AuditReport
 from levelhead.objective.terms import EXPECTED_SENSES, Term
@@ -38,6 +39,13 @@ WRONG = "term-sign"
 """Code of the event of a term that enters the update against its sense."""
 UNJUDGED = "term-sign-unjudged"
 """Code of the event of terms whose sign rounding hides."""
+
+HIDDEN = Message(
+    "the signs of {terms} cannot be judged at this precision: in {kind} rounding makes up {share:.1%} of the gradient, "
+    "and a pass in float32 is not to be had ({why})",
+    "在此精度下无法判断 {terms} 的符号：{kind} 的舍入误差占梯度的 {share:.1%}，又无法用 float32 计算一遍（{why}）",
+)
+NO_MEMORY = Message("a pass in float32 does not fit into the device's memory", "设备内存不够用 float32 计算一遍")
 
 EXACT_TOKENS = 2048
 """Tokens of a task that are rehearsed, at least one sample: float32 is slower than the run's own precision."""
@@ -139,7 +147,7 @@ class SignAudits(Watcher):
         try:
             return self._rehearsed(plan, derive(seed, "audit")), None
         except torch.OutOfMemoryError:
-            return None, "a pass in float32 does not fit into the device's memory"
+            return None, NO_MEMORY()
         finally:
             for parameter in self.policy.parameters:
                 parameter.grad = None
@@ -164,10 +172,7 @@ class SignAudits(Watcher):
     def _unjudged(self, step: int, report: AuditReport, why: str) -> Event:
         kind = str(coarsest(self.policy)).removeprefix("torch.")
         share = report.metrics[metric.AUDIT_UNEXPLAINED]
-        message = (
-            f"the signs of {', '.join(report.unjudged)} cannot be judged at this precision: in {kind} rounding makes "
-            f"up {share:.1%} of the gradient, and a pass in float32 is not to be had ({why})"
-        )
+        message = HIDDEN(terms=", ".join(report.unjudged), kind=kind, share=share, why=why)
         evidence = {name: report.metrics[name] for label in report.unjudged for name in _numbers(label, report)}
         return Event(step, UNJUDGED, "info", message, None, {metric.AUDIT_UNEXPLAINED: share, **evidence})
 

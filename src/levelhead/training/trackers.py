@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.recipe import Recipe, plain
 from levelhead.records import Event, StepRecord
 
 TRACKER_FAILED = "tracker-failed"
 """Code of the event that a tracker raised an error and is left out from there on."""
+FAILED = Message(
+    "{name} is reported to no more: {reason}; metrics.jsonl goes on",
+    "不再向 {name} 上报：{reason}；metrics.jsonl 照常记录",
+)
 COLUMNS = ("task", "prompt", "completion", "reward", "advantage", "parts", "finish")
 """Columns of a table of rollouts."""
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
@@ -165,8 +170,7 @@ class Trackers:
             except Exception as error:
                 # Hours of training are worth more than their curve in one more place.
                 self._trackers.pop(name)
-                message = f"{name} is reported to no more: {_reason(error)}; metrics.jsonl goes on"
-                self._events.append(Event(step, TRACKER_FAILED, "warning", message))
+                self._events.append(Event(step, TRACKER_FAILED, "warning", FAILED(name=name, reason=_reason(error))))
 
 
 def tag(stage: str, name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from levelhead.message import Message
 from levelhead.objective.terms import Term
 from levelhead.recipe.curriculum import ByWeight
 from levelhead.recipe.training import Grpo, Sft
@@ -26,15 +27,20 @@ from levelhead.training.watcher import Watcher
 class AccountedRollouts(Watcher):
     """Reports rollouts that are neither in their group nor left without a score by their task."""
 
+    LOST = Message(
+        "of {sampled} rollouts {left_out} are left out of their group, and their tasks gave no score to {unscored}; "
+        "rollouts {how}: {count}",
+        "{sampled} 条采样中有 {left_out} 条被移出所在的组，任务未给分的有 {unscored} 条；{how}的采样：{count} 条",
+    )
+    MISSING, TWICE = Message("missing", "缺失"), Message("counted twice", "重复计算")
+
     def sampled(self, step: int, rollouts: Collected) -> Iterable[Event]:
         """Look at the counts of a batch."""
         lost = rollouts.dropped - rollouts.unscored
         if lost:
             sampled = rollouts.episodes + rollouts.dropped
-            text = (
-                f"of {sampled} rollouts {rollouts.dropped} are left out of their group, and their tasks gave no score "
-                f"to {rollouts.unscored}; rollouts {'missing' if lost > 0 else 'counted twice'}: {abs(lost)}"
-            )
+            counts = {"sampled": sampled, "left_out": rollouts.dropped, "unscored": rollouts.unscored}
+            text = self.LOST(**counts, how=(self.MISSING if lost > 0 else self.TWICE)(), count=abs(lost))
             evidence = {"sampled": sampled, "left_out": rollouts.dropped, "lost": lost}
             yield Event(step, "rollouts-missing", "critical", text, "warn", evidence)
 

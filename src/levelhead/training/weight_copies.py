@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from levelhead.message import Message
 from levelhead.policy.policy import Policy
 from levelhead.policy.sharding import piece
 from levelhead.records import Event
@@ -18,6 +19,14 @@ from levelhead.training.loop import EventLoop
 
 STRIDE = 61
 """One entry in so many of each weight is compared after a sync."""
+
+
+STALE = Message(
+    "after the weight sync the copy that samples the next batch has other weights than the policy in {names}: the "
+    "batch is sampled by older weights than off_policy/mean says",
+    "权重同步之后，用于采样的副本在 {names} 上与策略不同：这批采样所用的权重比 off_policy/mean 所示的更旧",
+)
+MORE = Message("{names} and {count} more", "{names} 等（另有 {count} 个）")
 
 
 @dataclass(slots=True, eq=False)
@@ -170,11 +179,8 @@ def stale_weights(copy: Policy, policy: Policy, step: int) -> list[Event]:
     ]
     if not stale:
         return []
-    text = (
-        f"after the weight sync the copy that samples the next batch has other weights than the policy in "
-        f"{', '.join(stale[:3])}{f' and {len(stale) - 3} more' if len(stale) > 3 else ''}: the batch is sampled by "
-        "older weights than off_policy/mean says"
-    )
+    names = ", ".join(stale[:3])
+    text = STALE(names=MORE(names=names, count=len(stale) - 3) if len(stale) > 3 else names)
     evidence = {"weights": stale[:8], "version": policy.version}
     return [Event(step, "weight-sync", "critical", text, "warn", evidence)]
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from levelhead.errors import EngineError
+from levelhead.message import Message
 from levelhead.metrics import engine as numbers
 from levelhead.policy.policy import Policy
 from levelhead.recipe.generator import Vllm
@@ -25,6 +26,10 @@ from levelhead.rollout.generators.vllm.transports.base import Payload, Transport
 from levelhead.rollout.generators.vllm.weights import fingerprint
 
 T = TypeVar("T")
+RESTARTED = Message(
+    "{server} has been started anew (or given weights by somebody else); it gets the weights again",
+    "{server} 已重新启动（或被别人写入了权重）；将再次收到权重",
+)
 Compute = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Computes in a thread that may use the policy."""
 
@@ -174,7 +179,7 @@ class Engine:
             self.servers.tell(
                 "engine-restarted",
                 "warning",
-                f"{server.url} has been started anew (or given weights by somebody else); it gets the weights again",
+                RESTARTED(server=server.url),
                 {"server": server.url},
             )
 
