@@ -108,17 +108,17 @@ def train(
         from levelhead.training.checkpoint_files import offering_the_last_whole
         from levelhead.training.ranks import Ranks, waiting_for_peers
 
-    given = _Given(model, tokenizer, data, rewards, tasks, observers, language_named(language))
+    inputs = _Inputs(model, tokenizer, data, rewards, tasks, observers, language_named(language))
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined(recipe.distributed.timeout_s)
         held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
         if out is None and not resume:
             path = ranks.gathered(unused_folder(path) if not ranks.rank else path)[0]
-        return _train(recipe, path, ranks, held, given, resume, resume_from, accept_changes, check)
+        return _train(recipe, path, ranks, held, inputs, resume, resume_from, accept_changes, check)
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Inputs:
     """What a caller of :func:`train` hands over, most of it in place of what the recipe names."""
 
     model: Any
@@ -135,7 +135,7 @@ def _train(
     path: Path,
     ranks: Ranks,
     held: contextlib.ExitStack,
-    given: _Given,
+    inputs: _Inputs,
     resume: bool,
     resume_from: str | None,
     accept: Collection[str],
@@ -159,35 +159,35 @@ def _train(
     plan = plan_resumption(folder, recipe, start=resume_from, accept=accept) if resume else None
     checkpoint = plan.checkpoint if plan is not None else None
     check_same(ranks, checkpoint)
-    policy = None if given.model is None or checkpoint is not None else wrap(given.model, given.tokenizer)
+    policy = None if inputs.model is None or checkpoint is not None else wrap(inputs.model, inputs.tokenizer)
     share = divided(recipe, ranks)
     checks = checkpoint is None and (recipe.check if check is None else check)
     load = loading(recipe, ranks, checks=checks) if policy is None else "whole"
-    ready = function_tasks(share, given.data, given.rewards) | {task.name: task for task in given.tasks}
+    ready = function_tasks(share, inputs.data, inputs.rewards) | {task.name: task for task in inputs.tasks}
     seed_everything(recipe.seed)
     with uncollected():
         setup = ranks.in_all(
             lambda: prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, load=load, share=share)
         )
     if checks:
-        _preflight(setup, folder, ranks, given.language)
+        _preflight(setup, folder, ranks, inputs.language)
         if policy is None and load != (later := loading(recipe, ranks, checks=False)):
             setup = reloaded(setup, later)
     locked = lock_run(ranks, path, held) if locked is None else locked
     trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
     held.callback(trackers.close)
     folder.claim(resume=resume)
-    told = [*locked, *cache_events(recipe), *setup.events()]
-    run = Run(setup, folder, resumption=plan, observers=guarded(recipe, given.observers), told=told, trackers=trackers)
-    run.events.language = given.language
+    earlier = [*locked, *cache_events(recipe), *setup.events()]
+    observers = guarded(recipe, inputs.observers)
+    run = Run(setup, folder, resumption=plan, observers=observers, earlier=earlier, trackers=trackers)
+    run.events.language = inputs.language
     del setup  # whole weights that the run no longer needs
     try:
         outcome = run.execute()
     finally:
         _write_report(run)
-    summary = folder.read_json("summary.json") or {}
     trained = run.policy.samples_from  # whole, where weights are divided and the run has drawn by itself
-    return Result(outcome, folder.path, summary, trained.model, trained.codec.tokenizer)
+    return Result(outcome, folder.path, folder.read_json("summary.json") or {}, trained.model, trained.codec.tokenizer)
 
 
 def _check_arguments(model: Any, tokenizer: Any, *, resume: bool, about_resuming: bool) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
-
-if TYPE_CHECKING:
-    from levelhead.diagnosis.findings import Language
+from typing import Any, Literal, Self
 
 
 class Phrase(str):
@@ -21,9 +18,9 @@ class Phrase(str):
         phrase.zh = zh or en
         return phrase
 
-    def __getnewargs__(self) -> tuple[str, str]:
+    def __reduce__(self) -> tuple[type[Phrase], tuple[str, str]]:
         """Return what a copy in another process is made of."""
-        return str(self), self.zh
+        return Phrase, (str(self), self.zh)
 
     def __add__(self, other: str) -> Phrase:
         """Return both texts, one behind the other."""
@@ -41,7 +38,7 @@ class Message:
     def __init__(self, en: str, zh: str) -> None:
         self.en, self.zh = en, zh
 
-    def text(self, fields: Mapping[str, Any], language: Language = "en") -> str:
+    def text(self, fields: Mapping[str, Any], language: Literal["en", "zh"] = "en") -> str:
         """Return the message with its fields filled in."""
         return (self.zh if language == "zh" else self.en).format(**fields)
 

@@ -226,14 +226,14 @@ def _refuse(others: Mapping[str, Any], dataset: Any) -> None:
 def _unmoved(args: Any) -> list[str]:
     """Return a line for each setting that differs from TRL's default and has no counterpart."""
     if isinstance(args, GRPOConfig):
-        given = dict(args.given)
+        options = dict(args.given)
     elif is_dataclass(args):
         plain = {f.name: f.default for f in fields(args) if f.default is not MISSING and f.name not in FILLED}
-        given = {name: getattr(args, name) for name, value in plain.items() if getattr(args, name) != value}
+        options = {name: getattr(args, name) for name, value in plain.items() if getattr(args, name) != value}
     else:
         raise InputError(f"GRPOTrainer: args: a GRPOConfig is wanted, not {type(args).__name__}")
     table = trl()["config"]
-    lost = [table[name] for name in given if name in table and table[name].kind == "none" and given[name]]
+    lost = [table[name] for name in options if name in table and table[name].kind == "none" and options[name]]
     return [_line(setting) for setting in lost]
 
 
@@ -243,8 +243,8 @@ def _unmoved_arguments(others: Mapping[str, Any]) -> list[str]:
         "callbacks": "they are not run; train(observers=) of levelhead shows every record",
     }
     table = trl()["trainer"]
-    given = [name for name, value in others.items() if value is not None]
-    return [f"{name}: {notes[name]}" if name in notes else _line(table[name]) for name in given]
+    names = [name for name, value in others.items() if value is not None]
+    return [f"{name}: {notes[name]}" if name in notes else _line(table[name]) for name in names]
 
 
 def _line(setting: Setting) -> str:

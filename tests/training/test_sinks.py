@@ -12,6 +12,7 @@ from rich.console import Console
 from levelhead.records import Event, StepRecord
 from levelhead.terminal.spark import BLOCKS, PLAIN
 from levelhead.training.eventlog import EventLog
+from levelhead.training.optim import NOT_FINITE
 from levelhead.training.rundir import RunDir
 from levelhead.training.sinks import ProgressSink
 
@@ -129,7 +130,7 @@ def test_the_block_and_the_lines_are_chinese_for_a_reader_of_chinese(
     log = EventLog(RunDir(tmp_path), console=Console(file=screen, width=100, force_terminal=True), language="zh")
     bar = log.progress("grpo", 0, 40, ["one"])
     bar.write(record(8))
-    log.write([Event(8, "gradient-spike", "warning", "the gradient is not finite; the update was skipped", "skip")])
+    log.write([Event(8, "gradient-spike", "warning", NOT_FINITE(), "skip")])
     bar.write(record(9))
     bar.close()
     shown = screen.last

@@ -52,6 +52,7 @@ SOUND: dict[str, dict[str, Any]] = {
         "grpo__epochs": 2, "tasks__0__weight": 3.0, "tasks__1__kl": 0.0, "grpo__optimizer__weight_decay": 0.1,
         "sft__optimizer__kind": "muon", "grpo__merge": {"kind": "cagrad"}, "grpo__audit": {"first": 4},
     },
+    "Muon, audited": {"grpo__optimizer__kind": "muon", "grpo__audit": {"first": 4}},
 }  # fmt: skip
 
 
@@ -155,7 +156,7 @@ def test_what_a_resumption_loses_is_named(
     events = resumed(left, tmp_path)
     assert events["resume-differs"]["severity"] == "critical"
     assert events["resume-differs"]["evidence"]["parts"] == [part]
-    assert PARTS[part][0] in events["resume-differs"]["message"]
+    assert PARTS[part][0].en in events["resume-differs"]["message"]
 
 
 def test_what_an_accepted_change_explains_is_no_difference() -> None:

@@ -328,16 +328,16 @@ def _fit(
         combine([(1.0, grad), *((weight, piece[index]) for weight, piece in pieces)])
         for index, grad in enumerate(gradient)
     ]
-    left = norm_of(remainder)
+    residual = norm_of(remainder)
     entries = int(whole(torch.tensor(sum(grad.numel() for grad in gradient if grad is not None))))
-    noise = max(left / math.sqrt(max(entries - len(live), 1)), torch.finfo(torch.float32).eps * length)
+    noise = max(residual / math.sqrt(max(entries - len(live), 1)), torch.finfo(torch.float32).eps * length)
     if unit > torch.finfo(torch.float32).eps:
-        noise = max(noise, ALIGNED * max(left, unit * length))
+        noise = max(noise, ALIGNED * max(residual, unit * length))
     for index, variance in zip(live, variance_k, strict=True):
         errors[index] = noise * math.sqrt(variance) / norms[index]
     strengths = [norm / length if length > 0 else 0.0 for norm in norms]
     shares = [abs(coef) * strength for coef, strength in zip(coefs, strengths, strict=True)]
-    return _Fit(terms, coefs, errors, shares, strengths, remainder, left / length if length > 0 else 0.0)
+    return _Fit(terms, coefs, errors, shares, strengths, remainder, residual / length if length > 0 else 0.0)
 
 
 def _dtypes(params: Sequence[Tensor]) -> set[torch.dtype]:

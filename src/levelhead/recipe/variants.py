@@ -61,7 +61,7 @@ class Kinded(Section):
         """
         if not isinstance(data, dict):
             return data
-        kept = {}
+        own_keys = {}
         for key, value in data.items():
             having = owners(cls.FAMILY, key)
             default = cls.FAMILY[having[0]].model_fields[key].default if having else None
@@ -74,8 +74,8 @@ class Kinded(Section):
                 (own,) = get_args(cls.model_fields["kind"].annotation)
                 text = f"is a key of kind {', '.join(having)}, and none of {own}: remove it, or change kind"
                 raise PydanticCustomError(OF_A_KEY, text, {"key": key})
-            kept[key] = value
-        return kept
+            own_keys[key] = value
+        return own_keys
 
     @model_validator(mode="after")
     def _settings_fit(self) -> Self:

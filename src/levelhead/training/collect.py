@@ -93,8 +93,8 @@ class Collector:
 
     def events(self, step: int) -> list[Event]:
         """What has happened to the tasks since the last call, dated ``step``."""
-        told = [event for task in self._tasks.values() for event in task.drain_events(step)]
-        return told + (self._generator.drain_events(step) if isinstance(self._generator, Remote) else [])
+        events = [event for task in self._tasks.values() for event in task.drain_events(step)]
+        return events + (self._generator.drain_events(step) if isinstance(self._generator, Remote) else [])
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Tell the tasks that ``step`` of the stage's ``max_steps`` steps are done."""

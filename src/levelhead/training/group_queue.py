@@ -213,8 +213,8 @@ class GroupQueue:
         self._planned = max(self._planned, step - 1)
         while len(self._line) < groups and (self._planned < self._config.steps or controls is not None):
             self._planned += 1
-            given = controls if controls is not None else self._controls(self._planned)
-            self._line += self._take(wanted, self._planned, given)
+            sampling = controls if controls is not None else self._controls(self._planned)
+            self._line += self._take(wanted, self._planned, sampling)
         self._sampler.begin(self._line)
 
     def _take(self, n: int, batch: int, controls: Sampling, again: int = 0) -> list[PendingGroup]:

@@ -143,8 +143,8 @@ def read_line(
         take, prompts = takes[row["take"]]
         place, batch = int(row["place"]), int(row["batch"])
         key = batch, float(row["temperature"])
-        given = shared.setdefault(key, controls(batch).model_copy(update={"temperature": key[1]}))
+        sampling = shared.setdefault(key, controls(batch).model_copy(update={"temperature": key[1]}))
         copy = copies[row["copy"]] if copies and row["copy"] is not None else None
         number, seed, version = int(row["number"]), int(row["seed"]), int(row["version"])
-        groups.append(PendingGroup(number, take, place, prompts[place], seed, batch, given, version, copy))
+        groups.append(PendingGroup(number, take, place, prompts[place], seed, batch, sampling, version, copy))
     return groups

@@ -115,9 +115,9 @@ class Resumption:
 
     def events(self, step: int) -> list[Event]:
         """Return and forget what is to be told of the resumption, at a step."""
-        told = [Event(step, e.code, e.severity, e.message, e.action, e.evidence) for e in self._events]
+        events = [Event(step, e.code, e.severity, e.message, e.action, e.evidence) for e in self._events]
         self._events.clear()
-        return told
+        return events
 
     def touched(self, *patterns: str) -> bool:
         """Whether a key that matches one of some patterns has changed since the checkpoint was written."""

@@ -65,7 +65,7 @@ class Run:
         folder: Where it is written.
         resumption: How an interrupted run of ``folder`` goes on; a new run begins unless given.
         observers: Shown every record of the reinforcement stage.
-        told: Events of before the run began.
+        earlier: Events of before the run began.
         trackers: Sent every number, and samples of rollouts; closed at the end.
     """
 
@@ -76,7 +76,7 @@ class Run:
         *,
         resumption: Resumption | None = None,
         observers: Sequence[Observer] = (),
-        told: Sequence[Event] = (),
+        earlier: Sequence[Event] = (),
         trackers: Trackers | None = None,
     ) -> None:
         self.ranks = Ranks.joined(setup.recipe.distributed.timeout_s)
@@ -100,7 +100,7 @@ class Run:
         self._trainer_state: dict[str, Any] = {}
         self.held_out = HeldOutItems(setup.tasks)
         self.watch = BatchWatch()
-        self._told = list(told)
+        self._earlier = list(earlier)
         self._plan = resumption or Resumption(self.recipe, History(folder.path))
         self._resumed = self._resume() if resumption is not None else None
         self.evaluator.load_state_dict(self.state.baselines)
@@ -230,8 +230,8 @@ class Run:
         """Write the recipe, once it is known to fit, and what is to be told of how the run began."""
         self._plan.record(self.folder)
         self.state.recipe = self._plan.history.newest or self.state.recipe
-        self.events.write([*(replace(event, step=self.state.step) for event in self._told)])
-        self._told.clear()
+        self.events.write([*(replace(event, step=self.state.step) for event in self._earlier)])
+        self._earlier.clear()
         self.events.write(self._plan.events(self.state.step))
 
     def _begin(self, stage: Stage, config: Sft | Grpo) -> tuple[Stream, Updater]:

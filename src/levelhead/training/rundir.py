@@ -286,8 +286,8 @@ def _last_row(path: Path, size: int) -> str:
         return ""
     if not isinstance(last, dict):
         return ""
-    kept = {name: last[name] for name in ("stage", "step", *_timeless(last))} if "step" in last else {}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16] if kept else ""
+    numbers = {name: last[name] for name in ("stage", "step", *_timeless(last))} if "step" in last else {}
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:16] if numbers else ""
 
 
 def _size(path: Path) -> int:

@@ -186,10 +186,10 @@ def _few(plan: Plan) -> list[Sample]:
     """The shortest samples of each task, those with signal first, up to a bound of tokens."""
     shortest: list[Sample] = []
     for members in plan.samples.values():
-        left = EXACT_TOKENS
+        room = EXACT_TOKENS
         for index, sample in enumerate(sorted(members, key=lambda s: (not s.has_signal, len(s.sequence.input_ids)))):
-            left -= len(sample.sequence.input_ids)
-            if index and left < 0:
+            room -= len(sample.sequence.input_ids)
+            if index and room < 0:
                 break
             shortest.append(sample)
     return shortest

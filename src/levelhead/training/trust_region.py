@@ -127,8 +127,8 @@ class TrustRegion(Shown):
         follows = alignment(probe.micros, [sample.centred_reward for sample in probe.samples], whole.logp - before.logp)
         if follows is not None:
             update.values[metric.GUARD_ALIGNMENT] = follows
-        left = {"kl_after": trials[-1].kl, "drift_after": trials[-1].drift[1]}
-        return [replace(e, evidence={**e.evidence, **left}) for e in events]
+        outcome = {"kl_after": trials[-1].kl, "drift_after": trials[-1].drift[1]}
+        return [replace(e, evidence={**e.evidence, **outcome}) for e in events]
 
     def keep(self, sampler_weights: Sequence[Tensor] | None = None) -> None:
         """Remember the weights that sampled the batch, if the guard thinks them worth it.

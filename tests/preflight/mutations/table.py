@@ -1,4 +1,8 @@
-"""All mutations, and the checks that have none."""
+"""The one list of mutations: of checks of the users' preflight, and of proofs of ``tests/oracle``.
+
+``tests/preflight/test_mutations.py`` turns each red. A check whose mutations need more than a preflight has them in a
+module of its own (:data:`ELSEWHERE`); ``docs/preflight.md`` says of each check where it turns red.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +42,18 @@ ELSEWHERE = {
     "tokens/spelled-tags/": "tests/preflight/test_thoughts_and_tags.py",
 }
 """Checks, by how their names begin, with three mutations or more in a module of their own."""
+PROOFS = {
+    "sampling/repeats": "tests/oracle/test_sampling_mutations.py",
+    "sampling/distribution": "tests/oracle/test_sampling_mutations.py",
+    "sampling/returns": "tests/oracle/test_sampling_mutations.py",
+    "sampling/processes": "tests/oracle/test_sampling_mutations.py",
+    "sampling/shares": "tests/oracle/test_sampling_mutations.py",
+    "sampling/redraws": "tests/oracle/test_sampling_mutations.py",
+    "objective/": "tests/oracle/test_objective.py",
+    "advantages/": "tests/oracle/test_batch_advantages.py",
+    "merge/": "tests/oracle/test_merged.py",
+}
+"""Proofs of the test suite, likewise."""
 
 
 def is_elsewhere(check: str) -> bool:
@@ -55,4 +71,6 @@ def as_markdown() -> str:
             lines.append(f"| `{check}` | (no mutation: {WITHOUT[check]}) |")
         elif listed:
             lines.append(f"| `{check}` | {'; '.join(listed)} |")
+    for check, module in {**ELSEWHERE, **PROOFS}.items():
+        lines.append(f"| `{check}{'...' if check.endswith('/') else ''}` | (in `{module}`) |")
     return "\n".join(lines)

@@ -264,10 +264,10 @@ class LocalGenerator:
             for column, new in ((ids, tokens), (logprobs, drawn.policy_b), (behaviour, drawn.behaviour_b)):
                 column.select(1, position).index_copy_(0, live, new)
             alive = alive & ~torch.isin(tokens, stops)
-            left = int(alive.sum())
-            if left == 0 or position + 1 == budget:
+            alive_count = int(alive.sum())
+            if alive_count == 0 or position + 1 == budget:
                 break
-            if len(live) - left >= max(1, COMPACT_FRACTION * len(live)):
+            if len(live) - alive_count >= max(1, COMPACT_FRACTION * len(live)):
                 keep = alive.nonzero()[:, 0]
                 decoder.keep(keep)
                 draws, tokens, live = draws[keep], tokens[keep], live[keep]

@@ -94,10 +94,10 @@ class VllmGenerator:
                     await self._bring_back()
                     continue
                 try:
-                    given = server.syncs
+                    syncs = server.syncs
                     return await self._ask(server, label, request)
                 except ServerStaleError:
-                    if server.syncs == given:  # nobody else has noticed it and brought the weights meanwhile
+                    if server.syncs == syncs:  # nobody else has noticed it and brought the weights meanwhile
                         engine.restarted(server)
                     await engine.renew(server, self._policy, self._compute)
                 except (ServerLostError, RefusedError, HangsError, ReplyError) as error:

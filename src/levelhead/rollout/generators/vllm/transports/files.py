@@ -36,12 +36,12 @@ class InPlaceTransport:
     async def holds(self, server: Server, label: str) -> bool:
         """Whether the server names the version that it was given last."""
         try:
-            told = await server.client.control("/weight_info", LOOK_S, method="GET")
+            info = await server.client.control("/weight_info", LOOK_S, method="GET")
         except RefusedError as error:
             if error.status == 404:
                 raise no_such_route(server, "/weight_info") from error
             raise
-        return isinstance(told, dict) and told.get("weight_version") == label
+        return isinstance(info, dict) and info.get("weight_version") == label
 
 
 class FilesTransport(InPlaceTransport):

@@ -174,8 +174,8 @@ async def _within(seconds: float, what: str, work: Callable[[], T], device: torc
 
 
 async def _world_size(server: Server) -> int:
-    told = await server.client.control("/get_world_size", LOOK_S, method="GET")
-    return int(told["world_size"])
+    reply = await server.client.control("/get_world_size", LOOK_S, method="GET")
+    return int(reply["world_size"])
 
 
 def _address(url: str) -> tuple[str, int]:
