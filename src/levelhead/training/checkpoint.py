@@ -195,11 +195,11 @@ class Checkpoints:
             raise InputError(f"{path}: missing; the reference of this run is lost, start it anew")
 
     def steps(self) -> list[Path]:
-        """Step checkpoints, oldest first."""
+        """Folders of the step checkpoints, oldest first; damaged ones too."""
         return step_folders(self._root)
 
     def latest(self) -> Path | None:
-        """The newest checkpoint."""
+        """Folder of the newest step checkpoint; ``None`` before there is one."""
         steps = self.steps()
         return steps[-1] if steps else None
 

@@ -105,7 +105,7 @@ def baselines_of_run(checkpoint: Path) -> dict[str, Any]:
 
 
 def write_training(folder: Path, state: Mapping[str, Any]) -> None:
-    """Write what :func:`read_training` reads."""
+    """Write the optimizer's state, as :func:`read_training` reads it, into a checkpoint's folder."""
     with (folder / TRAINING).open("wb") as file:
         torch.save(dict(state), file)
 

@@ -56,12 +56,12 @@ class Collector:
 
     @property
     def loop(self) -> EventLoop:
-        """Where coroutines are awaited."""
+        """The event loop of the run, on which its generator's and environments' coroutines are awaited."""
         return self._loop
 
     @property
     def generator(self) -> Generator:
-        """Samples completions."""
+        """What samples the completions: the local sampler, or the servers."""
         return self._generator
 
     @property

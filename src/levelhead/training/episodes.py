@@ -37,7 +37,7 @@ class Room:
             raise
 
     def leave(self, places: int = 1) -> None:
-        """Give places back."""
+        """Give places back, and wake those who wait for as many as are free now."""
         self._free += places
         self._admit()
 

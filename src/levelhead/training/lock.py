@@ -45,7 +45,7 @@ class Holder:
 
     @classmethod
     def me(cls) -> Holder:
-        """Return this process."""
+        """Return this process, since now: what a lock's file says of who holds it."""
         return cls(os.getpid(), socket.gethostname(), datetime.now(UTC).isoformat(timespec="seconds"))
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class RunLock:
             self._path.write_text(json.dumps(asdict(Holder.me()), indent=1) + "\n", encoding="utf-8")
 
     def release(self) -> None:
-        """Let go."""
+        """Let another process take the lock, and remove the file that names this one; again, do nothing."""
         if self._lock.is_locked:
             self._path.unlink(missing_ok=True)
             self._lock.release()

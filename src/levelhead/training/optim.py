@@ -148,7 +148,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Step both parts."""
+        """Step Muon's matrices and AdamW's rest by the gradients that they hold."""
         for part in self._parts.values():
             part.step()
 

@@ -118,7 +118,7 @@ class SftTrainer:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore nothing."""
+        """Do nothing: :meth:`state_dict` is empty."""
 
     def demonstrations(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
         """Return one (context, completion) pair a turn of each prompt's demonstration.

@@ -44,7 +44,7 @@ class UnratedWatch(Watcher):
     streaks: dict[str, int] = field(default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
-        """The streaks."""
+        """The streaks, so that a resumed run goes on counting."""
         return {"streaks": dict(self.streaks)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -47,9 +47,9 @@ class Shown(Watcher):
         self._observer = observer
 
     def before(self, update: Update) -> Iterable[Decision]:
-        """Show the gradient's numbers."""
+        """Show the numbers of the gradient before it is stepped by; what the observer decides, the step does."""
         return self._observer.before_update(StepRecord(update.step, "grpo", update.values))
 
     def recorded(self, record: StepRecord) -> Iterable[Decision]:
-        """Show the record."""
+        """Show the finished record of the step; what the observer decides holds from the next step on."""
         return self._observer.after_update(record)

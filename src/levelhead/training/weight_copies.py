@@ -198,7 +198,7 @@ class SharedLane:
         self.capabilities, self.version = lane.capabilities, lane.version
 
     async def generate(self, request: Request) -> Completion:
-        """See :class:`Generator`."""
+        """Draw on the lane, with the group's place before the request's; see :class:`Generator`."""
         self._asked += 1
         return await self._lane.generate(replace(request, place=self._first + request.place))
 
@@ -208,7 +208,7 @@ class SharedLane:
             self._lane.leave()
 
     def expect(self, count: int) -> None:
-        """The lane knows already."""
+        """Do nothing: whoever made the lane has said how many requests it will get."""
 
     def leave(self) -> None:
         """Nobody waits for the rest of a group here."""
@@ -217,7 +217,7 @@ class SharedLane:
         """The weights are those of the copy."""
 
     async def rest(self) -> None:
-        """Others go on drawing."""
+        """Do nothing: other groups go on drawing from the same lane."""
 
     async def close(self) -> None:
         """Whoever made the lane closes it."""

@@ -27,7 +27,7 @@ COMPACT_FRACTION = 0.125
 
 @dataclass(slots=True)
 class _Row:
-    """One completion being sampled."""
+    """One completion while it is sampled: its tokens, and their log-probabilities in nats."""
 
     prompt: int
     draws: NDArray[np.float64]
@@ -92,7 +92,7 @@ class LocalGenerator:
 
     @property
     def policy(self) -> Policy:
-        """Whose model samples."""
+        """The policy whose model samples; its weights are read at every call."""
         return self._policy
 
     async def sync_weights(self) -> None:

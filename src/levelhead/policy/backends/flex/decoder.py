@@ -129,7 +129,7 @@ class Converted(nn.Module):
                     self.copied += size
 
     def forward(self, **inputs: Any) -> Any:
-        """As the model."""
+        """Call the model with its own inputs, in the weights that were converted once where there are any."""
         if not self._weights:
             return self._model[0](**inputs)
         # Weights that layers share are converted one by one: an embedding stays in float32 where the output layer's

@@ -69,7 +69,7 @@ class Client:
         return await self._call(self._control, method, path, seconds, body, MOST_BYTES)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to the server; a request under way fails."""
         await self._http.aclose()
         await self._control.aclose()
 

@@ -58,7 +58,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its address, as ``http://host:port``."""
         return self.client.url
 
 
@@ -77,7 +77,7 @@ class Servers:
 
     @property
     def there(self) -> list[Server]:
-        """Those that answer."""
+        """Those that answered when they were last looked at."""
         return [server for server in self.members if server.there]
 
     def pick(self, label: str, failed: Collection[str] = ()) -> Server | None:
@@ -131,7 +131,7 @@ class Servers:
         return [Event(step, code, severity, text, "warn", evidence) for code, severity, text, evidence in events]
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close the connections to every server; none of them is stopped."""
         await asyncio.gather(*(server.client.close() for server in self.members))
 
     async def _look_at(self, server: Server) -> None:

@@ -109,10 +109,10 @@ class _Fanout:
         self._post("/update_weights", [{"update_info": update_info}] * len(self._urls))
 
     def start_weight_update(self) -> None:
-        """Done by the caller."""
+        """Do nothing: whoever pauses the servers has begun the update."""
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Done by the caller."""
+        """Do nothing: whoever paused the servers ends the update, with the version's label."""
 
     def shutdown_weight_transfer_engine(self) -> None:
         self._post("/shutdown_weight_transfer_engine", [{}] * len(self._urls))
