@@ -41,8 +41,11 @@ site:
 	build/site-tools/bin/python -m pip install --quiet --disable-pip-version-check '.[docs]'
 	build/site-tools/bin/zensical build --clean --strict
 
-# For a night: what reads files of unknown origin, on a hundred thousand hostile ones.
+# For a night: what reads files of unknown origin, on a hundred thousand hostile ones; as many forged verdicts; all pairs
+# of settings.
 fuzz: .venv/.dev
+	LEVELHEAD_FORGERIES=100000 LEVELHEAD_PAIR_RUNS=100000 $(BIN)/python -m pytest tests/tasks/judges/test_forged.py \
+	    tests/recipe/test_pairs.py
 	$(BIN)/python bench/fuzz.py --count 100000 --seed "$$(date +%j)"
 
 # LEVELHEAD_BENCH_TRL names the Python of an environment that holds trl and peft; without it ours is measured alone.

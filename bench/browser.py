@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from levelhead.contrib.browser import BrowserTask
 from levelhead.contrib.browser.oracles import ORACLES
+from levelhead.contrib.browser.task import BrowserTask
 from levelhead.recipe.environments import BROWSER_TASKS, Browser
 
 

@@ -28,7 +28,7 @@ from levelhead.recipe.judge import Judges
 from levelhead.recipe.load import load, validate
 from levelhead.records import Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask
-from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.judges import JudgeGrader
 from levelhead.tasks.judges.calibration import Entry, read_calibrations
 from levelhead.tasks.judges.sessions import calibrate_recipe
 from levelhead.tasks.registry import make_task
@@ -92,8 +92,9 @@ class HeldBack(SingleTurnTask):
         return Score(1.0 if text.strip() else 0.0)
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
-        """Return the mean score by the rules."""
-        return {"truth": statistics.fmean(self.task.score(p, r.text[0]).total for p, r in results)}
+        """Return the mean score by the rules, and the mean grade."""
+        truth = statistics.fmean(self.task.score(p, r.text[0]).total for p, r in results)
+        return {**super().summarize(results), "truth": truth}
 
 
 def run(root: Path, arm: str, names: Sequence[str], seed: int, steps: int) -> dict[str, Any]:
@@ -130,7 +131,9 @@ def _graded(section: Any, names: Sequence[str]) -> SingleTurnTask:
     functions = [{"provider": "function", "name": one, "path": f"{path}:{one.replace('-', '_')}"} for one in names]
     panel = {"use": "panel", "combine": "median"} if len(names) > 1 else {}
     judges = Judges.model_validate({"members": functions, "weight": 1.0, **panel})
-    return JudgedTask(HeldBack(rules), section.kind, judges)
+    task = HeldBack(rules)
+    task.grader = JudgeGrader(task, section.kind, judges)
+    return task
 
 
 class Told(HeldBack):

@@ -23,7 +23,7 @@ from levelhead.tasks.metering import RewardTally
 from levelhead.training.rundir import RunDir
 
 if TYPE_CHECKING:
-    from levelhead.contrib.browser import BrowserTask
+    from levelhead.contrib.browser.task import BrowserTask
 
 
 # The same cases in every run of the suite; HYPOTHESIS_PROFILE=default looks for new ones.
@@ -72,8 +72,8 @@ def missing(reason: str) -> None:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def task() -> AsyncIterator[BrowserTask]:
     """A browser task over all pages, with one browser for all tests that leave it whole."""
-    from levelhead.contrib.browser import BrowserTask
     from levelhead.contrib.browser.pages import page_names
+    from levelhead.contrib.browser.task import BrowserTask
     from levelhead.recipe.environments import Browser
 
     try:

@@ -12,11 +12,10 @@ from typing import Any
 
 import httpx2
 
-from judged_run import Even
+from judged_run import Even, judged_by
 from levelhead.recipe.judge import Judges
 from levelhead.records import Score
-from levelhead.tasks.base import Answer
-from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.base import Answer, SingleTurnTask
 
 Reply = httpx2.Response | str
 
@@ -46,16 +45,16 @@ class Hosts:
         members = [{"name": n, "base_url": f"http://{n}.test/v1", "model": "m", **shared} for n in self.says]
         return Judges.model_validate({"members": members, "fallback_after_s": 0, "rubric": "Is it even?", **keys})
 
-    def task(self, **keys: Any) -> JudgedTask:
-        return JudgedTask(Even(), "even", self.judges(**keys), httpx2.MockTransport(self))
+    def task(self, **keys: Any) -> SingleTurnTask:
+        return judged_by(Even(), "even", self.judges(**keys), httpx2.MockTransport(self))
 
 
-def even_answers(task: JudgedTask, groups: int, k: int = 2) -> list[Answer]:
+def even_answers(task: SingleTurnTask, groups: int, k: int = 2) -> list[Answer]:
     """Right answers to some prompts, no two alike."""
     prompts = list(islice(task.prompts("train", 0), groups))
     return [Answer(prompt, "ab" * (n + 1)) for prompt in prompts for n in range(k)]
 
 
-def grades(task: JudgedTask, answers: Sequence[Answer]) -> list[float | None]:
-    scores: list[Score | None] = asyncio.run(task.score_batch(answers))
+def grades(task: SingleTurnTask, answers: Sequence[Answer]) -> list[float | None]:
+    scores: list[Score | None] = asyncio.run(task.rewarded(answers))
     return [None if score is None else score.info["judge"] for score in scores]

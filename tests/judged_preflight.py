@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import httpx2
 
+from judged_run import judged_by
 from levelhead.contrib.fairness import FairnessTask
 from levelhead.recipe.judge import Judge
 from levelhead.recipe.load import parse
 from levelhead.recipe.tasks import Fairness
-from levelhead.tasks.judges import JudgedTask
 from levelhead.training.prepare import Setup, prepare
 
 RECIPE = """
@@ -44,7 +44,7 @@ def setup_with(verdict: Verdict, status: int = 200) -> tuple[Setup, list[str]]:
 
     task = FairnessTask(Fairness(kind="fairness", items=40))
     section = Judge(base_url="http://judge.test/v1", model="m", attempts=1, backoff_s=0.001, patience_s=0)
-    judged = JudgedTask(task, "fairness", section, httpx2.MockTransport(reply))
+    judged = judged_by(task, "fairness", section, httpx2.MockTransport(reply))
     return prepare(parse(RECIPE, (), source="judged"), tasks={"fairness": judged}), shown
 
 

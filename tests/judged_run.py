@@ -12,7 +12,7 @@ from levelhead.recipe.judge import Judge, Judges
 from levelhead.recipe.load import parse
 from levelhead.records import Prompt, Score
 from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.judges import JudgeGrader
 from levelhead.training.prepare import prepare
 from levelhead.training.resume import plan_resumption
 from levelhead.training.run import Run
@@ -43,6 +43,17 @@ class Even(SingleTurnTask):
         return Score(-1.0 if len(text) % 2 else 1.0)
 
 
+def judged_by(
+    task: SingleTurnTask,
+    kind: str,
+    section: Judge | Judges,
+    transport: httpx2.AsyncBaseTransport | None = None,
+) -> SingleTurnTask:
+    """The task with judges, in place of those that it may have."""
+    task.grader = JudgeGrader(task, kind, section, transport)
+    return task
+
+
 def run_with(folder: Path, reply: str, *settings: str, **keys: Any) -> Path:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, json={"choices": [{"message": {"content": reply}}]})
@@ -60,7 +71,7 @@ def judged_run(
     resume: bool = False,
 ) -> Run:
     """A run that is ready to be executed."""
-    task = JudgedTask(Even(), "fairness", section, transport)
+    task = judged_by(Even(), "fairness", section, transport)
     place = RunDir(folder)
     recipe = parse(RECIPE, settings, source="judged")
     plan = plan_resumption(place, recipe) if resume else None

@@ -14,11 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from levelhead.cli.main import app
-from levelhead.contrib.workflow.analysis import Table, batches_of_rollouts, written
+from levelhead.contrib.workflow.analysis import batches_of_rollouts, written
 from levelhead.doctor.follow import follow
 from levelhead.doctor.page import page
 from levelhead.doctor.render import text
 from levelhead.doctor.report import examine, examine_rows
+from levelhead.doctor.table import Table
 from levelhead.errors import InputError
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"

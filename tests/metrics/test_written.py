@@ -32,7 +32,7 @@ from levelhead.rollout.generators.vllm.probe import Gap
 from levelhead.tasks.base import Answer
 from levelhead.tasks.environment import EnvironmentTask
 from levelhead.tasks.function.task import FunctionTask
-from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.grader import grade_metrics
 from levelhead.tasks.math import MathTask
 from levelhead.tasks.metering import JudgeUse, Usage, use_metrics
 from levelhead.training.collect import Collected
@@ -168,9 +168,8 @@ def endpoint_numbers() -> Mapping[str, float]:
 
 
 def judge_numbers() -> Mapping[str, float]:
-    task = SimpleNamespace(task=SimpleNamespace(summarize=lambda _: {}))
     rollout = Rollout("", (), Score(1.0, info={"judge": 0.7}))
-    return JudgedTask.summarize(cast(JudgedTask, task), [(Prompt("", "task", ()), rollout)])
+    return grade_metrics([(Prompt("", "task", ()), rollout)])
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from levelhead.records import Group, Prompt, Rollout, Turn
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Capabilities, Completion, Generator, Request
 from levelhead.rollout.generators.make import make_local
-from levelhead.tasks.base import Judged, SingleTurnTask, Task
+from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.text.codec import Codec
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
@@ -240,8 +240,8 @@ class PreflightContext:
     def close(self) -> None:
         """Let go of environments and the event loop."""
         for task in self.setup.tasks.values():
-            if isinstance(task, Judged):
-                task.asks = True
+            if isinstance(task, SingleTurnTask) and task.grader is not None:
+                task.grader.asks = True
             if task.concurrency is not None:
                 self.loop.run(task.close())
                 task.drain_events(0)

@@ -9,13 +9,13 @@ import httpx2
 import pytest
 
 from judged_preflight import RECIPE, Verdict, setup_with, sound
+from judged_run import judged_by
 from levelhead.contrib.fairness import FairnessTask
 from levelhead.preflight import Outcome, preflight
 from levelhead.preflight.judging import ASKED
 from levelhead.recipe.judge import Judge, Judges, Pairwise
 from levelhead.recipe.load import parse
 from levelhead.recipe.tasks import Fairness
-from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
 from levelhead.tasks.judges.questions import RUBRICS, text_of
 from levelhead.training.prepare import prepare
@@ -74,8 +74,7 @@ def test_a_refused_key_fails_with_advice_on_the_key_and_is_asked_no_more() -> No
     assert (failure.name, failure.evidence) == ("judges/answers/fairness", {"cause": "authentication"})
     assert "api_key_env" in failure.fix
     assert len(shown) <= 3 * ASKED
-    assert isinstance(setup.tasks["fairness"], JudgedTask)
-    assert setup.tasks["fairness"].asks
+    assert setup.tasks["fairness"].grader.asks  # type: ignore[attr-defined]
 
 
 def test_an_endpoint_that_is_down_fails_with_advice_on_the_endpoint() -> None:
@@ -115,7 +114,7 @@ def several(folder: Path, refused: list[str] | None = None) -> dict[str, Outcome
         write_calibrations(folder / "c.json", {"fairness": entries})
         section = section.model_copy(update={"calibration": str(folder / "c.json")})
     task = FairnessTask(Fairness(kind="fairness", items=40))
-    judged = JudgedTask(task, "fairness", section, httpx2.MockTransport(reply))
+    judged = judged_by(task, "fairness", section, httpx2.MockTransport(reply))
     setup = prepare(parse(RECIPE, (), source="judged"), tasks={"fairness": judged})
     return {check.name: check for check in preflight(setup, families=["judges"]).checks}
 
@@ -153,7 +152,7 @@ def test_a_judge_of_pairs_must_rank_perfect_answers_first_in_both_orders(says: s
 
     assert len(perfect) > 1
     section = Judge(base_url="http://judge.test/v1", model="m", pairwise=Pairwise(kind="tournament"))
-    judged = JudgedTask(task, "fairness", section, httpx2.MockTransport(reply))
+    judged = judged_by(task, "fairness", section, httpx2.MockTransport(reply))
     setup = prepare(parse(RECIPE, (), source="judged"), tasks={"fairness": judged})
     checks = {check.name: check for check in preflight(setup, families=["judges"]).checks}
     assert checks["judges/grades/fairness"].status == "pass"

@@ -91,7 +91,7 @@ def accepted(rows: list[dict[str, Any]], kind: str | None) -> dict[str, Any] | N
     return recipe
 
 
-@settings(deadline=None, max_examples=40, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=15, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data(), KINDS)
 def test_its_recipe_is_sound_and_its_reward_gives_the_right_answer_the_most(
     rows: list[dict[str, Any]], kind: str | None

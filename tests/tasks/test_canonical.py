@@ -88,7 +88,7 @@ def test_an_episode_is_its_sequence_of_actions() -> None:
 def test_an_action_on_a_page_is_what_the_grammar_reads() -> None:
     pytest.importorskip("playwright")
     pytest.importorskip("miniwob")
-    from levelhead.contrib.browser import BrowserTask
+    from levelhead.contrib.browser.task import BrowserTask
     from levelhead.recipe.environments import Browser
 
     task = BrowserTask(Browser(kind="browser"))

@@ -15,12 +15,13 @@ from levelhead.recipe.environments import Browser
 from levelhead.recipe.tasks import Fairness, Faithfulness, Function, Math, Workflow
 from levelhead.records import Prompt, Score
 from levelhead.tasks import constant
-from levelhead.tasks.base import Answer, Baseline, SingleTurnTask, Split, Task, stratum_value
+from levelhead.tasks.base import Answer, Baseline, SingleTurnTask, Split, Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
 from levelhead.tasks.environment import EnvironmentTask
 from levelhead.tasks.function import FunctionTask
-from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.judges import JudgeGrader
 from levelhead.tasks.registry import make_task
+from levelhead.tasks.splits import stratum_value
 
 
 class Table(SingleTurnTask):
@@ -326,13 +327,13 @@ def test_rewards_that_ask_somebody_are_not_asked_for_constants_and_what_others_l
 def test_a_judge_is_not_asked() -> None:
     from levelhead.recipe.judge import Judge
 
-    class Deaf(JudgedTask):
-        async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
+    class Deaf(JudgeGrader):
+        async def weigh(self, answers: Sequence[Answer], scores: Sequence[Score | None]) -> list[Score | None]:
             raise AssertionError(answers)
 
-    inner = make_task(Faithfulness(kind="faithfulness", items=60))
-    assert isinstance(inner, SingleTurnTask)
-    task = Deaf(inner, "faithfulness", Judge(base_url="http://127.0.0.1:1/v1", model="none"))
+    task = make_task(Faithfulness(kind="faithfulness", items=60))
+    assert isinstance(task, SingleTurnTask)
+    task.grader = Deaf(task, "faithfulness", Judge(base_url="http://127.0.0.1:1/v1", model="none"))
     best_constant = asyncio.run(search(task).best(list(task.prompts("train", 0))[:20]))
     assert best_constant is not None
     assert task.strata(prompts_of(task)[0])

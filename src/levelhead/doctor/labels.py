@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from levelhead.contrib.workflow.analysis import Table
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language, Text
+from levelhead.doctor.table import Table
 
 LABELS: dict[str, Text] = {
     "healthy": Text("healthy", "健康"),

@@ -7,7 +7,6 @@ from html import escape
 from pathlib import Path
 
 from levelhead import metrics as metric
-from levelhead.contrib.workflow.analysis import Table
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.findings import CATALOGUE, Language, wording
 from levelhead.diagnosis.history import Series
@@ -15,6 +14,7 @@ from levelhead.diagnosis.ranking import Finding
 from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
 from levelhead.doctor.report import Report, number
+from levelhead.doctor.table import Table
 from levelhead.doctor.unread import reason
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 170, 80, 22, 10

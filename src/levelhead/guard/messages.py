@@ -73,6 +73,7 @@ FINDING = Message(
     "{title} (confidence {confidence:.0%}): {argument}; {meaning}",
     "{title}（置信度 {confidence:.0%}）：{argument}；{meaning}",
 )
+PASSED = Message("no longer seen: {title}", "已不再出现：{title}")
 
 # What cannot be in a sound trainer.
 FROZEN_MOVES = Message(

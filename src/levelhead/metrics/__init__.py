@@ -306,11 +306,12 @@ LEARNING_RATE = _updates.metric(
 _ROUNDED = "where products are made in a coarser type than float32"
 VISIBLE = _updates.metric(
     "update/visible",
-    "Norm of what the computing type lets through of an update, as a share of its own ([precision](precision.md)).",
+    "Norm of what the computing type shows of the stage's updates so far, as a share of theirs "
+    "([precision](precision.md)).",
     "share", only=_ROUNDED, bounds=FROM_0, stages=("sft", "grpo"),
 )
 VISIBLE_COSINE = _updates.metric(
-    "update/visible_cosine", "Cosine of what the computing type lets through with the update.", "coefficient",
+    "update/visible_cosine", "Cosine of what the computing type shows of these updates with them.", "coefficient",
     only=_ROUNDED, bounds=ANY, stages=("sft", "grpo"),
 )
 _GUARDED = "with the guard"

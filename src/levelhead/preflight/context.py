@@ -23,7 +23,8 @@ from levelhead.records import Group, Prompt, Rollout, Turn
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Capabilities, Completion, Generator, Request
 from levelhead.rollout.generators.make import make_local
-from levelhead.tasks.base import Judged, SingleTurnTask, Task
+from levelhead.tasks.base import SingleTurnTask, Task
+from levelhead.tasks.grader import Grader
 from levelhead.text.codec import Codec
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
@@ -217,6 +218,12 @@ class PreflightContext:
         """The tasks whose rewards give numbers for answers of known worth."""
         return {name: task for name, task in self.setup.tasks.items() if name not in self.unscorable}
 
+    @property
+    def judged(self) -> list[tuple[SingleTurnTask, Grader]]:
+        """The tasks whose answers judges grade, with these."""
+        single = [task for task in self.setup.tasks.values() if isinstance(task, SingleTurnTask)]
+        return [(task, task.grader) for task in single if task.grader is not None]
+
     def is_single(self, task: Task) -> bool:
         """Whether a task's rollouts are one answer each."""
         return isinstance(task, SingleTurnTask)
@@ -237,9 +244,9 @@ class PreflightContext:
 
     def close(self) -> None:
         """Let go of environments and the event loop."""
+        for _, grader in self.judged:
+            grader.asks = True
         for task in self.setup.tasks.values():
-            if isinstance(task, Judged):
-                task.asks = True
             if task.concurrency is not None:
                 self.loop.run(task.close())
                 task.drain_events(0)

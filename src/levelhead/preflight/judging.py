@@ -10,7 +10,8 @@ from levelhead.errors import InputError, RewardError
 from levelhead.preflight.context import PreflightContext
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
-from levelhead.tasks.base import Answer, Judged, SingleTurnTask
+from levelhead.tasks.base import Answer, SingleTurnTask
+from levelhead.tasks.grader import Grader
 
 ASKED = 3
 """Prompts of a task whose perfect, empty and wrong answers a judge grades."""
@@ -55,7 +56,7 @@ class Verdicts:
         return sum(grade is None for _, grade in self.grades)
 
 
-def verdicts_of(context: PreflightContext, task: Judged) -> list[Verdicts]:
+def verdicts_of(context: PreflightContext, task: SingleTurnTask, grader: Grader) -> list[Verdicts]:
     """Let the judges of a task grade answers of known worth, nine verdicts each; none where nobody knows any.
 
     Judges whose endpoint is of no use are not asked again by later checks, which go by the rules alone.
@@ -68,22 +69,22 @@ def verdicts_of(context: PreflightContext, task: Judged) -> list[Verdicts]:
         kinds = [kind for kind, _ in cases]
         if not cases:
             made = []
-        elif not task.titles:
-            made = [_asked(context, task, name, kinds, task.grade(answers, PATIENCE_S), fatal=True)]
+        elif not grader.titles:
+            made = [_asked(context, grader, name, kinds, grader.grade(answers, PATIENCE_S), fatal=True)]
         else:
             made = [
-                _asked(context, task, f"{name}/{t}", kinds, task.grade_by(t, answers, PATIENCE_S), fatal=False)
-                for t in task.titles
+                _asked(context, grader, f"{name}/{t}", kinds, grader.grade_by(t, answers, PATIENCE_S), fatal=False)
+                for t in grader.titles
             ]
         if made and all(verdicts.error for verdicts in made):
-            task.asks = False
+            grader.asks = False
         context.verdicts[name] = made
     return context.verdicts[task.name]
 
 
 def _asked(
     context: PreflightContext,
-    task: Judged,
+    grader: Grader,
     whose: str,
     kinds: Sequence[str],
     grades: Coroutine[None, None, list[float | None]],
@@ -96,7 +97,7 @@ def _asked(
         return Verdicts(whose, error=str(error).splitlines()[0], fix=error.fix, fatal=fatal, cause=error.cause)
     except InputError as error:
         return Verdicts(whose, error=str(error).splitlines()[0])
-    return Verdicts(whose, made, last=task.said or "")
+    return Verdicts(whose, made, last=grader.last_failure)
 
 
 def judged_answers(task: SingleTurnTask, prompts: Sequence[Prompt]) -> list[tuple[str, Answer]]:

@@ -8,11 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+from levelhead import extensions
 from levelhead import metrics as metric
 from levelhead.diagnosis.findings import Language
 from levelhead.documents.plotly import plotly_script
 from levelhead.errors import InputError
-from levelhead.report import answers, cards, fronts, judges, kinds, notes, samples, strata, workflows
+from levelhead.report import answers, cards, fronts, judges, kinds, notes, samples, strata
 from levelhead.report.charts import Chart, Key
 from levelhead.report.firststeps import first_steps
 from levelhead.report.markup import duration, esc, json_for_script, tag
@@ -137,7 +138,7 @@ def _sections(marks: list[tuple[int, str]]) -> dict[str, Callable[[Run], Section
         "Updates": panel("Updates"),
         "Time": panel("Time", _time_shares),
         "Kinds of problem": grid(marked(kinds.charts), kinds.table),
-        "Workflows": _workflows,
+        **{title: _of_extension(title) for title in extensions.names("sections")},
         "Judges": words(judges.table),
         "Before and after": words(samples.before_and_after),
         "While training": words(samples.while_training),
@@ -155,12 +156,14 @@ def _by_stratum(run: Run) -> Section:
     return _strata(strata.tables(run), drawn), list(drawn.values())
 
 
-def _workflows(run: Run) -> Section:
-    written = workflows.analysis_of(run)
-    if written is None:
-        return "", []
-    drawn = workflows.charts(written)
-    return workflows.tables(written) + _grid(drawn), drawn
+def _of_extension(title: str) -> Callable[[Run], Section]:
+    """A section that a package adds; its charts stand under its markup."""
+
+    def build(run: Run) -> Section:
+        markup, drawn = extensions.load("sections", title)(run)
+        return markup + _grid(drawn), drawn
+
+    return build
 
 
 def _events(run: Run) -> Section:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from levelhead.records import Event, Message, Prompt, Rollout, Score
 from levelhead.tasks import threads
+from levelhead.tasks.grader import Answer as Answer
+from levelhead.tasks.grader import Grader, grade_metrics
 from levelhead.tasks.metering import JudgeUse, RewardTally
 
 Split = Literal["train", "eval"]
@@ -212,30 +214,30 @@ class TrimsPrompts(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A completion to be scored.
-
-    Attributes:
-        prompt: What was asked.
-        text: The completion, decoded, without its stop token.
-        token_ids: The completion as it was drawn.
-    """
-
-    prompt: Prompt
-    text: str
-    token_ids: tuple[int, ...] = ()
-
-
 class SingleTurnTask(Task):
     """A task whose rollouts are one answer each: subclasses write :meth:`prompts` and :meth:`score`."""
+
+    grader: Grader | None = None
+    """Grades right answers as well; rules alone score where there is none.
+
+    Subclasses that override ``summarize``, ``at_step`` or ``drain_events`` call these of this class too.
+    """
 
     @abstractmethod
     def score(self, prompt: Prompt, text: str) -> Score:
         """Score one answer."""
 
+    async def rewarded(self, answers: Sequence[Answer]) -> list[Score | None]:
+        """Score many answers by the rules, and let judges grade what these find right; as :meth:`score_batch`.
+
+        Raises:
+            RewardError: A reward function misbehaves; or a judge refuses or stays silent, or its budget is used up.
+        """
+        scores = await self.score_batch(answers)
+        return scores if self.grader is None else await self.grader.weigh(answers, scores)
+
     async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
-        """Score many answers; ``None`` marks a rollout that must be dropped.
+        """Score many answers by the rules; ``None`` marks a rollout that must be dropped.
 
         A caller hands over all rollouts of a prompt in one call: they may be scored by comparison with each other.
         """
@@ -273,54 +275,32 @@ class SingleTurnTask(Task):
         """Start the trivial one-turn episode."""
         return _SingleTurnEpisode(self, prompt)
 
-    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the task's own metrics over scored rollouts; none unless a subclass adds some."""
-        return {}
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return the task's own metrics over scored rollouts: what judges gave, and what subclasses add."""
+        return grade_metrics(results)
 
+    def at_step(self, step: int, max_steps: int) -> None:
+        """Note that ``step`` of the stage's ``max_steps`` steps are done: judges' anchors may be due."""
+        if self.grader is not None:
+            self.grader.at_step(step, max_steps)
 
-GRADE = "judge"
-"""Name of the reward that a judge gives; only answers that it was shown have it."""
+    def drain_events(self, step: int) -> list[Event]:
+        """Return what happened to judges since the last call, dated ``step``."""
+        return self.grader.drain_events(step) if self.grader is not None else []
 
-
-class Judged(SingleTurnTask):
-    """A task whose right answers a judge grades as well.
-
-    Attributes:
-        asks: Whether the judge is asked; where a preflight finds that its endpoint is of no use, the rules go on alone.
-    """
-
-    asks: bool = True
-
-    @property
-    def said(self) -> str:
-        """The last reply without a grade."""
-        return ""
+    def drain_use(self) -> JudgeUse | None:
+        """Return what judges did and cost since the last call; ``None`` where none are asked."""
+        return self.grader.drain_use() if self.grader is not None else None
 
     @property
-    def titles(self) -> Sequence[str]:
-        """Names of the judges, where there are several to be told apart."""
-        return ()
+    def concurrency(self) -> int | None:
+        """Calls to judges under way at once; ``None`` where none are asked."""
+        return self.grader.concurrency if self.grader is not None else None
 
-    @property
-    def refusals(self) -> Mapping[str, Sequence[str]]:
-        """Why calibrations say that judges are not worth asking, by judge."""
-        return {}
-
-    async def grade_by(self, title: str, answers: Sequence[Answer], patience_s: float) -> list[float | None]:
-        """Return one judge's own grades; see :meth:`grade`."""
-        raise NotImplementedError(title)
-
-    @abstractmethod
-    async def grade(self, answers: Sequence[Answer], patience_s: float | None = None) -> list[float | None]:
-        """Return the judge's grade in [0, 1] of each answer, right or wrong; ``None`` where it gives none.
-
-        Args:
-            answers: What to grade.
-            patience_s: How long to wait for a silent judge, if less than the recipe says.
-
-        Raises:
-            RewardError: The judge refuses or stays silent, or the budget is used up.
-        """
+    async def close(self) -> None:
+        """Close what judges hold open."""
+        if self.grader is not None:
+            await self.grader.close()
 
 
 class _SingleTurnEpisode:
@@ -332,28 +312,8 @@ class _SingleTurnEpisode:
         return list(self._prompt.messages)
 
     async def act(self, text: str) -> Step:
-        (score,) = await self._task.score_batch([Answer(self._prompt, text)])
+        (score,) = await self._task.rewarded([Answer(self._prompt, text)])
         return Step(done=True, score=score)
 
     async def close(self) -> None:
         return None
-
-
-MAX_CHARS = 32
-"""Longest value of a stratum; a longer one is cut."""
-MAX_VALUES = 50
-"""Most values of one key: scores of more strata than this, each of a few items, say nothing."""
-
-
-def stratum_value(value: Any) -> str:
-    """Return what a stratum is called that is made of a value from data.
-
-    White space becomes single blanks, what cannot be printed is left out, and ``/`` and ``=``, which separate the parts
-    of a metric's name, become ``.`` and ``:``.  ``None`` and empty text are ``none``.
-
-    >>> stratum_value("hard/two  steps")
-    'hard.two steps'
-    """
-    text = "" if value is None else str(value)
-    text = "".join(c for c in " ".join(text.split()) if c.isprintable()).replace("/", ".").replace("=", ":")
-    return text[:MAX_CHARS].strip() or "none"

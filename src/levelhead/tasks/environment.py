@@ -12,8 +12,8 @@ from typing import ClassVar
 from levelhead.metrics import held_out
 from levelhead.recipe.environments import EnvironmentSection
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
-from levelhead.tasks.base import Episode, Split, Task, stratum_value
-from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+from levelhead.tasks.base import Episode, Split, Task
+from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group, stratum_value
 
 
 class EnvironmentTask(Task):

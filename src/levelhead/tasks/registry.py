@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.installation import install_command
 from levelhead.recipe.task import TaskSection
 from levelhead.recipe.tasks import CustomTask
-from levelhead.tasks.base import Task
+from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.tasks.custom import make_custom
 
 _TASKS = {
@@ -21,7 +20,7 @@ _TASKS = {
     "function": ("levelhead.tasks.function", "FunctionTask"),
     "judge": ("levelhead.tasks.judges.prompts", "PromptsTask"),
     "workflow": ("levelhead.contrib.workflow.task", "WorkflowTask"),
-    "browser": ("levelhead.contrib.browser", "BrowserTask"),
+    "browser": ("levelhead.contrib.browser.task", "BrowserTask"),
     "openenv": ("levelhead.contrib.openenv", "OpenEnvTask"),
     "browsergym": ("levelhead.contrib.browsergym", "BrowserGymTask"),
 }
@@ -41,17 +40,21 @@ def make_task(section: TaskSection) -> Task:
 
 
 def with_judges(task: Task, section: TaskSection) -> Task:
-    """Return a task behind the judges that its section names; itself where it names none.
+    """Give a task the judges that its section names, if any, and return it.
 
     Raises:
-        InputError: A judge's cache, function or calibration cannot be used, or a package is not installed.
+        InputError: The task has no single answers; a judge's cache, function or calibration cannot be used, or a
+            package is not installed.
     """
     judge = getattr(section, "judge", None) or getattr(section, "judges", None)
     if judge is None:
         return task
+    if not isinstance(task, SingleTurnTask):
+        raise InputError(f"tasks[].judges: {task.name} is no task of single answers")
     kind = str(getattr(section, "kind", ""))
-    judged: Task = _imported(kind, "levelhead.tasks.judges", "JudgedTask")(task, kind, judge)
-    return judged
+    with _packages(kind):
+        task.grader = import_module("levelhead.tasks.judges").JudgeGrader(task, kind, judge)
+    return task
 
 
 def make_rules(section: TaskSection) -> Task:
@@ -70,11 +73,6 @@ def make_rules(section: TaskSection) -> Task:
     with _packages(kind):
         task: Task = getattr(import_module(module), name)(section)
     return task
-
-
-def _imported(kind: str, module: str, name: str) -> Any:
-    with _packages(kind):
-        return getattr(import_module(module), name)
 
 
 @contextlib.contextmanager

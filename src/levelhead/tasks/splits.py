@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from levelhead.errors import InputError
 from levelhead.tasks.base import Split
@@ -103,3 +103,23 @@ def in_seed_order(items: Sequence[T], seed: int, *names: str) -> list[T]:
     order = list(items)
     random.Random("/".join((str(seed), *names))).shuffle(order)
     return order
+
+
+MAX_CHARS = 32
+"""Longest value of a stratum; a longer one is cut."""
+MAX_VALUES = 50
+"""Most values of one key: scores of more strata than this, each of a few items, say nothing."""
+
+
+def stratum_value(value: Any) -> str:
+    """Return what a stratum is called that is made of a value from data.
+
+    White space becomes single blanks, what cannot be printed is left out, and ``/`` and ``=``, which separate the parts
+    of a metric's name, become ``.`` and ``:``.  ``None`` and empty text are ``none``.
+
+    >>> stratum_value("hard/two  steps")
+    'hard.two steps'
+    """
+    text = "" if value is None else str(value)
+    text = "".join(c for c in " ".join(text.split()) if c.isprintable()).replace("/", ".").replace("=", ":")
+    return text[:MAX_CHARS].strip() or "none"

@@ -20,7 +20,8 @@ from levelhead.objective.terms import as_reward
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout
-from levelhead.tasks.base import GRADE, Judged, Task
+from levelhead.tasks.base import SingleTurnTask, Task
+from levelhead.tasks.grader import GRADE
 from levelhead.training.balance import group_weights, stratum_of
 from levelhead.training.recompute import Scores
 
@@ -196,7 +197,7 @@ def _balance(
 def declared_rewards(tasks: Collection[Task]) -> frozenset[str]:
     """Return the names of rewards that tasks may give, known before any answer has been scored."""
     parts = [task.part_weights or {} for task in tasks]
-    judged = {GRADE} if any(isinstance(task, Judged) for task in tasks) else set()
+    judged = {GRADE} if any(isinstance(task, SingleTurnTask) and task.grader for task in tasks) else set()
     return frozenset(judged.union(*parts))
 
 

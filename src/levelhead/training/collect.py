@@ -184,7 +184,7 @@ class Collector:
             if self._shared is not None:
                 task.at_step(self._shared.done, self._shared.steps)
             with self._loop.giving_up():
-                scores.update(zip(where, await task.score_batch(answers), strict=True))
+                scores.update(zip(where, await task.rewarded(answers), strict=True))
         result.score_s += time.perf_counter() - drawn
         result.unscored += sum(score is None for score in scores.values())
         return [

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language
-from levelhead.diagnosis.notice import LOUD, advice, notice, printable
+from levelhead.diagnosis.notice import LOUD, notice, printable
+from levelhead.diagnosis.remedies import remedies, settings_text
 from levelhead.errors import EngineError, RewardError
 from levelhead.message import Message
 from levelhead.records import Event
@@ -71,17 +72,12 @@ class EventLog:
         self._seen: Counter[tuple[str, str]] = Counter()
         self._newest: Event | None = None
 
-    def write(self, events: Sequence[Event], readings: Mapping[str, float] | None = None) -> None:
-        """Append events to the file and tell those that are worse than ``info``.
-
-        Args:
-            events: In order.
-            readings: Newest metrics of the run, for advice in numbers.
-        """
+    def write(self, events: Sequence[Event]) -> None:
+        """Append events to the file, in order, and tell those that are worse than ``info``."""
         self._folder.append(FILE, events)
         for event in events:
             if event.severity in LOUD:
-                self._tell(event, readings or {})
+                self._tell(event)
 
     @property
     def spoken(self) -> dict[str, Language]:
@@ -132,7 +128,7 @@ class EventLog:
         text = SAVED(step=state.step)
         self.write([Event(state.step, INTERRUPTED, "info", text, "stop", {"stage": state.stage})])
 
-    def _tell(self, event: Event, readings: Mapping[str, float]) -> None:
+    def _tell(self, event: Event) -> None:
         self._seen[event.severity, event.code] += 1
         self._newest = event
         times = self._seen[event.severity, event.code]
@@ -140,12 +136,22 @@ class EventLog:
             return
         to_do = ""
         if times == 1:
-            others = {code for _, code in self._seen if code != event.code}
-            to_do = advice(event.code, readings, others, self._recipe)
+            to_do = self._remedy(event)
         line = Text(f"levelhead: {notice(event.to_json(), to_do, times, self.language)}")
         head = f"{event.severity}: {event.code}" if self.language == "en" else f"{said(event.severity)} {event.code}"
         line.highlight_words([head], _COLOURS[event.severity])
         self.console.print(line, soft_wrap=True)
+
+    def _remedy(self, event: Event) -> str:
+        """The first change that the catalogue advises, in the run's own numbers; empty where there is none."""
+        others = {code for _, code in self._seen if code != event.code}
+        arguments = event.evidence.get("arguments", ())
+        changes = remedies(event.code, self._largest, beside=others, arguments=arguments, recipe=self._recipe)
+        return settings_text(changes[0].settings) if changes else ""
+
+    def _largest(self, name: str) -> float | None:
+        """Largest reading of a metric in the run so far."""
+        return max((row.values[name] for row in self._folder.steps("grpo") if name in row.values), default=None)
 
 
 def _end(state: State, error: BaseException) -> Event:

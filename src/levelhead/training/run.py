@@ -168,7 +168,7 @@ class Run:
                 if result.stop or lost:
                     if stage == "grpo":
                         self._evaluate(stage, self.state.step)
-                    self.events.write(result.ends, {**result.record.values, **result.record.timings})
+                    self.events.write(result.ends)
                     self._save(stage, trainer)
                     return "stopped"
                 if self._pause(stage, config.steps, trainer):
@@ -245,7 +245,7 @@ class Run:
         updater.rounds_to = coarsest(self.policy)
         if self._resumed is not None and self.state.stage == stage:
             stream.load_state_dict(self.state.stream)
-            updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
+            updater.load(self._resumed)
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done = stage, 0, False
         self.watch = BatchWatch.of(config, self.setup.tasks, self.held_out)
@@ -275,8 +275,7 @@ class Run:
         self.folder.append("metrics.jsonl", [record])
         self._trackers.write(record, offset)
         happened = (self.queue or self.collector).events(record.step)
-        news = self.ranks.united([*result.news, *happened, *self._trackers.drain_events()])
-        self.events.write(news, {**record.values, **record.timings})
+        self.events.write(self.ranks.united([*result.news, *happened, *self._trackers.drain_events()]))
         bar.write(record)
         self.state.step = record.step
         if self.recipe.grpo is not None and result.groups:
@@ -358,7 +357,7 @@ class Run:
         self.state.sizes, self.state.last_row = self.folder.sizes(), self.folder.last_row()
         self.state.baselines = self.evaluator.state_dict()
         self.state.identities, self.state.digest = {}, self._digest()
-        training = {"optimizer": trainer.updater.optimizer.state_dict(), "updates": trainer.updater.done}
+        training = trainer.updater.state_dict()
         training |= {"trainer": self._trainer_state} if self._trainer_state else {}
         training |= {"watch": self.watch.state_dict()}
         self.checkpoints.save(self.policy, self.state, training)

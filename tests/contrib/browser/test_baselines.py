@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from levelhead.contrib.browser import BrowserTask, baselines
+from levelhead.contrib.browser import baselines
 from levelhead.contrib.browser.baselines import RANDOM, ScriptedBaselines
+from levelhead.contrib.browser.task import BrowserTask
 from levelhead.contrib.browser.view import Element, Line, View
 from levelhead.records import Prompt, Score
 from levelhead.tasks.base import EpisodeLostError, Step

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from levelhead.contrib.browser import BrowserTask
 from levelhead.contrib.browser.leftovers import Process, end_leftovers, records_folder
+from levelhead.contrib.browser.task import BrowserTask
 from levelhead.recipe.environments import Browser
 from levelhead.tasks.base import EpisodeLostError
 
@@ -205,7 +205,7 @@ async def test_closing_leaves_no_process_and_the_task_can_start_again(own: Brows
 TRAINER = """
 import asyncio, sys
 from levelhead.recipe.environments import Browser
-from levelhead.contrib.browser import BrowserTask
+from levelhead.contrib.browser.task import BrowserTask
 task = BrowserTask(Browser(kind="browser", tasks=["click-test"], pages=1, spare_pages=0))
 async def main():
     episode = task.episode(task.prompt("click-test", 1))

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import pytest
 import pytest_asyncio
 
-from levelhead.contrib.browser import BrowserTask
 from levelhead.contrib.browser.actions import Action, ActionError
 from levelhead.contrib.browser.episode import BrowserEpisode
 from levelhead.contrib.browser.pages import page_names
 from levelhead.contrib.browser.tab import Tab
+from levelhead.contrib.browser.task import BrowserTask
 from levelhead.contrib.browser.view import View
 from levelhead.recipe.environments import Browser
 

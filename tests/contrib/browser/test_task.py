@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from levelhead.contrib.browser import BrowserTask
+from levelhead.contrib.browser.task import BrowserTask
 from levelhead.contrib.browser.view import SYSTEM_PROMPT
 from levelhead.errors import InputError
 from levelhead.recipe.environments import Browser

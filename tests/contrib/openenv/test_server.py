@@ -17,8 +17,8 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from levelhead.contrib.browser import BrowserTask
 from levelhead.contrib.browser.leftovers import Process
+from levelhead.contrib.browser.task import BrowserTask
 from levelhead.contrib.openenv import OpenEnvTask
 from levelhead.contrib.openenv.client import OpenEnvClient
 from levelhead.contrib.openenv.server import BrowserServer

@@ -14,7 +14,7 @@ import pytest
 import levelhead.contrib.workflow.analysis
 import levelhead.diagnosis
 import levelhead.doctor
-from levelhead.doctor.readers.detect import FORMATS, make_reader
+from levelhead.doctor.readers.detect import formats, make_reader
 
 ATOMS = (
     "1", "1,", "a", " ", "\t", "-", "a ", " a", "1 ", "a1", ".", "1.", "_", "/", "|", ":", "=", "a:", "a=", "=1",
@@ -92,7 +92,7 @@ def test_no_expression_takes_more_than_linear_time(name: str, pattern: re.Patter
     assert not slow
 
 
-@pytest.mark.parametrize("source", [name for name in FORMATS if name not in ("tensorboard", "wandb")])
+@pytest.mark.parametrize("source", [name for name in formats() if name not in ("tensorboard", "wandb")])
 def test_no_reader_takes_more_than_linear_time_on_one_line(source: str) -> None:
     def read(text: str) -> None:
         reader = make_reader(source)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from levelhead.diagnosis.ranking import diagnose
 from levelhead.diagnosis.unfaulted import VERDICTS
-from levelhead.doctor.readers import FORMATS, Row, Unread, make_reader, recognise
+from levelhead.doctor.readers import Row, Unread, formats, make_reader, recognise
 from levelhead.doctor.readers.collect import Collector
 from levelhead.doctor.readers.lines import MAX_LINE
 
@@ -45,7 +45,7 @@ def collect(rows: list[Row]) -> Collector:
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-@given(st.binary(max_size=600), st.sampled_from(FORMATS))
+@given(st.binary(max_size=600), st.sampled_from(formats()))
 def test_any_bytes_are_survived_by_every_reader(data: bytes, name: str) -> None:
     rows, _ = rows_of(data, name)
     diagnose(collect(rows).run)

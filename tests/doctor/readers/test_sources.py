@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.doctor.readers import FORMATS, recognise
+from levelhead.doctor.readers import formats, recognise
 from levelhead.doctor.readers.sources import read
 from levelhead.errors import InputError
 
@@ -89,4 +89,4 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
 
 def test_recognition_never_names_a_format_that_cannot_be_asked_for() -> None:
     for head in (b":W&B\xe1\xbe\x00", ROWS.encode(), b'{"step": 1, "data": {"a": 1}}', b"a,b\n1,2", b"\xff\xfe", b""):
-        assert recognise(head) in FORMATS
+        assert recognise(head) in formats()

@@ -6,6 +6,8 @@ module of its own (:data:`ELSEWHERE`); ``docs/preflight.md`` says of each check 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from levelhead.preflight.explain import CATALOGUE
 from preflight.mutations import agreement, loss, resources, rewards, sampler, tokens
 from preflight.mutations.base import Mutation
@@ -42,7 +44,7 @@ ELSEWHERE = {
     "tokens/spelled-tags/": "tests/preflight/test_thoughts_and_tags.py",
 }
 """Checks, by how their names begin, with three mutations or more in a module of their own."""
-PROOFS = {
+PROVED_ELSEWHERE = {
     "sampling/repeats": "tests/oracle/test_sampling_mutations.py",
     "sampling/distribution": "tests/oracle/test_sampling_mutations.py",
     "sampling/returns": "tests/oracle/test_sampling_mutations.py",
@@ -54,6 +56,8 @@ PROOFS = {
     "merge/": "tests/oracle/test_merged.py",
 }
 """Proofs of the test suite, likewise."""
+PROOFS = """These are no checks of the preflight: they prove Levelhead's own arithmetic, which is the same on every
+machine, so that the test suite makes them (`tests/oracle`)."""
 
 
 def is_elsewhere(check: str) -> bool:
@@ -62,15 +66,19 @@ def is_elsewhere(check: str) -> bool:
 
 
 def as_markdown() -> str:
-    """The table of docs/preflight.md: each check, and what turns it red."""
-    lines = ["| check | turns red where |", "|---|---|"]
+    """The tables of docs/preflight.md: what turns each check red, and each proof of the test suite."""
     proofs = dict.fromkeys(mutation.check for mutation in MUTATIONS if mutation.check not in CATALOGUE)
-    for check in [*CATALOGUE, *proofs]:
+    return f"{_rows('check', CATALOGUE, ELSEWHERE)}\n\n{PROOFS}\n\n{_rows('proof', proofs, PROVED_ELSEWHERE)}"
+
+
+def _rows(title: str, names: Iterable[str], elsewhere: Mapping[str, str]) -> str:
+    lines = [f"| {title} | turns red where |", "|---|---|"]
+    for check in names:
         listed = [mutation.what.replace("|", "\\|") for mutation in MUTATIONS if mutation.check == check]
         if check in WITHOUT:
             lines.append(f"| `{check}` | (no mutation: {WITHOUT[check]}) |")
         elif listed:
             lines.append(f"| `{check}` | {'; '.join(listed)} |")
-    for check, module in {**ELSEWHERE, **PROOFS}.items():
+    for check, module in elsewhere.items():
         lines.append(f"| `{check}{'...' if check.endswith('/') else ''}` | (in `{module}`) |")
     return "\n".join(lines)

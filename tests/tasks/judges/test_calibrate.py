@@ -21,11 +21,10 @@ from levelhead.recipe.judge import Judges
 from levelhead.recipe.load import validate
 from levelhead.recipe.tasks import Fairness, Faithfulness
 from levelhead.tasks.judges.calibrate import spearman
-from levelhead.tasks.judges.calibration import Entry, read_calibrations
+from levelhead.tasks.judges.calibration import Entry, fit_scale, read_calibrations
 from levelhead.tasks.judges.labelled import labelled_cases
+from levelhead.tasks.judges.panel import make_panel
 from levelhead.tasks.judges.questions import RUBRICS, text_of
-from levelhead.tasks.judges.scale import fit_scale
-from levelhead.tasks.judges.seats import make_lineup
 from levelhead.tasks.judges.sessions import calibrate_recipe
 
 
@@ -193,9 +192,9 @@ def test_a_calibration_of_grades_is_none_of_pairs(tmp_path: Path) -> None:
     calibrate(tmp_path, "honest")
     member = {"name": "honest", "base_url": "http://honest.test/v1", "model": "m"}
     keys = {"members": [member], "calibration": str(tmp_path / "t.judges.json")}
-    make_lineup(Judges.model_validate(keys), "fairness", RUBRICS["fairness"])
+    make_panel(Judges.model_validate(keys), "fairness", RUBRICS["fairness"])
     with pytest.raises(InputError, match="has changed since"):
-        make_lineup(Judges.model_validate({**keys, "pairwise": {}}), "fairness", RUBRICS["fairness"])
+        make_panel(Judges.model_validate({**keys, "pairwise": {}}), "fairness", RUBRICS["fairness"])
 
 
 def test_a_dead_judge_is_refused_and_costs_the_others_nothing(tmp_path: Path) -> None:
@@ -211,14 +210,14 @@ def test_a_scale_is_used_in_training_and_a_changed_judge_is_calibrated_again(tmp
     member = {"name": "strict-but-sound", "base_url": "http://strict-but-sound.test/v1", "model": "m"}
     recipe = Fairness.model_validate({"kind": "fairness", "judges": {"members": [member], "calibration": path}})
     assert recipe.judges is not None
-    (seat,) = make_lineup(recipe.judges, "fairness", RUBRICS["fairness"]).seats
-    assert seat.scale(0.4) == pytest.approx(0.75 * 1 + 0.25 * 0.4)
-    assert seat.scale(0.1) == pytest.approx(0.25 * 0.1)
-    assert seat.refused == ()
+    (slot,) = make_panel(recipe.judges, "fairness", RUBRICS["fairness"]).slots
+    assert slot.scale(0.4) == pytest.approx(0.75 * 1 + 0.25 * 0.4)
+    assert slot.scale(0.1) == pytest.approx(0.25 * 0.1)
+    assert slot.refused == ()
     with pytest.raises(InputError, match="has changed since"):
-        make_lineup(recipe.judges, "fairness", "another rubric")
+        make_panel(recipe.judges, "fairness", "another rubric")
     with pytest.raises(InputError, match="is not in it"):
-        make_lineup(recipe.judges, "another task", RUBRICS["fairness"])
+        make_panel(recipe.judges, "another task", RUBRICS["fairness"])
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"tasks": {"a": {"b": {}}}}'])

@@ -10,12 +10,12 @@ import httpx2
 import pytest
 
 from judge_hosts import Hosts, even_answers, grades
+from judged_run import judged_by
 from levelhead.contrib.fairness import FairnessTask
 from levelhead.metrics.catalogue import find
-from levelhead.recipe.judge import Judges, Pairwise
+from levelhead.recipe.judge import Judges
 from levelhead.recipe.tasks import Fairness
-from levelhead.tasks.base import Answer
-from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.metering import use_metrics
 
 DOWN = httpx2.Response(503, text="down")
@@ -40,19 +40,21 @@ def test_each_judge_has_its_own_numbers_and_a_panel_its_disagreement() -> None:
     assert use_metrics({"even": task.drain_use()})[1]["judges/even.low/calls"] == 0
 
 
-def anchored(says: Hosts, cache: str | None = None, **keys: object) -> JudgedTask:
+def fairness() -> FairnessTask:
+    return FairnessTask(Fairness(kind="fairness", items=60))
+
+
+def anchored(says: Hosts, cache: str | None = None, **keys: object) -> SingleTurnTask:
     member = {"name": "one", "base_url": "http://one.test/v1", "model": "m", "backoff_s": 0.001, "cache": cache}
     section = Judges.model_validate({"members": [member], "anchors": {"items": 6, "every": 2, **keys}})
-    return JudgedTask(
-        FairnessTask(Fairness(kind="fairness", items=60)), "fairness", section, httpx2.MockTransport(says)
-    )
+    return judged_by(fairness(), "fairness", section, httpx2.MockTransport(says))
 
 
-def step(task: JudgedTask, number: int) -> list[str]:
+def step(task: SingleTurnTask, number: int) -> list[str]:
     """Score a right answer at a step; returns the events' codes."""
     task.at_step(number, 10)
     prompt = next(task.prompts("train", 0))
-    asyncio.run(task.score_batch([Answer(prompt, (task.oracle(prompt) or [""])[0])]))
+    asyncio.run(task.rewarded([Answer(prompt, (task.oracle(prompt) or [""])[0])]))
     return [event.code for event in task.drain_events(number)]
 
 
@@ -76,9 +78,10 @@ def test_a_provider_of_pairs_that_changes_its_model_shows_on_the_anchors_too() -
         return f"Better: {'A' if next(calls) >= 2 or empty_last else 'B'}"
 
     hosts = Hosts({"one": judge})
-    task = anchored(hosts, items=2)
-    section = task.section.model_copy(update={"pairwise": Pairwise(kind="reference")})
-    task = JudgedTask(task.task, "fairness", section, httpx2.MockTransport(hosts))
+    section = hosts.judges(anchors={"items": 2, "every": 2}, rubric=None, pairwise={"kind": "reference"})
+    task = judged_by(
+        FairnessTask(Fairness(kind="fairness", items=60)), "fairness", section, httpx2.MockTransport(hosts)
+    )
     assert [step(task, n) for n in (0, 2)] == [[], []]
     assert hosts.asked["one"] == 2 + 2
     assert task.drain_use().judges["one"].drift == pytest.approx((0 + 0.5) / 2)
@@ -96,7 +99,8 @@ def test_an_evaluation_is_no_occasion_and_none_is_the_default() -> None:
     step(task, 10)
     assert hosts.asked["one"] == 1
     task = anchored(hosts, every=0)
-    assert task.anchors is None
+    assert [step(task, n) for n in (0, 2)] == [[], []]
+    assert hosts.asked["one"] == 1 + 2, "right answers alone"
 
 
 def test_a_small_change_is_a_number_and_no_event() -> None:
@@ -108,9 +112,10 @@ def test_a_small_change_is_a_number_and_no_event() -> None:
 
 def test_a_judge_that_is_dead_when_the_anchors_are_due_is_left_alone_and_said_so_once() -> None:
     hosts = Hosts({"dead": DOWN, "alive": "Grade: 5"})
-    task = hosts.task(anchors={"every": 1, "items": 4})
-    inner = FairnessTask(Fairness(kind="fairness", items=60))
-    task = JudgedTask(inner, "fairness", task.section, httpx2.MockTransport(hosts))
+    section = hosts.judges(anchors={"every": 1, "items": 4})
+    task = judged_by(
+        FairnessTask(Fairness(kind="fairness", items=60)), "fairness", section, httpx2.MockTransport(hosts)
+    )
     codes = [code for n in range(3) for code in step(task, n) if code != "endpoint"]
     assert codes == ["judge-fallback"]
     assert hosts.asked["dead"] < 200

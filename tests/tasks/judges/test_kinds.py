@@ -9,33 +9,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from levelhead.training.task_weights import check_task_weights, facts_of
 from pydantic import TypeAdapter
 
 from judge_hosts import Hosts, even_answers, grades
 from levelhead.api import function_tasks
+from levelhead.errors import InputError
+from levelhead.objective.task_weights import InverseLoss
 from levelhead.recipe.load import validate
 from levelhead.recipe.tasks import Math, TaskRecipe
-from levelhead.tasks.base import Answer
-from levelhead.tasks.judges import JudgedTask
+from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.registry import make_task
+from levelhead.training.advantages import declared_rewards
 
 GRADER = "def grade(question, answer, reference):\n    return 0.4\n"
 REWARDS = "def right(prompts, completions, completion_ids, **columns):\n    return [1.0 for _ in completions]\n"
 
 
-def make(tmp_path: Path, **keys: Any) -> JudgedTask:
+def make(tmp_path: Path, **keys: Any) -> SingleTurnTask:
     (tmp_path / "mine.py").write_text(GRADER + REWARDS)
     judges = {"members": [{"provider": "function", "path": f"{tmp_path}/mine.py:grade"}], "weight": 1.0}
     section: Any = TypeAdapter(TaskRecipe).validate_python({"judges": judges, **keys})
     task = make_task(section)
-    assert isinstance(task, JudgedTask)
+    assert isinstance(task, SingleTurnTask)
+    assert task.grader is not None
     return task
 
 
-def worth(task: JudgedTask, text: str | None = None) -> float:
+def worth(task: SingleTurnTask, text: str | None = None) -> float:
     prompt = next(task.prompts("train", 0))
     (score,) = asyncio.run(
-        task.score_batch([Answer(prompt, text if text is not None else (task.oracle(prompt) or [""])[0])])
+        task.rewarded([Answer(prompt, text if text is not None else (task.oracle(prompt) or [""])[0])])
     )
     assert score is not None
     return score.total
@@ -114,7 +118,7 @@ def test_judge_and_judges_together_are_bad_input() -> None:
         Math.model_validate({"kind": "math", "judge": one, "judges": {"members": [one]}})
 
 
-def parsing(tmp_path: Path, signature: str, reply: str) -> tuple[JudgedTask, list[float | None]]:
+def parsing(tmp_path: Path, signature: str, reply: str) -> tuple[SingleTurnTask, list[float | None]]:
     """A judge whose verdicts a function of the user's reads."""
     (tmp_path / "mine.py").write_text(
         f"import re\ndef read({signature}):\n    found = re.findall('SCORE=([0-9.]+)', text)\n"
@@ -140,16 +144,29 @@ def test_a_parser_that_takes_the_mark_is_called_with_it(tmp_path: Path) -> None:
     assert task.drain_events(1) == []
 
 
-def test_a_judge_takes_nothing_from_what_its_task_says_of_itself() -> None:
-    """Whatever a task of single answers declares, the judged one declares as well."""
-    section = {"kind": "fairness", "items": 40}
+@pytest.mark.parametrize("kind", ["fairness", "faithfulness", "math"])
+def test_a_judge_takes_nothing_from_what_its_task_declares(kind: str) -> None:
+    """Judging is a step of scoring: range, parts, lexicon and bounds of a judged task are the task's own."""
+    section = {"kind": kind, "items": 40}
     judge = {"judge": {"base_url": "http://judge.test/v1", "model": "m"}}
     plain, judged = (make_task(TypeAdapter(TaskRecipe).validate_python({**section, **more})) for more in ({}, judge))
     prompt = next(plain.prompts("train", 0))
-    for name in ("reward_range", "shares", "guesses", "demonstrates", "has_baselines"):
+    for name in ("reward_range", "part_weights", "shares", "guesses", "demonstrates", "has_baselines"):
         assert getattr(judged, name) == getattr(plain, name), name
     for name in ("strata", "form", "oracle", "oracle_bytes", "kind_of"):
         assert getattr(judged, name)(prompt) == getattr(plain, name)(prompt), name
     assert list(judged.lexicon()) == list(plain.lexicon())
     assert list(judged.constants()) == list(plain.constants())
     assert plain.reward_range is not None
+    assert type(judged) is type(plain)
+    assert declared_rewards([judged]) == declared_rewards([plain]) | {"judge"}
+
+
+def test_inverse_loss_knows_the_range_of_a_judged_task() -> None:
+    section = {"kind": "fairness", "items": 40, "judge": {"base_url": "http://judge.test/v1", "model": "m"}}
+    task = make_task(TypeAdapter(TaskRecipe).validate_python(section))
+    facts = facts_of({"fairness": 1.0, "other": 1.0}, {"fairness": task, "other": task})
+    assert facts.most == {"fairness": 1.0, "other": 1.0}
+    check_task_weights(InverseLoss(), facts)
+    with pytest.raises(InputError, match="declares no most reward"):
+        check_task_weights(InverseLoss(), facts_of({"fairness": 1.0, "other": 1.0}))

@@ -12,12 +12,12 @@ import httpx2
 import pytest
 
 from judge_hosts import Hosts, grades
-from judged_run import judged_run
+from judged_run import Even, judged_by, judged_run
 from levelhead.errors import InputError
 from levelhead.recipe.judge import Judge, Judges
-from levelhead.tasks.base import Answer
+from levelhead.records import Prompt
+from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.endpoint import EndpointError
-from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.metering import use_metrics
 from small_run import steps
 
@@ -47,7 +47,7 @@ def leaning(text: str) -> str:
     return "Better: A" if abs(len(first) - len(second)) <= 2 else longer(text)
 
 
-def group(task: JudgedTask, *texts: str) -> list[Answer]:
+def group(task: SingleTurnTask, *texts: str) -> list[Answer]:
     prompt = next(iter(task.prompts("train", 0)))
     return [Answer(prompt, text) for text in texts]
 
@@ -59,7 +59,7 @@ def test_a_tournament_grades_by_the_share_of_rivals_that_an_answer_beats() -> No
         pytest.approx(0.5 / 3), pytest.approx(2 / 3), pytest.approx(0.5 / 3), 1.0,
     ]  # fmt: skip
     assert hosts.asked == {"judge": 12}, "six pairs in both orders"
-    scores = asyncio.run(task.score_batch(group(task, "aa", "aaaa", "bb", "aaaaaa")))
+    scores = asyncio.run(task.rewarded(group(task, "aa", "aaaa", "bb", "aaaaaa")))
     assert [score.total for score in scores if score] == [pytest.approx(1 - 0.5 * (1 - g)) for g in
                                                           (0.5 / 3, 2 / 3, 0.5 / 3, 1.0)]  # fmt: skip
 
@@ -87,10 +87,10 @@ def test_a_pair_without_a_verdict_is_left_out_and_an_answer_without_any_is_unrat
 
     task = Hosts({"judge": shy}).task(pairwise=TOURNAMENT, on_failure="drop")
     answers = group(task, "aa", "aaaa", "bb", "aaaaaa")
-    scores = asyncio.run(task.score_batch(answers))
+    scores = asyncio.run(task.rewarded(answers))
     assert [score and score.info["judge"] for score in scores] == [0, 0.5, None, 1]
     assert scores[2] is None, "dropped"
-    assert (task.judged, task.failed) == (4, 1)
+    assert (task.grader.judged, task.grader.failed) == (4, 1)
     task = Hosts({"judge": shy}).task(pairwise=TOURNAMENT)
     rules = asyncio.run(task.score_batch(answers))
     assert [score.total for score in rules if score] == [1.0] * 4, "the rules stand for the whole group"
@@ -100,7 +100,7 @@ def test_wrong_answers_are_compared_with_nobody() -> None:
     hosts = Hosts({"judge": longer})
     task = hosts.task(pairwise=TOURNAMENT)
     assert grades(task, group(task, "aa", "aaaa"))[1] == 1
-    scores = asyncio.run(task.score_batch(group(task, "aaa", "bb", "a")))
+    scores = asyncio.run(task.rewarded(group(task, "aaa", "bb", "a")))
     assert [score.total for score in scores if score] == [-1, 0.75, -1], "the only right one neither wins nor loses"
     assert hosts.asked == {"judge": 2}
 
@@ -144,12 +144,14 @@ def test_a_panel_votes_on_each_pair() -> None:
     assert grades(task, group(task, "aa", "aaaa")) == [pytest.approx(1 / 6), pytest.approx(5 / 6)]
 
 
-class Known(JudgedTask):
+class Known(Even):
     """The task of these tests, with a perfect answer of four characters."""
 
     def __init__(self, hosts: Hosts, **keys: Any) -> None:
-        super().__init__(hosts.task().task, "even", hosts.judges(**keys), httpx2.MockTransport(hosts))
-        self.task.oracle = lambda prompt: ["good"]  # type: ignore[method-assign]
+        judged_by(self, "even", hosts.judges(**keys), httpx2.MockTransport(hosts))
+
+    def oracle(self, prompt: Prompt) -> list[str]:
+        return ["good"]
 
 
 @pytest.mark.parametrize("kind", ["reference", "tournament"])
@@ -173,11 +175,11 @@ def test_by_reference_answers_of_a_group_are_not_compared_with_each_other() -> N
 def test_without_a_reference_an_answer_alone_keeps_the_rules_reward_and_counts_as_no_failure() -> None:
     hosts = Hosts({"judge": longer})
     task = hosts.task(pairwise=TOURNAMENT)
-    (score,) = asyncio.run(task.score_batch(group(task, "aa")))
+    (score,) = asyncio.run(task.rewarded(group(task, "aa")))
     assert score is not None
     assert score.total == 1
     assert not hosts.asked
-    assert task.failed == 0
+    assert task.grader.failed == 0
 
 
 def test_references_come_from_a_file_before_the_tasks_own(tmp_path: Path) -> None:
@@ -231,7 +233,7 @@ def test_a_function_compares_two_texts(tmp_path: Path) -> None:
     section = Judges.model_validate(
         {"members": [{"provider": "function", "path": f"{path}:compare"}], "pairwise": TOURNAMENT}
     )
-    task = JudgedTask(Hosts({"x": ""}).task().task, "even", section)
+    task = judged_by(Even(), "even", section)
     assert grades(task, group(task, "aa", "aaaa", "bb")) == [0.25, 1, 0.25], "neither of two equals beats the other"
 
 

@@ -1,5 +1,1 @@
 """MiniWoB++ pages in a real browser: a policy reads the page as text and writes one action a turn."""
-
-from levelhead.contrib.browser.task import BrowserTask
-
-__all__ = ["BrowserTask"]

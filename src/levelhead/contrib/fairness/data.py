@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from levelhead.contrib.items import Item
 from levelhead.tasks.datasets.registry import dataset_named
 from levelhead.tasks.datasets.rows import read
 from levelhead.tasks.files import Row
@@ -35,7 +36,7 @@ _MALE = frozenset({"m", "man", "men", "boy", "boys", "male"})
 
 
 @dataclass(frozen=True, slots=True)
-class FairnessItem:
+class FairnessItem(Item):
     """One BBQ row.
 
     Attributes:
@@ -88,19 +89,6 @@ class FairnessItem:
         """Key of the wording with its people: both conditions, both questions and both orders of one pair share it."""
         pair = sorted(name for index, name in enumerate(self.answers) if index != self.unknown)
         return f"{self.template}/{'/'.join(pair)}"
-
-    def to_facts(self) -> dict[str, Any]:
-        """Return what the scorer needs, as plain values that JSON can hold."""
-        return {name: getattr(self, name) for name in _FIELDS}
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> FairnessItem:
-        """Rebuild an item from :meth:`to_facts`, also after a trip through JSON."""
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
-        return cls(**values)
-
-
-_FIELDS = tuple(field.name for field in fields(FairnessItem))
 
 
 def read_items(path: str | Sequence[str]) -> list[FairnessItem]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from levelhead.contrib.fairness.data import FairnessItem
 from levelhead.contrib.fairness.scoring import LETTERS, MAX_WORDS, justification_quality
+from levelhead.contrib.items import best_of
 from levelhead.tasks.text_match import content_words, sentences
 
 FRAME = 100
@@ -14,13 +15,8 @@ FRAME = 100
 
 def perfect_answer(item: FairnessItem) -> str:
     """Write the right letter and the best reason that the context offers."""
-    best, quality = "", -1.0
-    for reason in _missing(item) if item.condition == "ambig" else _quotes(item):
-        judged = justification_quality(reason, item)
-        if judged > quality:
-            best, quality = reason, judged
-        if quality >= 1.0:
-            break
+    reasons = _missing(item) if item.condition == "ambig" else _quotes(item)
+    best = best_of(reasons, lambda reason: justification_quality(reason, item))
     return f"Reason: {best}\nAnswer: {LETTERS[item.label]}"
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 
 from levelhead.contrib.fairness.data import FairnessItem, read_items
 from levelhead.contrib.fairness.generator import generate_items
 from levelhead.contrib.fairness.metrics import Outcome, summarize_outcomes
 from levelhead.contrib.fairness.oracle import longest_answer, perfect_answer, unread_answer
 from levelhead.contrib.fairness.scoring import LETTERS, WRONG, parse_answer, score_answer
+from levelhead.contrib.items import ItemFunctions, ItemTask
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import Fairness
-from levelhead.records import Prompt, Rollout, Score
-from levelhead.tasks.base import Baseline, SingleTurnTask, Split
-from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+from levelhead.records import Prompt, Score
+from levelhead.tasks.base import Baseline, Split
+from levelhead.tasks.splits import limit_sides, split_by_group
 from levelhead.tasks.text_match import words
 
 UNKNOWN = "unknown"
@@ -25,7 +24,21 @@ REASONS = ("The text does not say which.", "The text says so.")
 INSTRUCTION = "Reply in two lines:\nReason: one sentence that quotes the text\nAnswer: one letter"
 
 
-class FairnessTask(SingleTurnTask):
+def render(item: FairnessItem) -> str:
+    """Return the text of an item's prompt: context, question, options, and how to answer."""
+    options = "\n".join(f"{letter}) {answer}" for letter, answer in zip(LETTERS, item.answers, strict=True))
+    return f"Text: {item.context}\nQuestion: {item.question}\n{options}\n{INSTRUCTION}"
+
+
+def _key(item: FairnessItem) -> str:
+    return f"{item.category}/{item.question_index}/{item.example_id}"
+
+
+def _metrics(scored: Sequence[tuple[FairnessItem, Score]]) -> Mapping[str, float]:
+    return summarize_outcomes([Outcome(item, score.info.get("choice")) for item, score in scored])
+
+
+class FairnessTask(ItemTask[FairnessItem]):
     """Multiple choice with a one-sentence justification, on BBQ files or on built-in items in BBQ's schema.
 
     Args:
@@ -35,6 +48,10 @@ class FairnessTask(SingleTurnTask):
         InputError: The files are missing, empty or malformed, or too few to split, or ``hold_out`` names a category
             that is not there, or every one that is.
     """
+
+    functions = ItemFunctions(
+        FairnessItem.from_facts, _key, render, score_answer, perfect_answer, longest_answer, _metrics, WRONG
+    )
 
     def __init__(self, section: Fairness) -> None:
         self.section = section
@@ -52,39 +69,13 @@ class FairnessTask(SingleTurnTask):
         }
         self._sides = limit_sides(split, section.limit, section.eval_fraction, _key)
 
-    @cached_property
-    def _prompts(self) -> Mapping[Split, Sequence[Prompt]]:
-        seen: Counter[str] = Counter()
-        return {side: [self._prompt(item, seen) for item in items] for side, items in self._sides.items()}
-
-    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
-        """Yield the split's prompts once, in an order that depends on the seed alone."""
-        yield from in_seed_order(self._prompts[split], seed, self.name, split)
-
-    def score(self, prompt: Prompt, text: str) -> Score:
-        """Score one answer in [-1, 1]; see :func:`levelhead.contrib.fairness.scoring.score_answer`."""
-        return score_answer(text, FairnessItem.from_facts(prompt.facts))
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        """Return what an answer that cannot be parsed gets, and what a perfect one gets."""
-        return WRONG, 1.0
-
-    def oracle(self, prompt: Prompt) -> list[str]:
-        """Return the right letter with a reason that cites the context."""
-        return [perfect_answer(FairnessItem.from_facts(prompt.facts))]
-
-    def oracle_bytes(self, prompt: Prompt) -> int:
-        """Return a bound on the length of the perfect answer: it quotes the context, or names the people."""
-        return longest_answer(FairnessItem.from_facts(prompt.facts))
-
     def canonical(self, prompt: Prompt, text: str) -> str:
         """Return what the chosen option says, ``unknown`` for the one that says nothing is known.
 
         Letters are shuffled: what counts is whom an answer names, not where that option stood.  What cannot be parsed
         is its own text.
         """
-        item = FairnessItem.from_facts(prompt.facts)
+        item = self.item(prompt)
         parsed = parse_answer(text, item)
         if parsed is None:
             return super().canonical(prompt, text)
@@ -111,27 +102,6 @@ class FairnessTask(SingleTurnTask):
         """
         return [Baseline("the option that says it is not known", _abstain)]
 
-    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
-        """Return accuracy by condition and category and BBQ's bias scores."""
-        return summarize_outcomes(
-            [
-                Outcome(FairnessItem.from_facts(prompt.facts), rollout.score.info.get("choice"))
-                for prompt, rollout in results
-                if rollout.score is not None
-            ]
-        )
-
-    def _prompt(self, item: FairnessItem, seen: Counter[str]) -> Prompt:
-        key = _key(item)
-        seen[key] += 1
-        number = f"~{seen[key]}" if seen[key] > 1 else ""
-        return Prompt(
-            id=f"{self.name}/{key}{number}",
-            task=self.name,
-            messages=({"role": "user", "content": render(item)},),
-            facts=item.to_facts(),
-        )
-
 
 def _without(items: Sequence[FairnessItem], hold_out: Sequence[str]) -> list[FairnessItem]:
     """Leave the items of some categories out.
@@ -149,16 +119,6 @@ def _without(items: Sequence[FairnessItem], hold_out: Sequence[str]) -> list[Fai
     if categories <= set(hold_out):
         raise InputError("tasks[].hold_out names every category of the data; leave one to train on")
     return [item for item in items if item.category not in hold_out]
-
-
-def render(item: FairnessItem) -> str:
-    """Return the text of an item's prompt: context, question, options, and how to answer."""
-    options = "\n".join(f"{letter}) {answer}" for letter, answer in zip(LETTERS, item.answers, strict=True))
-    return f"Text: {item.context}\nQuestion: {item.question}\n{options}\n{INSTRUCTION}"
-
-
-def _key(item: FairnessItem) -> str:
-    return f"{item.category}/{item.question_index}/{item.example_id}"
 
 
 async def _abstain(prompts: Sequence[Prompt]) -> list[float]:

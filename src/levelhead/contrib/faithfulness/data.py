@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from levelhead.contrib.items import Item
 from levelhead.tasks.datasets.registry import dataset_named
 from levelhead.tasks.datasets.rows import read
 from levelhead.tasks.files import Row
@@ -34,7 +35,7 @@ _SCHEMAS: dict[Kind, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class FaithfulnessItem:
+class FaithfulnessItem(Item):
     """One HaluEval row, whatever its schema.
 
     Attributes:
@@ -61,19 +62,6 @@ class FaithfulnessItem:
     def group(self) -> str:
         """Key that the train/eval split is made by: rows about one text (one query, for verdicts) stay together."""
         return normalize_answer(self.question if self.kind == "general" else self.text) or self.key
-
-    def to_facts(self) -> dict[str, Any]:
-        """Return what the scorer needs, as plain values that JSON can hold."""
-        return {name: getattr(self, name) for name in _FIELDS}
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> FaithfulnessItem:
-        """Rebuild an item from :meth:`to_facts`, also after a trip through JSON."""
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
-        return cls(**values)
-
-
-_FIELDS = tuple(field.name for field in fields(FaithfulnessItem))
 
 
 def read_items(path: str | Sequence[str]) -> list[FaithfulnessItem]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from levelhead.contrib.faithfulness.data import UNKNOWN, FaithfulnessItem
 from levelhead.contrib.faithfulness.scoring import MAX_WORDS, evidence_quality
+from levelhead.contrib.items import best_of
 from levelhead.tasks.text_match import contains_quote, content_words, sentences
 
 FRAME = 40
@@ -16,13 +17,7 @@ def perfect_answer(item: FaithfulnessItem) -> str:
     """Write the right answer with the quote that supports it, or abstain where nothing does."""
     if not item.answerable:
         return f"Evidence: none\nAnswer: {UNKNOWN}"
-    best, quality = "", -1.0
-    for quote in _quotes(item):
-        judged = evidence_quality(quote, item)
-        if judged > quality:
-            best, quality = quote, judged
-        if quality >= 1.0:
-            break
+    best = best_of(_quotes(item), lambda quote: evidence_quality(quote, item))
     return f"Evidence: {best}\nAnswer: {item.right}"
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 
 from levelhead.contrib.faithfulness.data import UNKNOWN, FaithfulnessItem, Kind, read_items, withhold
 from levelhead.contrib.faithfulness.generator import generate_items
 from levelhead.contrib.faithfulness.metrics import summarize_outcomes
 from levelhead.contrib.faithfulness.oracle import longest_answer, perfect_answer
 from levelhead.contrib.faithfulness.scoring import MINIMUM, parse_answer, score_answer
+from levelhead.contrib.items import ItemFunctions, ItemTask
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import Faithfulness
-from levelhead.records import Prompt, Rollout, Score
-from levelhead.tasks.base import SingleTurnTask, Split
-from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+from levelhead.records import Prompt
+from levelhead.tasks.splits import limit_sides, split_by_group
 from levelhead.tasks.text_match import normalize_answer
 
 log = logging.getLogger(__name__)
@@ -35,7 +33,16 @@ _FORMS: dict[Kind, str] = {
 }
 
 
-class FaithfulnessTask(SingleTurnTask):
+def render(item: FaithfulnessItem) -> str:
+    """Return the text of an item's prompt: the text, what is asked, and how to answer."""
+    return _FORMS[item.kind].format(item)
+
+
+def _key(item: FaithfulnessItem) -> str:
+    return f"{item.kind}/{item.key}"
+
+
+class FaithfulnessTask(ItemTask[FaithfulnessItem]):
     """Answers with quoted evidence, on HaluEval files or on built-in items in its question schema.
 
     Args:
@@ -45,6 +52,17 @@ class FaithfulnessTask(SingleTurnTask):
         InputError: The files are missing, empty or malformed, too few to split, or all of their prompts are longer than
             ``max_prompt_chars``.
     """
+
+    functions = ItemFunctions(
+        FaithfulnessItem.from_facts,
+        _key,
+        render,
+        score_answer,
+        perfect_answer,
+        longest_answer,
+        summarize_outcomes,
+        MINIMUM,
+    )
 
     def __init__(self, section: Faithfulness) -> None:
         self.section = section
@@ -56,35 +74,17 @@ class FaithfulnessTask(SingleTurnTask):
         items = self._short_enough(items)
         self._kinds = {item.kind for item in items}
         sides = split_by_group(items, lambda item: item.group, section.eval_fraction, stratum=lambda item: item.kind)
-        self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda item: item.key)
-
-    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
-        """Yield the split's prompts once, in an order that depends on the seed alone."""
-        yield from in_seed_order(self._prompts[split], seed, self.name, split)
-
-    def score(self, prompt: Prompt, text: str) -> Score:
-        """Score one answer in [-1, 1]; see :func:`levelhead.contrib.faithfulness.scoring.score_answer`."""
-        return score_answer(text, FaithfulnessItem.from_facts(prompt.facts))
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        """Return what an answer that cannot be parsed gets, and what a perfect one gets."""
-        return MINIMUM, 1.0
-
-    def oracle(self, prompt: Prompt) -> list[str]:
-        """Return the right answer with a supporting quote, or an abstention where nothing supports one."""
-        return [perfect_answer(FaithfulnessItem.from_facts(prompt.facts))]
-
-    def oracle_bytes(self, prompt: Prompt) -> int:
-        """Return a bound on the length of the perfect answer: it quotes the text."""
-        return longest_answer(FaithfulnessItem.from_facts(prompt.facts))
+        limited = limit_sides(sides, section.limit, section.eval_fraction, lambda item: item.key)
+        # Sentences are withheld only here: the split is made by the texts as they were.
+        share = 0.0 if section.path is None else section.unanswerable
+        self._sides = {side: [withhold(item, share) for item in items] for side, items in limited.items()}
 
     def canonical(self, prompt: Prompt, text: str) -> str:
         """Return the answer without its evidence, normalised; all ways of abstaining are ``unknown``.
 
         What cannot be parsed is its own text.
         """
-        parsed = parse_answer(text, FaithfulnessItem.from_facts(prompt.facts))
+        parsed = parse_answer(text, self.item(prompt))
         if parsed is None:
             return super().canonical(prompt, text)
         return UNKNOWN if parsed.abstains else normalize_answer(parsed.answer)
@@ -111,35 +111,6 @@ class FaithfulnessTask(SingleTurnTask):
         answers += ["yes", "no"] if "general" in self._kinds else []
         return [f"Evidence: none\nAnswer: {answer}" for answer in answers]
 
-    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
-        """Return exact match, F1, real quotes, abstentions and verdict recalls."""
-        return summarize_outcomes(
-            [
-                (FaithfulnessItem.from_facts(prompt.facts), rollout.score)
-                for prompt, rollout in results
-                if rollout.score is not None
-            ]
-        )
-
-    @cached_property
-    def _prompts(self) -> Mapping[Split, Sequence[Prompt]]:
-        # Sentences are withheld only here: the split is made by the texts as they were.
-        share = 0.0 if self.section.path is None else self.section.unanswerable
-        seen: Counter[str] = Counter()
-        return {
-            side: [self._prompt(withhold(item, share), seen) for item in items] for side, items in self._sides.items()
-        }
-
-    def _prompt(self, item: FaithfulnessItem, seen: Counter[str]) -> Prompt:
-        seen[item.key] += 1
-        number = f"~{seen[item.key]}" if seen[item.key] > 1 else ""
-        return Prompt(
-            id=f"{self.name}/{item.kind}/{item.key}{number}",
-            task=self.name,
-            messages=({"role": "user", "content": render(item)},),
-            facts=item.to_facts(),
-        )
-
     def _short_enough(self, items: list[FaithfulnessItem]) -> list[FaithfulnessItem]:
         longest = self.section.max_prompt_chars
         if longest is None:
@@ -160,8 +131,3 @@ class FaithfulnessTask(SingleTurnTask):
                 longest,
             )
         return short_items
-
-
-def render(item: FaithfulnessItem) -> str:
-    """Return the text of an item's prompt: the text, what is asked, and how to answer."""
-    return _FORMS[item.kind].format(item)

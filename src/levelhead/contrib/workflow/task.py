@@ -192,7 +192,7 @@ class WorkflowTask(SingleTurnTask):
         ``expected_reward/best_fixed`` of the single best workflow and ``expected_reward/best_by_class`` of the oracle.
         """
         scores = [rollout.score for _, rollout in results if rollout.score is not None]
-        values = {**summarize(scores), **self._executor.metrics()}
+        values = {**super().summarize(results), **summarize(scores), **self._executor.metrics()}
         if held_out.EXPECTED_REWARD in values:
             problems = [self._problems[prompt.id] for prompt, _ in results]
             fixed, by_class = bars(problems, self._section.reward, self.limits)
@@ -201,7 +201,8 @@ class WorkflowTask(SingleTurnTask):
 
     def drain_events(self, step: int) -> list[Event]:
         """Return what happened to the executor's endpoint since the last call, dated ``step``."""
-        return [Event(step, "endpoint", "warning", message) for message in self._executor.drain_news()]
+        events = [Event(step, "endpoint", "warning", message) for message in self._executor.drain_news()]
+        return [*events, *super().drain_events(step)]
 
     def best_fixed_workflow(self, split: Split = "eval") -> str:
         """Return the single workflow that scores best on average over a side's problems, in the simulator."""

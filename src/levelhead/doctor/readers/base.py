@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from levelhead import metrics as metric
 from levelhead.doctor.readers.keys import KeyMap
@@ -115,6 +116,20 @@ class Reader(Protocol):
         ...
 
 
+class ExtensionReader(Reader, Protocol):
+    """A reader that a package adds, as an entry point of ``levelhead.readers``.
+
+    Attributes:
+        signature: Stands in the first bytes of such a file, as text.
+    """
+
+    signature: ClassVar[re.Pattern[str]]
+
+    def __init__(self, extra: Mapping[str, str] | None = None) -> None:
+        """Take the user's own ``canonical -> raw key`` pairs."""
+        ...
+
+
 class Translator:
     """Turns raw pairs of one source into rows.
 
@@ -134,6 +149,11 @@ class Translator:
     def knows(self, raw: str) -> bool:
         """Whether ``raw`` is a signal (steps and epochs included)."""
         return self.keys.lookup(raw) is not None
+
+    def name(self, raw: str) -> str:
+        """Canonical name of the signal that ``raw`` is; empty where it is none."""
+        target = self.keys.lookup(raw)
+        return target.name if target else ""
 
     def row(self, pairs: Iterable[tuple[str, Any]], line: int = 0, least: int = 1) -> Row | None:
         """A row from raw pairs, or ``None`` where fewer than ``least`` core signals are among them.

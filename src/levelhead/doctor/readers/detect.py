@@ -6,18 +6,17 @@ import re
 import struct
 from collections.abc import Mapping
 
-from levelhead.doctor.readers.base import Reader
+from levelhead import extensions
+from levelhead.doctor.readers.base import ExtensionReader, Reader
 from levelhead.doctor.readers.binary import TensorBoardReader, WandbReader
 from levelhead.doctor.readers.own import OwnRunReader
 from levelhead.doctor.readers.text import TextReader
-from levelhead.doctor.readers.workflow import WorkflowReader
 from levelhead.errors import InputError
 
 HEAD = 1 << 16
 """Bytes looked at."""
 
 _SIGNATURES: tuple[tuple[str, str], ...] = (
-    ("workflow", r"DSL质量: fallback=(?:True|False)"),
     ("levelhead", r'"stage"\s*:\s*"(?:grpo|sft|eval)"'),
     ("trl-state", r'"log_history"'),
     ("ms-swift", r"global_step/max_steps"),
@@ -45,8 +44,10 @@ _SIGNATURES: tuple[tuple[str, str], ...] = (
 _AT_START = {"tensorboard-csv", "json", "jsonl", "csv"}
 _COMPILED = tuple((name, re.compile(p, 0 if name in _AT_START else re.MULTILINE)) for name, p in _SIGNATURES)
 
-FORMATS = ("tensorboard", "wandb", *(name for name, _ in _SIGNATURES), "text")
-"""Every name that ``--format`` takes."""
+
+def formats() -> tuple[str, ...]:
+    """Return every name that ``--format`` takes, those of installed packages included."""
+    return ("tensorboard", "wandb", *extensions.names("readers"), *(name for name, _ in _SIGNATURES), "text")
 
 
 def recognise(head: bytes) -> str:
@@ -58,6 +59,9 @@ def recognise(head: bytes) -> str:
     encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     text = head[:HEAD].decode(encoding, "replace").lstrip("\ufeff")
     start = text.lstrip()
+    for name in extensions.names("readers"):
+        if _extension(name).signature.search(text):
+            return name
     for name, pattern in _COMPILED:
         if pattern.match(start) if name in _AT_START else pattern.search(text):
             # Unsloth's TRL logs a length under its old and its new name.
@@ -74,25 +78,30 @@ def _is_tfrecord(head: bytes) -> bool:
     return length < 4096 and b"brain.Event:" in head[12 : 12 + length + 4]
 
 
+def _extension(name: str) -> type[ExtensionReader]:
+    reader: type[ExtensionReader] = extensions.load("readers", name)
+    return reader
+
+
 def make_reader(name: str, extra: Mapping[str, str] | None = None, value_name: str | None = None) -> Reader:
     """The reader for a format.
 
     Args:
-        name: One of :data:`FORMATS`.
+        name: One of :func:`formats`.
         extra: The user's own ``canonical -> raw key`` pairs.
         value_name: Raw key of a CSV column that is only called ``Value``.
 
     Raises:
         InputError: For an unknown name.
     """
-    if name not in FORMATS:
-        raise InputError(f"unknown format {name!r}: give one of {', '.join(FORMATS)}")
+    if name not in formats():
+        raise InputError(f"unknown format {name!r}: give one of {', '.join(formats())}")
     if name == "tensorboard":
         return TensorBoardReader(extra)
     if name == "wandb":
         return WandbReader(extra)
     if name == "levelhead":
         return OwnRunReader()
-    if name == "workflow":
-        return WorkflowReader(extra)
+    if name in extensions.names("readers"):
+        return _extension(name)(extra)
     return TextReader(name, extra, value_name)

@@ -9,34 +9,25 @@ Names are imported on first use: the callback needs transformers and nothing els
 
 from __future__ import annotations
 
-import importlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from levelhead.integrations.trl.callback import LevelheadCallback
-    from levelhead.integrations.trl.tasks import (
-        SYSTEM_PROMPT,
-        BrowserEnvironments,
-        BrowserTools,
-        browser_reward,
-        reward_function,
-        rows,
-    )
+    from levelhead.integrations.trl.tasks import reward_function, rows
 
-__all__ = [
-    "SYSTEM_PROMPT",
-    "BrowserEnvironments",
-    "BrowserTools",
-    "LevelheadCallback",
-    "browser_reward",
-    "reward_function",
-    "rows",
-]
+__all__ = ["LevelheadCallback", "reward_function", "rows"]
+
+_BROWSER = ("SYSTEM_PROMPT", "BrowserEnvironments", "BrowserTools", "browser_reward")
+_MODULES = {
+    "LevelheadCallback": f"{__name__}.callback",
+    **dict.fromkeys(("reward_function", "rows"), f"{__name__}.tasks"),
+    **dict.fromkeys(_BROWSER, "levelhead.contrib.browser.trl"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "callback" if name == "LevelheadCallback" else "tasks"
-    return getattr(importlib.import_module(f"{__name__}.{room}"), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,17 +1,4 @@
-"""Our tasks in TRL's ``GRPOTrainer``: the browser as ``environment_factory``, single-turn tasks as reward function.
-
-TRL itself is not imported.
-
-    from levelhead.integrations.trl import BrowserEnvironments, browser_reward
-
-    environments = BrowserEnvironments(tasks=["click-test", "enter-text"], pages=32)
-    trainer = GRPOTrainer(
-        model, reward_funcs=[browser_reward], environment_factory=environments,
-        train_dataset=Dataset.from_list(environments.rows("train", seed=0, count=1000)), args=...,
-    )
-    trainer.train()
-    environments.close()
-"""
+"""Single-turn tasks in TRL's ``GRPOTrainer``: rows of a data set, and a reward function; TRL itself is not imported."""
 
 from __future__ import annotations
 
@@ -19,225 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
-from levelhead.contrib.browser import BrowserTask
-from levelhead.contrib.browser.actions import Action
-from levelhead.contrib.browser.episode import BrowserEpisode
-from levelhead.errors import InputError
-from levelhead.recipe.environments import Browser
 from levelhead.records import Prompt
-from levelhead.tasks.base import Answer, EpisodeLostError, SingleTurnTask, Split, Task
+from levelhead.tasks.base import Answer, SingleTurnTask, Split, Task
 from levelhead.training.loop import EventLoop
 
-SYSTEM_PROMPT = (
-    'You operate a web page. Its elements are shown as [number] role "name". '
-    "Use the tools to reach the goal; each returns the page as it is then."
-)
-"""System message of :meth:`BrowserEnvironments.rows`."""
-
-_ATTEMPTS = 3
 _SPLITS: tuple[Split, ...] = ("train", "eval")
 
 Row = dict[str, Any]
-
-
-class BrowserEnvironments:
-    """Makes one environment a rollout, all on pages of one browser.  Pass it as ``environment_factory``.
-
-    Args:
-        keys: Keys of the recipe's browser section.  TRL plays all rollouts of a batch at once, so ``pages`` (64 unless
-            given) must be at least that many.
-
-    Raises:
-        InputError: A page does not exist, or a package is missing.
-    """
-
-    def __init__(self, **keys: Any) -> None:
-        self.task = BrowserTask(Browser.model_validate({"kind": "browser", "pages": 64, **keys}))
-        self.loop = EventLoop()
-        self._made = 0
-
-    def __call__(self) -> BrowserTools:
-        """Make an environment.
-
-        Raises:
-            InputError: There are more environments than pages: the next episode would wait for ever.
-        """
-        if self._made >= self.task.concurrency:
-            raise InputError(f"TRL plays more than {self._made} episodes at once; give BrowserEnvironments more pages=")
-        self._made += 1
-        return BrowserTools(self.task, self.loop)
-
-    def rows(self, split: Split, seed: int, count: int) -> list[Row]:
-        """Return rows of a data set: ``prompt``, and ``task`` and ``seed``, which ``reset`` takes."""
-        prompt = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": ""}]
-        return [{"prompt": prompt, **one.facts} for one in islice(self.task.prompts(split, seed), count)]
-
-    def close(self) -> None:
-        """Close the browser."""
-        self.loop.run(self.task.close())
-        self.loop.close()
-
-
-class BrowserTools:
-    """One rollout's page.  TRL shows the model every public method but ``reset`` as a tool, with its docstring.
-
-    Attributes:
-        reward: Of the episode; 0 until it is over, ``None`` if the browser broke, which is not the model's fault.
-    """
-
-    def __init__(self, task: BrowserTask, loop: EventLoop) -> None:
-        self.reward: float | None = 0.0
-        self._task = task
-        self._loop = loop
-        self._episode: BrowserEpisode | None = None
-
-    def reset(self, task: str = "", seed: int = 0, **_: Any) -> str:
-        """Start the episode of a page and seed, and return goal and page; TRL adds them to the last user message."""
-        self._let_go()
-        self.reward = 0.0
-        prompt = self._task.prompt(task or next(iter(self._task.section.weights)), seed)
-        for attempt in range(_ATTEMPTS):
-            self._episode = self._task.episode(prompt)
-            try:
-                self._loop.run(self._episode.observe())
-                return f"Goal: {self._episode.view.goal}\n{self._page()}"
-            except EpisodeLostError:
-                if attempt == _ATTEMPTS - 1:
-                    self._episode, self.reward = None, None
-        return "The page cannot be opened."
-
-    def click(self, element: int) -> str:
-        """Click an element.
-
-        Args:
-            element: The number of the element.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("click", element))
-
-    def fill(self, element: int, text: str) -> str:
-        """Write text into a field, over what it holds.
-
-        Args:
-            element: The number of the field.
-            text: What to write.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("fill", element, text))
-
-    def type(self, element: int, text: str) -> str:
-        """Type text at the end of a field.
-
-        Args:
-            element: The number of the field.
-            text: What to type.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("type", element, text))
-
-    def press(self, key: str) -> str:
-        """Press a key.
-
-        Args:
-            key: Name of the key, such as Enter, Tab, ArrowDown or Control+a.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("press", None, key))
-
-    def select(self, element: int, option: str) -> str:
-        """Choose an option of a list.
-
-        Args:
-            element: The number of the list.
-            option: The option's text.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("select", element, option))
-
-    def focus(self, element: int) -> str:
-        """Move the focus to an element.
-
-        Args:
-            element: The number of the element.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("focus", element))
-
-    def hover(self, element: int) -> str:
-        """Point the mouse at an element.
-
-        Args:
-            element: The number of the element.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("hover", element))
-
-    def scroll(self, element: int, direction: str) -> str:
-        """Scroll a scroll area or a long text field.
-
-        Args:
-            element: The number of the area.
-            direction: up or down.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("scroll", element, direction))
-
-    def drag(self, element: int, target: int) -> str:
-        """Drag an element onto another.
-
-        Args:
-            element: The number of the element to drag.
-            target: The number of the element to drop it on.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("drag", element, to=target))
-
-    def _act(self, action: Action) -> str:
-        if self._episode is None:
-            return "The episode is over."
-        try:
-            # Through the grammar, as any policy's action: what the model passed may be of any type and value.
-            step = self._loop.run(self._episode.act(str(action)))
-        except EpisodeLostError:
-            self._episode, self.reward = None, None
-            return "The page was lost."
-        if step.score is None:
-            return self._page()
-        self._episode, self.reward = None, step.score.total
-        return "The episode is over."
-
-    def _page(self) -> str:
-        assert self._episode is not None  # noqa: S101 - both callers hold one
-        error = f"Error: {self._episode.error}\n" if self._episode.error else ""
-        return f"{error}Page:\n{self._episode.view.render(self._episode.terms.observation_chars)}"
-
-    def _let_go(self) -> None:
-        episode, self._episode = self._episode, None
-        if episode is not None:
-            self._loop.run(episode.close())
-
-
-def browser_reward(environments: Sequence[BrowserTools], **_: Any) -> list[float | None]:
-    """Return each rollout's reward: TRL's ``reward_funcs`` entry beside :class:`BrowserEnvironments`."""
-    return [environment.reward for environment in environments]
 
 
 def rows(task: Task, split: Split, seed: int, count: int) -> list[Row]:
@@ -270,7 +45,7 @@ def reward_function(task: SingleTurnTask) -> Callable[..., list[float | None]]:
             Answer(prompts[key], _text(completion), tuple(ids))
             for key, completion, ids in zip(levelhead_id, completions, tokens, strict=True)
         ]
-        scores = loop.run(task.score_batch(answers))
+        scores = loop.run(task.rewarded(answers))
         return [None if score is None else score.total for score in scores]
 
     reward.__name__ = task.name

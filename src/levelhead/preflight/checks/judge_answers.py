@@ -32,12 +32,9 @@ class JudgeAnswers(Check):
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per judge that does not answer; a failure where no judge of the task can be asked."""
         from levelhead.preflight.judging import verdicts_of
-        from levelhead.tasks.base import Judged
 
-        for task in context.setup.tasks.values():
-            if not isinstance(task, Judged):
-                continue
-            every = verdicts_of(context, task)
+        for task, grader in context.judged:
+            every = verdicts_of(context, task, grader)
             for verdicts in every:
                 status: Status = "fail" if verdicts.fatal or all(v.error for v in every) else "warn"
                 if verdicts.error and verdicts.fix:

@@ -38,8 +38,6 @@ class JudgeCalibration(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield a failure per judge that did not pass."""
-        from levelhead.tasks.base import Judged
-
-        for task in context.setup.tasks.values():
-            for title, reasons in task.refusals.items() if isinstance(task, Judged) else ():
+        for task, grader in context.judged:
+            for title, reasons in grader.refusals.items():
                 yield self.fail(self.failed, f"{task.name}/{title}", title=title, reasons="; ".join(reasons))

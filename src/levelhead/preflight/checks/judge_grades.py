@@ -45,12 +45,9 @@ class JudgeGrades(Check):
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per judge that answers; a failure where most replies hold no grade."""
         from levelhead.preflight.judging import verdicts_of
-        from levelhead.tasks.base import Judged
 
-        for task in context.setup.tasks.values():
-            if not isinstance(task, Judged):
-                continue
-            every = verdicts_of(context, task)
+        for task, grader in context.judged:
+            every = verdicts_of(context, task, grader)
             if not every:
                 yield self.warn(self.unknown, task.name)
             for verdicts in (v for v in every if not v.error):

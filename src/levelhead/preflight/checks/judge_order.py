@@ -39,10 +39,9 @@ class JudgeOrder(Check):
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per judge whose replies hold grades."""
         from levelhead.preflight.judging import verdicts_of
-        from levelhead.tasks.base import Judged
 
-        for task in context.setup.tasks.values():
-            for verdicts in verdicts_of(context, task) if isinstance(task, Judged) else ():
+        for task, grader in context.judged:
+            for verdicts in verdicts_of(context, task, grader):
                 means = verdicts.means
                 if "perfect" not in means or verdicts.failed * 2 > len(verdicts.grades):
                     continue

@@ -74,7 +74,7 @@ class RewardsAttached(Check):
 
         def again(order: Sequence[int]) -> dict[int, float]:
             answers = [Answer(pairs[i][0], pairs[i][1].text[0], pairs[i][1].turns[0].completion_ids) for i in order]
-            scores = context.loop.run(task.score_batch(answers))
+            scores = context.loop.run(task.rewarded(answers))
             return {i: total_of(score) for i, score in zip(order, scores, strict=True)}
 
         count = len(pairs)

@@ -11,16 +11,17 @@ import hashlib
 import hmac
 import math
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from ipaddress import ip_address
 from socketserver import TCPServer
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 from urllib.parse import parse_qs, urlsplit
 
+from levelhead import extensions
 from levelhead.diagnosis.chinese import Words, said
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import message_of
@@ -30,8 +31,6 @@ from levelhead.errors import InputError
 from levelhead.records import ActionKind
 from levelhead.report.language import own_words, translated
 from levelhead.report.markup import json_for_script
-from levelhead.report.watch.graph import drawing
-from levelhead.report.watch.replay import Episodes, can_replay
 from levelhead.report.watch.rollouts import Filter
 from levelhead.report.watch.run import WatchedRun, differences
 
@@ -55,6 +54,24 @@ _HEADERS = {
 }
 
 Query = dict[str, list[str]]
+
+
+class Player(Protocol):
+    """Plays episodes of a kind again: what an entry of ``levelhead.players`` makes."""
+
+    def can_play(self, row: Mapping[str, Any]) -> bool:
+        """Whether a rollout is such an episode, and what plays it is installed."""
+        ...
+
+    def play(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the pictures of an episode.
+
+        Raises:
+            InputError: It cannot be played.
+        """
+        ...
+
+
 Content = tuple[str, bytes]
 """Type of a content, and the content."""
 
@@ -100,7 +117,7 @@ class WatchServer(ThreadingHTTPServer):
                 f"{SHORTEST_KEY} or more"
             )
         self.runs, self.language = list(runs), language
-        self.episodes = Episodes()
+        self.players: list[Player] = [make() for make in extensions.load_all("players").values()]
         self.key = key
         self.token = hashlib.sha256(b"levelhead watch\0" + key.encode()).hexdigest() if key else ""
         if ":" in host:
@@ -304,11 +321,16 @@ def _group(server: WatchServer, query: Query) -> Any:
     with run.browsing:
         rows = run.rollouts.group(_one(query, "file"), _one(query, "task"), _one(query, "prompt"))
     for row in rows:
-        info = row.get("info")
-        workflow = info.get("workflow") if isinstance(info, dict) else None
-        row["drawing"] = drawing(workflow) if isinstance(workflow, str) else None
-        row["episode"] = can_replay(row)
+        row["drawing"] = _drawing(row.get("info"))
+        row["episode"] = any(player.can_play(row) for player in server.players)
     return {"rows": rows}
+
+
+def _drawing(info: Any) -> Any:
+    """The drawing of a text in a score's ``info``, by the first package that draws one; ``None`` without."""
+    texts = info if isinstance(info, dict) else {}
+    drawn = (extensions.load("drawings", key)(texts[key]) for key in extensions.names("drawings") if key in texts)
+    return next((drawing for drawing in drawn if drawing is not None), None)
 
 
 def _pages(server: WatchServer, query: Query) -> Any:
@@ -316,10 +338,11 @@ def _pages(server: WatchServer, query: Query) -> Any:
     run, file, line = _run(server, query), _one(query, "file"), _whole(_one(query, "line"))
     with run.browsing:
         row = run.rollouts.rollout(file, line)
-    if row is None or not can_replay(row):
-        raise _Refusal(HTTPStatus.NOT_FOUND, "there is no such episode, or the browser task is not installed")
+    player = next((one for one in server.players if row is not None and one.can_play(row)), None)
+    if row is None or player is None:
+        raise _Refusal(HTTPStatus.NOT_FOUND, "there is no such episode, or what plays it is not installed")
     try:
-        return server.episodes.play(row)
+        return player.play(row)
     except (InputError, TimeoutError) as error:
         said = str(error) or "the episode took too long"
         raise _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, said.splitlines()[0]) from error

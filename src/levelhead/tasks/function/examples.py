@@ -11,8 +11,8 @@ from typing import Any
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import OwnPrompts
 from levelhead.records import PLAIN_CHAT, ChatOptions, Message
-from levelhead.tasks.base import MAX_VALUES, stratum_value
 from levelhead.tasks.function.sources import Record, Table
+from levelhead.tasks.splits import MAX_VALUES, stratum_value
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """Roles a chat message may have."""

@@ -159,6 +159,7 @@ class FunctionTask(SingleTurnTask):
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Tell the reward functions, through ``trainer_state``, how far training has come."""
+        super().at_step(step, max_steps)
         self._progress.go(step, max_steps)
 
     def drain_tally(self) -> RewardTally:
@@ -177,10 +178,9 @@ class FunctionTask(SingleTurnTask):
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return the mean of every reward, as ``rewards/<name>``."""
         scores = [rollout.score for _, rollout in results if rollout.score is not None]
-        if not scores:
-            return {}
         columns = {r.name: [score.parts[r.name] for score in scores if r.name in score.parts] for r in self._rewards}
-        return {held_out.MEAN_PART.of(name): sum(column) / len(column) for name, column in columns.items() if column}
+        means = {held_out.MEAN_PART.of(name): sum(column) / len(column) for name, column in columns.items() if column}
+        return {**super().summarize(results), **means}
 
     def _combined(self, answers: Sequence[Answer], rated: Sequence[Rated]) -> list[Score | None]:
         """The score of every answer, the tally kept."""

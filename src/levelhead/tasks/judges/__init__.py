@@ -1,5 +1,5 @@
 """LLM judges: several providers, alone, one after the other or as a panel; calibrated, and watched while training."""
 
-from levelhead.tasks.judges.task import JudgedTask, draw_lots
+from levelhead.tasks.judges.grader import JudgeGrader, draw_lots
 
-__all__ = ["JudgedTask", "draw_lots"]
+__all__ = ["JudgeGrader", "draw_lots"]

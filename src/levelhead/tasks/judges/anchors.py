@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from levelhead.recipe.judge import Anchors
+from levelhead.records import Event
+from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.judges.labelled import PLAIN, labelled_cases
 from levelhead.tasks.judges.member import Outcome
-from levelhead.tasks.judges.seat import News, Seat
-
-if TYPE_CHECKING:
-    from levelhead.tasks.base import Answer
-    from levelhead.tasks.judges.task import JudgedTask
+from levelhead.tasks.judges.panel import Panel
+from levelhead.tasks.judges.questions import Asked
+from levelhead.tasks.judges.slot import Slot
 
 _LENDERS = 64
 _PATIENCE_S = 5.0
@@ -30,10 +30,12 @@ class AnchorSet:
 
     Args:
         section: How many answers, how often they are asked about, and what is a drift.
+        task: Whose first training prompts the answers are to.
+        question: From an answer and the occasion to what a judge is asked.
     """
 
-    def __init__(self, section: Anchors) -> None:
-        self._section = section
+    def __init__(self, section: Anchors, task: SingleTurnTask, question: Callable[[Answer, str], Asked]) -> None:
+        self._section, self._task, self._question = section, task, question
         self._answers: list[Answer] | None = None
         self._first: dict[str, list[float | None]] = {}
         self._due: int | None = None
@@ -44,48 +46,46 @@ class AnchorSet:
         if step % self._section.every == 0 and self._asked != step < max_steps:
             self._due = step
 
-    async def ask(self, task: JudgedTask) -> list[News]:
-        """Ask about the anchors where they are due; returns what is news: a judge whose grades have moved."""
+    async def ask(self, panel: Panel) -> None:
+        """Ask about the anchors where they are due; a judge whose grades have moved is an event of the panel."""
         step, self._due = self._due, None
         if step is None:
-            return []
+            return
         self._asked = step
-        news: list[News] = []
-        for seat in task.lineup.seats:
-            if seat.breaker.open:
+        for slot in panel.slots:
+            if slot.breaker.open:
                 continue
-            title = seat.member.title
+            title = slot.member.title
             if title not in self._first:
-                first = await self._grades(task, seat, 0)
+                first = await self._grades(panel, slot, 0)
                 if first is None:
                     continue
                 self._first[title] = first
-            if step and (now := await self._grades(task, seat, step)) is not None:
-                news += self._compare(seat, now)
-        return news
+            if step and (now := await self._grades(panel, slot, step)) is not None:
+                panel.events += self._compare(slot, now)
 
-    async def _grades(self, task: JudgedTask, seat: Seat, step: int) -> list[float | None] | None:
+    async def _grades(self, panel: Panel, slot: Slot, step: int) -> list[float | None] | None:
         """Return the grades of the anchors; ``None`` where the judge cannot be asked, which leaves it alone."""
-        questions = [task.question(answer, f"anchor/{step}") for answer in self._set(task)]
-        outcomes: list[Outcome] = await seat.member.outcomes(questions, _PATIENCE_S, _PATIENCE_S) if questions else []
-        if task.lineup.note(seat, outcomes):
+        questions = [self._question(answer, f"anchor/{step}") for answer in self._set()]
+        outcomes: list[Outcome] = await slot.outcomes(questions, _PATIENCE_S, _PATIENCE_S) if questions else []
+        if panel.note(slot, outcomes):
             return None
-        return [seat.scale(one) if isinstance(one, float) else None for one in outcomes]
+        return [slot.scale(one) if isinstance(one, float) else None for one in outcomes]
 
-    def _set(self, task: JudgedTask) -> list[Answer]:
+    def _set(self) -> list[Answer]:
         if self._answers is None:
-            prompts = list(itertools.islice(task.task.prompts("train", 0), _LENDERS))
-            cases = labelled_cases(task.task, prompts, self._section.items)
+            prompts = list(itertools.islice(self._task.prompts("train", 0), _LENDERS))
+            cases = labelled_cases(self._task, prompts, self._section.items)
             self._answers = [case.answer for case in cases if case.kind in PLAIN][: self._section.items]
         return self._answers
 
-    def _compare(self, seat: Seat, now: list[float | None]) -> list[News]:
-        title = seat.member.title
+    def _compare(self, slot: Slot, now: list[float | None]) -> list[Event]:
+        title = slot.member.title
         pairs = zip(self._first[title], now, strict=True)
         changes = [b - a for a, b in pairs if a is not None and b is not None]
         if not changes:
             return []
-        drift = seat.drift = statistics.fmean(changes)
+        drift = slot.drift = statistics.fmean(changes)
         error = statistics.stdev(changes) / math.sqrt(len(changes)) if len(changes) > 1 else math.inf
         if abs(drift) <= self._section.drift or abs(drift) <= 2 * error:
             return []
@@ -94,4 +94,4 @@ class AnchorSet:
             f"(standard error {error:.2f}): the provider may have changed the model; calibrate it again"
         )
         evidence = {"judge": title, "drift": drift, "error": error, "answers": len(changes)}
-        return [News("judge-drift", "warning", message, evidence)]
+        return [Event(0, "judge-drift", "warning", message, evidence=evidence)]

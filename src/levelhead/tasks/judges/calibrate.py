@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from levelhead.recipe.judge import Standards
 from levelhead.tasks.endpoint import EndpointError
-from levelhead.tasks.judges.calibration import Entry, Figures, plain
+from levelhead.tasks.judges.calibration import Entry, Figures, Scale, fit_scale, plain
+from levelhead.tasks.judges.grader import JudgeGrader
 from levelhead.tasks.judges.labelled import PLAIN, Case
 from levelhead.tasks.judges.member import Member, Outcome
 from levelhead.tasks.judges.questions import Asked
-from levelhead.tasks.judges.scale import Scale, fit_scale
-from levelhead.tasks.judges.task import JudgedTask
 from levelhead.tasks.metering import quantile
 
 SAME = 0.05
@@ -88,19 +87,19 @@ async def calibrate(trial: Trial, print_: str, standards: Standards, patience_s:
     )
 
 
-def trial_of_grades(task: JudgedTask, member: Member, cases: Sequence[Case]) -> Trial:
+def trial_of_grades(grader: JudgeGrader, member: Member, cases: Sequence[Case]) -> Trial:
     """Return a trial of every case, of some again, and of some with the perfect answer last.
 
     Args:
-        task: What is judged.
+        grader: Shows cases to the judge.
         member: The judge.
         cases: Answers of known worth.
     """
     again = [i for i, case in enumerate(cases) if case.kind in TWICE]
     turned = [i for i, case in enumerate(cases) if case.kind in _REVERSED]
-    questions = [task.question(case.answer, "calibration") for case in cases]
-    questions += [task.question(cases[i].answer, "calibration-again") for i in again]
-    questions += [task.question(cases[i].answer, "calibration", reference_last=True) for i in turned]
+    questions = [grader.question(case.answer, "calibration") for case in cases]
+    questions += [grader.question(cases[i].answer, "calibration-again") for i in again]
+    questions += [grader.question(cases[i].answer, "calibration", reference_last=True) for i in turned]
 
     def measure(outcomes: Sequence[Outcome]) -> Measured:
         first = outcomes[: len(cases)]

@@ -10,11 +10,11 @@ from typing import Literal
 
 from levelhead.tasks.judges.calibrate import GAIN, SAME, TWICE, Measured, Trial, both, cost_of, mean, spearman
 from levelhead.tasks.judges.calibration import Figures
+from levelhead.tasks.judges.grader import JudgeGrader
 from levelhead.tasks.judges.labelled import PLAIN, Case, Kind
-from levelhead.tasks.judges.member import Outcome
-from levelhead.tasks.judges.orders import TIE, BothOrders, settled
+from levelhead.tasks.judges.member import Member, Outcome
 from levelhead.tasks.judges.questions import Pair, text_of
-from levelhead.tasks.judges.task import JudgedTask
+from levelhead.tasks.judges.slot import TIE, settled
 from levelhead.tasks.metering import quantile
 
 
@@ -51,9 +51,9 @@ def meetings(cases: Sequence[Case], rubric: str) -> list[Meeting]:
     return result
 
 
-def trial_of_pairs(task: JudgedTask, member: BothOrders, cases: Sequence[Case]) -> Trial:
+def trial_of_pairs(grader: JudgeGrader, member: Member, cases: Sequence[Case]) -> Trial:
     """Return a trial of every meeting in both orders, and of some again; arguments as of :func:`trial_of_grades`."""
-    met = meetings(cases, task.rubric)
+    met = meetings(cases, grader.rubric)
     again = [i for i, one in enumerate(met) if one.kind in TWICE]
     pairs = [one.pair for one in met]
     pairs += [replace(met[i].pair, occasion="calibration-again") for i in again]
@@ -67,11 +67,11 @@ def trial_of_pairs(task: JudgedTask, member: BothOrders, cases: Sequence[Case]) 
         means = {kind: value for kind in kinds if (value := mean(_of_kind(met, outcomes, kind))) is not None}
         return Measured(_figures(member, cases, met, first, repeats), means)
 
-    return Trial(member.member, [ordered for pair in pairs for ordered in (pair, pair.turned)], measure)
+    return Trial(member, [ordered for pair in pairs for ordered in (pair, pair.turned)], measure)
 
 
 def _figures(
-    member: BothOrders,
+    member: Member,
     cases: Sequence[Case],
     met: Sequence[Meeting],
     first: Sequence[tuple[Outcome, Outcome]],

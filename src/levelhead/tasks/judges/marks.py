@@ -87,13 +87,13 @@ class JudgedMaterial(Material):
         Several words are looked for anywhere; a single one (``Yes``) as a clause of what the policy wrote, or a line
         of what stands beside it.
         """
-        said = " ".join(_words(words))
+        quoted = " ".join(_words(words))
         clauses = (clause for text in self._written for clause in _CLAUSE.findall(_decoded(text)))
         lines = (line for text in self._beside for line in _decoded(text).splitlines())
-        if any(said == " ".join(_words(piece)) for piece in itertools.chain(clauses, lines)):
+        if any(quoted == " ".join(_words(piece)) for piece in itertools.chain(clauses, lines)):
             return True
-        return " " in said and any(
-            f" {said} " in f" {' '.join(_words(text))} " for text in (*self._written, *self._beside)
+        return " " in quoted and any(
+            f" {quoted} " in f" {' '.join(_words(text))} " for text in (*self._written, *self._beside)
         )
 
 

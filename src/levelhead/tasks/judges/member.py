@@ -25,7 +25,7 @@ from levelhead.usercode import load_object
 
 Outcome = float | EndpointError | None
 """What asking for one verdict came to: a grade, none, or that the judge could not be asked."""
-_SAID = 80
+_EXCERPT = 80
 _LATENCIES = 10_000
 
 
@@ -35,15 +35,11 @@ class Member(ABC):
     Attributes:
         title: Its name.
         usage: What its calls have cost so far.
-        said: The last reply without a grade.
-        pairs: Pairs of answers that it compared since this was last counted, equal ones left out.
-        turned: Those among them that it decided otherwise when they changed places.
-        ties: Those that are ties, the turned ones included.
+        last_failure: The last reply without a grade.
     """
 
     def __init__(self, title: str) -> None:
-        self.title, self.usage, self.said = title, Usage(), ""
-        self.pairs = self.turned = self.ties = 0
+        self.title, self.usage, self.last_failure = title, Usage(), ""
 
     @abstractmethod
     async def outcomes(
@@ -165,8 +161,8 @@ class EndpointMember(Member):
             grade = self._form.grade(reply, shown.mark, shown.material)
             if grade is not None:
                 return grade
-            said = client.quote(reply.text, _SAID) or ("nothing beside its thoughts" if reply.cut else "")
-            self.said = said + (" [cut off]" if reply.cut else "")
+            text = client.quote(reply.text, _EXCERPT) or ("nothing beside its thoughts" if reply.cut else "")
+            self.last_failure = text + (" [cut off]" if reply.cut else "")
         return None
 
 
@@ -219,14 +215,14 @@ class FunctionMember(Member):
                 else:
                     value = await asyncio.to_thread(without_signals(partial(self._function, **texts)))
         except TimeoutError:
-            self.said = f"no grade within {self.section.timeout_s:g} s"
+            self.last_failure = f"no grade within {self.section.timeout_s:g} s"
             return None
         except Exception as error:
-            self.said = printable(f"{type(error).__name__}: {error}", _SAID)
+            self.last_failure = printable(f"{type(error).__name__}: {error}", _EXCERPT)
             return None
         grade = as_grade(value)
         if grade is None:
-            self.said = printable(repr(value), _SAID)
+            self.last_failure = printable(repr(value), _EXCERPT)
         return grade
 
 

@@ -19,9 +19,8 @@ from levelhead.tasks.endpoint import all_of
 from levelhead.tasks.judges.calibrate import calibrate, trial_of_grades
 from levelhead.tasks.judges.calibrate_pairs import trial_of_pairs
 from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
+from levelhead.tasks.judges.grader import JudgeGrader
 from levelhead.tasks.judges.labelled import ORDERS, ORDERS_OF_PAIRS, labelled_cases
-from levelhead.tasks.judges.orders import BothOrders
-from levelhead.tasks.judges.task import JudgedTask
 from levelhead.tasks.registry import make_rules
 
 LENDERS = 4
@@ -94,23 +93,21 @@ async def _calibrate(
     if not isinstance(rules, SingleTurnTask):
         raise InputError(f"tasks[].judges: {rules.name} is no task of single answers")
     kind = str(getattr(section, "kind", ""))
-    task = JudgedTask(rules, kind, judges.model_copy(update={"calibration": None, "combine": "mean"}), transport)
+    grader = JudgeGrader(rules, kind, judges.model_copy(update={"calibration": None, "combine": "mean"}), transport)
     stream = rules.prompts("train", derive(seed, "judges", rules.name))
     orders = ORDERS if judges.pairwise is None else ORDERS_OF_PAIRS
     cases = labelled_cases(rules, list(itertools.islice(stream, max(24, LENDERS * items))), items, orders)
     if not cases:
         raise InputError(f"tasks[].judges: {rules.name} knows no perfect answers to calibrate its judges on")
-    members = [seat.member for seat in task.lineup.seats]
-    trials = [
-        trial_of_pairs(task, one, cases) if isinstance(one, BothOrders) else trial_of_grades(task, one, cases)
-        for one in members
-    ]
-    prints = [fingerprint(one, task.rubric, pairs=judges.pairwise is not None) for one in judges.members]
+    members = [slot.member for slot in grader.panel.slots]
+    trial = trial_of_grades if judges.pairwise is None else trial_of_pairs
+    trials = [trial(grader, one, cases) for one in members]
+    prints = [fingerprint(one, grader.rubric, pairs=judges.pairwise is not None) for one in judges.members]
     calls = (
         calibrate(trial, print_, judges.standards, PATIENCE_S) for trial, print_ in zip(trials, prints, strict=True)
     )
     entries = dict(zip((one.title for one in members), await all_of(calls), strict=True))
-    await task.close()
+    await grader.close()
     return entries
 
 

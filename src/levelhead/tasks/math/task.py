@@ -133,6 +133,7 @@ class MathTask(SingleTurnTask):
         if not scores:
             return {}
         return {
+            **super().summarize(results),
             held_out.ACCURACY: sum(score.parts["correct"] for score in scores) / len(scores),
             held_out.FORMAT: sum(score.parts["format"] for score in scores) / len(scores),
         }

@@ -7,7 +7,7 @@ Nothing here needs a parser.
 from levelhead.contrib.workflow.analysis.census import STRUCTURES, Census, Structure, census, operators, structure
 from levelhead.contrib.workflow.analysis.choices import Choice, Written, choices, written
 from levelhead.contrib.workflow.analysis.log import Batch, batches_of_rollouts, is_workflow_log, read_log
-from levelhead.contrib.workflow.analysis.tables import Analysis, Collapse, Table, analyse, collapse_after_update
+from levelhead.contrib.workflow.analysis.tables import Analysis, Collapse, analyse, collapse_after_update
 
 __all__ = [
     "STRUCTURES",
@@ -17,7 +17,6 @@ __all__ = [
     "Choice",
     "Collapse",
     "Structure",
-    "Table",
     "Written",
     "analyse",
     "batches_of_rollouts",

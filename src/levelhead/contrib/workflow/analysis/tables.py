@@ -9,23 +9,7 @@ from typing import Any
 from levelhead.contrib.workflow.analysis.census import Census, census
 from levelhead.contrib.workflow.analysis.choices import HEADER, Choice
 from levelhead.contrib.workflow.analysis.log import Batch
-from levelhead.terminal import columns, padded
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A title, a header and rows of text."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def lines(self) -> list[str]:
-        """Return the table as lines of text, its columns aligned."""
-        rows = [self.header, *self.rows]
-        widths = [max(columns(row[column]) for row in rows) for column in range(len(self.header))]
-        shown = ["  ".join(map(padded, row, widths)).rstrip() for row in rows]
-        return [self.title, *(f"  {line}" for line in shown)]
+from levelhead.doctor.table import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ import httpx2
 import pytest
 
 from judge_hosts import Hosts, even_answers, grades
-from judged_run import Even
+from judged_run import Even, judged_by
 from levelhead.errors import InputError
 from levelhead.recipe.judge import Judges
 from levelhead.tasks.endpoint import EndpointError
-from levelhead.tasks.judges import JudgedTask
 from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
 
 DOWN = httpx2.Response(503, text="down")
@@ -71,7 +70,7 @@ def test_where_no_judge_grades_the_group_the_best_one_counts_and_failures_are_co
     hosts = Hosts({"first": "hm", "second": lambda shown: "hm" if "abab\n" in shown else "Grade: 2"})
     task = hosts.task()
     assert grades(task, even_answers(task, 1)) == [0.2, None]
-    assert task.failed == 1
+    assert task.grader.failed == 1
 
 
 def test_without_another_judge_the_run_waits_for_one_to_return() -> None:
@@ -101,8 +100,7 @@ def test_a_budget_that_is_used_up_hands_over_to_the_next() -> None:
     section = hosts.judges(member={"concurrency": 1, "completion_price": 1e5})
     rich = section.members[0].model_copy(update={"max_cost": 2.5})  # a reply costs 1: 10 tokens at 100000 a million
     section = section.model_copy(update={"members": [rich, section.members[1]]})
-    task = hosts.task()
-    task = type(task)(task.task, "even", section, httpx2.MockTransport(hosts))
+    task = judged_by(Even(), "even", section, httpx2.MockTransport(hosts))
     assert grades(task, even_answers(task, 3)) == [0.7, 0.7, 0.2, 0.2, 0.2, 0.2]
     assert hosts.asked["first"] == 3
     assert task.drain_use().cost == pytest.approx(3 + 4)
@@ -114,7 +112,7 @@ def test_a_budget_that_is_used_up_hands_over_to_the_next() -> None:
 def test_a_panel_combines_the_grades_of_all(combine: str, grade: float) -> None:
     task = Hosts({"low": "Grade: 2", "mid": "Grade: 4", "high": "Grade: 9"}).task(use="panel", combine=combine)
     assert grades(task, even_answers(task, 1, 1)) == [pytest.approx(grade)]
-    assert task.lineup.spread == [pytest.approx(0.2944, abs=1e-4)]
+    assert task.grader.panel.spread == [pytest.approx(0.2944, abs=1e-4)]
 
 
 def test_a_panel_weighs_its_judges_by_their_calibrations(tmp_path: Path) -> None:
@@ -130,7 +128,7 @@ def test_a_panel_weighs_its_judges_by_their_calibrations(tmp_path: Path) -> None
             for one, weight in zip(section.members, weights, strict=True)
         }
         write_calibrations(path, {"even": entries})
-        task = JudgedTask(Even(), "even", section, httpx2.MockTransport(hosts))
+        task = judged_by(Even(), "even", section, httpx2.MockTransport(hosts))
         assert grades(task, even_answers(task, 1, 1)) == [pytest.approx(grade)]
 
 
@@ -180,11 +178,9 @@ def test_a_judge_can_be_a_function(tmp_path: Path) -> None:
     )
     hosts = Hosts({})
     members = [{"provider": "function", "path": f"{path}:{name}"} for name in ("broken", "long")]
-    task = type(Hosts({"x": ""}).task())(
-        Hosts({"x": ""}).task().task, "even", Judges.model_validate({"members": members})
-    )
+    task = judged_by(Even(), "even", Judges.model_validate({"members": members}))
     assert grades(task, even_answers(task, 1)) == [0.2, 0.4]
-    assert task.said == "RuntimeError: no"
+    assert task.grader.last_failure == "RuntimeError: no"
     assert not hosts.asked
 
 
@@ -192,7 +188,7 @@ def test_a_function_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("x = 1\n")
     section = Judges.model_validate({"members": [{"provider": "function", "path": f"{tmp_path}/mine.py:grade"}]})
     with pytest.raises(InputError, match="there is no function 'grade'"):
-        type(Hosts({"x": ""}).task())(Hosts({"x": ""}).task().task, "even", section)
+        judged_by(Even(), "even", section)
 
 
 @pytest.mark.parametrize(
@@ -216,4 +212,4 @@ def test_judges_that_do_not_fit_are_bad_input(keys: dict[str, object], says: str
 def test_a_preflight_does_not_wait_for_dead_judges() -> None:
     task = Hosts({"first": DOWN, "second": DOWN}).task(member={"patience_s": 600})
     with pytest.raises(EndpointError):
-        asyncio.run(task.grade(even_answers(task, 1), 0.05))
+        asyncio.run(task.grader.grade(even_answers(task, 1), 0.05))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from levelhead.contrib.workflow.drawing import drawing
 from levelhead.contrib.workflow.language import calls, parse
-from levelhead.report.watch.graph import drawing
 
 TEXTS = [
     "Custom",
@@ -91,7 +91,7 @@ def test_what_is_no_workflow_or_too_large_is_not_drawn(text: str) -> None:
 
 
 def test_without_the_parser_nothing_is_drawn_and_nothing_fails() -> None:
-    code = "import sys; sys.modules['lark'] = None\nfrom levelhead.report.watch.graph import drawing\n"
+    code = "import sys; sys.modules['lark'] = None\nfrom levelhead.contrib.workflow.drawing import drawing\n"
     done = subprocess.run(
         [sys.executable, "-c", code + "print(drawing('Custom'))"], capture_output=True, text=True, check=False
     )

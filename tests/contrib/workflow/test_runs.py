@@ -27,10 +27,10 @@ from levelhead.contrib.workflow.analysis import (
     structure,
     written,
 )
+from levelhead.contrib.workflow.runs import analyse_path, analyse_run, tasks_of
 from levelhead.doctor.page import page
 from levelhead.doctor.render import text
 from levelhead.doctor.report import examine
-from levelhead.doctor.workflows import analyse_path, analyse_run, tasks_of
 
 
 @pytest.mark.parametrize(

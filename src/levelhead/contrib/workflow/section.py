@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from levelhead import metrics as metric
-from levelhead.contrib.workflow.analysis import STRUCTURES, Analysis, Table
-from levelhead.doctor.workflows import analyse_run, tasks_of
+from levelhead.contrib.workflow.analysis import STRUCTURES, Analysis
+from levelhead.contrib.workflow.runs import analyse_run, tasks_of
+from levelhead.doctor.table import Table
 from levelhead.metrics import held_out
 from levelhead.report.charts import Chart, area_traces, bar_traces, key, line_trace, plain
 from levelhead.report.markup import esc, tag
@@ -15,6 +16,12 @@ _SHARE = {"tickformat": ".0%", "range": [0, 1]}
 _MOST_OPERATORS = 12
 MOST_MARKS = 100
 """Collapses marked on the chart; more than that would hide the curve."""
+
+
+def section(run: Run) -> tuple[str, list[Chart]]:
+    """Return the tables of a run whose policy writes workflows, and the charts under them; nothing for other runs."""
+    analysis = analysis_of(run)
+    return ("", []) if analysis is None else (tables(analysis), charts(analysis))
 
 
 def analysis_of(run: Run) -> Analysis | None:

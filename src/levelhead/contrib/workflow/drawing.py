@@ -53,7 +53,7 @@ class _Part:
         self.lines.append({"points": [list(point) for point in points], "label": label, "arrow": arrow})
 
 
-def drawing(text: str) -> dict[str, Any] | None:
+def drawing(text: object) -> dict[str, Any] | None:
     """Return a workflow's drawing as plain data; ``None`` for what is no workflow or too large to be drawn.
 
     Steps run from left to right; the branches of a parallel block and the two ways of a conditional stand one above
@@ -62,7 +62,7 @@ def drawing(text: str) -> dict[str, Any] | None:
     Args:
         text: In the workflow language.
     """
-    if len(text) > LONGEST:
+    if not isinstance(text, str) or len(text) > LONGEST:
         return None
     try:
         from levelhead.contrib.workflow.language import WorkflowError, calls, parse

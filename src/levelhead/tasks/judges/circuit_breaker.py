@@ -14,7 +14,7 @@ FATAL = frozenset({"authentication", "refusal", "budget"})
 """Causes of failures that no waiting mends."""
 
 
-class Breaker:
+class CircuitBreaker:
     """Opens when a judge fails, lets one call through after a rest, and closes when that is answered (Nygard 2007).
 
     Args:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from levelhead.contrib.workflow.analysis import Batch, analyse
+from levelhead.contrib.workflow.section import charts
 from levelhead.report import page as page_module
 from levelhead.report.page import render
 from levelhead.report.reading import Run
-from levelhead.report.workflows import charts
 
 BATCHES = [
     Batch(1, ("Custom", "Custom -> Review", "[Custom, Custom] -> ScEnsemble", None), updated=True),

@@ -88,6 +88,10 @@ class Episodes:
         self._lock = threading.Lock()
         self._played: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
+    def can_play(self, row: Mapping[str, Any]) -> bool:
+        """Return what :func:`can_replay` does."""
+        return can_replay(row)
+
     def play(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return what :func:`replay` does."""
         key = dump_json([row["info"]["page"], row["info"]["seed"], row["info"]["raw_reward"], turns_of(row)])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from levelhead.report.watch import replay as room
-from levelhead.report.watch.replay import Episodes, can_replay, replay, turns_of
+from levelhead.contrib.browser import replay as room
+from levelhead.contrib.browser.replay import Episodes, can_replay, replay, turns_of
 
 pytest.importorskip("playwright")
 pytest.importorskip("miniwob")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from levelhead.contrib.workflow.analysis.log import StepCounter, is_update, step_mark
 from levelhead.doctor.readers import shapes
@@ -30,6 +31,8 @@ class WorkflowReader:
     log's own; a second row of one step, after an update within it, stands half a step on.  A log that numbers no steps
     has one row an update, counted from 1; one that marks neither has a row every 64 rollouts.
     """
+
+    signature: ClassVar[re.Pattern[str]] = re.compile(r"DSL质量: fallback=(?:True|False)")
 
     def __init__(self, extra: Mapping[str, str] | None = None) -> None:
         self.format = "workflow"
