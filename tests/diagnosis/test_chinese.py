@@ -19,7 +19,7 @@ SPEAKING = (
     "contrib/browser/pool.py",
     "tasks/endpoint/client.py",
     "tasks/judges/anchors.py",
-    "tasks/judges/lineup.py",
+    "tasks/judges/grader.py",
 )
 """Modules whose sentences are events' messages."""
 CALLS = ("Event", "News", "_report", "_tell")
