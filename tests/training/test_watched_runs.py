@@ -102,7 +102,7 @@ def test_a_resumed_run_is_left_alone(left: Callable[[Path], dict[str, Any]], tmp
 
 
 def without_moments(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Updater, "load", lambda self, state, done: setattr(self, "done", done))
+    patch.setattr(Updater, "load", lambda self, state: setattr(self, "done", state["updates"]))
 
 
 def from_the_first_prompt(patch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def from_the_first_prompt(patch: pytest.MonkeyPatch) -> None:
 
 def schedule_from_zero(patch: pytest.MonkeyPatch) -> None:
     real = Updater.load
-    patch.setattr(Updater, "load", lambda self, state, done: real(self, state, 0))
+    patch.setattr(Updater, "load", lambda self, state: real(self, {**state, "updates": 0}))
 
 
 def without_guard(patch: pytest.MonkeyPatch) -> None:
@@ -130,8 +130,8 @@ def other_reference(patch: pytest.MonkeyPatch) -> None:
 def other_weights(patch: pytest.MonkeyPatch) -> None:
     real = Updater.load
 
-    def load(self: Updater, state: Any, done: int) -> None:
-        real(self, state, done)
+    def load(self: Updater, state: Any) -> None:
+        real(self, state)
         self.parameters[0].data += 0.01
 
     patch.setattr(Updater, "load", load)
