@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from levelhead.message import Phrase
@@ -311,6 +312,15 @@ class Observer(Protocol):
 
     def after_update(self, record: StepRecord) -> Sequence[Decision]:
         """Called with the complete record of a step."""
+        ...
+
+
+@runtime_checkable
+class Spectator(Observer, Protocol):
+    """An observer that wants to know of which run."""
+
+    def began(self, policy: Any, folder: Path, steps: int) -> None:
+        """Called once the model is loaded and before anything is sampled, with the steps of the stage."""
         ...
 
 

@@ -17,7 +17,7 @@ from levelhead.diagnosis.remedies import remedies, settings_text
 from levelhead.errors import EngineError, RewardError
 from levelhead.message import Message
 from levelhead.records import Event
-from levelhead.terminal import counted
+from levelhead.terminal import counted, say
 from levelhead.terminal.console import SafeConsole
 from levelhead.training.checkpoint_files import State
 from levelhead.training.rundir import RunDir
@@ -96,6 +96,12 @@ class EventLog:
             events=self.so_far,
             **self.spoken,
         )
+
+    def scoring(self, items: int) -> None:
+        """Say that held-out items are scored now, where no bar shows that anything moves."""
+        if self._loud and not self.console.is_terminal:
+            texts = {"en": f"scoring {items} held-out items per task ...", "zh": f"每个任务评测 {items} 个留出项……"}
+            say(texts[self.language], error=True)
 
     def so_far(self) -> str:
         """Return in one line how many warnings and critical events there were, and the newest; empty for none."""

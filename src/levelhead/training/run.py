@@ -27,6 +27,7 @@ from levelhead.training.digest import compare, next_digest
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.evaluator import Evaluator, summary
 from levelhead.training.eventlog import EventLog
+from levelhead.training.fidelity import saved_events
 from levelhead.training.fit import pair_events
 from levelhead.training.front import RunFront
 from levelhead.training.group_queue import GroupQueue
@@ -124,9 +125,7 @@ class Run:
                 self._begun()
                 compute = str(self.policy.compute_dtype).removeprefix("torch.")
                 self.folder.write_json("environment.json", {**environment(), "compute_dtype": compute})
-                begins = self._evaluate("start", 0)
-                if next(iter(self.stages), "") == "grpo":  # after SFT, the evaluation at its end says it
-                    self.events.write(self.evaluator.constant_events(begins, 0))
+                self._evaluate("start", 0)
             try:
                 outcome = self._stages()
             except WaitInterruptedError:
@@ -298,15 +297,19 @@ class Run:
         results = self._score(self.recipe.eval.items)
         self.state.unevaluated = False
         self.evaluator.write(results, step, None, self._trackers, 0)
-        self.events.write(self.evaluator.unrated_events(results, step))
+        self.events.write(self.evaluator.events(results, step))
         self.front.add(self.policy, self.state, results, "grpo", self.offset["grpo"] + step)
         self.front.choose_best(self.policy, self.state, results)
 
-    def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
+    def _evaluate(self, stage: str, step: int) -> None:
         """Score the policy before the first stage or at the end of one, for the summary; it may be the best one."""
         results = self._score(self.recipe.eval.final_items)
+        order = ["start", *self.stages]
+        if stage == order[-1]:
+            results = self.evaluator.with_shortcuts(results)
         self.evaluator.write(results, step, stage, self._trackers, self.offset.get(stage, 0))
-        self.events.write([*self.collector.events(step), *self.evaluator.unrated_events(results, step)])
+        before_grpo = [*order, ""][order.index(stage) + 1] == "grpo"
+        self.events.write([*self.collector.events(step), *self.evaluator.events(results, step, before_grpo)])
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
@@ -315,14 +318,14 @@ class Run:
         self.front.add(self.policy, self.state, results, stage, self.offset.get(stage, 0) + step)
         self.front.choose_best(self.policy, self.state, results, at_least=True)
         seconds = self.state.seconds + time.perf_counter() - self._began
-        best = self.checkpoints.best_origin()
-        self.folder.write_json("summary.json", summary(self.state.summary, list(self.stages), seconds, best))
-        return results
+        document = summary(self.state.summary, list(self.stages), seconds, self.checkpoints.best_origin())
+        self.folder.write_json("summary.json", document)
 
     def _score(self, items: int) -> dict[str, TaskResult]:
         if self.queue is not None:
             self.queue.settle()
         self.policy.sync_sampler()
+        self.events.scoring(items)
         results = self.evaluator.score(items)
         if isinstance(self.generator, Remote):
             self.loop.run(self.generator.rest())
@@ -340,10 +343,9 @@ class Run:
     def _finish(self, stage: Stage, trainer: Trainer) -> Outcome:
         if self.observers:
             self.policy.model.eval()
-        results = self._evaluate(stage, self.state.step)
+        self._evaluate(stage, self.state.step)
         self.state.done = True
         if stage == "sft" and "grpo" in self.stages:
-            self.events.write(self.evaluator.constant_events(results, self.state.step))
             self.events.write(pair_events(self.setup, self.state.step))
         self._save(stage, trainer)
         return "done"
@@ -360,7 +362,8 @@ class Run:
         training = trainer.updater.state_dict()
         training |= {"trainer": self._trainer_state} if self._trainer_state else {}
         training |= {"watch": self.watch.state_dict()}
-        self.checkpoints.save(self.policy, self.state, training)
+        path = self.checkpoints.save(self.policy, self.state, training)
+        self.events.write(saved_events(self.state.step, path.name, self.checkpoints.differing))
         self.front.prune(self.state)
 
     def _resume(self) -> dict[str, Any] | None:

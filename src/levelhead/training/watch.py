@@ -18,6 +18,7 @@ from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event, StepRecord
 from levelhead.tasks.base import Task
 from levelhead.training.collected import Collected
+from levelhead.training.fidelity import DeclaredRewards
 from levelhead.training.items import HeldOutItems, RepeatedItems
 from levelhead.training.step_result import Update
 from levelhead.training.trust_region import TrustRegion
@@ -61,7 +62,7 @@ class BatchWatch(Watcher):
     def of(cls, section: Sft | Grpo, tasks: Mapping[str, Task], held_out: HeldOutItems) -> BatchWatch:
         """Return the watch of a stage; with a curriculum items may come again at any time."""
         by_weight = isinstance(section, Sft) or isinstance(section.curriculum, ByWeight)
-        return cls([AccountedRollouts(), held_out], RepeatedItems(tasks) if by_weight else None)
+        return cls([AccountedRollouts(), DeclaredRewards(tasks), held_out], RepeatedItems(tasks) if by_weight else None)
 
     def sampled(self, step: int, rollouts: Collected) -> list[Event]:
         """Show a batch to all watchers."""
@@ -162,6 +163,8 @@ class Watch:
             if went_back:
                 self.region.restore()
             self.region.keep(sampler_weights)
+        for watcher in self._watchers:
+            watcher.ended()
         stop = any(decision.kind == "stop" for decision in decisions)
         return [decision.event for decision in decisions], stop, went_back
 

@@ -35,6 +35,9 @@ class Watcher:
         """Decide on a step by its complete record."""
         return ()
 
+    def ended(self) -> None:
+        """Look at the weights as the next step is to find them."""
+
 
 class Shown(Watcher):
     """Shows records to an observer, which touches nothing: the user's own, or a guard.

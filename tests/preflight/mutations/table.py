@@ -34,6 +34,7 @@ ELSEWHERE = {
     "judges/calibration/": "tests/preflight/test_judges.py",
     "pairs/": "tests/preflight/test_pairs.py",
     "precision/": "tests/preflight/test_data.py",
+    "rewards/cheap/": "tests/faults/test_brought.py",
     "rewards/opened-thought/": "tests/preflight/test_thoughts_and_tags.py",
     "rewards/range/": "tests/preflight/test_reward_mutations.py",
     "rewards/round-trip/": "tests/preflight/test_reward_mutations.py",
