@@ -141,6 +141,7 @@ class Rollout:
         policy_version: Number of optimizer updates the policy that sampled it had seen.
         text: The completion of each turn, decoded once for the task.
         info: Free notes, kept with the sample.
+        turn_rewards: What the environment paid for each turn, as parts of the total score; empty where it pays once.
     """
 
     prompt_id: str
@@ -149,6 +150,11 @@ class Rollout:
     policy_version: int = 0
     text: tuple[str, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
+    turn_rewards: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.turn_rewards and len(self.turn_rewards) != len(self.turns):
+            raise ValueError(f"{len(self.turns)} turns have {len(self.turn_rewards)} rewards")
 
     @property
     def reward(self) -> float:

@@ -35,6 +35,10 @@ TASK_PART_STD = _groups.family(
     "rewards/{task}/{part}/std", "Population standard deviation of that part over rollouts.", "reward",
     only="with several tasks", bounds=FROM_0,
 )
+TURN_REWARD = _groups.family(
+    "turn_reward/{task}/{turn}", "Mean of what one turn earned, over the rollouts that have it.", "reward",
+    only="where the environment pays turns; the first 16",
+)
 LIVE_GROUPS = _groups.metric("live_groups", "Share of groups in which the estimator sees something to learn.", "share")
 ZERO_STD = _groups.metric(
     "frac_reward_zero_std",
