@@ -71,6 +71,8 @@ class RewardTrend:
     _RISEN = (0.1, 0.3)  # strength of a rise that holds
     _KEPT = (0.4, 0.2)  # share of the gain that was given back
     _SLIPPED = (0.15, 0.3)  # share of the maximum that was lost
+    _AT_PEAK = 0.97  # share of the highest reading that is next to it
+    _WELL_ABOVE = 0.25  # share of it that was gained
     _SHAPE = 0.3  # strength from which a trend has a direction
 
     def __init__(self, history: History) -> None:
@@ -210,6 +212,12 @@ class RewardTrend:
         near = stats.ramp(self.reward.late / top, *self._NEAR_TOP) if top and top > 0 and self.reward.n else 0.0
         right = [stats.mean(s.values[-stats.edge(len(s)) :]) for s in self._parts("outcome")]
         return near * stats.ramp(max(right), *self._RIGHT) if right else near
+
+    @property
+    def at_its_best(self) -> bool:
+        """Whether the reward ends at the best that it has been, well above its beginning, whatever its maximum is."""
+        early, late, peak = self.reward.early, self.reward.late, self.reward.peak
+        return peak > 0 and late >= self._AT_PEAK * peak and late - early >= self._WELL_ABOVE * peak
 
     @property
     def holds(self) -> float:
