@@ -17,7 +17,7 @@ from levelhead.diagnosis.findings import CATALOGUE, Language, Scaled, Settings, 
 from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
 from levelhead.diagnosis.notice import printable
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
-from levelhead.doctor.informed import Informed, from_rollouts, from_settings, from_statements, place
+from levelhead.doctor.informed import TEXT_SAYS, Informed, from_rollouts, from_settings, from_statements, place
 from levelhead.doctor.inquiry import Answers, Question, place_readings, questions, worth
 from levelhead.doctor.readers.sources import Log, read
 from levelhead.doctor.rollouts import RolloutFacts
@@ -220,7 +220,12 @@ def _worst_run(log: Log, beside: Beside, source: str) -> Report:
         for name, run in log.runs.items()
     }
     firsts = {name: report.diagnosis.findings[0] for name, report in reports.items()}
-    worst = max(reports, key=lambda name: (SEVERITIES.index(reports[name].worst()), firsts[name].confidence))
+
+    def gravity(name: str) -> tuple[int, bool, float]:
+        stated = any(argument.key == TEXT_SAYS for argument in firsts[name].evidence)
+        return SEVERITIES.index(reports[name].worst()), stated, firsts[name].confidence
+
+    worst = max(reports, key=gravity)
     verdicts = [
         (printable(n, 60), r.diagnosis.verdict, firsts[n].code, firsts[n].confidence) for n, r in reports.items()
     ]
