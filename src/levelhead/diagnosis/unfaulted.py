@@ -8,6 +8,7 @@ from typing import Literal
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Evidence, Reading, View, ends
+from levelhead.diagnosis.detectors.improvement import gaps_over_constant, over_constant
 
 VERDICTS = ("healthy", "learns", "undecided")
 """Verdicts on runs without a fault, and the findings that say why."""
@@ -95,6 +96,9 @@ def _missing(view: View, outcomes: int, doubt: float) -> Evidence | None:
         return Evidence(1.0, "hardly-risen", {"early": trend.reward.early, "late": trend.reward.late, "top": top})
     if doubt >= _NEARLY_EVEN:
         return Evidence(1.0, "doubt-stands", {"doubt": doubt})
+    for task, gap, error, _ in gaps_over_constant(view.history):
+        if over_constant(gap, error) == "undecided":
+            return Evidence(1.0, "unclear-over-constant", {"task": task, "gap": gap.values[-1], "error": error})
     return None
 
 
