@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from levelhead import metrics as metric
 from levelhead.doctor.readers.keys import KeyMap
-from levelhead.doctor.readers.values import LONGEST, NotANumberError, number_of, parse_pair
+from levelhead.doctor.readers.values import LONGEST, NotANumberError, is_number, number_of, parse_pair
 
 CORE = frozenset(
     {
@@ -207,12 +207,12 @@ class Translator:
 
     def _stranger(self, raw: str, value: Any) -> None:
         """Count a number under a name that means nothing here; a bounded number of names."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            try:
-                if not isinstance(value, str) or len(value) > LONGEST or parse_pair(value)[0] is None:
-                    return
-            except NotANumberError:
-                return
+        if isinstance(value, str):
+            is_one = len(value) <= LONGEST and is_number(value)
+        else:
+            is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_one:
+            return
         name = raw.strip().strip("'\"*`").strip()[:_LONGEST_NAME]
         if name in self.strangers or len(self.strangers) < _MAX_STRANGERS:
             self.strangers[name] = self.strangers.get(name, 0) + 1
@@ -237,12 +237,7 @@ class Translator:
 
 def _is_sample(value: Any, stepped: bool) -> bool:
     """Whether what stands under a sample's heading is one; in a row of a step a number there is a score of it."""
-    if not isinstance(value, str) or not stepped:
-        return isinstance(value, (str, list))
-    try:
-        return parse_pair(value)[0] is None
-    except NotANumberError:
-        return True
+    return not is_number(value) if isinstance(value, str) and stepped else isinstance(value, (str, list))
 
 
 def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -> Row | None:
