@@ -123,7 +123,7 @@ def test_muon_alone_steps_a_lora_adapter_which_is_nothing_but_matrices() -> None
     updater.step()
     assert all(not torch.equal(p, old) for p, old in zip(policy.parameters, before, strict=True))
     again = Updater(policy.parameters, MUON, steps=2, matrices=policy.matrices)
-    again.load(copy.deepcopy(updater.optimizer.state_dict()), 1)
+    again.load(copy.deepcopy(updater.state_dict()))
     assert [len(part.state) for part in again.parts] == [len(policy.parameters)]
 
 

@@ -95,13 +95,24 @@ def export(
     return Export(out, source.name, came_from, merged=merged, adapter=adapter, precision=precision)
 
 
-def push(folder: Path, name: str, *, private: bool = False) -> str:
+def push(
+    folder: Path,
+    name: str,
+    *,
+    private: bool = False,
+    token: str | None = None,
+    revision: str | None = None,
+    message: str | None = None,
+) -> str:
     """Upload an exported folder to the hub, with the login of ``hf auth login`` or ``HF_TOKEN``.
 
     Args:
         folder: What :func:`export` wrote.
         name: ``NAME`` or ``OWNER/NAME``.
         private: Make the repository private where it is new.
+        token: In place of the login.
+        revision: Branch; the main one unless given.
+        message: Of the commit.
 
     Returns:
         The repository's address.
@@ -111,11 +122,14 @@ def push(folder: Path, name: str, *, private: bool = False) -> str:
     """
     from huggingface_hub import HfApi
 
-    api = HfApi()
+    api = HfApi(token=token)
     try:
         repository = api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(
-            repo_id=repository.repo_id, folder_path=str(folder), commit_message=f"Export {folder.name} with Levelhead"
+            repo_id=repository.repo_id,
+            folder_path=str(folder),
+            revision=revision,
+            commit_message=message or f"Export {folder.name} with Levelhead",
         )
     except Exception as error:  # which errors there are depends on the HTTP library of the day
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -34,6 +35,19 @@ _ENDS = "\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f\u201d"
 """Chinese marks that end a clause."""
 
 
+class Pace:
+    """Says when another line is due where no bar moves: so many seconds after the last one."""
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        self._seconds, self._last = seconds, time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time for a line; if so, the seconds begin anew."""
+        due = time.monotonic() - self._last >= self._seconds
+        self._last = time.monotonic() if due else self._last
+        return due
+
+
 _reserved: list[TextIO] = []
 """Where commands print while stdout is theirs alone; see :func:`own_streams`."""
 
@@ -54,12 +68,12 @@ def own_streams(*, reserve: bool) -> Iterator[None]:
         yield
         return
     out: TextIO = sys.stdout
-    kept = -1
+    copy = -1
     out.flush()
     if sys.__stdout__ is not None and out is sys.__stdout__:  # programs and libraries write to the descriptor itself
-        kept = os.dup(out.fileno())
+        copy = os.dup(out.fileno())
         os.dup2(sys.stderr.fileno(), out.fileno())
-        _reserved.append(os.fdopen(os.dup(kept), "w", encoding=out.encoding, errors="replace"))
+        _reserved.append(os.fdopen(os.dup(copy), "w", encoding=out.encoding, errors="replace"))
     else:
         _reserved.append(out)
     sys.stdout = sys.stderr
@@ -68,11 +82,11 @@ def own_streams(*, reserve: bool) -> Iterator[None]:
     finally:
         mine = _reserved.pop()
         sys.stdout = out
-        if kept >= 0:
+        if copy >= 0:
             with contextlib.suppress(OSError):  # a reader that has gone away is told of where the text was written
                 mine.close()
-            os.dup2(kept, out.fileno())
-            os.close(kept)
+            os.dup2(copy, out.fileno())
+            os.close(copy)
 
 
 def _stdout() -> TextIO:

@@ -5,28 +5,56 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.diagnosis.verdict import judge, short
+from levelhead.message import Message, Phrase, joined
 from levelhead.metrics import held_out
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import Faithfulness, Function, Workflow
 from levelhead.records import Event, StepRecord
+from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.constant import Estimate, leaves_much
+from levelhead.tasks.marking import scorer
 from levelhead.tasks.metering import use_metrics
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import Baselines, TaskResult, evaluate
+from levelhead.training.fidelity import OTHERWISE, sampled_otherwise
 from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, name_of
 from levelhead.training.rundir import RunDir
+from levelhead.training.shortcuts import shortcut
 from levelhead.training.trackers import Trackers
-from levelhead.training.unrated import unrated_events
+from levelhead.training.unrated import SOME_EVALUATED, unrated_events
 
 FEWEST = 16
 """Items below which the standard error of a gap says too little to warn of it."""
 CONSTANT = "constant-answer"
 """Code of the event that a constant answer scores more than the policy that the reinforcement stage starts from."""
+BEATS = Message(
+    "{task}: a policy that always answers {answer} scores {constant:+.2f}, yours {score:+.2f}: GRPO will find it. "
+    "{ways}",
+    "{task}：一律回答 {answer} 的策略得 {constant:+.2f}，你的策略得 {score:+.2f}：GRPO 会学成那样。{ways}",
+)
+SHORTCUT = Message(
+    "{task}: {share:.0%} of the held-out answers with full marks are paid without being right ({kind}), such as "
+    "{answer}",
+    "{task}：得满分的留出题回答中有 {share:.0%} 并不正确却得了分（{kind}），例如 {answer}",
+)
+LONGER = Message("Train longer before (sft.steps above {steps})", "请先多训练一些（sft.steps 大于 {steps}）")
+TEACH = Message("Teach it first (sft.steps)", "请先用示范数据教会它（sft.steps）")
+BALANCE = Message("weigh strata alike (tasks[].balance: true)", "让各分层同等计权（tasks[].balance: true）")
+WITHHOLD = Message(
+    "withhold fewer answers (tasks[].unanswerable below {share:g})",
+    "减少无法回答的题（tasks[].unanswerable 小于 {share:g}）",
+)
+PAY_LESS = Message(
+    "pay less for what a constant answer gets (tasks[].reward_weights)",
+    "降低固定回答能得的分（tasks[].reward_weights）",
+)
+WORTH = Message("change what an answer is worth (tasks[].reward)", "改变回答的分值（tasks[].reward）")
 
 
 class Evaluator:
@@ -40,7 +68,7 @@ class Evaluator:
     """
 
     def __init__(self, setup: Setup, collector: Collector, loop: EventLoop, folder: RunDir) -> None:
-        self._setup, self._collector, self._folder = setup, collector, folder
+        self._setup, self._collector, self._folder, self._loop = setup, collector, folder, loop
         recipe = setup.recipe
         self._baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if recipe.eval.constant else None
         self._timings: dict[str, float] = {}
@@ -84,11 +112,38 @@ class Evaluator:
         self._folder.append("metrics.jsonl", [StepRecord(step, "eval", extra | numbers, timings)])
         trackers.write(StepRecord(step, "eval", numbers), offset)
 
-    def unrated_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
-        """Tell of answers that the rewards failed on, task by task."""
-        return unrated_events(step, {name: result.tally for name, result in results.items()}, " of an evaluation")
+    def with_shortcuts(self, results: Mapping[str, TaskResult]) -> dict[str, TaskResult]:
+        """Return the results of the last evaluation with what the best-paid answers look like, task by task."""
+        looked: dict[str, TaskResult] = {}
+        for name, result in results.items():
+            task = self._setup.tasks[name]
+            rules = task.rules if isinstance(task, SingleTurnTask) else None
+            score = None if rules is None else scorer(rules, self._collector.completion_ids, self._loop.run)
+            looked[name] = replace(result, shortcut=shortcut(task, result.groups, score))
+        return looked
 
-    def constant_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
+    def events(self, results: Mapping[str, TaskResult], step: int, before_grpo: bool = False) -> list[Event]:
+        """Report what a person must know of an evaluation.
+
+        Answers that the rewards failed on, that were sampled otherwise than asked, or are paid without being right; and
+        before a reinforcement stage, constant answers that beat the policy.
+        """
+        recipe, events = self._setup.recipe, []
+        events += unrated_events(step, {name: result.tally for name, result in results.items()}, SOME_EVALUATED)
+        for name, result in results.items():
+            if how := sampled_otherwise(self._setup.policy, result.groups, recipe.eval.sampling):
+                evidence = {"task": name, "temperature": recipe.eval.sampling.temperature}
+                text = OTHERWISE(**evidence, how=how)
+                events.append(Event(step, "evaluated-otherwise", "critical", text, "warn", evidence))
+            if result.shortcut is not None:
+                cut = result.shortcut
+                answer = Phrase(short(cut.answer), short(cut.answer, "zh"))
+                text = SHORTCUT(task=name, share=cut.share, kind=cut.kind, answer=answer)
+                evidence = {"task": name, "shortcut": cut.to_json()}
+                events.append(Event(step, "reward-hacking", "warning", text, "warn", evidence))
+        return [*events, *(self._constant_events(results, step) if before_grpo else ())]
+
+    def _constant_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
         """Warn of each task where a constant answer beats the policy, before a stage that would find it."""
         events = []
         for name, result in results.items():
@@ -103,9 +158,12 @@ class Evaluator:
             fair = result.balanced.score - result.over_constant.balanced.score
             if not leaves_much(min(constant.score, fair), perfect, empty):
                 continue
-            text = (
-                f"{name}: a policy that always answers {short(result.constant.answer)} scores {constant.score:+.2f}, "
-                f"yours {result.score:+.2f}: GRPO will find it. {ways_out(self._setup.recipe, name)}"
+            text = BEATS(
+                task=name,
+                answer=Phrase(short(result.constant.answer), short(result.constant.answer, "zh")),
+                constant=constant.score,
+                score=result.score,
+                ways=ways_out(self._setup.recipe, name),
             )
             evidence = {
                 "task": name,
@@ -164,15 +222,14 @@ def summary(
     return summary
 
 
-def ways_out(recipe: Recipe, name: str) -> str:
+def ways_out(recipe: Recipe, name: str) -> Phrase:
     """Return what to change so that reading pays before a constant answer does, as keys of the recipe."""
     (section,) = (task for task in recipe.tasks if name_of(task) == name)
-    sft = f"train longer before (sft.steps above {recipe.sft.steps})" if recipe.sft else "teach it first (sft.steps)"
-    ways = [sft, "weigh strata alike (tasks[].balance: true)"]
+    ways = [LONGER(steps=recipe.sft.steps) if recipe.sft else TEACH(), BALANCE()]
     if isinstance(section, Faithfulness) and section.unanswerable > 0:
-        ways.append(f"withhold fewer answers (tasks[].unanswerable below {section.unanswerable:g})")
+        ways.append(WITHHOLD(share=section.unanswerable))
     if isinstance(section, Function):
-        ways.append("pay less for what a constant answer gets (tasks[].reward_weights)")
+        ways.append(PAY_LESS())
     if isinstance(section, Workflow):
-        ways.append("change what an answer is worth (tasks[].reward)")
-    return f"{', or '.join(ways)[0].upper()}{', or '.join(ways)[1:]}."
+        ways.append(WORTH())
+    return joined(ways, ", or ", "，或") + Phrase(".", "。")

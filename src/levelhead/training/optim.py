@@ -12,6 +12,7 @@ from torch.autograd.graph import increment_version
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.objective.numerics import local
 from levelhead.policy.rounding import some_entries, visible_change
 from levelhead.policy.sharding import full
@@ -23,6 +24,8 @@ NONFINITE = "nonfinite"
 
 MUON_MOMENTUM = 0.95
 """Decay of Muon's momentum."""
+
+NOT_FINITE = Message("the gradient is not finite; the update was skipped", "梯度不是有限值；已跳过这次更新")
 
 _SETTINGS = ("betas", "eps", "weight_decay")
 """What a saved optimizer state carries along of the recipe that it was made with."""
@@ -57,7 +60,7 @@ class Updater:
         self.rounds_to = torch.float32
         """The coarsest type that products round the weights to."""
         self.visible: dict[str, float] = {}
-        """Metrics of what that type lets through of all updates since this optimizer began."""
+        """Metrics of what that type shows of all updates since the stage began; of divided weights since the start."""
         self._first: list[Tensor] = []
         self.optimizer = _make_optimizer(self.parameters, config, matrices)
 
@@ -67,7 +70,7 @@ class Updater:
         return self.optimizer.parts if isinstance(self.optimizer, MuonWithAdamW) else (self.optimizer,)
 
     @property
-    def foretold(self) -> bool:
+    def by_entry(self) -> bool:
         """Whether its update follows from gradient and moments entry by entry, as AdamW's does and Muon's does not."""
         return isinstance(self.optimizer, torch.optim.AdamW)
 
@@ -100,18 +103,20 @@ class Updater:
         self.optimizer.zero_grad(set_to_none=True)
         self.done += 1
 
-    def load(self, state: Mapping[str, Any], done: int) -> None:
-        """Take up a saved state, after so many steps; the settings stay those of the recipe.
+    def state_dict(self) -> dict[str, Any]:
+        """Return what :meth:`load` takes."""
+        whole = all(local(weight) is weight for weight in self.parameters)
+        first = {"first": self._first} if self._first and whole else {}
+        return {"optimizer": self.optimizer.state_dict(), "updates": self.done, **first}
 
-        Args:
-            state: ``optimizer.state_dict()``.
-            done: Optimizer steps that were done.
-        """
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take up what :meth:`state_dict` returned; the settings stay those of the recipe."""
         before = [{name: group[name] for name in _SETTINGS if name in group} for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict(dict(state))
+        self.optimizer.load_state_dict(dict(state["optimizer"]))
         for group, settings in zip(self.optimizer.param_groups, before, strict=True):
             group.update(settings)
-        self.done = done
+        self.done = int(state["updates"])
+        self._first = list(state.get("first", ()))
 
     def forget(self) -> None:
         """Drop all moments: weights have gone back, and the way from there is not to be gone on with."""
@@ -147,7 +152,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Step both parts."""
+        """Step Muon's matrices and AdamW's rest by the gradients that they hold."""
         for part in self._parts.values():
             part.step()
 
@@ -200,7 +205,7 @@ def _adamw(parameters: Sequence[nn.Parameter], config: Optimizer) -> torch.optim
 def lost_gradient(step: int, values: Mapping[str, float]) -> Event:
     """The event of an update that was skipped because its gradient is not finite."""
     evidence = {name: str(values[name]) for name in (metric.GRAD_NORM, metric.LOSS) if name in values}
-    return Event(step, NONFINITE, "warning", "the gradient is not finite; the update was skipped", "skip", evidence)
+    return Event(step, NONFINITE, "warning", NOT_FINITE(), "skip", evidence)
 
 
 def schedule(config: Optimizer, done: int, steps: int) -> float:
