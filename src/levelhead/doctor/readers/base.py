@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 from levelhead import metrics as metric
 from levelhead.doctor.readers.keys import KeyMap
 from levelhead.doctor.readers.values import LONGEST, NotANumberError, is_number, number_of, parse_pair
+from levelhead.message import Message, Phrase
 
 CORE = frozenset(
     {
@@ -53,6 +54,7 @@ _CUT_OR_CLIPPED = frozenset({"clip", "clip_ratio", "clip ratio"})
 _CUT_NOT_CLIPPED = 0.45
 """Share under one of these names beyond which it is of answers that are cut: no update clips so many tokens."""
 _MAX_UNREAD = 20
+_MORE = Message("{rest} more", "还有 {rest} 处")
 _MOST_OF_A_GROUP = 64
 _MAX_STRANGERS = 200
 _LONGEST_NAME = 60
@@ -91,7 +93,7 @@ class Unread:
     count: int = 0
     samples: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, line: int, why: str, text: str = "") -> None:
+    def add(self, line: int, why: Phrase, text: str = "") -> None:
         """Note one item."""
         self.count += 1
         if len(self.samples) < _MAX_UNREAD:
@@ -103,7 +105,7 @@ class Unread:
     def to_json(self) -> list[dict[str, Any]]:
         """The samples, and a last entry that counts the rest."""
         rest = self.count - len(self.samples)
-        return [*self.samples, {"line": 0, "why": f"{rest} more"}] if rest > 0 else list(self.samples)
+        return [*self.samples, {"line": 0, "why": _MORE(rest=rest)}] if rest > 0 else list(self.samples)
 
 
 class Reader(Protocol):
