@@ -1,21 +1,24 @@
 """Hold every check of the preflight against sound recipes on a real model: no failure and no warning may come.
 
-    python bench/preflight_sound.py --model DIR [--bbq DIR] [--out FILE]
+    python bench/preflight_sound.py --model DIR [--bbq DIR] [--only NAME]
 
 Twelve recipes: LoRA and all weights, float32 and bfloat16 products, one task and two, a policy as it was released, one
 that is sharp (its last norm times three) and one that is flat (times a third).  For each the table has the processor
-seconds of the checks, tokens that passed through the model outside of sampling, and what was warned of or failed.
+seconds of the checks, tokens that passed through the model outside of sampling, passes with and without gradient, the
+three checks that took longest, and what was warned of or failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +41,7 @@ def cases(bbq: str | None) -> dict[str, dict[str, Any]]:
     lora32, lora16 = {"model": {**LORA, "dtype": "float32"}}, {"model": {**LORA, "dtype": "bfloat16"}}
     full32, full16 = {"model": {"dtype": "float32"}}, {"model": {"dtype": "bfloat16"}}
     by_lora, by_full = {**GRPO, **LORA_RATE}, {**GRPO, **FULL_RATE}
-    found: dict[str, dict[str, Any]] = {
+    recipes: dict[str, dict[str, Any]] = {
         "LoRA, float32": {**lora32, "grpo": by_lora},
         "LoRA, bfloat16": {**lora16, "grpo": by_lora},
         "all weights, float32": {**full32, "grpo": by_full},
@@ -58,19 +61,19 @@ def cases(bbq: str | None) -> dict[str, dict[str, Any]]:
     }
     if bbq is not None:
         longer = {**LEASH, "sampling": {"temperature": 1.0, "max_new_tokens": 96}}
-        found["BBQ, all weights, float32, SFT first, sharp"] = {
+        recipes["BBQ, all weights, float32, SFT first, sharp"] = {
             **full32, **SFT, "grpo": {**by_full, **longer}, "tasks": [fairness], "scale": 3.0,
         }  # fmt: skip
-        found["BBQ, LoRA, bfloat16, SFT first"] = {
+        recipes["BBQ, LoRA, bfloat16, SFT first"] = {
             **lora16, **SFT, "grpo": {**by_lora, **longer}, "tasks": [fairness],
         }  # fmt: skip
-        found["sums and BBQ, LoRA, float32, CAGrad"] = {
+        recipes["sums and BBQ, LoRA, float32, CAGrad"] = {
             **lora32, "grpo": {**by_lora, **longer, "merge": {"kind": "cagrad"}}, "tasks": [SUMS, fairness],
         }  # fmt: skip
-    return found
+    return recipes
 
 
-def prepared(folder: Path, model: str, case: dict[str, Any]) -> Any:
+def make_setup(folder: Path, model: str, case: dict[str, Any]) -> Any:
     """The setup of a case."""
     import torch
 
@@ -88,33 +91,61 @@ def prepared(folder: Path, model: str, case: dict[str, Any]) -> Any:
     return setup
 
 
-def checked(setup: Any) -> tuple[float, int, list[str]]:
-    """Processor seconds of the checks, tokens through the model, and what was warned of or failed."""
+class Meter:
+    """What the checks of a setup cost: tokens and passes outside of sampling, processor seconds of each check."""
+
+    def __init__(self, setup: Any) -> None:
+        self.counts: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()
+        self._check, self._since = "", time.process_time()
+        setup.policy.base.get_decoder().register_forward_hook(self._note, with_kwargs=True)
+
+    def _note(self, _module: Any, _args: Any, kwargs: Any, output: Any) -> None:
+        if not self.counts["sampling"]:
+            self.counts["tokens"] += kwargs["input_ids"].numel()
+            self.counts["passes"] += 1
+            self.counts["with gradient"] += output.last_hidden_state.requires_grad
+
+    def begin(self, check: str, _share: float = 1.0) -> None:
+        """Count what has passed for the check before; the first of a kind carries what its kind shares."""
+        now = time.process_time()
+        self.seconds[self._check] += now - self._since
+        self._check, self._since = check, now
+
+    @contextlib.contextmanager
+    def watch_sampling(self) -> Iterator[None]:
+        """Leave out inside what the sampler computes."""
+        from levelhead.rollout.generators.local import LocalGenerator
+
+        sample = LocalGenerator.sample
+
+        def counted(generator: Any, *args: Any, **options: Any) -> Any:
+            self.counts["sampling"] = 1
+            turns = sample(generator, *args, **options)
+            self.counts["sampling"] = 0
+            return turns
+
+        LocalGenerator.sample = counted  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            LocalGenerator.sample = sample  # type: ignore[method-assign]
+
+
+def row(title: str, setup: Any) -> tuple[str, bool]:
+    """Check a setup; returns its line of the table, and whether anything was warned of or failed."""
     from levelhead.preflight import preflight
-    from levelhead.rollout.generators.local import LocalGenerator
 
-    counts: Counter[str] = Counter()
-    sample = LocalGenerator.sample
-
-    def note(_module: Any, _args: Any, kwargs: Any, _output: Any) -> None:
-        counts["tokens"] += kwargs["input_ids"].numel() * (not counts["sampling"])
-
-    def sampled(self: Any, *args: Any, **options: Any) -> Any:
-        counts["sampling"] = 1
-        turns = sample(self, *args, **options)
-        counts["sampling"] = 0
-        return turns
-
-    setup.policy.base.get_decoder().register_forward_hook(note, with_kwargs=True)
-    LocalGenerator.sample = sampled  # type: ignore[method-assign]
-    start = time.process_time()
-    try:
-        report = preflight(setup)
-    finally:
-        LocalGenerator.sample = sample  # type: ignore[method-assign]
-    loud = [f"{c.status} {c.name}: {c.message}" for c in report.checks if c.status != "pass"]
-    loud += [f"({c.name}: {c.message})" for c in report.checks if c.said.key == "unjudged"]
-    return time.process_time() - start, counts["tokens"], loud
+    meter = Meter(setup)
+    with meter.watch_sampling():
+        report = preflight(setup, progress=meter.begin)
+    meter.begin("")
+    alarms = [f"{c.status} {c.name}: {c.message}" for c in report.checks if c.status != "pass"]
+    unjudged = [f"({c.name}: {c.message})" for c in report.checks if c.said.key == "unjudged"]
+    counts, slowest = meter.counts, ", ".join(f"`{name}` {s:.1f}" for name, s in meter.seconds.most_common(3))
+    passes = f"{counts['passes']} ({counts['with gradient']})"
+    cells = [title, f"{sum(meter.seconds.values()):.1f}", f"{counts['tokens']:,}", passes, slowest]
+    return f"| {' | '.join([*cells, '; '.join(alarms + unjudged) or 'none'])} |", bool(alarms)
 
 
 def main() -> None:
@@ -124,7 +155,8 @@ def main() -> None:
     parser.add_argument("--bbq")
     parser.add_argument("--only", default="", help="cases whose name holds this")
     arguments = parser.parse_args()
-    print("| recipe | processor seconds | tokens | warnings, failures, (not judged) |\n|---|---|---|---|", flush=True)
+    head = ["recipe", "processor s", "tokens", "passes (with gradient)", "longest", "warnings, failures, (not judged)"]
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
     alarms = 0
     with tempfile.TemporaryDirectory() as name:
         folder, rng = Path(name), random.Random(0)
@@ -138,9 +170,9 @@ def main() -> None:
         (folder / "sums.py").write_text(REWARD)
         for title, case in cases(arguments.bbq).items():
             if arguments.only in title:
-                seconds, tokens, loud = checked(prepared(folder, arguments.model, case))
-                alarms += any(not line.startswith("(") for line in loud)
-                print(f"| {title} | {seconds:.1f} | {tokens:,} | {'; '.join(loud) or 'none'} |", flush=True)
+                line, alarm = row(title, make_setup(folder, arguments.model, case))
+                alarms += alarm
+                print(line, flush=True)
     sys.exit(1 if alarms else 0)
 
 

@@ -26,7 +26,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = "small-model"
-ROWS = 10
 ENDS = 0.05
 """How likely the small model's next token is the stop token."""
 
@@ -195,7 +194,7 @@ def make_model(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def play(name: str, checkout: Path, data: Path, *, trl: bool) -> dict[str, Any]:
+def play(name: str, checkout: Path, data: Path, rows: int, *, trl: bool) -> dict[str, Any]:
     """Run one script; returns lines changed, seconds, and what was said."""
     script = SCRIPTS[name]
     before = code_of(script, checkout)
@@ -205,8 +204,9 @@ def play(name: str, checkout: Path, data: Path, *, trl: bool) -> dict[str, Any]:
         make_model(folder / MODEL)
         (folder / "script.py").write_text(PRELUDE + after)
         environment = {
-            **os.environ, "ROWS_FILE": str(data.resolve()), "ROWS": str(ROWS), "HF_HUB_OFFLINE": "1",
-            "TRACKIO_DIR": str(folder / "trackio"), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"),
+            **os.environ, "ROWS_FILE": str(data.resolve()), "ROWS": str(rows), "HF_HUB_OFFLINE": "1",
+            "TRACKIO_DIR": str(folder / "trackio"), "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
         }  # fmt: skip
         start = time.perf_counter()
         done = subprocess.run(
@@ -215,17 +215,14 @@ def play(name: str, checkout: Path, data: Path, *, trl: bool) -> dict[str, Any]:
         )  # fmt: skip
         seconds = time.perf_counter() - start
         runs = sorted(folder.rglob("metrics.jsonl"))
-        rows = [json.loads(line) for line in runs[0].read_text().splitlines()] if runs else []
-    unmoved = [
-        line.removeprefix("levelhead.trl: not moved: ")
-        for line in done.stderr.splitlines()
-        if line.startswith("levelhead.trl: not moved: ")
-    ]
-    steps = sum(row.get("stage") == "grpo" for row in rows)
+        logged = [json.loads(line) for line in runs[0].read_text().splitlines()] if runs else []
+    mark = "levelhead.trl: no effect here (docs/from-trl.md says why): "
+    idle = [line.removeprefix(mark) for line in done.stderr.splitlines() if line.startswith(mark)]
+    steps = sum(row.get("stage") == "grpo" for row in logged)
     said = (done.stderr.strip().splitlines() or [""])[-1][:300] if done.returncode else ""
     return {
         "script": name, "lines": changed(before, after), "exit": done.returncode, "seconds": round(seconds, 1),
-        "steps": steps, "unmoved": unmoved, "said": said, "stderr": done.stderr[-3000:] if done.returncode else "",
+        "steps": steps, "no_effect": idle, "said": said, "stderr": done.stderr[-3000:] if done.returncode else "",
     }  # fmt: skip
 
 
@@ -235,12 +232,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--only", nargs="+", choices=list(SCRIPTS), default=list(SCRIPTS), metavar="NAME")
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--rows", type=int, default=10, help="rows of each data set")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--trl", action="store_true")
     options = parser.parse_args(arguments)
     results = []
     for name in options.only:
-        result = play(name, options.checkout, options.data, trl=options.trl)
+        result = play(name, options.checkout, options.data, options.rows, trl=options.trl)
         print(json.dumps({key: value for key, value in result.items() if key != "stderr"}), flush=True)
         if result["stderr"]:
             print(result["stderr"], file=sys.stderr, flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ REPORT_FAILED = "report-failed"
 """Code of the event of a run whose page could not be written."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """What a run came to.
 
@@ -52,6 +51,15 @@ class Result:
     model: Any
     tokenizer: Any
 
+    def __repr__(self) -> str:
+        verdicts = [f"; {name}: {v['text']}" for name, v in self.summary.get("verdict", {}).items()]
+        return f"Result({self.outcome}, {self.folder}{''.join(verdicts)})"
+
+    def _repr_html_(self) -> str:
+        from levelhead.report.cell import cell
+
+        return cell(self.outcome, self.folder, self.summary)
+
 
 def train(
     recipe: Recipe | Mapping[str, Any] | str | Path,
@@ -61,6 +69,7 @@ def train(
     resume_from: str | None = None,
     accept_changes: Collection[str] = (),
     data: Iterable[Mapping[str, Any]] | None = None,
+    eval_data: Iterable[Mapping[str, Any]] | None = None,
     rewards: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     model: Any = None,
     tokenizer: Any = None,
@@ -79,8 +88,9 @@ def train(
             newest one; checkpoints that are newer are renamed.
         accept_changes: Keys of the recipe that may differ from the run's own when it goes on, or ``all``.
         data: Rows for the recipe's ``function`` task, instead of its ``path``.
-        rewards: Reward functions for the ``function`` task, instead of (or besides) its ``rewards``.
-        model: A model that is already loaded, instead of the recipe's.
+        eval_data: Rows that are held out for evaluation; a share of the data unless given.
+        rewards: Reward functions for the ``function`` task, instead of its ``rewards``.
+        model: A model that is already loaded, instead of the recipe's; the recipe's adapter is put on it.
         tokenizer: Its tokenizer.
         observers: Shown every record of the reinforcement stage.
         check: Run the preflight first; as the recipe says unless given.  A run that goes on is not checked again.
@@ -105,7 +115,7 @@ def train(
         from levelhead.training.checkpoint_files import offering_the_last_whole
         from levelhead.training.ranks import Ranks, waiting_for_peers
 
-    given = _Given(model, tokenizer, data, rewards, tasks, observers, language_named(language))
+    given = _Given(model, tokenizer, (data, rewards, eval_data), tasks, observers, language_named(language))
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined(recipe.distributed.timeout_s)
         held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
@@ -120,8 +130,8 @@ class _Given:
 
     model: Any
     tokenizer: Any
-    data: Iterable[Mapping[str, Any]] | None
-    rewards: Callable[..., Any] | Sequence[Callable[..., Any]] | None
+    function: tuple[Any, Any, Any]
+    """Data, rewards and held-out data of the ``function`` task."""
     tasks: Sequence[Task]
     observers: Sequence[Observer]
     language: Language
@@ -141,6 +151,7 @@ def _train(
     """Prepare, check and run in a folder that is locked until ``held`` is left; see :func:`train`."""
     with uncollected():
         from levelhead.policy.load import wrap
+        from levelhead.records import Spectator
         from levelhead.training.prepare import prepare, reloaded, seed_everything
         from levelhead.training.ranks import lock_run
         from levelhead.training.resume import plan_resumption
@@ -156,11 +167,15 @@ def _train(
     plan = plan_resumption(folder, recipe, start=resume_from, accept=accept) if resume else None
     checkpoint = plan.checkpoint if plan is not None else None
     check_same(ranks, checkpoint)
-    policy = None if given.model is None or checkpoint is not None else wrap(given.model, given.tokenizer)
+    policy = (
+        None
+        if given.model is None or checkpoint is not None
+        else wrap(given.model, given.tokenizer, recipe.model, recipe.seed)
+    )
     share = divided(recipe, ranks)
     checks = checkpoint is None and (recipe.check if check is None else check)
     load = loading(recipe, ranks, checks=checks) if policy is None else "whole"
-    ready = function_tasks(share, given.data, given.rewards) | {task.name: task for task in given.tasks}
+    ready = function_tasks(share, *given.function) | {task.name: task for task in given.tasks}
     seed_everything(recipe.seed)
     with uncollected():
         setup = ranks.in_all(
@@ -177,6 +192,8 @@ def _train(
     told = [*locked, *cache_events(recipe), *setup.events()]
     run = Run(setup, folder, resumption=plan, observers=guarded(recipe, given.observers), told=told, trackers=trackers)
     run.events.language = given.language
+    for spectator in (one for one in given.observers if isinstance(one, Spectator)):
+        spectator.began(run.policy, folder.path, setup.recipe.grpo.steps if setup.recipe.grpo else 0)
     del setup  # whole weights that the run no longer needs
     try:
         outcome = run.execute()
@@ -341,34 +358,6 @@ def evaluate(
         loop.close()
 
 
-def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
-    """Do everything up to the first forward: data, tokenizer, the model's shape without its weights, one batch.
-
-    Returns:
-        What was found, by name: parameters, prompts, tokens of the first batch; ``checks`` holds the warnings and
-        failures of those preflight checks that need no weights.
-    """
-    recipe = resolve(recipe)
-    require_files(recipe)
-    from levelhead.preflight import preflight
-    from levelhead.training.prepare import describe, prepare
-    from levelhead.training.stream import PromptStream
-
-    start = time.perf_counter()
-    setup = prepare(recipe, load="shape")
-    facts = describe(setup)
-    stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
-    n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1
-    lengths = [len(setup.policy.codec.render(prompt.messages, prompt.chat)) for prompt in stream.take(n)]
-    checks = preflight(setup, needs=["data"]).checks
-    return facts | {
-        "checks": [f"{c.status} {c.name}: {c.message}" for c in checks if c.status != "pass"],
-        "first_batch_prompts": n,
-        "first_batch_prompt_tokens": {"min": min(lengths), "max": max(lengths), "sum": sum(lengths)},
-        "seconds": round(time.perf_counter() - start, 1),
-    }
-
-
 def resolve(recipe: Recipe | Mapping[str, Any] | str | Path, tasks: Sequence[Task] = ()) -> Recipe:
     """Return a validated recipe, with a section of kind ``custom`` for each of some tasks that it does not name.
 
@@ -399,9 +388,9 @@ def _sections(given: Any, tasks: Sequence[Task]) -> Any:
     return [*sections, *({"kind": "custom", "name": name} for name in names if name not in there)]
 
 
-def function_tasks(recipe: Recipe, data: Any, rewards: Any) -> dict[str, Any]:
+def function_tasks(recipe: Recipe, data: Any, rewards: Any, eval_data: Any = None) -> dict[str, Any]:
     """Build the ``function`` task of a recipe around data and rewards given in Python."""
-    if data is None and rewards is None:
+    if data is None and eval_data is None and rewards is None:
         return {}
     from levelhead.recipe.tasks import Function
     from levelhead.tasks.function import FunctionTask
@@ -412,5 +401,5 @@ def function_tasks(recipe: Recipe, data: Any, rewards: Any) -> dict[str, Any]:
         raise InputError(f"train(): data and rewards need exactly one task of kind function, found {len(sections)}")
     (section,) = sections
     functions = [rewards] if callable(rewards) else rewards
-    task = with_judges(FunctionTask(section, data=data, rewards=functions), section)
+    task = with_judges(FunctionTask(section, data=data, eval_data=eval_data, rewards=functions), section)
     return {section.name or section.kind: task}

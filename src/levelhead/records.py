@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 Message = Mapping[str, Any]
@@ -138,6 +139,7 @@ class Rollout:
         policy_version: Number of optimizer updates the policy that sampled it had seen.
         text: The completion of each turn, decoded once for the task.
         info: Free notes, kept with the sample.
+        turn_rewards: What the environment paid for each turn, as parts of the total score; empty where it pays once.
     """
 
     prompt_id: str
@@ -146,6 +148,11 @@ class Rollout:
     policy_version: int = 0
     text: tuple[str, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
+    turn_rewards: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.turn_rewards and len(self.turn_rewards) != len(self.turns):
+            raise ValueError(f"{len(self.turns)} turns have {len(self.turn_rewards)} rewards")
 
     @property
     def reward(self) -> float:
@@ -308,6 +315,15 @@ class Observer(Protocol):
 
     def after_update(self, record: StepRecord) -> Sequence[Decision]:
         """Called with the complete record of a step."""
+        ...
+
+
+@runtime_checkable
+class Spectator(Observer, Protocol):
+    """An observer that wants to know of which run."""
+
+    def began(self, policy: Any, folder: Path, steps: int) -> None:
+        """Called once the model is loaded and before anything is sampled, with the steps of the stage."""
         ...
 
 

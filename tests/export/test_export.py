@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from levelhead import train
 from levelhead.cli import main as cli
 from levelhead.errors import InputError
+from levelhead.export import write
 from levelhead.export.card import card
 from levelhead.export.write import export
 from levelhead.policy.load import load_checkpoint
@@ -134,6 +136,30 @@ def test_weights_have_the_type_that_is_asked_for(runs: dict[str, Path], tmp_path
     assert AutoModelForCausalLM.from_pretrained(folder, dtype="auto").dtype == torch.bfloat16
 
 
+def test_the_card_says_in_which_precision_the_scores_were_computed(runs: dict[str, Path], tmp_path: Path) -> None:
+    scored = "Scores were computed with products in float32; the weights here are "
+    assert scored + "float32." in (runs["base"] / "README.md").read_text(encoding="utf-8")
+    half = export(runs["whole"], tmp_path / "half", dtype="bfloat16")
+    assert half.precision.startswith(scored + "bfloat16.")
+    assert half.precision in (half.folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_an_adapter_is_not_merged_into_weights_that_round_it_away(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "HIDDEN", 2.0)
+    run = tmp_path / "run"
+    shutil.copytree(runs["adapter"], run)
+    text = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(text.replace("dtype: float32", "dtype: bfloat16"))
+    own = export(run, tmp_path / "own", merge=True)
+    assert "the weights here are float32. `levelhead eval`" in own.precision
+    assert "bfloat16 shows what the adapter changes in the merged weights with cosine" in own.precision
+    assert AutoModelForCausalLM.from_pretrained(own.folder, dtype="auto").dtype == torch.float32
+    asked = export(run, tmp_path / "asked", merge=True, dtype="bfloat16")
+    assert asked.precision.endswith("this is not the policy that was scored.")
+
+
 def test_the_card_holds_scores_baseline_findings_and_the_recipe(runs: dict[str, Path]) -> None:
     text = (runs["base"] / "README.md").read_text(encoding="utf-8")
     front = yaml.safe_load(text.split("---")[1])
@@ -157,7 +183,7 @@ def test_strata_stand_in_the_card_and_what_a_policy_wrote_means_nothing_in_it(
     stage = {"score": 0.5, "se": 0.1, "n": 9, "strata": {"level=hard": {"score": 0.25, "se": 0.1}}}
     tasks = {"one": {"grpo": {**stage, "constant": {"answer": hostile, "score": 0.1, "se": 0.0}}}}
     (folder / "summary.json").write_text(json.dumps({"tasks": tasks}), encoding="utf-8")
-    text = card(folder, "best", "grpo, step 1", None, adapter=False)
+    text = card(folder, "best", "grpo, step 1", None, adapter=False, precision="")
     assert "| level=hard | +0.250 ± 0.100 |" in text
     assert "<img" not in text.replace("\\<img", "")
     assert "\n# heading" not in text

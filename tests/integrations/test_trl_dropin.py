@@ -5,19 +5,26 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from levelhead.errors import InputError
+from levelhead.integrations.trl.settings import settings_of
 from levelhead.recipe import Recipe, trainers, validate
 from levelhead.recipe.load import _direct
 from levelhead.recipe.tasks import Function
+from levelhead.scaffold.model import preset_folder
 from levelhead.trl import GRPOConfig, GRPOTrainer
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "from-trl.md"
@@ -90,25 +97,156 @@ def test_a_setting_keeps_its_meaning(settings: dict[str, Any], path: str, value:
     assert keys == value
 
 
-def test_what_does_not_move_is_told_once_each(capsys: pytest.CaptureFixture[str]) -> None:
-    args = GRPOConfig(use_vllm=True, deepspeed="zero3.json", report_to=["wandb", "codecarbon"], vllm_mode=None)
-    trainer = GRPOTrainer("some/model", long_enough, args, ROWS, callbacks=[object()])
-    told = capsys.readouterr().err.splitlines()
-    names = ["use_vllm", "deepspeed", "callbacks", "report_to: codecarbon"]
-    assert len(told) == len(trainer.unmoved) == 4
-    for name in names:
-        assert sum(f"not moved: {name}" in line for line in told) == 1
+FIELDS: dict[str, Any] = json.loads((Path(__file__).parent / "trl_fields.json").read_text(encoding="utf-8"))
+"""Names and defaults of TRL's arguments; a test holds them against the installed TRL."""
+SERVER = {"use_vllm": True, "vllm_mode": "server"}
+ADAPTIVE = {"use_adaptive_entropy": True, "entropy_coef": 0.01}
+BESIDE: dict[str, dict[str, Any]] = {
+    "vllm_mode": {"use_vllm": True},
+    "vllm_enable_sleep_mode": SERVER,
+    "vllm_server_base_url": SERVER,
+    "vllm_server_host": SERVER,
+    "vllm_server_port": SERVER,
+    "vllm_importance_sampling_correction": SERVER,
+    "vllm_importance_sampling_mode": SERVER,
+    "vllm_importance_sampling_clip_max": SERVER,
+    "vllm_importance_sampling_clip_min": SERVER,
+    "vllm_importance_sampling_cap": SERVER,
+    "entropy_target": ADAPTIVE,
+    "entropy_coef_min": ADAPTIVE,
+    "entropy_coef_max": ADAPTIVE,
+    "entropy_coef_delta": ADAPTIVE,
+    "eval_steps": {"eval_strategy": "steps"},
+    "lr_scheduler_kwargs": {"lr_scheduler_type": "cosine_with_min_lr"},
+    "use_bias_correction_kl": {"beta": 0.1},
+    "sapo_temperature_neg": {"loss_type": "sapo"},
+    "sapo_temperature_pos": {"loss_type": "sapo"},
+    "use_vllm": {"vllm_mode": "server"},
+}
+"""Settings without which TRL does not read another."""
+VALUES: dict[str, Any] = {
+    "per_device_train_batch_size": 16,
+    "lr_scheduler_type": "cosine",
+    "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
+    "warmup_steps": 0.5,
+    "gradient_accumulation_steps": 2,
+    "bf16": True,
+    "activation_checkpointing": True,
+    "gradient_checkpointing": True,
+    "report_to": ["wandb"],
+    "adam_beta2": 0.99,
+    "max_steps": 7,
+    "run_name": "one",
+    "output_dir": "somewhere",
+    "eval_strategy": "epoch",
+    "eval_steps": 7,
+    "save_strategy": "no",
+    "save_steps": 0.1,
+    "save_total_limit": 5,
+    "data_seed": 7,
+    "fsdp": "full_shard auto_wrap",
+    "fsdp_config": {"cpu_offload": True},
+    "model_init_kwargs": {"dtype": "float32"},
+    "num_generations": 4,
+    "generation_batch_size": 32,
+    "steps_per_generation": 2,
+    "top_p": 0.9,
+    "min_p": 0.1,
+    "generation_kwargs": {"no_repeat_ngram_size": 3},
+    "chat_template_kwargs": {"enable_thinking": False},
+    "vllm_mode": "server",
+    "vllm_server_base_url": "http://10.0.0.2:8000",
+    "vllm_server_host": "10.0.0.2",
+    "vllm_importance_sampling_mode": "token_truncate",
+    "vllm_importance_sampling_clip_min": 0.5,
+    "vllm_importance_sampling_cap": 5.0,
+    "delta": 4.0,
+    "epsilon_high": 0.28,
+    "importance_sampling_level": "sequence",
+    "reward_weights": [0.5],
+    "multi_objective_aggregation": "normalize_then_sum",
+    "scale_rewards": "batch",
+    "loss_type": "grpo",
+    "top_entropy_quantile": 0.2,
+    "num_completions_to_print": 3,
+    "optim": "adamw_8bit",
+    "metric_for_best_model": "eval_loss",
+    "hub_strategy": "checkpoint",
+    "num_generations_eval": 4,
+    "ddp_backend": "mpi",
+}
+REFUSED_VALUES = ("data_seed", "fsdp_config", "vllm_importance_sampling_correction")
+"""Arguments that are kept, with the value that is tried refused."""
+AT_THE_END = (
+    "trackio_space_id",
+    "push_to_hub",
+    "hub_token",
+    "hub_private_repo",
+    "hub_model_id",
+    "hub_revision",
+    "load_best_model_at_end",
+)
+"""Settings that ``train()`` and ``push_to_hub()`` read; tests of their own hold them."""
+
+
+def other_value(name: str) -> Any:
+    """A value of an argument that is not TRL's default."""
+    default = FIELDS["config"][name]
+    if name in VALUES:
+        return VALUES[name]
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int | float):
+        return default + 1 if default >= 1 or default < 0 else default + 0.03125 if default else 1
+    return {"x": 1} if name.endswith(("_kwargs", "_config")) else "something"
+
+
+@pytest.mark.parametrize("name", list(FIELDS["config"]))
+def test_every_argument_is_kept_has_no_effect_for_a_reason_or_is_refused(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, value, beside = trainers.trl()["config"][name].kind, other_value(name), BESIDE.get(name, {})
+    if kind == "fixed":
+        trainer = GRPOTrainer("some/model", long_enough, GRPOConfig(**{**beside, name: value}), ROWS)
+        assert name in capsys.readouterr().err
+        assert trainer.yaml == GRPOTrainer("some/model", long_enough, GRPOConfig(**beside), ROWS).yaml
+        assert trainers.trl()["config"][name].note
+    elif kind in ("only", "refused") or name in REFUSED_VALUES:
+        with pytest.raises(InputError, match=rf"^GRPOConfig: {name}.*: ."):
+            GRPOTrainer("some/model", long_enough, GRPOConfig(**{**beside, name: value}), ROWS)
+    elif name not in AT_THE_END:
+        plain = {name: "colocate"} if name == "vllm_mode" else {}
+        trainer = GRPOTrainer("some/model", long_enough, GRPOConfig(**{**beside, name: value}), ROWS)
+        try:
+            before = GRPOTrainer("some/model", long_enough, GRPOConfig(**{**beside, **plain}), ROWS).yaml
+        except InputError:
+            before = ""
+        assert trainer.yaml != before, f"{name}={value} changes nothing"
+        assert name not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tools": [print]}, "tools: an environment of your own"),
-        ({"environment_factory": object}, "environment_factory: an environment"),
+        ({"tools": [print]}, "tools=.*: an environment of your own"),
+        ({"environment_factory": object}, "environment_factory=.*: an environment"),
+        ({"optimizers": (object(), None)}, "optimizers=.*: optim, learning_rate"),
         ({"reward_funcs": "OpenAssistant/reward-model"}, "OpenAssistant/reward-model is no function"),
         ({"train_dataset": None}, "train_dataset: missing"),
         ({"train_dataset": SimpleNamespace(column_names=["prompt", "image"])}, "the column image holds pictures"),
-        ({"args": GRPOConfig(loss_type="vespo")}, "loss_type: vespo is not there"),
+        ({"args": GRPOConfig(loss_type="vespo")}, "loss_type=vespo: there are grpo"),
+        ({"args": GRPOConfig(use_vllm=True)}, "vllm_mode=colocate: no engine runs .* `levelhead serve policy`"),
+        ({"args": GRPOConfig(generation_kwargs={"stop": ["</a>"]})}, "generation_kwargs: stop is not there; there are"),
+        ({"args": GRPOConfig(report_to=["codecarbon"])}, "report_to: codecarbon is not there; there are tensorboard"),
+        (
+            {"args": GRPOConfig(deepspeed="zero3.json", optim="adamw_8bit")},
+            "(?s)deepspeed.*full_shard.*optim=adamw_8bit",
+        ),
+        ({"args": GRPOConfig(fsdp="full_shard offload")}, "fsdp: offload is not there"),
+        ({"args": GRPOConfig(model_init_kwargs={"attn_implementation": "flash_attention_3"})}, "flash_attention_3"),
+        ({"args": GRPOConfig(lr_scheduler_type="polynomial")}, "lr_scheduler_type=polynomial: there are constant"),
+        ({"peft_config": LoraConfig(use_dora=True)}, "peft_config: use_dora is not there; there are r, lora_alpha"),
+        ({"eval_dataset": {"one": ROWS}}, "eval_dataset: several data sets; join them"),
         ({"args": GRPOConfig(num_generations=3)}, "8 rollouts is no multiple of num_generations"),
         ({"wishes": 3}, "TRL has no argument wishes"),
     ],
@@ -119,38 +257,161 @@ def test_what_would_be_another_run_is_refused(change: dict[str, Any], said: str)
         GRPOTrainer("some/model", **keys)
 
 
+@dataclass
+class Theirs:
+    """A config that fills in what is not set, as TRL's does."""
+
+    use_cpu: bool = False
+    learning_rate: float = 1e-6
+    fp16: bool = False
+    bf16: bool | None = None
+    dataloader_drop_last: bool = False
+    deepspeed: str | None = None
+    accelerator_config: Any = None
+    output_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        self.accelerator_config = {"split_batches": False}
+        self.bf16 = not self.fp16 if self.bf16 is None else self.bf16
+
+
+def test_of_trls_own_config_what_the_script_set_counts_and_not_what_it_fills_in() -> None:
+    assert settings_of(Theirs()) == {}
+    assert settings_of(Theirs(use_cpu=True, learning_rate=1e-5)) == {"use_cpu": True, "learning_rate": 1e-5}
+    with pytest.raises(InputError, match="deepspeed=zero3"):
+        GRPOTrainer("some/model", long_enough, Theirs(deepspeed="zero3"), ROWS)
+
+
 def test_a_misspelt_argument_is_hinted_at() -> None:
     with pytest.raises(InputError, match="TRL has no argument num_generation; did you mean num_generations"):
         GRPOConfig(num_generation=4)
 
 
+class Listener(TrainerCallback):
+    """Writes down what it is called with, and ends training after a number of updates."""
+
+    def __init__(self, last: int) -> None:
+        self.calls: list[str] = []
+        self.last = last
+        self.model: Any = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
+        self.model = others["model"]
+        control.should_training_stop = state.global_step >= self.last
+        return control
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            object.__getattribute__(self, "calls").append(name)
+        return object.__getattribute__(self, name)
+
+
+def short_run(folder: Path, **settings: Any) -> GRPOConfig:
+    sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 4}
+    return GRPOConfig(output_dir=str(folder), use_cpu=True, **{**sizes, "max_steps": 1, **settings})
+
+
+def quick(trainer: GRPOTrainer) -> GRPOTrainer:
+    """Without the preflight, and with two held-out rows scored."""
+    few = {"items": 2, "final_items": 2}
+    sections = {"check": False, "eval": trainer.recipe.eval.model_copy(update=few)}
+    trainer.recipe = trainer.recipe.model_copy(update=sections)
+    return trainer
+
+
 def test_a_script_trains_saves_and_can_be_run_again(tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from levelhead.scaffold.model import preset_folder
-
-    args = GRPOConfig(
-        output_dir=str(tmp_path / "out"),
-        per_device_train_batch_size=8,
-        num_generations=4,
-        max_steps=1,
-        max_completion_length=4,
-        use_cpu=True,
-    )
+    args = short_run(tmp_path / "out")
     for folder in ("out", "out-2"):
-        trainer = GRPOTrainer(preset_folder("base-tiny"), long_enough, args, ROWS)
-        trainer.recipe = trainer.recipe.model_copy(
-            update={"check": False, "eval": trainer.recipe.eval.model_copy(update={"final_items": 2})}
-        )
-        output = trainer.train()
-        assert output.result.folder == tmp_path / folder
-        assert output.global_step == 1
-        assert output.metrics["train_runtime"] > 0
+        trainer = quick(GRPOTrainer(preset_folder("base-tiny"), long_enough, args, ROWS))
+        steps, loss, metrics = trainer.train()
+        assert trainer.result is not None
+        assert trainer.result.folder == tmp_path / folder
+        assert steps == 1
+        assert metrics["train_runtime"] > 0
+        assert metrics["train_loss"] == loss
     trainer.save_model(str(tmp_path / "saved"))
     AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
     AutoTokenizer.from_pretrained(tmp_path / "saved")
     (plain := tmp_path / "plain").touch()
     assert (tmp_path / "saved" / "model.safetensors").stat().st_mode == plain.stat().st_mode
+
+
+def test_callbacks_run_end_training_and_log_history_goes_on_where_a_run_is_resumed(tmp_path: Path) -> None:
+    args = short_run(tmp_path / "out", max_steps=4, save_steps=1, eval_strategy="steps", eval_steps=1)
+    listener = Listener(last=2)
+    trainer = quick(GRPOTrainer(preset_folder("base-tiny"), long_enough, args, ROWS, callbacks=[listener]))
+    assert trainer.train().global_step == 2
+    order = ["on_init_end", "on_train_begin", "on_evaluate", "on_step_begin", "on_pre_optimizer_step", "on_step_end"]
+    assert listener.calls[: len(order)] == order
+    assert listener.calls[-1] == "on_train_end"
+    assert {"on_save", "on_log"} <= set(listener.calls)
+    assert listener.model is trainer.model
+    rewards = [row["step"] for row in trainer.state.log_history if "reward" in row]
+    assert rewards == [1, 2]
+    assert trainer.state.max_steps == 4
+    assert 0 < trainer.state.epoch < 1
+    assert "eval_function/score" in trainer.evaluate()
+    again = quick(GRPOTrainer(preset_folder("base-tiny"), long_enough, args, ROWS, callbacks=[Listener(last=9)]))
+    assert again.train(resume_from_checkpoint=True).global_step == 4
+    assert [row["step"] for row in again.state.log_history if "reward" in row] == [1, 2, 3, 4]
+    again.save_state()
+    assert json.loads((tmp_path / "out" / "trainer_state.json").read_text())["global_step"] == 4
+
+
+def test_eval_dataset_is_what_evaluations_score(tmp_path: Path) -> None:
+    scored: list[str] = []
+
+    def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+        scored.extend(answer)
+        return [float(len(text)) for text in completions]
+
+    held_out = [{"prompt": f"Name the number {n}.", "answer": f"held out {n}"} for n in range(3)]
+    args = short_run(tmp_path / "out", load_best_model_at_end=True)
+    trainer = GRPOTrainer(preset_folder("base-tiny"), reward, args, ROWS, held_out)
+    assert trainer.recipe.eval.final_items == 3
+    trainer.recipe = trainer.recipe.model_copy(update={"check": False})
+    trainer.train()
+    assert {row["answer"] for row in held_out} <= set(scored)
+    assert len({answer for answer in scored if not answer.startswith("held out")}) == 2, "one step of two groups"
+
+
+def test_a_loaded_model_takes_the_adapter_and_is_pushed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed: list[dict[str, Any]] = []
+
+    class Hub:
+        def __init__(self, token: str | None) -> None:
+            assert token == "secret"
+
+        def create_repo(self, name: str, **_: Any) -> Any:
+            return SimpleNamespace(repo_id=f"me/{name}")
+
+        def upload_folder(self, **what: Any) -> None:
+            pushed.append({**what, "files": sorted(path.name for path in Path(what["folder_path"]).iterdir())})
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    model = AutoModelForCausalLM.from_pretrained(preset_folder("base-tiny"))
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    args = short_run(tmp_path / "out", push_to_hub=True, hub_model_id="mine", hub_token="secret", hub_revision="dev")
+    adapter = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"])
+    trainer = quick(GRPOTrainer(model, long_enough, args, ROWS, peft_config=adapter))
+    trainer.train()
+    assert trainer.result is not None
+    assert trainer.model.get_base_model() is model
+    names = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+    assert names
+    assert all("lora_" in name for name in names)
+    base = dict(model.named_parameters())
+    for name, weight in before.items():
+        assert torch.equal(weight, base.get(name, base.get(re.sub(r"[.](weight|bias)$", r".base_layer.\1", name))))
+    (upload,) = pushed
+    assert (upload["repo_id"], upload["revision"]) == ("me/mine", "dev")
+    assert {"README.md", "adapter_config.json", "adapter_model.safetensors"} <= set(upload["files"])
+
+
+def test_what_peft_would_do_where_no_modules_are_named_is_done() -> None:
+    trainer = GRPOTrainer(preset_folder("base-tiny"), long_enough, GRPOConfig(), ROWS, peft_config=LoraConfig())
+    assert trainer.recipe.model.lora is not None
+    assert trainer.recipe.model.lora.target_modules == ["q_proj", "v_proj"]
 
 
 def test_every_key_that_is_named_is_one_of_a_recipe() -> None:
@@ -187,25 +448,24 @@ def test_the_page_holds_the_tables() -> None:
         assert trainers.table(part) in page, "run python -m levelhead.recipe.trainers docs/from-trl.md"
 
 
-def test_the_table_has_every_argument_of_the_installed_trl() -> None:
+def test_the_table_has_every_stored_argument_and_default() -> None:
+    table = trainers.trl()
+    assert set(FIELDS["config"]) == set(table["config"])
+    assert set(FIELDS["trainer"]) == set(table["trainer"])
+    for name, default in FIELDS["config"].items():
+        assert (table["config"][name].default or None) == (default or None), name
+
+
+def test_the_stored_fields_are_those_of_the_installed_trl() -> None:
     python = os.environ.get("LEVELHEAD_TRL_PYTHON", sys.executable)
     if "LEVELHEAD_TRL_PYTHON" not in os.environ and importlib.util.find_spec("trl") is None:
         pytest.skip("TRL is not installed; LEVELHEAD_TRL_PYTHON names a Python that has it")
     code = (
-        "import dataclasses, inspect, json, trl; print(json.dumps({'version': trl.__version__, "
-        "'config': {f.name: f.default if isinstance(f.default, (int, float, str, bool)) else None "
-        "for f in dataclasses.fields(trl.GRPOConfig)}, "
+        "import dataclasses, inspect, json, trl; plain = lambda f: getattr(f.default, 'value', f.default) "
+        "if f.default is not dataclasses.MISSING else f.default_factory(); "
+        "print(json.dumps({'version': trl.__version__, "
+        "'config': {f.name: plain(f) for f in dataclasses.fields(trl.GRPOConfig)}, "
         "'trainer': list(inspect.signature(trl.GRPOTrainer.__init__).parameters)[1:]}))"
     )
     done = subprocess.run([python, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    installed = json.loads(done.stdout.splitlines()[-1])
-    assert set(installed["config"]) == set(trainers.trl()["config"])
-    assert set(installed["trainer"]) == set(trainers.trl()["trainer"])
-    version = yaml.safe_load((Path(trainers.__file__).parent / "trl.yaml").read_text())["version"]
-    assert installed["version"].startswith(str(version))
-    from levelhead.integrations.trl.settings import DEFAULTS
-
-    ours = {"report_to", "project", "gradient_checkpointing"}
-    for name in set(DEFAULTS) - ours:
-        theirs = installed["config"][name]
-        assert theirs in (None, DEFAULTS[name]), f"{name}: TRL's default is {theirs}"
+    assert json.loads(done.stdout.splitlines()[-1]) == FIELDS

@@ -150,7 +150,7 @@ def test_a_resumed_optimizer_goes_on_with_its_moments() -> None:
     bench.run(4)
     fresh = Bench()
     fresh.toy.model.load_state_dict(bench.toy.model.state_dict())
-    fresh.updater.load(bench.updater.optimizer.state_dict(), bench.updater.done)
+    fresh.updater.load(bench.updater.state_dict())
     fresh.watch()
     fresh.stepping.update = 4
     assert fresh.run(4) == []

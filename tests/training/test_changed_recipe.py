@@ -172,7 +172,7 @@ def test_an_optimizer_keeps_its_moments_and_takes_the_recipes_settings() -> None
     weight.grad = torch.ones(3)
     old.step()
     new = Updater([weight], Optimizer(betas=(0.5, 0.6), eps=1e-4, weight_decay=0.1), 5)
-    new.load(old.optimizer.state_dict(), old.done)
+    new.load(old.state_dict())
     (group,) = new.optimizer.param_groups
     assert (group["betas"], group["eps"], group["weight_decay"], new.done) == ((0.5, 0.6), 1e-4, 0.1, 1)
     assert torch.equal(new.optimizer.state[weight]["exp_avg"], old.optimizer.state[weight]["exp_avg"])

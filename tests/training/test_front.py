@@ -59,13 +59,13 @@ def test_every_evaluation_adds_a_point_and_the_page_agrees_with_itself(undisturb
     assert [(row["stage"], row["step"]) for row in page["points"]] == [
         ("start", 0), ("sft", 3), *(("grpo", 3 + step) for step in range(1, STEPS + 1)),
     ]  # fmt: skip
-    trained = [row for row in page["points"] if row["stage"] != "start"]
-    for row in trained:
-        beaten = any(dominates(other["values"], row["values"]) for other in trained)
-        copied = any(other["values"] == row["values"] for other in trained[: trained.index(row)])
+    rows = page["points"]
+    for row in rows:
+        beaten = any(dominates(other["values"], row["values"]) for other in rows)
+        copied = any(other["values"] == row["values"] for other in rows[: rows.index(row)])
         assert row["front"] is not (beaten or copied)
-    assert page["hypervolume"] == pytest.approx(hypervolume([row["values"] for row in trained], page["reference"]))
-    volumes = [row["hypervolume"] for row in trained]
+    assert page["hypervolume"] == pytest.approx(hypervolume([row["values"] for row in rows], page["reference"]))
+    volumes = [row["hypervolume"] for row in rows]
     assert volumes == sorted(volumes)
     lines = [row for row in metrics(undisturbed.folder) if row["stage"] == "eval"]
     assert [row["values"] for row in page["points"]] == [

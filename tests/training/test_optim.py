@@ -123,7 +123,7 @@ def test_muon_alone_steps_a_lora_adapter_which_is_nothing_but_matrices() -> None
     updater.step()
     assert all(not torch.equal(p, old) for p, old in zip(policy.parameters, before, strict=True))
     again = Updater(policy.parameters, MUON, steps=2, matrices=policy.matrices)
-    again.load(copy.deepcopy(updater.optimizer.state_dict()), 1)
+    again.load(copy.deepcopy(updater.state_dict()))
     assert [len(part.state) for part in again.parts] == [len(policy.parameters)]
 
 
@@ -162,3 +162,18 @@ def test_an_update_that_products_round_away_is_measured() -> None:
         updater.clip()
         updater.step()
         assert updater.visible.get("update/visible") == seen
+
+
+def test_updates_that_add_up_come_to_be_seen() -> None:
+    """One step of 4e-4 lies below half the spacing of bfloat16 under 0.5 (1e-3), four of them above it."""
+    weights = [torch.nn.Parameter(torch.full((8, 8), 0.5))]
+    updater = Updater(weights, Optimizer(learning_rate=4e-4, weight_decay=0.0), 5)
+    updater.rounds_to = torch.bfloat16
+    shown = []
+    for _ in range(4):
+        weights[0].grad = torch.ones(8, 8)
+        updater.clip()
+        updater.step()
+        shown.append(updater.visible["update/visible_cosine"])
+    assert shown[0] == 0
+    assert shown[-1] == pytest.approx(1)

@@ -181,12 +181,18 @@ def test_the_front_of_a_conflicting_pair_by_hand() -> None:
 
 
 def test_the_document_of_a_front_names_every_point_and_its_place() -> None:
-    before = Point(0, "start", (9.0, 9.0), (0.0, 0.0))
+    before = Point(0, "start", (0.5, 0.5), (0.0, 0.0))
     page = describe(["a", "b"], (0, 0), [before, *points((1, 3), (2, 2), (1, 1))], rng(), {2: "checkpoints/front/x"})
     assert [row["front"] for row in page["points"]] == [False, True, True, False]
     assert (page["hypervolume"], page["hypervolume_se"], page["knee"]) == (5.0, 0.0, 1)
     assert page["points"][2]["weights"] == "checkpoints/front/x"
     assert "weights" not in page["points"][1]
+
+
+def test_the_policy_before_training_is_the_knee_where_training_has_only_made_it_worse() -> None:
+    page = describe(["a", "b"], (0, 0), [Point(0, "start", (3, 3), (0.0, 0.0)), *points((1, 3), (2, 2))], rng())
+    assert [row["front"] for row in page["points"]] == [True, False, False]
+    assert page["knee"] == 0
 
 
 @settings(max_examples=20, deadline=None)

@@ -61,7 +61,7 @@ def test_demonstrations_learnt_by_heart_are_told() -> None:
     fits, not_at_all = Fit(0.5, 0.1, 0.001), Fit(0.1, 0.1, 0.4)
     event = heart_event("math", fits, not_at_all, 40)
     assert event is not None
-    assert event.severity == "info"
+    assert event.severity == "warning"
     assert "p = 0.4" in event.message
     assert heart_event("math", fits, fits, 40) is None
     assert heart_event("math", not_at_all, not_at_all, 40) is None

@@ -28,6 +28,7 @@ from small_run import events, metrics, recipe, same_weights, steps
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "full": {"grpo__merge": {"kind": "sum", "monitor_every": 3}},
+    "bfloat16": {"model__dtype": "bfloat16"},
     "lora": {"model__lora": {"r": 2, "modules_to_save": []}},
     "everything": {
         "tasks__0__shaping": {"zscore": {"decay": 0.5}, "length": {"kind": "per_token", "coef": 0.1}},

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from levelhead.records import Event, StepRecord
+from levelhead.terminal import notebook
 from levelhead.terminal.spark import BLOCKS, PLAIN
 from levelhead.training.eventlog import EventLog
 from levelhead.training.rundir import RunDir
@@ -110,6 +111,45 @@ def test_plain_lines_now_and_then_where_there_is_no_terminal(
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[1] for line in lines] == ["1/60", "25/60", "50/60", "60/60"]
     assert lines[0] == ("grpo 1/60  reward +0.100  entropy 1.250  KL 0.0125  dead groups 25%  s/step 0.50")
+
+
+def test_slow_steps_have_a_line_each_half_minute_and_evaluations_one_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("levelhead.terminal.time.monotonic", lambda: clock[0])
+    log = EventLog(RunDir(tmp_path), console=Console(file=io.StringIO()))
+    bar = log.progress("grpo", 0, 60, ["one"])
+    for step in range(1, 10):
+        clock[0] += 12
+        bar.write(record(step), 0)
+    log.scoring(64)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines[:-1]] == ["1/60", "3/60", "6/60", "9/60"]
+    assert lines[-1] == "scoring 64 held-out items per task ..."
+
+
+def test_in_a_notebook_one_output_is_drawn_anew_and_escaped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs: list[notebook.Html] = []
+
+    class Cell:
+        def update(self, content: notebook.Html) -> None:
+            outputs.append(content)
+
+    monkeypatch.setattr(notebook, "handle", Cell)
+    log = EventLog(RunDir(tmp_path), console=Console(file=io.StringIO()))
+    bar = log.progress("grpo", 0, 4, ["<b>one"])
+    bar.write(StepRecord(1, "grpo", {"reward": 0.5, "reward/<b>one": 0.5}), 0)
+    assert capsys.readouterr().err == ""
+    html = outputs[0]._repr_html_()
+    assert '<progress value="1" max="4"></progress> 1/4' in html
+    assert "<td>&lt;b&gt;one</td><td>+0.500</td>" in html
+
+
+def test_a_plain_shell_is_no_notebook() -> None:
+    assert notebook.handle() is None
 
 
 def test_only_the_first_process_shows_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,57 +2,67 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.text import Text
 
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import gather, printable
+from levelhead.diagnosis.remedies import remedies, settings_text
 from levelhead.doctor.readers.sources import read_events
-from levelhead.documents import DocumentError, load_json, read_lines
+from levelhead.doctor.render import finding_line
+from levelhead.doctor.report import Report, examine
 from levelhead.errors import InputError
-from levelhead.recipe.history import in_force
 from levelhead.terminal.console import SafeConsole
 
 _COLOURS = {"critical": "bold red", "warning": "yellow"}
 
 
 def show_events(path: Path, language: Language = "en") -> None:
-    """Print the warnings and critical events of a run to stderr, each code once with how often it was seen.
+    """Print to stderr what a person must know of a run: the doctor's findings, and its loud events, each code once.
 
-    Nothing is printed for a run that has none.
+    The findings are those of ``levelhead doctor`` on the same folder, with the same remedies.  What the guard's look at
+    an unfinished curve had seen, and the whole of it no longer shows, is named as passed.
 
     Args:
         path: ``events.jsonl`` of the run.
         language: Of the reader.
     """
-    events = read_events(path)
-    told = gather(events, _rows(path.with_name("metrics.jsonl")), in_force(path.parent)) if events else []
-    if not told:
+    events, report = read_events(path), _report(path.parent)
+    leading = [(f.severity, finding_line(f, report, language)) for f in report.diagnosis.leading] if report else []
+    standing = {finding.code for finding in report.diagnosis.findings if finding.severity != "info"} if report else None
+    told, passed = gather(events, standing)
+    if not (leading or told or passed):
         return
     console = SafeConsole(stderr=True)
     console.print(Text("\n" + said(f"What was seen in this run ({path}):", language)), soft_wrap=True)
+    for severity, line in leading:
+        console.print(Text(f"  {line}", style=_COLOURS[severity]), soft_wrap=True)
     for one in told:
-        head, *rest = one.lines(language)
+        head, *rest = one.lines(language, _remedy(one.code, report))
         console.print(Text(f"  {head}", style=_COLOURS[one.severity]), soft_wrap=True)
         for line in rest:
             console.print(Text(f"  {line}"), soft_wrap=True)
+    if passed:
+        text = said(f"seen on the way and no longer at the end: {', '.join(passed)}", language)
+        console.print(Text(f"  {text}"), soft_wrap=True)
 
 
-def _rows(path: Path) -> list[Mapping[str, Any]]:
-    """Lines of a run's metrics; what cannot be read is left out."""
-    rows: list[Mapping[str, Any]] = []
-    with contextlib.suppress(OSError, InputError):
-        for line in read_lines(path):
-            with contextlib.suppress(DocumentError):
-                row = load_json(line)
-                if isinstance(row, dict):
-                    rows.append(row)
-    return rows
+def _report(folder: Path) -> Report | None:
+    """What the doctor makes of a run; ``None`` where it has no row of training yet."""
+    try:
+        return examine(folder) if (folder / "metrics.jsonl").is_file() else None
+    except InputError:
+        return None
+
+
+def _remedy(code: str, report: Report | None) -> str:
+    """What to change for an event where the doctor has nothing more urgent; empty where there is nothing."""
+    if report is None or report.diagnosis.leading:
+        return ""
+    changes = remedies(code, report.observed, recipe=report.recipe)
+    return settings_text(changes[0].settings) if changes else ""
 
 
 def why_stopped(path: Path, language: Language = "en") -> str:

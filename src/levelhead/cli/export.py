@@ -41,6 +41,7 @@ def export(
         "origin": made.origin,
         "merged": made.merged,
         "adapter": made.adapter,
+        "precision": made.precision,
         "url": url,
     }
     if as_json:
@@ -51,5 +52,7 @@ def export(
     say(f"{made.folder}: {what} of {source}, tokenizer, chat template, generation config, model card")
     if made.adapter:
         say("an adapter alone: --merge writes weights that need no base")
+    if made.precision:
+        say(made.precision)
     if url:
         say(url)

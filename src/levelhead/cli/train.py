@@ -56,13 +56,13 @@ def train(
             say(dump(resolved), end="")
         return
     if dry:
-        from levelhead.api import dry_run
+        from levelhead.preflight.dryrun import dry_run, words
 
         facts = dry_run(resolved)
         if as_json:
             say_json(facts)
         else:
-            say("\n".join(f"{k}: {v}" for k, v in facts.items()))
+            say(words(facts, language))
         return
     changes = keys_of(accept)
     resumed = {"resume_from": start, "accept_changes": changes} if start or changes else {}

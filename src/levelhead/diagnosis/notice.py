@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from levelhead.diagnosis.chinese import said
-from levelhead.diagnosis.findings import CATALOGUE, Language, Scaled
+from levelhead.diagnosis.findings import Language
 from levelhead.terminal import safe
 
 LOUD = ("critical", "warning")
@@ -30,35 +30,12 @@ def printable(text: object, most: int = MOST_CHARACTERS) -> str:
     return line if len(line) <= most else f"{line[: most - 3].rstrip()}..."
 
 
-def advice(
-    code: str,
-    readings: Mapping[str, float] | None = None,
-    beside: Collection[str] = (),
-    recipe: Mapping[str, Any] | None = None,
-) -> str:
-    """Return the first remedy of a finding as keys of a recipe; empty where the catalogue has none.
-
-    Args:
-        code: The event's code.
-        readings: Newest metrics of the run: what a remedy takes a multiple of.
-        beside: Codes of the other findings of this run; a remedy that would do harm beside one of them is left out.
-        recipe: The run's own, every key written out; what it has already is not advised.
-    """
-    entry = CATALOGUE.get(code)
-    for remedy in entry.remedies if entry else ():
-        if set(remedy.unless).intersection(beside):
-            continue
-        if settings := remedy.lacking(recipe or {}):
-            return ", ".join(_setting(key, value, readings or {}) for key, value in settings.items())
-    return ""
-
-
 def notice(event: Mapping[str, Any], to_do: str = "", times: int = 1, language: Language = "en") -> str:
     """Return one line on an event: its step, severity and code, what was seen, what was done and what to change.
 
     Args:
         event: A line of ``events.jsonl``.
-        to_do: What to change (see :func:`advice`).
+        to_do: What to change (see :mod:`levelhead.diagnosis.remedies`).
         times: How often an event of this code and severity has been seen, this one included.
         language: Of the reader.
     """
@@ -95,7 +72,6 @@ class Told:
         first: Step of the first.
         last: Step of the last.
         message: What the last one said.
-        to_do: What to change; empty where the catalogue has nothing.
     """
 
     code: str
@@ -104,63 +80,60 @@ class Told:
     first: int
     last: int
     message: str
-    to_do: str
 
-    def lines(self, language: Language = "en") -> list[str]:
-        """Two or three lines for the block at the end of a run."""
+    def lines(self, language: Language = "en", to_do: str = "") -> list[str]:
+        """Two or three lines for the block at the end of a run, with what to change."""
         when = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
         often = "once" if self.count == 1 else f"{self.count} times"
         colon, comma = (": ", ", ") if language == "en" else (" ", "\uff0c")
         head = f"{said(self.severity, language)}{colon}{self.code}"
         head = comma.join([head, said(often, language), said(when, language)])
-        change = [f"  {said(f'to change: {self.to_do}', language)}"] if self.to_do else []
+        change = [f"  {said(f'to change: {to_do}', language)}"] if to_do else []
         return [head, f"  {said(self.message, language)}", *change]
 
 
 def gather(
-    events: Iterable[Mapping[str, Any]],
-    metrics: Sequence[Mapping[str, Any]] = (),
-    recipe: Mapping[str, Any] | None = None,
-) -> list[Told]:
+    events: Iterable[Mapping[str, Any]], standing: Collection[str] | None = None
+) -> tuple[list[Told], list[str]]:
     """Return what a person must know of a run's events, once a code and severity, the gravest first.
 
     Args:
         events: Lines of ``events.jsonl``.
-        metrics: Lines of ``metrics.jsonl``: a remedy takes its multiple of what stood there when the event was told.
-        recipe: The run's own, every key written out.
+        standing: Codes of the findings that the closing diagnosis holds, which say what the guard's look at the same
+            numbers said on the way; ``None`` where there is no diagnosis.
+
+    Returns:
+        The events, and in a few words each what a look had seen that no longer stands at the end.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    passed: dict[str, int] = {}
     for event in events:
-        severity = str(event.get("severity"))
-        if severity in LOUD:
-            groups.setdefault((severity, str(event.get("code"))), []).append(event)
-    codes = {code for _, code in groups}
+        severity, code = str(event.get("severity")), printable(event.get("code"), 80)
+        if severity not in LOUD:
+            continue
+        if standing is None or not _is_look(event):
+            groups.setdefault((severity, code), []).append(event)
+        elif code not in standing:
+            passed[code] = _step(event)
     told = [
         Told(
-            printable(code, 80),
+            code,
             severity,
             len(seen),
             min(map(_step, seen)),
             max(map(_step, seen)),
             printable(seen[-1].get("message", "")),
-            advice(code, _before(metrics, min(map(_step, seen))), codes - {code}, recipe),
         )
         for (severity, code), seen in groups.items()
     ]
-    return sorted(told, key=lambda one: (LOUD.index(one.severity), one.first))
+    told.sort(key=lambda one: (LOUD.index(one.severity), one.first))
+    return told, [f"{code} (step {step})" for code, step in passed.items()]
 
 
-def _before(metrics: Sequence[Mapping[str, Any]], step: int) -> dict[str, float]:
-    """The last numbers that were written before a step, each under its name."""
-    rows = [row for row in metrics if _step(row) < step] or metrics[:1]
-    return {name: value for row in rows for name, value in row.items() if isinstance(value, int | float)}
-
-
-def _setting(key: str, value: Any, readings: Mapping[str, float]) -> str:
-    if not isinstance(value, Scaled):
-        return f"{key}={value}"
-    resolved = value.resolve(readings.get(value.of))
-    return f"{key} {resolved}" if isinstance(resolved, str) else f"{key}={resolved}"
+def _is_look(event: Mapping[str, Any]) -> bool:
+    """Whether an event says what the guard's detectors saw, and nothing that was done."""
+    evidence = event.get("evidence")
+    return event.get("action") == "warn" and isinstance(evidence, Mapping) and "first_step" in evidence
 
 
 def _name(event: Mapping[str, Any]) -> str:

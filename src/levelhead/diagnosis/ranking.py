@@ -109,6 +109,15 @@ class Diagnosis:
         """Whether some finding is a warning or critical."""
         return self.verdict in ("warning", "critical")
 
+    @property
+    def leading(self) -> tuple[Finding, ...]:
+        """The findings worse than ``info`` that no finding before them explains: what a person is to act upon."""
+        leading: list[Finding] = []
+        for finding in self.findings:
+            if finding.severity != "info" and not any(finding.code in other.explains for other in leading):
+                leading.append(finding)
+        return tuple(leading)
+
 
 def diagnose(
     history: History,

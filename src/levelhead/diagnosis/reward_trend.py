@@ -81,7 +81,7 @@ class RewardTrend:
         positive = [v for v in stds if v > 0]
         scale = stats.median(positive) if self.source in (metric.REWARD, ALL_DRAWN) and positive else None
         self.reward = trend(series, scale)
-        self.held_out = {s.name: trend(s) for s in self._held_out()}
+        self.held_out = {s.name: trend(s, errors=self._errors(s.name)) for s in self._held_out()}
 
     def _pick(self) -> str:
         rewards = self._history.series(metric.REWARD)
@@ -103,6 +103,11 @@ class RewardTrend:
         ]
         # A task's score sums up its other metrics.
         return [s for s in curves if s.name.endswith("/score")] or curves[: self._MOST_CURVES]
+
+    def _errors(self, score: str) -> Series | None:
+        """Standard errors of a held-out score, where they are logged beside it."""
+        name = f"{score.removesuffix('/score')}/se"
+        return self._history.series(name) if score.endswith("/score") else None
 
     @property
     def task_scores(self) -> dict[str, Trend]:

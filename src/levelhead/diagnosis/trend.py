@@ -66,7 +66,7 @@ class Trend:
     n: int
 
 
-def trend(series: Series, scale: float | None = None) -> Trend:
+def trend(series: Series, scale: float | None = None, errors: Series | None = None) -> Trend:
     """Judge one series.
 
     The gain is compared with the noise from reading to reading (is it real) and with ``scale`` and the level (does
@@ -75,6 +75,7 @@ def trend(series: Series, scale: float | None = None) -> Trend:
     Args:
         series: Readings in order.
         scale: A natural unit of change, such as the spread of rewards within groups.
+        errors: Standard errors of the readings, where they are known: then two readings can be proof.
     """
     values, n = series.values, len(series)
     if n < 2:
@@ -90,7 +91,7 @@ def trend(series: Series, scale: float | None = None) -> Trend:
     relative = abs(gain) / max(abs(early), _LEVEL_OF_SPREAD * spread, 1e-12)
     matters = stats.ramp(max(abs(gain) / unit, relative), *_MATTERS)
     if n < _SHORT:
-        sure = _short_surety(values, gain)
+        sure = max(_short_surety(values, gain), _surety_by_error(gain, errors))
     else:
         z = abs(gain) / max(sigma * math.sqrt(2 / m), 1e-12)
         tau = stats.kendall_z(values)
@@ -143,6 +144,13 @@ def _short_surety(values: list[float], gain: float) -> float:
     rest = values[1:]
     apart = min(abs(v - values[0]) for v in rest) > 2 * (max(rest) - min(rest)) and len(rest) >= _REST_ROWS
     return {2: _TWO, 3: _THREE}.get(len(values), _FOUR) if gain and (same or apart) else _FEW
+
+
+def _surety_by_error(gain: float, errors: Series | None) -> float:
+    """How surely the last reading differs from the first, by their own standard errors; 0 where nobody knows them."""
+    if errors is None or len(errors) < 2:
+        return 0.0
+    return stats.ramp(abs(gain) / max(math.hypot(errors.values[0], errors.values[-1]), 1e-12), *_SURE)
 
 
 def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[float, float, float, float]:

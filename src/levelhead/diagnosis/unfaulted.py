@@ -8,6 +8,7 @@ from typing import Literal
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Evidence, Reading, View, ends
+from levelhead.diagnosis.detectors.improvement import gaps_over_constant, over_constant
 
 VERDICTS = ("healthy", "learns", "undecided")
 """Verdicts on runs without a fault, and the findings that say why."""
@@ -86,6 +87,9 @@ def _missing(view: View, outcomes: int) -> Evidence | None:
         return Evidence(1.0, "few-outcomes", {"rows": outcomes})
     if trend.learned <= _RISEN and trend.holds < _HIGH:
         return Evidence(1.0, "no-rise-yet", {"early": trend.reward.early, "late": trend.reward.late, "rows": outcomes})
+    for task, gap, error, _ in gaps_over_constant(view.history):
+        if over_constant(gap, error) == "undecided":
+            return Evidence(1.0, "unclear-over-constant", {"task": task, "gap": gap.values[-1], "error": error})
     return None
 
 

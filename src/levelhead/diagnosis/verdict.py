@@ -175,6 +175,11 @@ def judge(stages: Mapping[str, Mapping[str, Any]], language: Language = "en") ->
     change, errors, what = _overall(before, after, say)
     if change == "below":
         return Verdict("worse", say.sentence(say("fell", what=what), _strata(changes, say), *hints))
+    if cheap := after.get("shortcut"):
+        paid = say(
+            "paid", share=_percent(cheap["share"]), text=short(cheap["answer"], language), how=say(cheap["kind"])
+        )
+        return Verdict("not improved", say.sentence(paid, _strata(changes, say), *hints))
     over, unread = _over_constant(after, say)
     if over == "below":
         return Verdict("not improved", say.sentence(unread, _strata(changes, say), *hints))

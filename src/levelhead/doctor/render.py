@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors.base import Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, Text, wording
 from levelhead.diagnosis.notice import printable
-from levelhead.diagnosis.ranking import Diagnosis, Finding
+from levelhead.diagnosis.ranking import Finding
+from levelhead.diagnosis.remedies import settings_text
 from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.doctor.inquiry import line
 from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
@@ -66,8 +66,7 @@ def finding_line(finding: Finding, report: Report, language: Language = "en") ->
         last = max(finding.readings, key=lambda r: r.step)
         words += f"{semicolon}{last.metric} @{_n(last.step)} = {_n(last.value)}"
     for remedy in report.remedies(finding, language)[:1]:
-        settings = ", ".join(f"{key}={_setting(value)}" for key, value in remedy["set"].items())
-        words += f"{semicolon}{label('remedies', language)}{colon}{settings}"
+        words += f"{semicolon}{label('remedies', language)}{colon}{settings_text(remedy['set'])}"
     return safe(words)
 
 
@@ -80,7 +79,7 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
     yield f"{report.source}{colon}{label('format', language)} {report.log.format}{comma}{rows}{comma}{span}"
     for part in _wrap(headline(report, language), indent=0):
         yield part, _COLOURS.get(diagnosis.verdict, "")
-    main = _main(diagnosis)
+    main = diagnosis.leading or diagnosis.findings[:1]
     for finding in main:
         yield ""
         yield from _finding(finding, report, language)
@@ -115,15 +114,6 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
             yield f"  {where} {reason(sample['why'], language)}"
 
 
-def _main(diagnosis: Diagnosis) -> list[Finding]:
-    """The findings to print at length: those that no finding before them explains."""
-    main: list[Finding] = []
-    for finding in diagnosis.findings:
-        if finding.severity != "info" and not any(finding.code in other.explains for other in main):
-            main.append(finding)
-    return main or list(diagnosis.findings[:1])
-
-
 def _finding(finding: Finding, report: Report, language: Language) -> Iterator[str | tuple[str, str]]:
     entry = CATALOGUE[finding.code]
     comma, colon, semicolon = (mark(sign, language) for sign in ",:;")
@@ -147,8 +137,7 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
         return
     yield from _wrap(f"{label('confirm', language)}{colon}{entry.confirm.get(language)}")
     for remedy in report.remedies(finding, language)[:3]:
-        settings = ", ".join(f"{key}={_setting(value)}" for key, value in remedy["set"].items())
-        yield from _wrap(f"{label('remedies', language)}{colon}{settings}")
+        yield from _wrap(f"{label('remedies', language)}{colon}{settings_text(remedy['set'])}")
         yield from _wrap(f"{remedy['why']} [{remedy['source']}]", indent=4)
 
 
@@ -176,12 +165,6 @@ def _since(finding: Finding, language: Language) -> str:
     if finding.first_step is None:
         return ""
     return mark(",", language) + since(_n(finding.first_step), language)
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k}: {_setting(v)}" for k, v in value.items()) + "}"
-    return str(value)
 
 
 def _n(value: float | None) -> str:

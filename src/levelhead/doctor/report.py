@@ -13,9 +13,10 @@ from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors import DETECTORS
 from levelhead.diagnosis.detectors.base import Reading, View
 from levelhead.diagnosis.detectors.ended import last_stop
-from levelhead.diagnosis.findings import CATALOGUE, Language, Scaled, Settings, family_of
+from levelhead.diagnosis.findings import Language, family_of
 from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
+from levelhead.diagnosis.remedies import remedies
 from levelhead.doctor.informed import Informed, from_rollouts, from_settings, from_statements, place
 from levelhead.doctor.inquiry import Answers, Question, place_readings, questions, worth
 from levelhead.doctor.readers.sources import Log, read
@@ -114,25 +115,29 @@ class Report:
             ]
         return {**document, **self.extras}
 
+    def observed(self, name: str) -> float | None:
+        """Largest reading of a metric, of which a remedy takes a multiple."""
+        return max(self.history.series(name).values, default=None)
+
     def remedies(self, finding: Finding, language: Language = "en") -> list[dict[str, Any]]:
-        """The changes to make for a finding, in the words of the trainer that wrote the log."""
-        family = family_of(self.log.format)
+        """The changes to make for a finding, in the settings of the trainer that wrote the log."""
         evidence = (last_stop(self.log.events, self.history) or {}).get("evidence")
-        cause = evidence.get("cause") if isinstance(evidence, Mapping) else None
-        present = {f.code for f in self.diagnosis.findings}
-        # A run that training made worse is not advised to take larger steps.
-        worse = any(argument.key in ("held-out-fell", "reward-falls") for argument in finding.evidence)
+        changes = remedies(
+            finding.code,
+            self.observed,
+            beside={f.code for f in self.diagnosis.findings},
+            arguments=[argument.key for argument in finding.evidence],
+            recipe=self.recipe,
+            family=family_of(self.log.format),
+            cause=evidence.get("cause") if isinstance(evidence, Mapping) else None,
+        )
         return [
             {
-                "set": _in_words(resolve(settings, self.history), language),
-                "why": remedy.why.get(language),
-                "source": said(remedy.source, language),
+                "set": _in_words(change.settings, language),
+                "why": change.why.get(language),
+                "source": said(change.source, language),
             }
-            for remedy in CATALOGUE[finding.code].remedies
-            if not (worse and any(isinstance(value, Scaled) and value.factor > 1 for value in remedy.recipe.values()))
-            and (settings := remedy.lacking(self.recipe) if self.recipe else remedy.settings(family))
-            and not present.intersection(remedy.unless)
-            and (cause is None or not remedy.causes or cause in remedy.causes)
+            for change in changes
         ]
 
     def _reading(self, reading: Reading) -> dict[str, Any]:
@@ -162,19 +167,7 @@ def number(value: float | None) -> float | int | str | None:
     return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.6g}")
 
 
-def resolve(settings: Settings, history: History) -> dict[str, Any]:
-    """Settings with multiples of what the log shows worked out."""
-    resolved: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Scaled):
-            readings = history.series(value.of).values
-            resolved[key] = value.resolve(max(readings) if readings else None)
-        else:
-            resolved[key] = value
-    return resolved
-
-
-def _in_words(settings: dict[str, Any], language: Language) -> dict[str, Any]:
+def _in_words(settings: Mapping[str, Any], language: Language) -> dict[str, Any]:
     """Settings whose values are words, in the language of the reader."""
     return {key: said(value, language) if isinstance(value, str) else value for key, value in settings.items()}
 

@@ -21,7 +21,7 @@ _MARKED = re.compile(r"([\\`*_{}\[\]<>#|])")
 _LONGEST = 160
 
 
-def card(folder: Path, checkpoint: str, origin: str, base: str | None, *, adapter: bool) -> str:
+def card(folder: Path, checkpoint: str, origin: str, base: str | None, *, adapter: bool, precision: str) -> str:
     """Return the text of ``README.md``.
 
     What a policy, a judge or a data file wrote is escaped.
@@ -32,6 +32,7 @@ def card(folder: Path, checkpoint: str, origin: str, base: str | None, *, adapte
         origin: Stage and step of the policy in it, in words.
         base: Hub name or folder of the model that was trained; ``None`` for one from random weights.
         adapter: Whether the folder holds an adapter alone.
+        precision: Of the scores and of the weights, in words.
     """
     run = read_run(folder)
     begun = _plain(base) if base else "random weights"
@@ -42,7 +43,7 @@ def card(folder: Path, checkpoint: str, origin: str, base: str | None, *, adapte
         f"Trained with Levelhead {_version()} from {begun}; checkpoint `{checkpoint}` ({origin}).",
         "",
         *_use(adapter=adapter),
-        *_scores(run),
+        *_scores(run, precision),
         *_findings(folder, run),
         "## Recipe",
         "",
@@ -92,11 +93,13 @@ def _use(*, adapter: bool) -> Iterator[str]:
     ]
 
 
-def _scores(run: Run) -> Iterator[str]:
+def _scores(run: Run, precision: str) -> Iterator[str]:
     """A table a task: each stage's score, by stratum, and the best answer that reads nothing."""
     yield from ["## Held-out scores", ""]
     if not run.summary_tasks:
         yield from ["The run was not evaluated.", ""]
+    elif precision:
+        yield from [precision, ""]
     verdicts = run.summary.get("verdict")
     for name, stages in run.summary_tasks.items():
         there = [stage for stage in STAGES if isinstance(stages.get(stage), Mapping)]

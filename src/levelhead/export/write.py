@@ -16,12 +16,17 @@ from levelhead.recipe.history import History
 from levelhead.training.rundir import RunDir, publish
 
 if TYPE_CHECKING:
+    import torch
+
+    from levelhead.policy.rounding import Visible
     from levelhead.recipe import Recipe
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 BEST = "best"
 RECIPE = "levelhead_recipe.yaml"
 """Name of the recipe in an exported folder."""
+HIDDEN = 0.9
+"""Cosine of an adapter's change, as a type of the merged weights shows it, below which that type hides it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class Export:
         origin: Stage and step of the policy in it, in words.
         merged: Whether an adapter was merged into its base.
         adapter: Whether it is an adapter alone.
+        precision: Of the scores and of the weights, in words; empty where nobody wrote down the first.
         url: Where it was pushed; empty where it was not.
     """
 
@@ -42,6 +48,7 @@ class Export:
     origin: str
     merged: bool
     adapter: bool
+    precision: str = ""
     url: str = ""
 
 
@@ -72,9 +79,9 @@ def export(
     draft = out.with_name(f".{out.name}.tmp")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        adapter = _write(run, recipe, source, draft, merge=merge, dtype=dtype)
+        adapter, precision = _write(run, recipe, source, draft, merge=merge, dtype=dtype)
         came_from = origin(read_state(source))
-        text = card(run, source.name, came_from, _base(recipe), adapter=adapter)
+        text = card(run, source.name, came_from, _base(recipe), adapter=adapter, precision=precision)
         (draft / "README.md").write_text(text, encoding="utf-8")
         shutil.copyfile(run / history.newest, draft / RECIPE)
         if out.is_dir():
@@ -85,16 +92,27 @@ def export(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     merged = recipe.model.lora is not None and not adapter
-    return Export(out, source.name, came_from, merged=merged, adapter=adapter)
+    return Export(out, source.name, came_from, merged=merged, adapter=adapter, precision=precision)
 
 
-def push(folder: Path, name: str, *, private: bool = False) -> str:
+def push(
+    folder: Path,
+    name: str,
+    *,
+    private: bool = False,
+    token: str | None = None,
+    revision: str | None = None,
+    message: str | None = None,
+) -> str:
     """Upload an exported folder to the hub, with the login of ``hf auth login`` or ``HF_TOKEN``.
 
     Args:
         folder: What :func:`export` wrote.
         name: ``NAME`` or ``OWNER/NAME``.
         private: Make the repository private where it is new.
+        token: In place of the login.
+        revision: Branch; the main one unless given.
+        message: Of the commit.
 
     Returns:
         The repository's address.
@@ -104,11 +122,14 @@ def push(folder: Path, name: str, *, private: bool = False) -> str:
     """
     from huggingface_hub import HfApi
 
-    api = HfApi()
+    api = HfApi(token=token)
     try:
         repository = api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(
-            repo_id=repository.repo_id, folder_path=str(folder), commit_message=f"Export {folder.name} with Levelhead"
+            repo_id=repository.repo_id,
+            folder_path=str(folder),
+            revision=revision,
+            commit_message=message or f"Export {folder.name} with Levelhead",
         )
     except Exception as error:  # which errors there are depends on the HTTP library of the day
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -135,13 +156,12 @@ def _checkpoint(run: Path, name: str | None) -> Path:
     return newest
 
 
-def _write(run: Path, recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dtype) -> bool:
-    """Write model and tokenizer; returns whether it is an adapter alone."""
+def _write(run: Path, recipe: Recipe, source: Path, draft: Path, *, merge: bool, dtype: Dtype) -> tuple[bool, str]:
+    """Write model and tokenizer; returns whether it is an adapter alone, and what is to be said of the precision."""
     import torch
 
     from levelhead.policy import four_bit
     from levelhead.policy.load import load_checkpoint
-    from levelhead.policy.lora import merged
     from levelhead.policy.quiet import without_progress_bars
     from levelhead.policy.start import find_start
 
@@ -158,14 +178,18 @@ def _write(run: Path, recipe: Recipe, source: Path, draft: Path, *, merge: bool,
     policy = load_checkpoint(whole, source, seed=recipe.seed)
     if merge and section.in_four_bits:  # what is merged is the policy that was trained
         four_bit.copy_unpacked(load_checkpoint(section, source, seed=recipe.seed).base, policy.base)
-    named = dtype if dtype != "auto" else scored_in(run, recipe)
-    kind = getattr(torch, named) if named != "auto" else torch.float32
+    scored = scored_in(run, recipe)
+    own = recipe.model.dtype if recipe.model.lora is not None else scored
+    written = next((name for name in (dtype, own) if name != "auto"), "float32")
     model: Any = policy.model
-    adapter = recipe.model.lora is not None
+    adapter, hides = recipe.model.lora is not None, ""
     if adapter and merge:
-        model = merged(model)
+        model, shown = _merged_as(model, getattr(torch, written))
         adapter = False
-    model = model.to(kind)
+        if shown.cosine < HIDDEN:
+            hides = f"{written} shows what the adapter changes in the merged weights with cosine {shown.cosine:.2f}"
+            written = "float32" if dtype == "auto" else written
+    model = model.to(getattr(torch, written))
     generation = getattr(model, "generation_config", None)
     if generation is not None:
         generation.eos_token_id = sorted(policy.codec.stop_ids)
@@ -173,12 +197,35 @@ def _write(run: Path, recipe: Recipe, source: Path, draft: Path, *, merge: bool,
         model.save_pretrained(str(draft))
     policy.codec.save(draft)
     write_for_older(draft)
-    return adapter
+    return adapter, _precision(scored, written, hides)
+
+
+def _merged_as(model: Any, kind: torch.dtype) -> tuple[Any, Visible]:
+    """A model with its adapter merged, and what a type of its weights shows of what the adapter changes."""
+    from levelhead.policy.lora import merged
+    from levelhead.policy.rounding import some_entries, visible_change
+
+    bases = [module.base_layer.weight for module in model.modules() if hasattr(module, "base_layer")]
+    before = some_entries(bases)
+    whole = merged(model)
+    return whole, visible_change(before, some_entries(bases), [float(base.numel()) for base in bases], kind)
+
+
+def _precision(scored: str, written: str, hides: str) -> str:
+    """In which types the scores were computed and the weights are written, and what that does to them."""
+    if scored == "auto":
+        return ""
+    lines = [f"Scores were computed with products in {scored}; the weights here are {written}."]
+    if scored != written:
+        lines.append(f"`levelhead eval` with `--set model.dtype={written}` scores them as they are here.")
+    if hides:
+        lines.append(f"{hides}." if written == "float32" else f"{hides}: this is not the policy that was scored.")
+    return " ".join(lines)
 
 
 def scored_in(run: Path, recipe: Recipe) -> str:
     """Return the type that a run's scores were computed in; ``auto`` where nobody wrote it down."""
-    if recipe.model.dtype != "auto" or recipe.model.lora is not None:
+    if recipe.model.dtype != "auto":
         return recipe.model.dtype
     try:
         environment = json.loads((run / "environment.json").read_text(encoding="utf-8"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +68,7 @@ class LiveGuard:
         self._calm = 0
         self._later = False
         self._told: list[str] = []
+        self._seen: list[str] = []
         self._next_look = FIRST_LOOK
         self._pending: list[Decision] = []
 
@@ -253,16 +254,24 @@ class LiveGuard:
         if self._overrides.redraws and not any(_redraws(finding.code) for finding in findings):
             text = "groups have contrast again: no more are drawn in place of those without"
             decisions += self._turn(step, "reward-dead-groups", "info", text, replace(self._overrides, redraws=0))
+        decisions += self._passed(step, {finding.code for finding in findings if finding.severity != "info"})
         for finding in findings:
             if finding.severity == "info" or finding.confidence < LEAST_CONFIDENCE:
                 continue
             decisions += self._treat(step, finding)
-            if finding.code not in self._told:
-                self._told.append(finding.code)
+            if finding.code not in self._seen:
+                self._seen.append(finding.code)
                 title, meaning = CATALOGUE[finding.code].title.get(), CATALOGUE[finding.code].meaning.get()
                 text = f"{title} (confidence {finding.confidence:.0%}): {_argument(finding)}; {meaning}"
                 decisions.append(self._decide(step, finding.code, "warn", finding.severity, text, _shown(finding)))
         return decisions
+
+    def _passed(self, step: int, standing: Collection[str]) -> list[Decision]:
+        """Take back what an earlier look had reported and the longer curve no longer shows."""
+        passed = [code for code in self._seen if code not in standing]
+        self._seen = [code for code in self._seen if code in standing]
+        texts = [(code, f"no longer seen: {CATALOGUE[code].title.get()}") for code in passed]
+        return [self._decide(step, code, "warn", "info", text, {}) for code, text in texts]
 
     def _treat(self, step: int, finding: Finding) -> list[Decision]:
         """Do what the finding's file says that a guard does about it."""
@@ -352,6 +361,7 @@ class LiveGuard:
             "calm": self._calm,
             "later": self._later,
             "told": self._told,
+            "seen": self._seen,
             "next_look": self._next_look,
             "invariants": self._invariants.state_dict(),
             "reading": self._reading.state_dict(),
@@ -365,7 +375,7 @@ class LiveGuard:
         self._rollbacks, self._calm = int(state["rollbacks"]), int(state["calm"])
         self._norms, self._scales = list(state["norms"]), list(state["scales"])
         self._later, self._told = bool(state["later"]), list(state["told"])
-        self._next_look = int(state["next_look"])
+        self._next_look, self._seen = int(state["next_look"]), list(state.get("seen", ()))
         if "invariants" in state:  # not in checkpoints of before they were watched
             self._invariants.load_state_dict(state["invariants"])
         if "reading" in state:  # nor in those of before answers were
@@ -386,4 +396,5 @@ def _argument(finding: Finding) -> str:
 def _shown(finding: Finding) -> dict[str, Any]:
     """The readings of a finding, as evidence of an event."""
     shown: dict[str, Any] = {"confidence": round(finding.confidence, 3), "first_step": finding.first_step}
+    shown["arguments"] = [argument.key for argument in finding.evidence if argument.weight > 0]
     return shown | {f"{reading.metric}@{reading.step:g}": reading.value for reading in finding.readings[:4]}

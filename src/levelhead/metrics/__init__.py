@@ -35,6 +35,10 @@ TASK_PART_STD = _groups.family(
     "rewards/{task}/{part}/std", "Population standard deviation of that part over rollouts.", "reward",
     only="with several tasks", bounds=FROM_0,
 )
+TURN_REWARD = _groups.family(
+    "turn_reward/{task}/{turn}", "Mean of what one turn earned, over the rollouts that have it.", "reward",
+    only="where the environment pays turns; the first 16",
+)
 LIVE_GROUPS = _groups.metric("live_groups", "Share of groups in which the estimator sees something to learn.", "share")
 ZERO_STD = _groups.metric(
     "frac_reward_zero_std",
@@ -322,11 +326,12 @@ LEARNING_RATE = _updates.metric(
 _ROUNDED = "where products are made in a coarser type than float32"
 VISIBLE = _updates.metric(
     "update/visible",
-    "Norm of what the computing type lets through of an update, as a share of its own ([precision](precision.md)).",
+    "Norm of what the computing type shows of the stage's updates so far, as a share of theirs "
+    "([precision](precision.md)).",
     "share", only=_ROUNDED, bounds=FROM_0, stages=("sft", "grpo"),
 )
 VISIBLE_COSINE = _updates.metric(
-    "update/visible_cosine", "Cosine of what the computing type lets through with the update.", "coefficient",
+    "update/visible_cosine", "Cosine of what the computing type shows of these updates with them.", "coefficient",
     only=_ROUNDED, bounds=ANY, stages=("sft", "grpo"),
 )
 _GUARDED = "with the guard"

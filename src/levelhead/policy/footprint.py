@@ -18,6 +18,7 @@ from transformers import DynamicCache
 from levelhead.policy.allocation import INPUTS, Layout, LiveBytes, Statistics
 from levelhead.policy.backends.base import TREES
 from levelhead.policy.backends.choose import expected_backend
+from levelhead.policy.backends.converted import converted_bytes
 from levelhead.policy.backends.cpu import fused
 from levelhead.policy.backends.cpu.trim import trim_last_layer
 from levelhead.policy.checkpointing import has_checkpointing, set_checkpointing
@@ -75,7 +76,9 @@ class Footprints:
     @property
     def laid_out(self) -> int:
         """Bytes of weights that are copied for sampling."""
-        return fused.copies(self.policy) if self.backend == "cpu" and fused.expected(self.policy) else 0
+        if self.backend == "cpu" and fused.expected(self.policy):
+            return fused.copies(self.policy)
+        return converted_bytes(self.policy) if self.backend in ("cpu", "flex") else 0
 
     @property
     def head(self) -> nn.Linear:

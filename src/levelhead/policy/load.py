@@ -26,6 +26,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from levelhead.errors import InputError
 from levelhead.policy import four_bit, hub, manifest
 from levelhead.policy.checkpointing import set_checkpointing
+from levelhead.policy.device import resolve_device, resolve_dtype
 from levelhead.policy.lora import load_reference, merged, trained_adapter, with_adapter
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.policy.quiet import without_progress_bars
@@ -52,7 +53,6 @@ from levelhead.text.tiny import train_tokenizer
 _GENERAL_TOKENIZERS = {"TokenizersBackend", "PreTrainedTokenizerFast"}
 Load = Literal["whole", "host", "shape"]
 """Where a policy's weights go: to the run's device, to the CPU, or nowhere (the model is on the meta device)."""
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, load: Load = "whole") -> Policy:
@@ -72,7 +72,8 @@ def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, loa
     torch.manual_seed(seed)
     continued = None
     if section.preset == "tiny":
-        codec = Codec(train_tokenizer(texts, section.tiny.vocab_size), template_kwargs=section.chat_template_kwargs)
+        tokenizer = train_tokenizer(texts, section.tiny.vocab_size)
+        codec = Codec(tokenizer, chat_template=_template(section), template_kwargs=section.chat_template_kwargs)
         model = _tiny(section, codec, load != "shape")
     else:
         start = find_start(section)
@@ -202,7 +203,6 @@ def load_codec(section: Model) -> Codec:
         InputError: There is no tokenizer, or it has no chat template.
     """
     source = Source(section.tokenizer, section.revision) if section.tokenizer else tokenizer_of(find_start(section))
-    template = None if section.chat_template is None else read_chat_template(section.chat_template)
     tokenizer = hub.load(
         "model.tokenizer" if section.tokenizer else find_start(section).key,
         source.name,
@@ -212,13 +212,18 @@ def load_codec(section: Model) -> Codec:
     )
     codec = Codec(
         tokenizer,
-        chat_template=template,
+        chat_template=_template(section),
         generation_eos=base_eos(section),
         template_kwargs=section.chat_template_kwargs,
     )
     if Path(source.name).is_dir():  # template and stop tokens are for whoever starts a new run from it to choose
         verify(codec, Path(source.name), template=False)
     return codec
+
+
+def _template(section: Model) -> str | None:
+    """Return the chat template of the recipe's own; ``None`` where it is the tokenizer's."""
+    return None if section.chat_template is None else read_chat_template(section.chat_template)
 
 
 def load_tokenizer(source: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Any:
@@ -232,46 +237,25 @@ def load_tokenizer(source: str, revision: str | None = None, *, trust_remote_cod
     return kind.from_pretrained(source, revision=revision or "main", trust_remote_code=trust_remote_code)
 
 
-def wrap(model: Any, tokenizer: Any) -> Policy:
-    """Make a policy of a model and tokenizer that the user has already loaded."""
+def wrap(model: Any, tokenizer: Any, section: Model | None = None, seed: int = 0) -> Policy:
+    """Make a policy of a model and tokenizer that the user has already loaded.
+
+    Args:
+        model: Where the user put it, in the user's type; one that accelerate has not divided goes to ``model.device``.
+        tokenizer: Its tokenizer.
+        section: The recipe's ``model``: its adapter, chat template variables and gradient checkpointing hold.
+        seed: Of a fresh adapter's weights.
+    """
     eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    codec = Codec(tokenizer, generation_eos=[eos] if isinstance(eos, int) else list(eos or ()))
-    policy = Policy(model, codec, torch.float32 if model.dtype == torch.float32 else model.dtype)
-    policy.model.eval()
-    return policy
-
-
-def resolve_device(name: str) -> torch.device:
-    """Return the device that ``model.device`` names.
-
-    Raises:
-        InputError: It is not there.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError(f"model.device: {name!r} is no device; use auto, cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"model.device: {name!r} asked for, but torch sees no CUDA device; use auto or cpu")
-    return device
-
-
-def resolve_dtype(name: str, device: torch.device, *, whole: bool = False) -> torch.dtype:
-    """Return the compute type: ``auto`` is bfloat16 where the hardware multiplies in it, else float32.
-
-    On a CPU ``auto`` is float32 where whole weights are trained (``whole``): bfloat16 hides most of an update at the
-    rates of reinforcement learning (:func:`~levelhead.policy.rounding.foresee_visible`).
-    """
-    if name != "auto":
-        return _DTYPES[name]
-    if whole and device.type == "cpu":
-        return torch.float32
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-    native = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
-    return torch.bfloat16 if native else torch.float32
+    section = section or Model(name=str(getattr(model, "name_or_path", "") or "model"), device=str(model.device))
+    codec = Codec(
+        tokenizer,
+        generation_eos=[eos] if isinstance(eos, int) else list(eos or ()),
+        template_kwargs=section.chat_template_kwargs,
+    )
+    if getattr(model, "hf_device_map", None) is None:
+        model = model.to(resolve_device(section.device))
+    return _finish(section, model, codec, model.dtype, seed)
 
 
 def fingerprint(policy: Policy) -> str:

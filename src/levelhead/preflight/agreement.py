@@ -111,6 +111,13 @@ def shifted(accounts: Sequence[Account], temperature: float, allowed: Tolerance)
     return False
 
 
+def by_padding(accounts: Sequence[Account], temperature: float, allowed: Tolerance) -> bool:
+    """Whether accounts differ behind prompts that are shorter than the longest one, and behind that one do not."""
+    sizes = [len(account.plain.turn.context_ids) for account in accounts]
+    longest = [account for account, size in zip(accounts, sizes, strict=True) if size == max(sizes)]
+    return len(longest) < len(accounts) and apart(longest, temperature).within(allowed)
+
+
 def _common(a: Sequence[int], b: Sequence[int]) -> int:
     """Length of the longest common beginning."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

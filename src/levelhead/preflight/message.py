@@ -25,10 +25,13 @@ class Message:
         en: English format string.
         zh: Chinese format string, with the same fields.
         fix: What to change; ``None`` where nothing is wrong.
+        words: By field, what its values are called in English and Chinese: the field holds keys, one or a list.
     """
 
-    def __init__(self, en: str, zh: str, fix: Fix | None = None) -> None:
-        self.en, self.zh, self.fix = en, zh, fix
+    def __init__(
+        self, en: str, zh: str, fix: Fix | None = None, words: Mapping[str, Mapping[str, tuple[str, str]]] | None = None
+    ) -> None:
+        self.en, self.zh, self.fix, self._words = en, zh, fix, words or {}
         self.key = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -36,7 +39,15 @@ class Message:
 
     def text(self, fields: Mapping[str, Any], language: Language = "en") -> str:
         """Return the message with its fields filled in."""
-        return (self.zh if language == "zh" else self.en).format(**fields)
+        named = {name: self._named(name, value, language == "zh") for name, value in fields.items()}
+        return (self.zh if language == "zh" else self.en).format(**named)
+
+    def _named(self, field: str, value: Any, zh: bool) -> Any:
+        """Return what a value of a field is called."""
+        if field not in self._words:
+            return value
+        words = [self._words[field][key][zh] for key in ([value] if isinstance(value, str) else value)]
+        return ("、" if zh else ", ").join(words) or ("无" if zh else "none")
 
     def way_out(self, fields: Mapping[str, Any], language: Language = "en") -> str:
         """Return what to change; empty where nothing is wrong."""

@@ -70,7 +70,7 @@ class Rows:
 def neighbours(context: PreflightContext, name: str, task: SingleTurnTask) -> Rows:
     """Return stretches of training rows that have perfect answers, in the order of their ids."""
     some = itertools.islice(task.prompts("train", 0), LOOKED_AT)
-    ordered = sorted(some, key=lambda prompt: _natural(prompt.id))
+    ordered = sorted(some, key=lambda prompt: natural(prompt.id))
     part = len(ordered) // BLOCKS
     size = min(ROWS // BLOCKS, part)
     rng = generator(context.seed, "neighbours", name)
@@ -87,7 +87,7 @@ def neighbours(context: PreflightContext, name: str, task: SingleTurnTask) -> Ro
     return Rows(prompts, answers, tuple(blocks))
 
 
-def _natural(identifier: str) -> list[Any]:
+def natural(identifier: str) -> list[Any]:
     """Return a key by which row-9 stands before row-10."""
     return [int(part) if i % 2 else part for i, part in enumerate(_DIGITS.split(identifier))]
 

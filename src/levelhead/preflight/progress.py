@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
 from levelhead.preflight.check import NEEDS, Need
-from levelhead.terminal import counted, say, width, wrapped
+from levelhead.terminal import Pace, counted, say, width, wrapped
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -58,7 +57,7 @@ class Printer:
         self._everything, self._evidence, self._language, self._error = everything, evidence, language, error
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._start = time.perf_counter()
+        self._pace = Pace()
 
     def __enter__(self) -> Self:
         if self._terminal:
@@ -80,6 +79,8 @@ class Printer:
         """Show which check runs and how much of the work is done."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=share, description=name)
+        elif self._bar is None and self._pace.due():
+            self._say(f"check {share:.0%}: {name}")
 
     def stage(self, need: Need) -> None:
         """Say what begins, where no bar shows it."""

@@ -12,14 +12,15 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-Kind = Literal["same", "like", "fixed", "data", "none"]
-"""The same value under a key, another form of it, always so, a thing of Python, or not there."""
+Kind = Literal["same", "like", "fixed", "data", "only", "refused"]
+"""The same value under a key, another form, no effect, a thing of Python, some values alone, or refused."""
 WORDS: Mapping[Kind, str] = {
     "same": "the same",
     "like": "in another form",
     "fixed": "no key needed",
     "data": "a thing of Python",
-    "none": "not there",
+    "only": "no other value",
+    "refused": "refused",
 }
 _NAMES = {"verl": "verl", "openrlhf": "OpenRLHF", "trl": "TRL"}
 
@@ -31,21 +32,35 @@ class Setting:
     Attributes:
         name: What it is called there.
         kind: How it stands to ours.
-        key: Ours, dotted; or a command, where that does it.  Empty where there is none.
-        note: What to know.
+        key: Ours, dotted; or a command, where that does it; the values that are taken, of kind ``only``; empty where
+            there is none.
+        note: What to know; of one that is refused, the way out.
+        default: Its default there.
     """
 
     name: str
     kind: Kind
     key: str
     note: str
+    default: Any = None
+
+    def takes(self, value: Any) -> bool:
+        """Whether a run with this value is one that can be made here."""
+        if self.kind not in ("only", "refused") or value is None or value == self.default or value in ("", [], {}):
+            return True
+        allowed = {str(yaml.safe_load(word)) for word in self.key.split(",")} if self.kind == "only" else set()
+        return str(getattr(value, "value", value)) in allowed
 
 
 @cache
 def trl() -> Mapping[str, Mapping[str, Setting]]:
     """Return every argument of TRL's ``GRPOConfig`` and ``GRPOTrainer``, as ``config`` and ``trainer``."""
     tables = _read("trl.yaml")
-    return {part: {name: _setting(name, text) for name, text in tables[part].items()} for part in ("config", "trainer")}
+    defaults = tables["defaults"]
+    return {
+        part: {name: _setting(name, text, defaults.get(name)) for name, text in tables[part].items()}
+        for part in ("config", "trainer")
+    }
 
 
 @cache
@@ -79,11 +94,11 @@ def filled(page: str) -> str:
     return page
 
 
-def _setting(name: str, text: str) -> Setting:
+def _setting(name: str, text: str, default: Any) -> Setting:
     head, _, note = text.partition(";")
     kind, _, key = head.strip().partition(" ")
     (word,) = [word for word in get_args(Kind) if word == kind]
-    return Setting(name, word, key.strip(), note.strip())
+    return Setting(name, word, key.strip(), note.strip(), default)
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -98,15 +98,11 @@ def _findings(run: Run, language: Language) -> Iterator[Step]:
         report = examine(run.folder)
     except InputError:  # no row of training yet
         return
-    explained: set[str] = set()
-    for finding in report.diagnosis.findings:
-        remedies = report.remedies(finding, language)
-        if finding.severity == "info" or finding.code in explained or not remedies:
-            continue
-        explained.update(finding.explains)
-        title = CATALOGUE[finding.code].title.get(language)
-        text = say("finding", language, title=title, confidence=finding.confidence, why=remedies[0]["why"])
-        yield Step(text, dict(list(remedies[0]["set"].items())[:_MOST_KEYS]))
+    for finding in report.diagnosis.leading:
+        for remedy in report.remedies(finding, language)[:1]:
+            title = CATALOGUE[finding.code].title.get(language)
+            text = say("finding", language, title=title, confidence=finding.confidence, why=remedy["why"])
+            yield Step(text, dict(list(remedy["set"].items())[:_MOST_KEYS]))
 
 
 def _fallen(run: Run, rows: Sequence[Standing], language: Language) -> Iterator[Step]:

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -32,6 +33,19 @@ _WIDTH = 100
 """Columns of text that goes to no terminal."""
 _ENDS = "\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f\u201d"
 """Chinese marks that end a clause."""
+
+
+class Pace:
+    """Says when another line is due where no bar moves: so many seconds after the last one."""
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        self._seconds, self._last = seconds, time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time for a line; if so, the seconds begin anew."""
+        due = time.monotonic() - self._last >= self._seconds
+        self._last = time.monotonic() if due else self._last
+        return due
 
 
 _reserved: list[TextIO] = []

@@ -21,6 +21,7 @@ from levelhead.policy import manifest
 from levelhead.policy.manifest import STATE, step_folders
 from levelhead.policy.policy import Policy
 from levelhead.training.checkpoint_files import START, State, read_state, write_training
+from levelhead.training.fidelity import saved_otherwise
 from levelhead.training.full_disk import full_disk
 from levelhead.training.ranks import Ranks
 from levelhead.training.rundir import RunDir, publish, remove
@@ -49,6 +50,9 @@ class Checkpoints:
         offset: Steps of the stages before, by stage, so that folder names grow over the whole run.
         ranks: The processes that share the folder; this one alone unless given.
         own: The folder of this process, where it shares another.
+
+    Attributes:
+        differing: Names of the weights that the newest checkpoint holds otherwise than memory.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Checkpoints:
         self._keep_last = keep_last
         self._offset = offset
         self._ranks = ranks or Ranks()
+        self.differing: list[str] = []
         self._links = own / "checkpoints" if own is not None and self._ranks.rank else None
 
     def check_place(self) -> None:
@@ -308,6 +313,7 @@ class Checkpoints:
         draft = self._by_first(lambda: self._draft(name))
         with full_disk(draft, f"checkpoint {name}"):
             self._ranks.agreed(lambda: policy.save(draft))
+            self.differing = [] if self._ranks.rank else saved_otherwise(policy, draft)
             rest = optimizer
             if optimizer is not None and not self._ranks.alone:
                 rest = write_shards(draft / SHARDS, policy, optimizer)

@@ -250,7 +250,9 @@ class Collector:
             Group(
                 prompt,
                 tuple(
-                    self._rollout(prompt, rolling.completions).scored(rolling.score)
+                    replace(self._rollout(prompt, rolling.completions), turn_rewards=rolling.turn_rewards).scored(
+                        rolling.score
+                    )
                     for rolling in members
                     if rolling.score is not None
                 ),
@@ -271,6 +273,7 @@ class Collector:
                     completion = await self._generator.generate(Request(context, 0, controls, seed, rolling.place))
                 rolling.completions.append(completion)
                 step = await rolling.episode.act(self._codec.decode(completion.turn.completion_ids, context.chat))
+                rolling.rewards.append(step.reward)
             except EpisodeLostError:
                 await rolling.lost()
                 continue
@@ -294,6 +297,7 @@ class _Rolling:
     place: int = 0
     episode: Episode | None = None
     completions: list[Completion] = field(default_factory=list)
+    rewards: list[float | None] = field(default_factory=list)
     score: Score | None = None
     over: bool = False
     redraws: int = 0
@@ -303,11 +307,17 @@ class _Rolling:
         """What the random numbers of its next turn are named by."""
         return f"{self.prompt.id}#{self.index}.{self.redraws}@{len(self.completions)}"
 
+    @property
+    def turn_rewards(self) -> tuple[float, ...]:
+        """What each turn earned; empty where the environment has said so of none."""
+        said = any(reward is not None for reward in self.rewards)
+        return tuple(reward or 0.0 for reward in self.rewards) if said else ()
+
     async def lost(self) -> None:
         """Start over after the environment broke, a bounded number of times."""
         if self.episode is not None:
             await self.episode.close()
-        self.episode, self.completions = None, []
+        self.episode, self.completions, self.rewards = None, [], []
         self.redraws += 1
         self.over = self.redraws > REDRAWS
 

@@ -19,6 +19,7 @@ from levelhead.tasks.constant import Constant, ConstantSearch, Estimate
 from levelhead.tasks.metering import JudgeUse, RewardTally, logged_metrics, merge, merge_tallies
 from levelhead.training.collect import Collector
 from levelhead.training.loop import EventLoop
+from levelhead.training.shortcuts import Shortcut
 
 MEANINGFUL = (held_out.ACCURACY, held_out.EXACT_MATCH, held_out.QUOTED, held_out.ABSTAINED, held_out.SUCCESS)
 """Metrics of a task that mean something on one stratum."""
@@ -102,6 +103,7 @@ class TaskResult:
         strata: Result by ``key=value``, of every key.
         judge: What the task's judge has done and cost, where it has one.
         tally: What the task's reward functions could not rate.
+        shortcut: How the policy is paid without being right, where that was looked for and seen.
     """
 
     score: float
@@ -120,6 +122,7 @@ class TaskResult:
     strata: Mapping[str, Stratum] = field(default_factory=dict)
     judge: JudgeUse | None = None
     tally: RewardTally = field(default_factory=RewardTally)
+    shortcut: Shortcut | None = None
 
     def to_json(self) -> dict[str, object]:
         """Dict for ``summary.json``."""
@@ -136,6 +139,8 @@ class TaskResult:
         if self.constant is not None and self.over_constant is not None:
             row["constant"] = {"answer": self.constant.answer, **Estimate.of(self.constant.scores).to_json()}
             row["over_constant"] = self.over_constant.to_json()
+        if self.shortcut is not None:
+            row["shortcut"] = self.shortcut.to_json()
         return row
 
     def to_values(self) -> dict[str, float]:

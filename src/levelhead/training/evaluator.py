@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from levelhead import metrics as metric
@@ -13,13 +14,17 @@ from levelhead.metrics import held_out
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import Faithfulness, Function, Workflow
 from levelhead.records import Event, StepRecord
+from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.constant import Estimate, leaves_much
+from levelhead.tasks.marking import scorer
 from levelhead.tasks.metering import use_metrics
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import Baselines, TaskResult, evaluate
+from levelhead.training.fidelity import sampled_otherwise
 from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, name_of
 from levelhead.training.rundir import RunDir
+from levelhead.training.shortcuts import shortcut
 from levelhead.training.trackers import Trackers
 from levelhead.training.unrated import unrated_events
 
@@ -40,7 +45,7 @@ class Evaluator:
     """
 
     def __init__(self, setup: Setup, collector: Collector, loop: EventLoop, folder: RunDir) -> None:
-        self._setup, self._collector, self._folder = setup, collector, folder
+        self._setup, self._collector, self._folder, self._loop = setup, collector, folder, loop
         recipe = setup.recipe
         self._baselines = Baselines(setup.tasks, collector, loop, recipe.seed) if recipe.eval.constant else None
         self._timings: dict[str, float] = {}
@@ -84,11 +89,43 @@ class Evaluator:
         self._folder.append("metrics.jsonl", [StepRecord(step, "eval", extra | numbers, timings)])
         trackers.write(StepRecord(step, "eval", numbers), offset)
 
-    def unrated_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
-        """Tell of answers that the rewards failed on, task by task."""
-        return unrated_events(step, {name: result.tally for name, result in results.items()}, " of an evaluation")
+    def with_shortcuts(self, results: Mapping[str, TaskResult]) -> dict[str, TaskResult]:
+        """Return the results of the last evaluation with what the best-paid answers look like, task by task."""
+        looked: dict[str, TaskResult] = {}
+        for name, result in results.items():
+            task = self._setup.tasks[name]
+            rules = task.rules if isinstance(task, SingleTurnTask) else None
+            score = None if rules is None else scorer(rules, self._collector.completion_ids, self._loop.run)
+            looked[name] = replace(result, shortcut=shortcut(task, result.groups, score))
+        return looked
 
-    def constant_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
+    def events(self, results: Mapping[str, TaskResult], step: int, before_grpo: bool = False) -> list[Event]:
+        """Report what a person must know of an evaluation.
+
+        Answers that the rewards failed on, that were sampled otherwise than asked, or are paid without being right; and
+        before a reinforcement stage, constant answers that beat the policy.
+        """
+        recipe, events = self._setup.recipe, []
+        events += unrated_events(step, {name: result.tally for name, result in results.items()}, " of an evaluation")
+        for name, result in results.items():
+            if how := sampled_otherwise(self._setup.policy, result.groups, recipe.eval.sampling):
+                asked = recipe.eval.sampling.temperature
+                text = (
+                    f"{name}: held-out answers are to be sampled at temperature {asked:g}, and are not: {how}; scores "
+                    "of evaluations are those of another policy"
+                )
+                evidence = {"task": name, "temperature": asked}
+                events.append(Event(step, "evaluated-otherwise", "critical", text, "warn", evidence))
+            if result.shortcut is not None:
+                text = (
+                    f"{name}: {result.shortcut.share:.0%} of the held-out answers with full marks are paid without "
+                    f"being right ({result.shortcut.kind}), such as {short(result.shortcut.answer)}"
+                )
+                evidence = {"task": name, "shortcut": result.shortcut.to_json()}
+                events.append(Event(step, "reward-hacking", "warning", text, "warn", evidence))
+        return [*events, *(self._constant_events(results, step) if before_grpo else ())]
+
+    def _constant_events(self, results: Mapping[str, TaskResult], step: int) -> list[Event]:
         """Warn of each task where a constant answer beats the policy, before a stage that would find it."""
         events = []
         for name, result in results.items():

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language
-from levelhead.diagnosis.notice import LOUD, advice, notice, printable
+from levelhead.diagnosis.notice import LOUD, notice, printable
+from levelhead.diagnosis.remedies import remedies, settings_text
 from levelhead.errors import EngineError, RewardError
 from levelhead.records import Event
-from levelhead.terminal import counted
+from levelhead.terminal import counted, say
 from levelhead.terminal.console import SafeConsole
 from levelhead.training.checkpoint_files import State
 from levelhead.training.rundir import RunDir
@@ -62,17 +63,12 @@ class EventLog:
         self._seen: Counter[tuple[str, str]] = Counter()
         self._newest: Event | None = None
 
-    def write(self, events: Sequence[Event], readings: Mapping[str, float] | None = None) -> None:
-        """Append events to the file and tell those that are worse than ``info``.
-
-        Args:
-            events: In order.
-            readings: Newest metrics of the run, for advice in numbers.
-        """
+    def write(self, events: Sequence[Event]) -> None:
+        """Append events to the file, in order, and tell those that are worse than ``info``."""
         self._folder.append(FILE, events)
         for event in events:
             if event.severity in LOUD:
-                self._tell(event, readings or {})
+                self._tell(event)
 
     @property
     def spoken(self) -> dict[str, Language]:
@@ -91,6 +87,12 @@ class EventLog:
             events=self.so_far,
             **self.spoken,
         )
+
+    def scoring(self, items: int) -> None:
+        """Say that held-out items are scored now, where no bar shows that anything moves."""
+        if self._loud and not self.console.is_terminal:
+            texts = {"en": f"scoring {items} held-out items per task ...", "zh": f"每个任务评测 {items} 个留出项……"}
+            say(texts[self.language], error=True)
 
     def so_far(self) -> str:
         """Return in one line how many warnings and critical events there were, and the newest; empty for none."""
@@ -123,7 +125,7 @@ class EventLog:
         text = f"interrupted and saved after step {state.step}; --resume goes on from there"
         self.write([Event(state.step, INTERRUPTED, "info", text, "stop", {"stage": state.stage})])
 
-    def _tell(self, event: Event, readings: Mapping[str, float]) -> None:
+    def _tell(self, event: Event) -> None:
         self._seen[event.severity, event.code] += 1
         self._newest = event
         times = self._seen[event.severity, event.code]
@@ -131,12 +133,22 @@ class EventLog:
             return
         to_do = ""
         if times == 1:
-            others = {code for _, code in self._seen if code != event.code}
-            to_do = advice(event.code, readings, others, self._recipe)
+            to_do = self._remedy(event)
         line = Text(f"levelhead: {notice(event.to_json(), to_do, times, self.language)}")
         head = f"{event.severity}: {event.code}" if self.language == "en" else f"{said(event.severity)} {event.code}"
         line.highlight_words([head], _COLOURS[event.severity])
         self.console.print(line, soft_wrap=True)
+
+    def _remedy(self, event: Event) -> str:
+        """The first change that the catalogue advises, in the run's own numbers; empty where there is none."""
+        others = {code for _, code in self._seen if code != event.code}
+        arguments = event.evidence.get("arguments", ())
+        changes = remedies(event.code, self._largest, beside=others, arguments=arguments, recipe=self._recipe)
+        return settings_text(changes[0].settings) if changes else ""
+
+    def _largest(self, name: str) -> float | None:
+        """Largest reading of a metric in the run so far."""
+        return max((row.values[name] for row in self._folder.steps("grpo") if name in row.values), default=None)
 
 
 def _end(state: State, error: BaseException) -> Event:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ UNRELATED = 0.05
 """p-value above which they do not."""
 ASKED = 16
 """Rows of a task and split that a policy is asked about after supervised fine-tuning."""
+FEWEST, MOST_ALIKE = 8, 0.7
+"""Rows without which nothing is asked, and the share of them that may have one answer."""
 PACKED = 1 << 13
 """Tokens that are computed at once."""
 
@@ -116,7 +119,7 @@ def heart_event(name: str, train: Fit, held_out: Fit, step: int) -> Event | None
     text = (
         f"{name}: after SFT perfect answers to training prompts fit their own prompts (p = {train.p:.1g}), those to "
         f"held-out prompts fit their own no better than others (p = {held_out.p:.2g}): the demonstrations have been "
-        "learnt by heart. Either the policy does not read yet, or the answers belong to other prompts; look at some "
+        "learnt by heart. Either the answers belong to other prompts, or the policy does not read yet; look at some "
         "rows"
     )
     evidence = {
@@ -125,14 +128,15 @@ def heart_event(name: str, train: Fit, held_out: Fit, step: int) -> Event | None
         "p_held_out": held_out.p,
         "nats_held_out": held_out.own - held_out.others,
     }
-    return Event(step, "learnt-by-heart", "info", text, None, evidence)
+    return Event(step, "learnt-by-heart", "warning", text, "warn", evidence)
 
 
 def _fit_of(setup: Setup, task: SingleTurnTask, split: Split) -> Fit | None:
     """Return how answers of a split fit; ``None`` where they are too few, or nearly all alike."""
     seed = derive(setup.recipe.seed, "pairs", task.name, split)
     rows = [(p, answer[0]) for p in itertools.islice(task.prompts(split, seed), ASKED) if (answer := task.oracle(p))]
-    if len({" ".join(text.casefold().split()) for _, text in rows}) < max(5, len(rows) // 2):
+    most = Counter(" ".join(text.casefold().split()) for _, text in rows).most_common(1)
+    if len(rows) < FEWEST or most[0][1] > MOST_ALIKE * len(rows):
         return None
     fit_nn = likelihoods(setup.policy, [prompt for prompt, _ in rows], [text for _, text in rows])
     return permutation_fit(fit_nn, generator(seed, "permutations"))

@@ -57,11 +57,11 @@ class RunFront:
         values = tuple(estimate.score for estimate in estimates.values())
         errors = tuple(estimate.se for estimate in estimates.values())
         front["points"] = [row for row in front["points"] if (row["stage"], row["step"]) != (stage, step)]
-        seen = [point.values for point in _trained(front)]
-        volume = None if stage == "start" else volume_of([*seen, values], _reference_of(front))
+        seen = [point.values for point in _points(front)]
+        volume = volume_of([*seen, values], _reference_of(front))
         front["points"].append(Point(step, stage, values, errors, volume).to_json())
         state.front = front
-        if self._limit and stage != "start":
+        if self._limit:
             front["members"] = self._members(front, step)
             if step_name(step) in front["members"]:
                 self._checkpoints.save_front(policy, state)
@@ -98,21 +98,21 @@ class RunFront:
 
     def _take_the_knee(self, state: State) -> None:
         """Make the checkpoint at the knee the best one: of those on the front whose weights are kept."""
-        points = [point for point in _trained(state.front) if step_name(point.step) in state.front["members"]]
+        points = [point for point in _points(state.front) if step_name(point.step) in state.front["members"]]
         knee = knee_of([point.values for point in points])
         if knee is not None:
             self._checkpoints.best_from_front(step_name(points[knee].step))
 
     def _write(self, state: State) -> None:
         front = state.front
-        points = [Point.from_json(row) for row in front["points"]]
+        points = _points(front)
         members = {int(name.removeprefix("step-")): f"checkpoints/{FRONT}/{name}" for name in front["members"]}
         rng = generator(self._recipe.seed, "pareto", len(points))
         self._folder.write_json(FILE, describe(front["objectives"], _reference_of(front), points, rng, members))
 
     def _members(self, front: Mapping[str, Any], step: int) -> list[str]:
         """Names of the checkpoints to keep: on the front, with weights on disk or in memory, and not too many."""
-        points = _trained(front)
+        points = _points(front)
         have = {*front["members"], step_name(step)}
         on_front = [points[i] for i in front_of([point.values for point in points])]
         candidates = [point for point in on_front if step_name(point.step) in have]
@@ -194,9 +194,9 @@ def selected_score(results: Mapping[str, TaskResult], best: Best | bool) -> floa
     return selection(results)
 
 
-def _trained(front: Mapping[str, Any]) -> list[Point]:
-    """The points of a front's record but those of the policy before training."""
-    return [point for row in front.get("points", ()) if (point := Point.from_json(row)).stage != "start"]
+def _points(front: Mapping[str, Any]) -> list[Point]:
+    """The points of a front's record."""
+    return [Point.from_json(row) for row in front.get("points", ())]
 
 
 def _reference_of(front: Mapping[str, Any]) -> list[float]:

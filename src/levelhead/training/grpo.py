@@ -113,7 +113,14 @@ class GrpoTrainer:
         # The old policy is the current one, unless older weights sampled and no correction leads from them to it.
         current_is_old = not rollouts.behind or self.config.loss.importance is not None
         top_entropy = self.config.loss.top_entropy
-        batch = make_batch(rollouts.groups, group_advantages, scores, top_entropy, recomputed=current_is_old)
+        batch = make_batch(
+            rollouts.groups,
+            group_advantages,
+            scores,
+            top_entropy,
+            recomputed=current_is_old,
+            sum_turns=self.config.loss.turns == "sum",
+        )
 
         # Take one optimizer step a mini-batch.
         self.objective.references.clear()

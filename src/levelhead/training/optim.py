@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from levelhead import metrics as metric
@@ -57,7 +57,8 @@ class Updater:
         self.rounds_to = torch.float32
         """The coarsest type that products round the weights to."""
         self.visible: dict[str, float] = {}
-        """Metrics of what that type lets through of the newest update."""
+        """Metrics of what that type shows of all updates since the stage began; of divided weights since the start."""
+        self._first: list[Tensor] = []
         self.optimizer = _make_optimizer(self.parameters, config, matrices)
 
     @property
@@ -83,12 +84,13 @@ class Updater:
         return float(full(norm))
 
     def step(self) -> None:
-        """Change the weights; of those that products round, :attr:`visible` says how much of it they let through."""
-        before = some_entries(self.parameters) if self.rounds_to != torch.float32 else []
+        """Change the weights; of those that products round, :attr:`visible` says how much of the change they show."""
+        if self.rounds_to != torch.float32 and not self._first:
+            self._first = some_entries(self.parameters)
         self.optimizer.step()
-        if before:
+        if self._first:
             sizes = [float(local(weight).numel()) for weight in self.parameters if local(weight).numel()]
-            seen = visible_change(before, some_entries(self.parameters), sizes, self.rounds_to)
+            seen = visible_change(self._first, some_entries(self.parameters), sizes, self.rounds_to)
             self.visible = {metric.VISIBLE: seen.norm, metric.VISIBLE_COSINE: seen.cosine}
         increment_version(self.parameters)  # a fused step on divided weights does not count itself
         self.clear()
@@ -98,18 +100,20 @@ class Updater:
         self.optimizer.zero_grad(set_to_none=True)
         self.done += 1
 
-    def load(self, state: Mapping[str, Any], done: int) -> None:
-        """Take up a saved state, after so many steps; the settings stay those of the recipe.
+    def state_dict(self) -> dict[str, Any]:
+        """Return what :meth:`load` takes."""
+        whole = all(local(weight) is weight for weight in self.parameters)
+        first = {"first": self._first} if self._first and whole else {}
+        return {"optimizer": self.optimizer.state_dict(), "updates": self.done, **first}
 
-        Args:
-            state: ``optimizer.state_dict()``.
-            done: Optimizer steps that were done.
-        """
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take up what :meth:`state_dict` returned; the settings stay those of the recipe."""
         before = [{name: group[name] for name in _SETTINGS if name in group} for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict(dict(state))
+        self.optimizer.load_state_dict(dict(state["optimizer"]))
         for group, settings in zip(self.optimizer.param_groups, before, strict=True):
             group.update(settings)
-        self.done = done
+        self.done = int(state["updates"])
+        self._first = list(state.get("first", ()))
 
     def forget(self) -> None:
         """Drop all moments: weights have gone back, and the way from there is not to be gone on with."""

@@ -204,24 +204,23 @@ def describe(
     Args:
         objectives: Their names.
         reference: The reference point.
-        points: All evaluations, oldest first; those of the stage ``start`` are shown, and never on the front.
+        points: All evaluations, oldest first, that of the policy before training among them.
         rng: Draws for the chances.
         members: Where the weights of some steps are.
     """
-    trained = [point for point in points if point.stage != "start"]
-    on_front = front_of([point.values for point in trained])
-    odds, error = chances(trained, reference, rng)
-    knee = knee_of([trained[i].values for i in on_front])
-    rows: list[dict[str, Any]] = [{**point.to_json(), "front": False} for point in points if point.stage == "start"]
-    for i, point in enumerate(trained):
+    on_front = front_of([point.values for point in points])
+    odds, error = chances(points, reference, rng)
+    knee = knee_of([points[i].values for i in on_front])
+    rows: list[dict[str, Any]] = []
+    for i, point in enumerate(points):
         weights = (members or {}).get(point.step)
         row = {**point.to_json(), "front": i in on_front, "chance": odds[i]}
         rows.append(row if weights is None else {**row, "weights": weights})
     return {
         "objectives": list(objectives),
         "reference": list(reference),
-        "hypervolume": volume_of([trained[i].values for i in on_front], reference),
+        "hypervolume": volume_of([points[i].values for i in on_front], reference),
         "hypervolume_se": error,
-        "knee": trained[on_front[knee]].step if knee is not None else None,
+        "knee": points[on_front[knee]].step if knee is not None else None,
         "points": rows,
     }

@@ -26,6 +26,7 @@ from levelhead.training.digest import compare, next_digest
 from levelhead.training.evaluate import TaskResult
 from levelhead.training.evaluator import Evaluator, summary
 from levelhead.training.eventlog import EventLog
+from levelhead.training.fidelity import saved_events
 from levelhead.training.fit import pair_events
 from levelhead.training.front import RunFront
 from levelhead.training.group_queue import GroupQueue
@@ -119,9 +120,7 @@ class Run:
                 self._begun()
                 compute = str(self.policy.compute_dtype).removeprefix("torch.")
                 self.folder.write_json("environment.json", {**environment(), "compute_dtype": compute})
-                begins = self._evaluate("start", 0)
-                if next(iter(self.stages), "") == "grpo":  # after SFT, the evaluation at its end says it
-                    self.events.write(self.evaluator.constant_events(begins, 0))
+                self._evaluate("start", 0)
             try:
                 outcome = self._stages()
             except WaitInterruptedError:
@@ -210,7 +209,7 @@ class Run:
                 self._evaluate_on_the_way(config)
                 if result.stop or lost:
                     self._evaluate("grpo", self.state.step)
-                    self.events.write(result.ends, {**result.record.values, **result.record.timings})
+                    self.events.write(result.ends)
                     self._save("grpo", position, updater)
                     return "stopped"
                 if self._pause("grpo", config.steps, position, updater):
@@ -253,7 +252,7 @@ class Run:
         updater.rounds_to = coarsest(self.policy)
         if self._resumed is not None and self.state.stage == stage:
             stream.load_state_dict(self.state.stream)
-            updater.load(self._resumed["optimizer"], int(self._resumed["updates"]))
+            updater.load(self._resumed)
         elif self.state.stage != stage or self.state.done:
             self.state.stage, self.state.step, self.state.done = stage, 0, False
         self.watch = BatchWatch.of(config, self.setup.tasks, self.held_out)
@@ -281,7 +280,7 @@ class Run:
         self.folder.append("metrics.jsonl", [record])
         self._trackers.write(record, self.offset[record.stage])
         told = self.ranks.united([*events, *self._trackers.drain_events()])
-        self.events.write(told, {**record.values, **record.timings})
+        self.events.write(told)
         bar.write(record, self.offset[record.stage])
         self.state.step = record.step
 
@@ -302,15 +301,19 @@ class Run:
         results = self._score(self.recipe.eval.items)
         self.state.unevaluated = False
         self.evaluator.write(results, step, None, self._trackers, 0)
-        self.events.write(self.evaluator.unrated_events(results, step))
+        self.events.write(self.evaluator.events(results, step))
         self.front.add(self.policy, self.state, results, "grpo", self.offset["grpo"] + step)
         self.front.choose_best(self.policy, self.state, results)
 
-    def _evaluate(self, stage: str, step: int) -> dict[str, TaskResult]:
+    def _evaluate(self, stage: str, step: int) -> None:
         """Score the policy before the first stage or at the end of one, for the summary; it may be the best one."""
         results = self._score(self.recipe.eval.final_items)
+        order = ["start", *self.stages]
+        if stage == order[-1]:
+            results = self.evaluator.with_shortcuts(results)
         self.evaluator.write(results, step, stage, self._trackers, self.offset.get(stage, 0))
-        self.events.write([*self.collector.events(step), *self.evaluator.unrated_events(results, step)])
+        before_grpo = [*order, ""][order.index(stage) + 1] == "grpo"
+        self.events.write([*self.collector.events(step), *self.evaluator.events(results, step, before_grpo)])
         for name, result in results.items():
             self.state.summary.setdefault(name, {})[stage] = result.to_json()
         groups = [group for result in results.values() for group in list(result.groups)[: self.recipe.log.rollouts]]
@@ -319,14 +322,14 @@ class Run:
         self.front.add(self.policy, self.state, results, stage, self.offset.get(stage, 0) + step)
         self.front.choose_best(self.policy, self.state, results, at_least=True)
         seconds = self.state.seconds + time.perf_counter() - self._began
-        best = self.checkpoints.best_origin()
-        self.folder.write_json("summary.json", summary(self.state.summary, list(self.stages), seconds, best))
-        return results
+        document = summary(self.state.summary, list(self.stages), seconds, self.checkpoints.best_origin())
+        self.folder.write_json("summary.json", document)
 
     def _score(self, items: int) -> dict[str, TaskResult]:
         if self.queue is not None:
             self.queue.settle()
         self.policy.sync_sampler()
+        self.events.scoring(items)
         results = self.evaluator.score(items)
         if isinstance(self.generator, Remote):
             self.loop.run(self.generator.rest())
@@ -344,10 +347,9 @@ class Run:
     def _finish(self, stage: Stage, stream: Stateful, updater: Updater) -> Outcome:
         if self.observers:
             self.policy.model.eval()
-        results = self._evaluate(stage, self.state.step)
+        self._evaluate(stage, self.state.step)
         self.state.done = True
         if stage == "sft" and "grpo" in self.stages:
-            self.events.write(self.evaluator.constant_events(results, self.state.step))
             self.events.write(pair_events(self.setup, self.state.step))
         self._save(stage, stream, updater)
         return "done"
@@ -361,10 +363,11 @@ class Run:
         self.state.sizes, self.state.last_row = self.folder.sizes(), self.folder.last_row()
         self.state.baselines = self.evaluator.state_dict()
         self.state.identities, self.state.digest = {}, self._digest()
-        training = {"optimizer": updater.optimizer.state_dict(), "updates": updater.done}
+        training = updater.state_dict()
         training |= {"trainer": self._trainer_state} if stage == "grpo" else {}
         training |= {"watch": self.watch.state_dict()}
-        self.checkpoints.save(self.policy, self.state, training)
+        path = self.checkpoints.save(self.policy, self.state, training)
+        self.events.write(saved_events(self.state.step, path.name, self.checkpoints.differing))
         self.front.prune(self.state)
 
     def _resume(self) -> dict[str, Any] | None:

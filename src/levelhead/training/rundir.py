@@ -240,6 +240,8 @@ def _rollout(group: Group, index: int, stage: str, step: int) -> dict[str, Any]:
     }
     if len(rollout.turns) > 1:
         row["turns"] = [len(text) for text in rollout.text]
+    if rollout.turn_rewards:
+        row["turn_rewards"] = list(rollout.turn_rewards)
     if any(turn.versions for turn in rollout.turns):
         row["versions"] = [[list(stretch) for stretch in turn.versions] for turn in rollout.turns]
     if score is not None and score.info:

@@ -16,12 +16,12 @@ from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import printable
 from levelhead.records import StepRecord
-from levelhead.terminal import say
+from levelhead.terminal import Pace, notebook, say
 from levelhead.terminal.console import SafeConsole
 from levelhead.terminal.spark import spark
 
 QUIET_EVERY = 25
-"""Where the output is no terminal, a line is printed every so many steps."""
+"""Where the output is no terminal, a line is printed every so many steps, and every half minute."""
 LONGEST_CURVE = 32
 """Columns of a spark line."""
 MOST_TASKS = 12
@@ -76,8 +76,9 @@ class ProgressSink:
         self._tasks, self._events = list(tasks)[:MOST_TASKS], events
         self._console = console or SafeConsole(stderr=True)
         self._curves: dict[str, list[float]] = {task: [] for task in self._tasks}
-        self._note = ""
+        self._note, self._pace = "", Pace()
         self._live: Live | None = None
+        self._cell = None if quiet else notebook.handle()
         if self._console.is_terminal and not quiet:
             columns = (TextColumn("{task.description:>4}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
             self._bar = Progress(
@@ -98,7 +99,10 @@ class ProgressSink:
         if self._live is not None:
             self._bar.update(self._task, completed=record.step)
             self._live.refresh()
-        elif record.step % QUIET_EVERY == 0 or record.step in (1, self._total):
+        elif self._cell is not None:
+            rows = [(printable(task, 24), *shown) for task, *shown in self._rows(plain=False)]
+            self._cell.update(notebook.block(record.step, self._total, self._note, rows, self._events()))
+        elif self._pace.due() or record.step % QUIET_EVERY == 0 or record.step in (1, self._total):
             say(f"{self._stage} {record.step}/{self._total}  {self._note}", error=True)
 
     def close(self) -> None:
@@ -112,16 +116,18 @@ class ProgressSink:
     def _lines(self) -> Iterator[Text | Table]:
         if self._note:
             yield Text(f"     {self._note}", no_wrap=True, overflow="ellipsis")
-        curves = {task: curve for task, curve in self._curves.items() if curve}
-        if curves:
-            plain = not self._console.encoding.startswith("utf")
-            rows = Table.grid(padding=(0, 2))
-            for task, curve in curves.items():
-                name = Text(f"     {printable(task, 24)}")
-                rows.add_row(name, Text(f"{curve[-1]:+.3f}"), Text(spark(curve, LONGEST_CURVE, plain=plain)))
-            yield rows
+        if rows := self._rows(plain=not self._console.encoding.startswith("utf")):
+            table = Table.grid(padding=(0, 2))
+            for task, last, curve in rows:
+                table.add_row(Text(f"     {printable(task, 24)}"), Text(last), Text(curve))
+            yield table
         if told := self._events():
             yield Text(f"     {told}", style="yellow", no_wrap=True, overflow="ellipsis")
+
+    def _rows(self, *, plain: bool) -> list[tuple[str, str, str]]:
+        """Each task's newest reward and its curve so far."""
+        curves = [(task, curve) for task, curve in self._curves.items() if curve]
+        return [(task, f"{curve[-1]:+.3f}", spark(curve, LONGEST_CURVE, plain=plain)) for task, curve in curves]
 
 
 _SHOWN: Sequence[Shown] = (

@@ -18,6 +18,7 @@ from levelhead.records import CoefficientOverrides, Event, Observer, StepRecord
 from levelhead.tasks.base import Task
 from levelhead.training.coefficients import Coefficients
 from levelhead.training.collected import Collected
+from levelhead.training.fidelity import DeclaredRewards, HeldWeights, moved_event
 from levelhead.training.items import HeldOutItems, RepeatedItems
 from levelhead.training.optim import Updater
 from levelhead.training.plan import Plan
@@ -66,7 +67,7 @@ class BatchWatch:
     def of(cls, section: Sft | Grpo, tasks: Mapping[str, Task], held_out: HeldOutItems) -> BatchWatch:
         """Return the watch of a stage; with a curriculum items may come again at any time."""
         by_weight = isinstance(section, Sft) or isinstance(section.curriculum, ByWeight)
-        return cls([AccountedRollouts(), held_out], RepeatedItems(tasks) if by_weight else None)
+        return cls([AccountedRollouts(), DeclaredRewards(tasks), held_out], RepeatedItems(tasks) if by_weight else None)
 
     def sampled(self, step: int, rollouts: Collected) -> list[Event]:
         """Show a batch to all observers."""
@@ -123,6 +124,7 @@ class Watch:
         self._updater, self._observers, self._batches = updater, observers, batches
         guard = find_guard(observers)
         self.trust_region = TrustRegion(policy, updater, coefficients, guard, tokens, ranks) if guard else None
+        self._held = HeldWeights(policy)
 
     @property
     def overrides(self) -> CoefficientOverrides:
@@ -161,6 +163,8 @@ class Watch:
 
     def take(self, step: int, plan: Plan, update: UpdateResult, *, later: bool) -> None:
         """Take the optimizer's step, as far as the guard lets it stand; ``later``: not the first one of its batch."""
+        if not later and (names := self._held.moved()):
+            update.events.append(moved_event(step, names))
         if self.trust_region is None:
             self._updater.step()
         else:
@@ -186,7 +190,8 @@ class Watch:
         return events, stop, went_back
 
     def keep(self, sampler_weights: Sequence[Tensor] | None) -> None:
-        """Remember the weights that sampled the batch, if the guard thinks them worth it."""
+        """End a step: remember its weights, and those that sampled the batch, if the guard thinks them worth it."""
+        self._held.note()
         if self.trust_region:
             self.trust_region.keep(sampler_weights)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from levelhead.preflight.explain import CATALOGUE
 from preflight.mutations import agreement, loss, resources, rewards, sampler, tokens
 from preflight.mutations.base import Mutation
@@ -28,6 +30,7 @@ ELSEWHERE = {
     "judges/calibration/": "tests/preflight/test_judges.py",
     "pairs/": "tests/preflight/test_pairs.py",
     "precision/": "tests/preflight/test_data.py",
+    "rewards/cheap/": "tests/faults/test_brought.py",
     "rewards/opened-thought/": "tests/preflight/test_thoughts_and_tags.py",
     "rewards/range/": "tests/preflight/test_reward_mutations.py",
     "rewards/round-trip/": "tests/preflight/test_reward_mutations.py",
@@ -38,6 +41,8 @@ ELSEWHERE = {
     "tokens/spelled-tags/": "tests/preflight/test_thoughts_and_tags.py",
 }
 """Checks, by how their names begin, with three mutations or more in a module of their own."""
+PROOFS = """These are no checks of the preflight: they prove Levelhead's own arithmetic, which is the same on every
+machine, so that the test suite makes them (`tests/oracle`)."""
 
 
 def is_elsewhere(check: str) -> bool:
@@ -46,10 +51,14 @@ def is_elsewhere(check: str) -> bool:
 
 
 def as_markdown() -> str:
-    """The table of docs/preflight.md: each check, and what turns it red."""
-    lines = ["| check | turns red where |", "|---|---|"]
+    """The tables of docs/preflight.md: what turns each check red, and each proof of the test suite."""
     proofs = dict.fromkeys(mutation.check for mutation in MUTATIONS if mutation.check not in CATALOGUE)
-    for check in [*CATALOGUE, *proofs]:
+    return f"{_rows('check', CATALOGUE)}\n\n{PROOFS}\n\n{_rows('proof', proofs)}"
+
+
+def _rows(title: str, names: Iterable[str]) -> str:
+    lines = [f"| {title} | turns red where |", "|---|---|"]
+    for check in names:
         listed = [mutation.what.replace("|", "\\|") for mutation in MUTATIONS if mutation.check == check]
         if check in WITHOUT:
             lines.append(f"| `{check}` | (no mutation: {WITHOUT[check]}) |")

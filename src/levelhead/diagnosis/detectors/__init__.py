@@ -15,7 +15,7 @@ from levelhead.diagnosis.detectors.outcome import FallingStratum, RewardHacking,
 from levelhead.diagnosis.detectors.reward import DeadGroups
 from levelhead.diagnosis.detectors.setup import GroupSize, TemplateMismatch
 from levelhead.diagnosis.detectors.stands import Outcomes
-from levelhead.diagnosis.detectors.updates import CatastrophicUpdate, StepTime, UpdateCollapse
+from levelhead.diagnosis.detectors.updates import CatastrophicUpdate, HiddenUpdates, StepTime, UpdateCollapse
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -44,6 +44,7 @@ DETECTORS: tuple[Detector, ...] = (
     CatastrophicUpdate(),
     UpdateCollapse(),
     StepTime(),
+    HiddenUpdates(),
     Ended(),
 )
 """All of them, in the order in which they are asked."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, ends
-from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.history import History, Series
 from levelhead.diagnosis.trend import proven_flat, trend
+from levelhead.diagnosis.verdict import compare
 from levelhead.metrics import held_out
 
-ABOVE = 2.0
-"""Standard errors by which a policy has to be above the best constant answer, as for the verdict of a run."""
 RUN_LENGTH = (20.0, 40.0)
 """Steps before which a run may still be below it, and from which on it may not."""
 NEARLY_PERFECT = (0.85, 0.95)
@@ -132,23 +132,36 @@ class NoBetterThanConstant(Tuned):
 
     def examine(self, view: View) -> Iterator[Candidate]:
         """Compare each task's last evaluation with what the best constant answer scored on its items."""
-        for gap in view.history.matching(held_out.NUMBER.prefix):
-            task, _, measure = gap.name.removeprefix(held_out.NUMBER.prefix).rpartition("/")
-            names = (held_out.NUMBER.of(task, name) for name in (held_out.SE, held_out.SCORE))
-            errors, score = map(view.history.series, names)
-            if measure != held_out.OVER_CONSTANT or not (len(gap) and len(errors) and len(score)) or gap.steps[-1] <= 0:
+        for task, gap, error, score in gaps_over_constant(view.history):
+            if over_constant(gap, error) != "not above":
                 continue
-            above = gap.values[-1] / max(errors.values[-1], 1e-9)
             case = Candidate("no-improvement")
-            plain = self.NOT_ABOVE_CONSTANT_WEIGHT * stats.ramp(above, ABOVE, self.PLAIN_SHARE * ABOVE)
-            case.add(
-                plain * stats.ramp(gap.steps[-1], *RUN_LENGTH),
-                "not-above-constant", task=task, gap=gap.values[-1], error=errors.values[-1],
-            )  # fmt: skip
-            near_top = stats.ramp(score.values[-1], *NEARLY_PERFECT)
-            case.add(self.REWARD_NEAR_TOP_WEIGHT * near_top, "reward-near-top", value=score.values[-1])
+            weight = self.NOT_ABOVE_CONSTANT_WEIGHT * stats.ramp(gap.steps[-1], *RUN_LENGTH)
+            case.add(weight, "not-above-constant", task=task, gap=gap.values[-1], error=error)
+            near_top = stats.ramp(score, *NEARLY_PERFECT)
+            case.add(self.REWARD_NEAR_TOP_WEIGHT * near_top, "reward-near-top", value=score)
             if case.evidence:
                 yield case.show(gap, gap.steps[0], gap.steps[-1])
+
+
+def gaps_over_constant(history: History) -> Iterator[tuple[str, Series, float, float]]:
+    """Yield each task's curve above the best constant answer, with the last standard error and score.
+
+    Only tasks that have been evaluated since training began.
+    """
+    for gap in history.matching(held_out.NUMBER.prefix):
+        task, _, measure = gap.name.removeprefix(held_out.NUMBER.prefix).rpartition("/")
+        errors, scores = (history.series(held_out.NUMBER.of(task, name)) for name in (held_out.SE, held_out.SCORE))
+        if measure == held_out.OVER_CONSTANT and len(gap) and len(errors) and len(scores) and gap.steps[-1] > 0:
+            yield task, gap, errors.values[-1], scores.values[-1]
+
+
+def over_constant(gap: Series, error: float) -> Literal["above", "not above", "undecided"]:
+    """Return whether a policy ends above the best constant answer, as the verdict of a run has it."""
+    side = compare(gap.values[-1], error, None)
+    if side == "above":
+        return "above"
+    return "undecided" if side == "undecided" and gap.values[-1] > 0 else "not above"
 
 
 def _schedule_done(rate: Series) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from levelhead import metrics as metric
@@ -10,6 +11,7 @@ from levelhead.diagnosis.detectors.base import Candidate, View, ends
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.signals import part_kind
 from levelhead.diagnosis.trend import proven_flat, trend
+from levelhead.diagnosis.verdict import compare
 from levelhead.metrics import held_out
 
 # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
@@ -62,7 +64,7 @@ class Outcomes:
             yield worst.show(total, *total.steps[:1], *total.steps[-1:])
         # Without a reward to train on, what judges outcomes is all that there is to go by.
         for series in scores if len(total) else [*scores, *view.parts("outcome")]:
-            yield from self._alone(series)
+            yield from self._alone(view, series)
         yield from self._frozen(view)
 
     def _under_a_rise(self, series: Series, gain: float, flat: float, top: float) -> Candidate:
@@ -84,11 +86,13 @@ class Outcomes:
             case.add(gain * max(down, still), key, metric=series.name, early=judged.early, late=judged.late)
         return case.show(series, series.steps[0], series.steps[-1])
 
-    def _alone(self, series: Series) -> Iterator[Candidate]:
+    def _alone(self, view: View, series: Series) -> Iterator[Candidate]:
         """A held-out score that falls is no improvement, with a reward beside it or without."""
         early, late = series.values[0], series.values[-1]
         case = Candidate("no-improvement", first_step=series.steps[0])
         if len(series) <= _PAIR_ROWS:
+            if not self._beyond_errors(view, series):
+                return
             lost = stats.ramp((early - late) / max(abs(early), 1e-9), *_PAIR)
             case.add(_PAIR_WEIGHT * lost, "held-out-fell", metric=series.name, early=early, late=late)
         elif len(series) >= _HELD_OUT_ROWS:
@@ -98,6 +102,14 @@ class Outcomes:
             case.add(weight, "held-out-fell", metric=series.name, early=early, late=late)
         if case.evidence:
             yield case.show(series, series.steps[0], series.steps[-1])
+
+    def _beyond_errors(self, view: View, series: Series) -> bool:
+        """Whether a fall is one by its standard errors, as for the verdict of a run; true where there are none."""
+        errors = view.history.series(series.name.removesuffix(held_out.SCORE) + held_out.SE).values
+        if not errors or not series.name.endswith(f"/{held_out.SCORE}"):
+            return True
+        change = series.values[-1] - series.values[0]
+        return compare(change, math.hypot(errors[0], errors[-1]), None) == "below"
 
     def _frozen(self, view: View) -> Iterator[Candidate]:
         """Evaluations that give the very same rates again and again: the answers no longer change."""

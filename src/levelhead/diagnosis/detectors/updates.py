@@ -1,4 +1,4 @@
-"""Single updates that break the policy, and steps that suddenly cost nothing."""
+"""Single updates that break the policy, steps that suddenly cost nothing, and updates that rounding hides."""
 
 from __future__ import annotations
 
@@ -265,3 +265,27 @@ class StepTime(Tuned):
         )
         case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
         yield case.show(seconds, seconds.steps[at - 1], seconds.steps[at], seconds.steps[-1])
+
+
+class HiddenUpdates(Tuned):
+    """Rounding hides from the products most of what the weights have learnt."""
+
+    codes = ("update-hidden",)
+
+    def examine(self, view: View) -> Iterator[Candidate]:
+        """Look at what the computing type shows of the change since the stage began."""
+        cosine, norm = view.series(metric.VISIBLE_COSINE), view.series(metric.VISIBLE)
+        if len(cosine) < self.ROWS or len(norm) < self.ROWS:
+            return
+        late = stats.median(cosine.values[-self.ROWS :])
+        case = Candidate("update-hidden", first_step=cosine.steps[0])
+        case.add(
+            self.HIDDEN_WEIGHT * stats.ramp(late, *self.HIDDEN_RANGE),
+            "hidden",
+            updates=len(cosine),
+            cosine=late,
+            norm=stats.median(norm.values[-self.ROWS :]),
+        )
+        if case.evidence:
+            case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
+            yield case.show(cosine, cosine.steps[0], cosine.steps[-1])

@@ -150,6 +150,11 @@ class Translator:
         """Whether ``raw`` is a signal (steps and epochs included)."""
         return self.keys.lookup(raw) is not None
 
+    def name(self, raw: str) -> str:
+        """Canonical name of the signal that ``raw`` is; empty where it is none."""
+        target = self.keys.lookup(raw)
+        return target.name if target else ""
+
     def row(self, pairs: Iterable[tuple[str, Any]], line: int = 0, least: int = 1) -> Row | None:
         """A row from raw pairs, or ``None`` where fewer than ``least`` core signals are among them.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from levelhead.doctor.readers.base import Row
 
 FIRST, LAST, MEAN, LOWEST, HIGHEST = "first", "last", "mean", "min", "max"
 ORDER = (FIRST, LOWEST, MEAN, HIGHEST, LAST)
@@ -88,3 +90,23 @@ def split_statistic(name: str) -> tuple[str, str]:
     if front and (statistic := _STATISTIC.get(tail.lower())):
         return front, statistic
     return "", ""
+
+
+class Steps:
+    """The steps that a log names above or beside its rows and not in them: in a heading, or as a progress bar."""
+
+    def __init__(self) -> None:
+        self.heading: tuple[str, float] | None = None
+        self.bar: float | None = None
+
+    def place(self, row: Row) -> Row:
+        """The row with the step of the heading above it or of the progress bar beside it, where it has none."""
+        heading, self.heading = self.heading, None
+        if row.step is not None:
+            return row
+        if heading and heading[0] == "step":
+            return replace(row, step=heading[1])
+        if self.bar is not None:
+            step, self.bar = self.bar, None
+            return replace(row, step=step)
+        return replace(row, epoch=heading[1]) if heading and row.epoch is None else row

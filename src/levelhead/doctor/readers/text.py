@@ -1,27 +1,26 @@
-"""One reader for every textual log: each line is tried against the shapes that trainers print."""
+"""One reader for every textual log: each line is offered to an ordered table of the shapes that logs are written in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from levelhead.doctor.readers import shapes
 from levelhead.doctor.readers.base import Row, Translator, Unread
+from levelhead.doctor.readers.dicts import Dicts
 from levelhead.doctor.readers.lines import Lines
-from levelhead.doctor.readers.other_formats import OtherFormats
+from levelhead.doctor.readers.places import Steps
 from levelhead.doctor.readers.prefixes import strip
+from levelhead.doctor.readers.prose import sentences
+from levelhead.doctor.readers.sequences import Sequences
 from levelhead.doctor.readers.statements import Statement, Statements
 from levelhead.doctor.readers.tables import HtmlTable, Table
+from levelhead.doctor.readers.transposed import LongTable, TransposedTable
 from levelhead.doctor.readers.values import NUMBER
 
 _DIGIT = re.compile(r"\d")
-_OPENS = re.compile(r"\{\s*(?:['\"}]|$)")
-_BODY = re.compile(r"""\s{0,8}['"][^'"\n]{1,120}['"]\s{0,8}:""")
 _BULLET = re.compile(r"^[\s•*\-\u2013·>│|]+")
-_INNER = re.compile(r"\{[^{}]*\}")
-_RANKED = re.compile(r"(?:perf|rollout|train|step)\s{1,8}(\d{1,15})\s{0,8}:\s*$")
-_NUMERIC_LINE = re.compile(r"^\s*[-+\d.\]\[,'\"NnIi]")
 _CELLS = re.compile(r"</?t(?:[hdr]|head)\b")
 _STEMS = (
     "loss", "rew", "scor", "entrop", "kl", "grad", "clip", "len", "trunc", "std", "ratio", "mismatch", "valid", "acc",
@@ -31,22 +30,30 @@ _STEMS = (
 )  # fmt: skip
 """A line with none of these names no signal that makes a row; most lines of a chatty log are done with that."""
 _HEADINGS = ("step", "iter", "epoch", "update", "步")
-_MAX_PENDING_LINES = 200
+_SIDEWAYS = re.compile(
+    r"^(?:\s*[|│]|\s{2,}\S|\t|,|\**(?:metric|name|signal|key|stat|quantity|measure|step|iter|epoch|update|tag|run|指标))",
+    re.I,
+)
+"""How the head of a table begins whose rows are metrics."""
 _BOX = re.compile(
     rf"^\s{{0,8}}[│|]\s{{0,40}}(?P<key>[A-Za-z_][\w/.@%-]{{1,80}})\s{{0,80}}[│|]\s{{0,40}}(?P<value>{NUMBER})\s{{0,40}}[│|]\s{{0,8}}$",
     re.IGNORECASE,
 )
 """A line of a box that holds one name and one number."""
+_END_OF_LATEX = re.compile(r"\\\\\s{0,8}(?:\\[a-z]{1,20}\s{0,8}){0,4}$")
+_COMMAND = re.compile(r"\\[a-z]{1,20}\{([^{}]{0,200})\}")
 _FENCE = "```"
 _PART = re.compile(r"\s{0,3}(?:#{1,6}\s|```|~~~)")
 """A heading or a fence: what follows belongs to another part of a document."""
 _SHORT = 100
 """Characters of a line that holds a step, a name and a number, and little else."""
-_MAX_PENDING_CHARS = 1 << 20
+_LONGEST_HEADING = 200
+_LONGEST_IN_A_BLOCK = 120
+_MAX_SAID = 5000
 
 
 class TextReader:
-    """Reads dict lines, JSON lines and documents, dashed, piped and loose pairs, blocks, and tables of every kind.
+    """Reads dictionaries, JSON documents, tables, lists, blocks, loose pairs and sentences, in any order.
 
     Args:
         source: Format name; settles ambiguous keys.
@@ -58,27 +65,21 @@ class TextReader:
         self.format = source
         self.unread = Unread()
         self._lines = Lines()
-        self._translator = Translator(source, extra)
+        self._translator = translator = Translator(source, extra)
         self._stems = (*_STEMS, *(key.lower() for key in (extra or {}).values()))
         if value_name and source == "tensorboard-csv":
             self._stems = (*self._stems, "value")
-        self._table = Table(self._translator, value_name)
-        self._html = HtmlTable(self._translator)
-        self._number = 0
-        self._bar: float | None = None
-        self._printed = False
-        self._heading: tuple[str, float] | None = None
+        self._steps = Steps()
+        self._dicts = Dicts(translator, self.unread, self._steps, lambda text: list(self._piece(text)))
+        self._table, self._html = Table(translator, value_name), HtmlTable(translator)
+        self._sideways, self._long = TransposedTable(translator), LongTable(translator)
+        self._sequences = Sequences(translator)
+        self._statements = Statements()
         self._block: shapes.Pairs = []
-        self._pending: list[str] | None = None
-        self._pending_size = 0
-        self._pending_lines = 0
-        self._outer: shapes.Pairs = []
-        self._others = OtherFormats(self._translator)
-        self._rows = 0
-        self._part = 0
+        self._said: list[Row] = []
+        self._number = self._rows = self._part = 0
         self._newest: float | None = None
         self._stripped = False
-        self._statements = Statements()
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
         """Rows completed by ``chunk``."""
@@ -86,11 +87,17 @@ class TextReader:
             yield from self._counted(self._line(line))
 
     def close(self) -> Iterator[Row]:
-        """Rows that were waiting for more input; a dict cut at the end of the file loses its last number."""
+        """Rows that were waiting for more input; what sentences say counts in a text that holds nothing else."""
         for line in self._lines.close():
             yield from self._counted(self._line(line))
-        yield from self._counted(self._rest())
-        yield from self._counted(self._others.close(spoken=not self._rows))
+        block = self._block
+        yield from self._counted(iter([*self._dicts.close(), *self._end_of_block()]))
+        if len(block) == 1 and not self._rows and (row := self._translator.row(block, self._number)):
+            yield from self._counted(iter([self._steps.place(row)]))
+        if self._table.other_runs:
+            self.unread.add(0, f"columns of other runs: {', '.join(self._table.other_runs)}")
+        waiting = [*self._sideways.finish(), *self._long.finish(), *self._sequences.finish()]
+        yield from self._counted(iter(waiting if self._rows else [*waiting, *self._said]))
 
     @property
     def guesses(self) -> dict[str, tuple[str, float]]:
@@ -115,313 +122,208 @@ class TextReader:
             self._newest = row.step
             yield replace(row, part=self._part) if self._part else row
 
-    def _rest(self) -> Iterator[Row]:
-        if self._pending is not None:
-            row = self._dict("".join(self._pending), closed=False)
-            self._pending = None
-            if row:
-                yield row
-        block = self._block
-        yield from self._flush_block()
-        if len(block) == 1 and not self._rows and (row := self._translator.row(block, self._number)):
-            yield self._stepped(row)
-        if self._table.other_runs:
-            self.unread.add(0, f"columns of other runs: {', '.join(self._table.other_runs)}")
-
     def _line(self, line: str) -> Iterator[Row]:
         self._number += 1
         if "\x1b" in line:
             line = shapes.ANSI.sub("", line)
         self._statements.take(line, self._number)
         if _PART.match(line):
-            yield from self._flush_block()
+            yield from self._end_of_block()
             self._part += 1
-        pieces = line.split("\r") if "\r" in line else (line,)
-        for piece in pieces:
+        for piece in line.split("\r") if "\r" in line else (line,):
             if piece:
                 yield from self._piece(piece)
 
     def _piece(self, text: str) -> Iterator[Row]:
+        """Offer a line to the shapes, in their order."""
         if "┃" in text:
             text = text.replace("┃", "│")
         # Inside a table or a dict only what began behind a prefix is taken from behind one: a cell may look like it.
-        if self._stripped or not (self._table.open or self._others.open or self._pending is not None):
+        inside = (self._table, self._sideways, self._long, self._sequences, self._dicts)
+        if self._stripped or not any(part.open for part in inside):
             bare = strip(text)
             self._stripped, text = bare is not text, bare
             if not text:
                 return
-        if self._others.open:
-            mine, rows = self._others.inside(text, self._number)
-            yield from rows
-            if mine:
+        for shape in _SHAPES:
+            rows = shape(self, text)
+            if rows is not None:
+                yield from rows
                 return
-        if "&" in text and "\\" in text:
-            text = text.strip().removesuffix("\\\\").replace("\\_", "_").replace("\\%", "%")
-        elif text.startswith("\\") and self._table.open:
-            return
-        if ("<t" in text or "</t" in text) and _CELLS.search(text):
-            yield from self._cells(text)
-            return
-        if "%|" in text:
-            bars = shapes.BAR.findall(text)
-            if bars:
-                self._bar = float(bars[-1][0])
-            if "{" not in text and self._pending is None and "step:" not in text:
-                yield from self._postfix(text)
-                return
-        if self._pending is not None:
-            yield from self._continue(text)
-            return
-        if ("'" in text or '"' in text) and _BODY.search(text):
-            unopened = self._unopened(text)
-            if unopened is not None:
-                yield from unopened
-                return
-        if "{" in text and (_OPENS.search(text) or ("}" in text and _DIGIT.search(text))):
-            yield from self._braces(text)
-            return
-        if self._table.open:
-            mine, row = self._table.row(text, self._number)
-            if mine:
-                if row:
-                    yield self._stepped(row)
-                return
-            if text.strip() and not text.lstrip().startswith(_FENCE):
-                self._table.close()
-                text = strip(text)
-        yield from self._plain(text)
 
-    def _plain(self, text: str) -> Iterator[Row]:
-        """Read a line that belongs to nothing: the head of a table, a heading, or names with numbers."""
-        if self._others.start(text):
-            yield from self._flush_block()
-            return
-        lowered = text.lower()
-        if not any(stem in lowered for stem in self._stems):
-            if "[" not in text or self._others.written(text, self._number, alone=False) is None:
-                yield from self._heading_of(text, lowered)
-            return
-        if not _DIGIT.search(text) and "nan" not in lowered and "inf" not in lowered:
-            if len(text) > 3 and self._table.header(text):
-                yield from self._flush_block()
-                self._part += bool(self._part)
-            return
-        yield from self._pairs(text)
+    def _end_of_block(self) -> list[Row]:
+        """The row of the lines of one name and one number each that stand together."""
+        block, self._block = self._block, []
+        row = self._translator.row(block, self._number, least=2) if len(block) >= 2 else None
+        return [self._steps.place(row)] if row else []
 
-    def _unopened(self, text: str) -> Iterator[Row] | None:
-        """Rows of a dict whose opening brace was not copied along; ``None`` where the text holds none."""
-        opening, close = text.find("{"), text.find("}")
-        if close > 0 and (opening < 0 or close < opening):
-            return self._until(text, close)
-        if opening < 0 and close < 0 and _BODY.match(text):
-            self._start(text, "")
-            return iter(())
+    # The shapes: each returns the rows of a line that it takes, and None for a line that is another's.
+
+    def _sideways_rows(self, text: str) -> list[Row] | None:
+        for table in (self._sideways, self._long):
+            if table.open:
+                if table.row(text, self._number):
+                    return []
+                if text.strip() or table is self._long:
+                    return [*table.finish(), *self._piece(text)]
+                return None
         return None
 
-    def _until(self, text: str, close: int) -> Iterator[Row]:
-        row = self._dict(text[:close], True)
-        if row:
-            yield row
-        if text[close + 1 :].strip(" ,]"):
-            yield from self._piece(text[close + 1 :])
+    def _listed_rows(self, text: str) -> list[Row] | None:
+        if not self._sequences.open or not text.strip():
+            return None
+        more = "[" in text or "→" in text or ">" in text
+        if more and self._sequences.take(text, self._number, alone=True) == []:
+            return []
+        return [*self._sequences.finish(), *self._piece(text)]
 
-    def _postfix(self, text: str) -> Iterator[Row]:
-        """Numbers behind a progress bar: a trainer's only log, or a rounded copy of the rows it prints beside it."""
-        bar = shapes.ANY_BAR.search(text)
-        if bar is None or self._printed:
-            return
-        row = self._translator.row(shapes.loose_pairs(text[bar.end() :], self._translator.knows), self._number, least=2)
-        if row:
-            yield Row(float(bar.group(1)), row.values, row.epoch, row.line)
+    def _latex(self, text: str) -> list[Row] | None:
+        end = _END_OF_LATEX.search(text) if "&" in text and "\\" in text else None
+        if end:
+            return list(self._piece(_COMMAND.sub(r"\1", text[: end.start()].strip()).replace("\\", "")))
+        return [] if text.startswith("\\") and self._table.open else None
 
-    def _heading_of(self, text: str, lowered: str) -> Iterator[Row]:
-        """A short line that names a step (``Step 12:``) starts a new block."""
-        if len(text) < 200 and any(word in lowered for word in _HEADINGS):
-            mark = shapes.step_mark(text)
-            if mark:
-                yield from self._flush_block()
-                self._heading = mark
-
-    def _cells(self, text: str) -> Iterator[Row]:
+    def _markup(self, text: str) -> list[Row] | None:
+        if not ("<t" in text or "</t" in text) or not _CELLS.search(text):
+            return None
         row = self._html.feed(text, self._number)
-        if row:
-            yield self._stepped(row)
+        return [self._steps.place(row)] if row else []
 
-    def _pairs(self, text: str) -> Iterator[Row]:
-        if "step:" in text:
-            pairs = shapes.dashed_pairs(text)
-            if pairs is not None:
-                row = self._translator.row(pairs, self._number)
-                if row:
-                    yield from self._flush_block()
-                    yield row
-                return
-        if ("," in text or "|" in text or "\t" in text or "  " in text or "&" in text) and self._table.header(text):
-            yield from self._flush_block()
-            return
-        if "|" in text:
-            piped = shapes.piped_pairs(text)
-            row = self._translator.row(piped, self._number) if piped else None
-            if row:
-                yield from self._flush_block()
-                yield self._stepped(row)
-                return
-        yield from self._loose(text)
+    def _progress_bar(self, text: str) -> list[Row] | None:
+        """Numbers behind a progress bar: a trainer's only log, or a rounded copy of the rows it prints beside it."""
+        if "%|" not in text:
+            return None
+        if bars := shapes.BAR.findall(text):
+            self._steps.bar = float(bars[-1][0])
+        if "{" in text or self._dicts.open or "step:" in text:
+            return None
+        bar = shapes.ANY_BAR.search(text)
+        if bar is None or self._dicts.printed:
+            return []
+        row = self._translator.row(shapes.loose_pairs(text[bar.end() :], self._translator.knows), self._number, least=2)
+        return [replace(row, step=float(bar.group(1)))] if row else []
 
-    def _loose(self, text: str) -> Iterator[Row]:
+    def _dictionary(self, text: str) -> list[Row] | None:
+        return self._dicts.take(text, self._number)
+
+    def _table_row(self, text: str) -> list[Row] | None:
+        if not self._table.open:
+            return None
+        mine, row = self._table.row(text, self._number)
+        if mine:
+            return [self._steps.place(row)] if row else []
+        if not text.strip() or text.lstrip().startswith(_FENCE):
+            return None
+        self._table.close()
+        return list(self._piece(text))
+
+    def _sideways_head(self, text: str) -> list[Row] | None:
+        if ":" in text or "=" in text or "{" in text or not _SIDEWAYS.match(text):
+            return None
+        return self._end_of_block() if self._long.header(text) or self._sideways.header(text) else None
+
+    def _no_signal(self, text: str) -> list[Row] | None:
+        """A line that names no signal: a list of steps, a heading that names one, or none of a log's business."""
+        lowered = text.lower()
+        if any(stem in lowered for stem in self._stems):
+            return None
+        if "[" in text and (rows := self._sequences.take(text, self._number, alone=False)) is not None:
+            return rows
+        named = len(text) < _LONGEST_HEADING and any(word in lowered for word in _HEADINGS)
+        return self._begin(shapes.step_mark(text)) if named else []
+
+    def _begin(self, mark: tuple[str, float] | None) -> list[Row]:
+        """A line that names a step and little else (``Step 12:``) starts a new block."""
+        if mark is None:
+            return []
+        rows = self._end_of_block()
+        self._steps.heading = mark
+        return rows
+
+    def _table_head(self, text: str) -> list[Row] | None:
+        if not _DIGIT.search(text) and "nan" not in (lowered := text.lower()) and "inf" not in lowered:
+            if len(text) <= 3 or not self._table.header(text):
+                return []
+            self._part += bool(self._part)
+            return self._end_of_block()
+        split = any(mark in text for mark in (",", "|", "\t", "  ", "&"))
+        return self._end_of_block() if split and self._table.header(text) else None
+
+    def _dashed(self, text: str) -> list[Row] | None:
+        pairs = shapes.dashed_pairs(text) if "step:" in text else None
+        if pairs is None:
+            return None
+        row = self._translator.row(pairs, self._number)
+        return [*self._end_of_block(), row] if row else []
+
+    def _piped(self, text: str) -> list[Row] | None:
+        pairs = shapes.piped_pairs(text) if "|" in text else None
+        row = self._translator.row(pairs, self._number) if pairs else None
+        return [*self._end_of_block(), self._steps.place(row)] if row else None
+
+    def _loose(self, text: str) -> list[Row]:
+        """Names with numbers: several behind one name, pairs, words between commas, a sentence, a line of a block."""
         if "**" in text or "`" in text:
             text = text.replace("**", "").replace("`", "")
         if box := _BOX.match(text):
             text = f"{box.group('key')}: {box.group('value')}"
         mark = shapes.step_mark(text)
-        alone = mark is None and self._heading is None and self._bar is None
-        written = self._others.written(text, self._number, alone)
-        if written is not None:
-            yield from self._flush_block()
-            yield from written
-            return
-        pairs = (
-            shapes.loose_pairs(text, self._translator.knows) if "=" in text or ":" in text or "\uff1a" in text else []
-        )
-        signal_pairs = [pair for pair in pairs if self._translator.knows(pair[0])]
-        values = {self._canonical(key) for key, _ in signal_pairs} - {"step", "epoch"}
-        listed = shapes.listed_pairs(text) if mark and len(values) < 3 else []
-        if sum(self._translator.knows(key) for key, _ in listed) > len(signal_pairs):
+        alone = mark is None and self._steps.heading is None and self._steps.bar is None
+        if (rows := self._sequences.take(text, self._number, alone)) is not None:
+            return [*self._end_of_block(), *rows]
+        paired = "=" in text or ":" in text or "\uff1a" in text
+        pairs = shapes.loose_pairs(text, self._translator.knows) if paired else []
+        pairs = [pair for pair in pairs if self._translator.knows(pair[0])]
+        names = {self._translator.name(key) for key, _ in pairs} - {"step", "epoch"}
+        listed = shapes.listed_pairs(text) if mark and len(names) < 3 else []
+        if sum(self._translator.knows(key) for key, _ in listed) > len(pairs):
             row = self._translator.row(listed, self._number)
             if row:
-                yield from self._flush_block()
-                yield row
-                return
-        if not values:
-            words = shapes.word_pairs(text) if mark else []
-            row = self._translator.row([*words, mark], self._number, least=2) if mark else None
-            if row:
-                yield from self._flush_block()
-                yield row
-            elif text.count(" ") > 3 and not self._rows and self._others.say(text, self._number):
-                return
-            elif mark and len(text) < 200:
-                yield from self._flush_block()
-                self._heading = mark
-            return
+                return [*self._end_of_block(), row]
+        if not names:
+            return self._words(text, mark)
         least = 1 if mark and ("=" in text or len(text) < _SHORT) else 2
-        row = self._translator.row(signal_pairs, self._number, least)
-        if row and (len(values) > 1 or mark):
-            yield from self._flush_block()
-            yield self._stepped(row)
-            self._heading = mark if len(values) == 1 else None
-        elif len(values) == 1 and len(_BULLET.sub("", text)) < 120:
-            if values & {self._canonical(key) for key, _ in self._block}:
-                yield from self._flush_block()
-            self._block += [pair for pair in signal_pairs if self._canonical(pair[0]) in values][:1]
+        row = self._translator.row(pairs, self._number, least)
+        if row and (len(names) > 1 or mark):
+            rows = [*self._end_of_block(), self._steps.place(row)]
+            self._steps.heading = mark if len(names) == 1 else None
+            return rows
+        return self._block_line(text, pairs, names) if len(names) == 1 else []
 
-    def _canonical(self, key: str) -> str:
-        target = self._translator.keys.lookup(key)
-        return target.name if target else ""
+    def _words(self, text: str, mark: tuple[str, float] | None) -> list[Row]:
+        """A step with words and their numbers, a sentence, or a heading."""
+        row = self._translator.row([*shapes.word_pairs(text), mark], self._number, least=2) if mark else None
+        if row:
+            return [*self._end_of_block(), row]
+        if text.count(" ") > 3 and not self._rows and len(self._said) < _MAX_SAID:
+            said = sentences(text, self._number, self._translator)
+            self._said += said
+            if said:
+                return []
+        return self._begin(mark) if len(text) < _LONGEST_HEADING else []
 
-    def _flush_block(self) -> Iterator[Row]:
-        block, self._block = self._block, []
-        if len(block) >= 2:
-            row = self._translator.row(block, self._number, least=2)
-            if row:
-                yield self._stepped(row)
+    def _block_line(self, text: str, pairs: shapes.Pairs, names: set[str]) -> list[Row]:
+        if len(_BULLET.sub("", text)) >= _LONGEST_IN_A_BLOCK:
+            return []
+        again = names & {self._translator.name(key) for key, _ in self._block}
+        rows = self._end_of_block() if again else []
+        self._block += [pair for pair in pairs if self._translator.name(pair[0]) in names][:1]
+        return rows
 
-    def _stepped(self, row: Row) -> Row:
-        """The row with the step of the heading above it or of the progress bar beside it, where it has none."""
-        heading, self._heading = self._heading, None
-        if row.step is not None:
-            return row
-        if heading and heading[0] == "step":
-            return Row(heading[1], row.values, row.epoch, row.line)
-        if self._bar is not None:
-            step, self._bar = self._bar, None
-            return Row(step, row.values, row.epoch, row.line)
-        if heading and row.epoch is None:
-            return Row(None, row.values, heading[1], row.line)
-        return row
 
-    def _braces(self, text: str) -> Iterator[Row]:
-        stripped = text.strip().rstrip(",")
-        if stripped[0] in "{[" and stripped[-1] in "}]":
-            documents = shapes.json_rows(stripped)
-            if documents is not None:
-                for pairs in documents:
-                    row = self._translator.row(pairs, self._number)
-                    if row:
-                        yield self._stepped(row)
-                return
-        start, end = text.find("{"), text.rfind("}")
-        if end > start:
-            rows = [row for inner in _INNER.findall(text) if (row := self._dict(inner[1:-1], True, text[:start]))]
-            if not rows:
-                whole = self._dict(text[start + 1 : end], True, text[:start])
-                rows = [whole] if whole else []
-            yield from rows
-        opening = text.rfind("{")
-        if opening > end and _OPENS.match(text, opening):
-            self._start(text[opening + 1 :], text[:opening])
-
-    def _start(self, text: str, prefix: str) -> None:
-        self._pending = [text]
-        self._pending_size, self._pending_lines = len(text), 0
-        mark = shapes.step_mark(prefix)
-        if mark:
-            self._heading = mark
-
-    def _continue(self, text: str) -> Iterator[Row]:
-        """More of a dict or JSON document that was wrapped over lines."""
-        pending = self._pending
-        if pending is None:
-            return
-        close, opening = text.find("}"), text.find("{")
-        if opening >= 0 and (close < 0 or opening < close):
-            before = "".join(pending)
-            self._pending = None
-            outer, _ = shapes.dict_pairs(before)
-            row = self._dict(before, closed=False) if len(pending) <= 2 else None
-            if row:
-                yield row
-            self._outer = [pair for pair in outer if self._canonical(pair[0]) == "step"][-1:]
-            yield from self._piece(text[opening:])
-            return
-        if close >= 0:
-            self._pending = None
-            whole = "".join(pending) + text[:close]
-            documents = shapes.json_rows("{" + whole + "}") if "[" in whole else None
-            if documents and len(documents) > 1:
-                yield from (row for pairs in documents if (row := self._translator.row(pairs, self._number)))
-            else:
-                row = self._dict(whole, True)
-                if row:
-                    yield row
-            if text[close + 1 :].strip(" ,]"):
-                yield from self._piece(text[close + 1 :])
-            return
-        # A terminal wraps anywhere, inside a number too: the pieces are joined as they are.
-        pending.append(text)
-        self._pending_size += len(text)
-        self._pending_lines += not _NUMERIC_LINE.match(text)
-        if self._pending_lines > _MAX_PENDING_LINES or self._pending_size > _MAX_PENDING_CHARS:
-            self._pending = None
-            self.unread.add(self._number, "a brace that was never closed")
-
-    def _dict(self, body: str, closed: bool, prefix: str = "") -> Row | None:
-        pairs, cut = shapes.dict_pairs(body, closed)
-        row = self._translator.row(pairs, self._number)
-        if row is None:
-            return None
-        self._printed = True
-        if cut:
-            self.unread.add(
-                self._number, "the line ends in the middle of a number; that number was left out", body[-80:]
-            )
-        if row.step is None:
-            ranked = _RANKED.search(prefix)
-            mark = ("step", float(ranked.group(1))) if ranked else shapes.step_mark(prefix)
-            if mark and mark[0] == "step":
-                return Row(mark[1], row.values, row.epoch, row.line)
-            if self._outer:
-                inherited = self._translator.row([*pairs, *self._outer], self._number)
-                self._outer = []
-                return inherited
-        return self._stepped(row)
+_SHAPES: tuple[Callable[[TextReader, str], list[Row] | None], ...] = (
+    TextReader._sideways_rows,
+    TextReader._listed_rows,
+    TextReader._latex,
+    TextReader._markup,
+    TextReader._progress_bar,
+    TextReader._dictionary,
+    TextReader._table_row,
+    TextReader._sideways_head,
+    TextReader._no_signal,
+    TextReader._dashed,
+    TextReader._table_head,
+    TextReader._piped,
+    TextReader._loose,
+)
+"""The shapes of a line, in the order in which it is offered to them: what is open first, then the strictest."""

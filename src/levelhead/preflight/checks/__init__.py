@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from levelhead.preflight.check import Check
+from levelhead.preflight.checks.answer_in_prompt import AnswerInPrompt
 from levelhead.preflight.checks.batch_reuse import BatchReuse
 from levelhead.preflight.checks.coefficients import Coefficients
 from levelhead.preflight.checks.completion_only import CompletionOnly
 from levelhead.preflight.checks.constant_answer import ConstantAnswer
+from levelhead.preflight.checks.credit_by_turn import CreditByTurn
 from levelhead.preflight.checks.custom_gradient import CustomGradient
 from levelhead.preflight.checks.demonstration_loss import DemonstrationLoss
 from levelhead.preflight.checks.descent import Descent
 from levelhead.preflight.checks.dropout import Dropout
+from levelhead.preflight.checks.duplicate_rows import DuplicateRows
 from levelhead.preflight.checks.end_of_turn import EndOfTurn
 from levelhead.preflight.checks.enough_held_out import EnoughHeldOut
 from levelhead.preflight.checks.generation_prompt import GenerationPrompt
@@ -31,11 +34,13 @@ from levelhead.preflight.checks.micro_batch_fits import MicroBatchFits
 from levelhead.preflight.checks.min_length import MinimumLength
 from levelhead.preflight.checks.opened_thought import OpenedThought
 from levelhead.preflight.checks.overlong_prompts import OverlongPrompts
+from levelhead.preflight.checks.pairs_classes import PairsClasses
 from levelhead.preflight.checks.pairs_scores import PairsScores
 from levelhead.preflight.checks.pairs_text import PairsText
 from levelhead.preflight.checks.reference import Reference
 from levelhead.preflight.checks.rendered_prompts import RenderedPrompts
 from levelhead.preflight.checks.rewards_attached import RewardsAttached
+from levelhead.preflight.checks.rewards_cheap import RewardsCheap
 from levelhead.preflight.checks.rewards_dropped import RewardsDropped
 from levelhead.preflight.checks.rewards_finite import RewardsFinite
 from levelhead.preflight.checks.rewards_order import RewardsOrder
@@ -73,12 +78,15 @@ CHECKS: tuple[type[Check], ...] = (
     HeldOut,
     EnoughHeldOut,
     ItemIds,
+    AnswerInPrompt,
     PairsText,
+    PairsClasses,
     MinimumLength,
     MaximumLength,
     Temperature,
     Dropout,
     GroupSize,
+    CreditByTurn,
     JudgeCalibration,
     GrpoLearningRate,
     SftLearningRate,
@@ -92,6 +100,8 @@ CHECKS: tuple[type[Check], ...] = (
     JudgeOrder,
     KnownRewardsFinite,
     RewardsOrder,
+    RewardsCheap,
+    DuplicateRows,
     RewardsRange,
     RewardsRoundTrip,
     OpenedThought,

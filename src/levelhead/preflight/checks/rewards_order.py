@@ -25,6 +25,9 @@ FEWEST = 8
 AT_HOME = 0.7
 """Share of them that must score more under their own prompt; half do by chance, all where the oracle is perfect."""
 
+BELONG = 0.01
+"""p-value from which more of them score more under their own prompt than chance makes."""
+
 
 class RewardsOrder(Check):
     """Scores answers of known worth."""
@@ -116,6 +119,7 @@ class RewardsOrder(Check):
     def _judged(self, task: Task, scores: Scores, level: float) -> Outcome:
         from statistics import fmean, pstdev
 
+        from levelhead.preflight.chance import sign_p
         from levelhead.tasks.base import SingleTurnTask
 
         name = task.name
@@ -138,7 +142,8 @@ class RewardsOrder(Check):
             return self.fail(self.nonsense_wins, name, evidence=evidence, **fields)
         guesses = isinstance(task, SingleTurnTask) and task.guesses
         better, compared = (0, 0) if guesses else _own_prompts(scores)
-        if compared >= FEWEST and better <= AT_HOME * compared:
+        # Noisy rewards leave a good answer behind on some prompts: more often at home than chance is in step.
+        if compared >= FEWEST and better <= AT_HOME * compared and sign_p(better, compared - better) > BELONG:
             fields = {"compared": compared, "better": better}
             return self.warn(self.out_of_step, name, evidence=evidence, scores=listed, **fields)
         rivals = [kind for kind in means if kind != "oracle" and not (guesses and kind == "other")]

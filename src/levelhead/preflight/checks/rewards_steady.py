@@ -20,8 +20,6 @@ NOISE = 0.25
 """Share of the rewards' variance from which what should make no difference is a failure; less may be a judge's mood."""
 PLAYED = 2
 """Episodes that are played twice."""
-ALONE = 8
-"""Answers that are scored alone as well."""
 
 
 class RewardsSteady(Check):
@@ -73,6 +71,17 @@ class RewardsSteady(Check):
         fix=Fix(
             "return one reward per completion, in the order of the completions",
             "每条输出返回一个奖励，顺序与输出一致",
+        ),
+    )
+    shifted = Message(
+        "in a batch {off} of {count} answers get their neighbour's score: {left_out} answers, such as {text!r}, are "
+        "left "
+        "out of the list of rewards, and all others move up or down",
+        "一批中 {count} 个回答有 {off} 个得到了相邻回答的分：{left_out} 个回答（例如 {text!r}）没有进入奖励列表，其余的"
+        "都移了位",
+        fix=Fix(
+            "append one reward per completion in every branch, also where one fails (except: rewards.append(0.0))",
+            "每个分支都为每条输出追加一个奖励，出错时也一样（except: rewards.append(0.0)）",
         ),
     )
     batch = Message(
@@ -128,16 +137,20 @@ class RewardsSteady(Check):
         if elsewhere is not None:
             readings[self.process] = elsewhere.scores() or base
         backwards = scores_of(context, probes, answers[::-1])[::-1]
-        alone = [scores_of(context, probes, [answer])[0] for answer in answers[:ALONE]]
+        alone = [scores_of(context, probes, [answer])[0] for answer in answers]
         noise = {message.key: _noise(base, other) for message, other in readings.items()}
         evidence = {"answers": len(answers), "share_of_variance": noise}
         for message, other in readings.items():
             if changed := _changed(base, other):
                 status: Status = "fail" if max(noise.values()) > NOISE else "warn"
                 return self.outcome(status, message, name, evidence, changed)
-        if _out_of_step(base[:ALONE], alone) or _out_of_step(base, backwards):
+        if skipped := _left_out(alone, base) or [len(base) - 1 - i for i in _left_out(alone[::-1], base[::-1])]:
+            text = answers[skipped[0]].text[:60]
+            off = int(_changed(alone, base)["off"])
+            return self.fail(self.shifted, name, off=off, count=len(base), left_out=len(skipped), text=text)
+        if _out_of_step(base, alone) or _out_of_step(base, backwards):
             return self.fail(self.out_of_step, name, evidence=evidence)
-        changed = _changed(base, backwards) or _changed(base[:ALONE], alone)
+        changed = _changed(base, backwards) or _changed(base, alone)
         if changed:
             return self.warn(self.batch, name, evidence=evidence, **changed)
         return self.ok(self.right, name, evidence=evidence, count=len(answers))
@@ -177,6 +190,25 @@ def _changed(before: Sequence[Score | None], after: Sequence[Score | None]) -> d
         return {}
     first = pairs[0]
     return {"off": len(pairs), "count": len(before), "before": total_of(first[0]), "after": total_of(first[1])}
+
+
+def _left_out(alone: Sequence[Score | None], batch: Sequence[Score | None]) -> list[int]:
+    """Return the answers without which the scores of all others, each by itself, are those of the batch moved up.
+
+    Nothing where no answer, or more than half of them, would have to be left out, or where scores hardly differ.
+    """
+    own, together = ([None if s is None else round(s.total, 9) for s in scores] for scores in (alone, batch))
+    if own == together or len(set(own)) < 2:
+        return []
+    skipped, place = [], 0
+    for i, score in enumerate(own):
+        if place < len(together) and together[place] == score:
+            place += 1
+        else:
+            skipped.append(i)
+    moved = place == len(own) - len(skipped) and 0 < len(skipped) <= len(own) // 2
+    rest = together[place:]
+    return skipped if moved and len(set(rest)) == 1 and any(a != b for a, b in zip(own, together, strict=True)) else []
 
 
 def _noise(before: Sequence[Score | None], after: Sequence[Score | None]) -> float:

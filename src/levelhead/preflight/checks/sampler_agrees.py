@@ -41,8 +41,19 @@ class SamplerAgrees(Check):
         "model.backend 也许能正确计算这个模型",
     )
     differ = Message(
-        "the sampler's log-probabilities differ from the model's by {mean:.3g} nats on average and {most:.3g} at most",
-        "采样端的对数概率与模型的平均相差 {mean:.3g} nat，最多 {most:.3g} nat",
+        "the sampler's log-probabilities differ from the model's by {mean:.3g} nats on average and {most:.3g} at most: "
+        "a symptom, of another context, another cache or other weights on one side",
+        "采样端的对数概率与模型的平均相差 {mean:.3g} nat，最多 {most:.3g} nat：这是症状，原因是一方的上下文、缓存或权重"
+        "不同",
+        fix=_fix,
+    )
+    padding = Message(
+        "the sampler reads prompts that are shorter than the longest of their batch otherwise than the model "
+        "({mean:.3g} "
+        "nats apart on average), and the longest as it does: positions or attention count the padding",
+        "比同批最长的提示词短的，采样端读得与模型不同（平均相差 {mean:.3g} nat），最长的则相同：位置或注意力把填充也算"
+        "进"
+        "去了",
         fix=_fix,
     )
     temperature = Message(
@@ -61,7 +72,7 @@ class SamplerAgrees(Check):
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome where something was sampled."""
         from levelhead.policy.rounding import tolerance
-        from levelhead.preflight.agreement import apart, other_temperature, recorded, shifted
+        from levelhead.preflight.agreement import apart, by_padding, other_temperature, recorded, shifted
 
         heat, allowed = context.passes.temperature, tolerance(context.policy)
         accounts = recorded(context.passes.plain([turn for _, turns in context.sampled.turns for turn in turns]))
@@ -76,5 +87,7 @@ class SamplerAgrees(Check):
             yield self.fail(self.temperature, evidence=evidence, other=other, wanted=heat, mean=gap.mean)
         elif shifted(accounts, heat, allowed):
             yield self.fail(self.shifted, evidence=evidence, mean=gap.mean)
+        elif by_padding(accounts, heat, allowed):
+            yield self.fail(self.padding, evidence=evidence, mean=gap.mean)
         else:
             yield self.fail(self.differ, evidence=evidence, **numbers)

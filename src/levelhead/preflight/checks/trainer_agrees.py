@@ -46,8 +46,16 @@ class TrainerAgrees(Check):
     differ = Message(
         "the trainer's log-probabilities of the sampled tokens differ from the sampler's by {mean:.3g} nats on average "
         "and "
-        "{most:.3g} at most: every ratio starts away from 1",
-        "对采样得到的 token，训练端与采样端的对数概率平均相差 {mean:.3g} nat，最多 {most:.3g} nat：比值一开始就不是 1",
+        "{most:.3g} at most: every ratio starts away from 1, a symptom of other tokens, another context or another "
+        "mask",
+        "对采样得到的 token，训练端与采样端的对数概率平均相差 {mean:.3g} nat，最多 {most:.3g} nat：比值一开始就不是 1，"
+        "这是症状，原因是 token、上下文或掩码不同",
+        fix=_fix,
+    )
+    follows = Message(
+        "the trainer's log-probabilities are the model's own, and differ from the sampler's by {mean:.3g} nats on "
+        "average: a symptom, the sampler is at fault (agreement/sampler)",
+        "训练端的对数概率正是模型自己的，与采样端平均相差 {mean:.3g} nat：这是症状，问题在采样端（agreement/sampler）",
         fix=_fix,
     )
     temperature = Message(
@@ -108,6 +116,8 @@ class TrainerAgrees(Check):
             yield self.fail(self.temperature, evidence=evidence, other=other, wanted=heat)
         elif accounts and shifted(accounts, heat, allowed):
             yield self.fail(self.shifted, evidence=evidence, mean=gap.mean)
+        elif plain.within(allowed) and exact:
+            yield self.fail(self.follows, evidence=evidence, mean=gap.mean)
         else:
             worse = max((gap, plain), key=lambda each: each.most)
             yield self.fail(self.differ, evidence=evidence, mean=worse.mean, most=worse.most)

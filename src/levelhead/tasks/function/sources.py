@@ -25,12 +25,14 @@ class Record:
         where: Place to name in an error ("data.csv, line 3").
         values: Column name to value.
         columnar: Whether it comes from a table of columns, which fills in fields that the row did not have.
+        held_out: Whether the caller in Python gave it for evaluation.
     """
 
     number: int
     where: str
     values: Mapping[str, Any]
     columnar: bool = False
+    held_out: bool = False
 
     def error(self, message: str) -> InputError:
         """Return (not raise) an error about this row."""
@@ -50,12 +52,19 @@ class Table:
         return list(dict.fromkeys(key for record in self.records for key in record.values))
 
 
-def load_table(section: OwnPrompts, data: Iterable[Mapping[str, Any]] | None) -> Table:
-    """Read the rows that a section, or the caller in Python, names.
+def load_table(
+    section: OwnPrompts, data: Iterable[Mapping[str, Any]] | None, eval_data: Iterable[Mapping[str, Any]] | None = None
+) -> Table:
+    """Read the rows that a section, or the caller in Python, names; those of ``eval_data`` stand behind the others.
 
     Raises:
         InputError: There are no data or two sources of them, a file or package is missing, or a row is malformed.
     """
+    if eval_data is not None:
+        table, last = load_table(section, data), _from_memory(eval_data, section.limit, "eval_data")
+        n = len(table.records)
+        held_out = [replace(record, number=n + record.number, held_out=True) for record in last.records]
+        return _filled(table.source, [*table.records, *held_out])
     if data is not None:
         if section.path is not None:
             raise InputError(f"data come from tasks[].path ({section.path}) and from Python (data=); give one of them")
@@ -95,21 +104,21 @@ def _from_hub(section: OwnPrompts) -> Table:
     return _filled(source, [Record(n, f"{source}, row {n}", dict(row), True) for n, row in enumerate(rows, start=1)])
 
 
-def _from_memory(data: Any, limit: int | None) -> Table:
+def _from_memory(data: Any, limit: int | None, name: str = "data") -> Table:
     if isinstance(data, Mapping):
         raise InputError(
-            f"data= is a mapping ({', '.join(map(str, data))}); pass one split, or a list of dicts, one a row"
+            f"{name}= is a mapping ({', '.join(map(str, data))}); pass one split, or a list of dicts, one a row"
         )
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
-        raise InputError(f"data= must be an iterable of dicts, not {type(data).__name__}; files go in tasks[].path")
+        raise InputError(f"{name}= must be an iterable of dicts, not {type(data).__name__}; files go in tasks[].path")
     endless = not hasattr(data, "__len__") and limit is not None
     columnar = type(data).__module__.partition(".")[0] in ("datasets", "pyarrow")
     records = []
     for number, row in enumerate(islice(data, limit) if endless else data, start=1):
         if not isinstance(row, Mapping):
-            raise InputError(f"data, row {number}: a dict is wanted, not {type(row).__name__}")
-        records.append(Record(number, f"data, row {number}", dict(row), columnar))
-    return _filled("data", records)
+            raise InputError(f"{name}, row {number}: a dict is wanted, not {type(row).__name__}")
+        records.append(Record(number, f"{name}, row {number}", dict(row), columnar))
+    return _filled(name, records)
 
 
 def _filled(source: str, records: list[Record]) -> Table:

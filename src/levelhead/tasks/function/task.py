@@ -30,6 +30,7 @@ class FunctionTask(SingleTurnTask):
         section: Function,
         *,
         data: Iterable[Mapping[str, Any]] | None = None,
+        eval_data: Iterable[Mapping[str, Any]] | None = None,
         rewards: Sequence[str | RewardFunction] | RewardFunction | None = None,
     ) -> None:
         """Load data and reward functions, and check that they fit.
@@ -38,6 +39,7 @@ class FunctionTask(SingleTurnTask):
             section: The recipe's section.
             data: Rows in memory, in place of ``section.path``: a list of dicts, a ``datasets.Dataset``, any iterable.
                 One without a length is read up to ``section.limit`` rows.
+            eval_data: Rows that are held out, in place of a share of the data.
             rewards: Callables (or ``file.py:name``) in place of ``section.rewards``.
 
         Raises:
@@ -50,12 +52,15 @@ class FunctionTask(SingleTurnTask):
         given = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
         self.name = section.name or section.kind
         self._progress = _Progress()
-        table = load_table(section, data)
+        table = load_table(section, data, eval_data)
         examples = make_examples(table, section)
         self._rewards = load_rewards(given, section.reward_weights, list(examples[0].columns), table.source)
         self._range, self._weights = section.reward_range, section.reward_weights
         self._drop, self._timeout_s = section.on_reward_error == "drop", section.reward_timeout_s
-        sides = split_by_group(examples, lambda example: example.key, section.eval_fraction)
+        if eval_data is None:
+            sides = split_by_group(examples, lambda example: example.key, section.eval_fraction)
+        else:
+            sides = {side: [e for e in examples if e.record.held_out == (side == "eval")] for side in ("train", "eval")}
         self._sides = dict(limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id))
         self._oracles = {example.id: example.oracle for side in self._sides.values() for example in side}
         self._strata = {example.id: example.strata for side in self._sides.values() for example in side}

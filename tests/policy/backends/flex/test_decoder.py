@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from levelhead.policy.backends.base import Decoder
 from levelhead.policy.backends.flex import cache
 from levelhead.policy.backends.flex.backend import Flex, layer_windows
-from levelhead.policy.backends.flex.decoder import Converted, StaticDecoder
+from levelhead.policy.backends.flex.decoder import StaticDecoder
 from levelhead.policy.backends.flex.graph import Graphs, Step, captured
 from levelhead.policy.backends.sdpa import PaddedDecoder
 from levelhead.policy.policy import Policy
@@ -255,27 +255,6 @@ def test_a_step_that_cannot_be_captured_is_run_as_it_is(
     assert step().item() == 1.0
     assert "without CUDA graphs" in caplog.text
     assert graphs.refused == "operation not permitted when stream is capturing"
-
-
-@pytest.mark.parametrize("lora", [None, {"r": 4}], ids=["full", "lora"])
-@pytest.mark.parametrize("room", [0, 9000, 1 << 30])
-def test_copies_in_the_compute_type_give_the_logits_of_autocast_to_the_bit(lora: Any, room: int) -> None:
-    policy = tiny_policy(lora=lora)
-    for name, parameter in policy.model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(1))
-    policy.compute_dtype, policy.merge_bytes = torch.bfloat16, room
-    converted = Converted(policy)
-    assert (converted.copied > 0) == (room > 0)
-    assert converted.copied <= room
-    ids = torch.tensor([codec_ids()[:9]])
-    with torch.no_grad():
-        assert torch.equal(
-            policy.forward(converted, input_ids=ids).logits, policy.forward(policy.base, input_ids=ids).logits
-        )
-    policy.compute_dtype = torch.float32
-    assert Converted(policy).copied == 0
-    assert not list(converted.parameters())
 
 
 @pytest.mark.gpu

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from levelhead.policy.backends.base import MakeDecoder, PolicyLike
+from levelhead.policy.backends.converted import Converted
 from levelhead.policy.backends.cpu import attention
 from levelhead.policy.backends.cpu.decoder import SharedDecoder
 from levelhead.policy.backends.cpu.fused import FusedForward, make_fused
@@ -78,7 +79,9 @@ class Cpu:
 
     def decoders(self, policy: PolicyLike) -> MakeDecoder:
         """See :class:`~levelhead.policy.backends.base.Backend`."""
-        return functools.partial(SharedDecoder, policy, self.fused_forward(policy))
+        fused_forward = self.fused_forward(policy)
+        own = policy.base if fused_forward is not None else Converted(policy)
+        return functools.partial(SharedDecoder, policy, fused_forward, model=own)
 
     @torch.inference_mode()
     def fused_forward(self, policy: PolicyLike) -> FusedForward | None:

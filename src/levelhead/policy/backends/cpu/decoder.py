@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from levelhead.policy.backends.base import PolicyLike
 from levelhead.policy.backends.cpu.attention import Forest
@@ -30,12 +30,21 @@ class SharedDecoder:
         prompts: Rendered.
         k: Rows a prompt.
         budget: Tokens that a row samples at most.
+        model: What computes the same as the policy's; that one unless given.
     """
 
     def __init__(
-        self, policy: PolicyLike, fused_forward: FusedForward | None, prompts: Sequence[Prompt], k: int, budget: int
+        self,
+        policy: PolicyLike,
+        fused_forward: FusedForward | None,
+        prompts: Sequence[Prompt],
+        k: int,
+        budget: int,
+        *,
+        model: nn.Module | None = None,
     ) -> None:
         self._policy, self._budget, self._fused_forward = policy, budget, fused_forward
+        self._model = model or policy.base
         self._prompts, self._prompt_of = distinct(prompts, k)
         self._memory: PrefixCache | None = None
         self._positions = torch.tensor([len(ids) for ids in self._prompts])[self._prompt_of, None]
@@ -69,4 +78,4 @@ class SharedDecoder:
         """(n, v) logits of some positions of one row, or of the only one of each row."""
         if self._fused_forward is not None:
             return self._fused_forward(ids, positions, trees, needed)
-        return tree_logits(self._policy, self._policy.base, ids, positions, trees, needed)
+        return tree_logits(self._policy, self._model, ids, positions, trees, needed)

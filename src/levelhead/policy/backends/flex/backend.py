@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from levelhead.policy.backends.base import TREES, Decoder, MakeDecoder, PolicyLike
+from levelhead.policy.backends.converted import Converted
 from levelhead.policy.backends.sdpa import PaddedDecoder, Sdpa
 from levelhead.policy.backends.trees import TREE_TOLERANCE, attend_over_trees, exactly, tree_states
 from levelhead.policy.packing import MicroBatch, Node, TokenSequence, pack
@@ -92,7 +93,7 @@ class Flex:
 
     def decoders(self, policy: PolicyLike) -> MakeDecoder:
         """See :class:`~levelhead.policy.backends.base.Backend`; the first time, both ways to decode are compared."""
-        from levelhead.policy.backends.flex.decoder import Converted, StaticDecoder
+        from levelhead.policy.backends.flex.decoder import StaticDecoder
         from levelhead.policy.backends.flex.graph import Graphs
 
         if self._graphs is None:
@@ -211,7 +212,7 @@ def kernel_gap(one: Kernel, other: Kernel, policy: PolicyLike, window: int | Non
 @torch.inference_mode()
 def decoder_fault(policy: PolicyLike, kernel: Kernel, graphs: Graphs) -> str | None:
     """Why the decoder of static shapes does not give the logits of transformers' cache; ``None`` where it does."""
-    from levelhead.policy.backends.flex.decoder import Converted, StaticDecoder
+    from levelhead.policy.backends.flex.decoder import StaticDecoder
 
     prompts = [Prompt(str(i), "", (), ids) for i, ids in enumerate([(0, 1, 2), (2, 1), (0, 1, *[1, 2, 0] * 10)])]
     windows = layer_windows(policy.base.config)

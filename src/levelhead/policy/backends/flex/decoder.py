@@ -1,14 +1,8 @@
-"""Decoding on a GPU: one copy of what rows share, static shapes, and a step that can be captured.
-
-Weights are in the compute type while decoding, so that autocast does not convert all of them at every token.  In
-training that is a small part of the work; a decoding step does little else than read weights, and would read and write
-them three times over.
-"""
+"""Decoding on a GPU: one copy of what rows share, static shapes, and a step that can be captured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -98,40 +92,3 @@ class StaticDecoder:
         cache = self._cache
         assert cache is not None  # noqa: S101 - start() comes first
         return tree_logits(self._policy, self._model, self._tokens, cache.begin(), cache)
-
-
-class Converted(nn.Module):
-    """A policy's model whose linear layers read copies of their weights, as they are now, in the compute type.
-
-    It computes to the bit what the model computes under autocast.  Layers are converted in order up to
-    :attr:`~levelhead.policy.policy.Policy.merge_bytes` of copies; the others, and all where the types are the same,
-    stay as they are.
-
-    Args:
-        policy: Of the model.
-    """
-
-    def __init__(self, policy: PolicyLike) -> None:
-        super().__init__()
-        self.copied = 0
-        """Bytes of copies."""
-        self._model = (policy.base,)  # in a tuple, so that its weights are not this module's
-        self._weights: dict[str, Tensor] = {}
-        if policy.compute_dtype in (torch.float32, policy.base.dtype):
-            return  # no autocast, see Policy.autocast
-        for path, module in policy.base.named_modules():
-            if type(module) is not nn.Linear:
-                continue
-            for name, weight in module.named_parameters(recurse=False):
-                size = weight.numel() * policy.compute_dtype.itemsize
-                if weight.dtype == torch.float32 and self.copied + size <= policy.merge_bytes:
-                    self._weights[f"{path}.{name}"] = weight.detach().to(policy.compute_dtype)
-                    self.copied += size
-
-    def forward(self, **inputs: Any) -> Any:
-        """As the model."""
-        if not self._weights:
-            return self._model[0](**inputs)
-        # Weights that layers share are converted one by one: an embedding stays in float32 where the output layer's
-        # copy is not.
-        return torch.func.functional_call(self._model[0], self._weights, (), inputs, tie_weights=False)

@@ -1,0 +1,201 @@
+"""What a run evaluates, saves and goes on with is the policy that it trains: looked at where each is done.
+
+Held-out answers are sampled as the recipe asks; a checkpoint holds the weights in memory; a step begins with the
+weights that the last one left; no reward lies outside of what its task declares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from levelhead.objective.numerics import local
+from levelhead.policy.policy import Policy
+from levelhead.recipe.sampling import Sampling
+from levelhead.records import Event, Group, Turn
+from levelhead.tasks.base import Task
+from levelhead.training.collected import Collected
+from levelhead.training.recompute import distorts
+
+ANSWERS, TOKENS = 6, 2048
+"""Held-out answers that are scored again, and the longest of them with its prompt."""
+NATS = 1.0
+"""Nats by which a greedy token lies below the likeliest one: rounding turns ties, and never this much."""
+DEVIATIONS = 7.0
+"""Standard deviations by which answers are more or less surprising than the policy's entropy says."""
+LOOKED_AT = 8
+"""Entries of each weight that are compared, spread over it."""
+
+
+@torch.no_grad()
+def sampled_otherwise(policy: Policy, groups: Sequence[Group], controls: Sampling) -> str:
+    """Return how some answers differ from what their sampling controls ask for; empty where they do not.
+
+    At temperature 0 each token must be the likeliest one. At others the surprise of the tokens, minus log-probability,
+    must be the entropy of their distributions on average. With penalties or a truncated distribution nothing is said.
+
+    Args:
+        policy: That sampled them.
+        groups: The answers.
+        controls: As the recipe has them.
+    """
+    greedy = controls.temperature == 0
+    if policy.total is not None or distorts(controls.model_copy(update=_UNCUT) if greedy else controls):
+        return ""
+    turns = [turn for group in groups for rollout in group.rollouts for turn in rollout.turns]
+    turns = sorted((turn for turn in turns if turn.completion_ids), key=_size)[:ANSWERS]
+    surprise = variance = 0.0
+    for turn in (turn for turn in turns if _size(turn) <= TOKENS):
+        logp_tv = _distributions(policy, turn, controls.temperature or 1.0)
+        logp_t = logp_tv.gather(-1, torch.tensor(turn.completion_ids, device=logp_tv.device)[:, None])[:, 0]
+        gap_t = logp_tv.max(-1).values - logp_t
+        if greedy and float(gap_t.max()) > NATS:
+            at = int(gap_t.argmax())
+            taken, best = float(logp_t[at].exp()), float(logp_tv[at].max().exp())
+            return f"token {at + 1} of an answer has a probability of {taken:.2g}, and the likeliest has {best:.2g}"
+        p_tv = logp_tv.exp()
+        entropy_t = -(p_tv * logp_tv).nan_to_num().sum(-1)
+        surprise += float((-logp_t - entropy_t).sum())
+        variance += float(((p_tv * logp_tv**2).nan_to_num().sum(-1) - entropy_t**2).clamp(min=0).sum())
+    deviations = surprise / math.sqrt(variance) if variance > 1e-6 else 0.0
+    if greedy or abs(deviations) <= DEVIATIONS:
+        return ""
+    return (
+        f"answers are {'more' if surprise > 0 else 'less'} surprising than chance allows ({deviations:+.0f} deviations)"
+    )
+
+
+_UNCUT = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+"""Cuts that leave the likeliest token where it is."""
+
+
+def _size(turn: Turn) -> int:
+    return len(turn.context_ids) + len(turn.completion_ids)
+
+
+def _distributions(policy: Policy, turn: Turn, temperature: float) -> Tensor:
+    """Return the log-probabilities of every token where the tokens of a turn were sampled, (t, v)."""
+    ids = torch.tensor([[*turn.context_ids, *turn.completion_ids]], device=policy.device)
+    kept = len(turn.completion_ids) + 1
+    logits = policy.forward(policy.base, input_ids=ids, use_cache=False, logits_to_keep=kept).logits
+    logp_tv: Tensor = (logits[0, :-1].float() / temperature).log_softmax(-1)
+    return logp_tv
+
+
+def saved_otherwise(policy: Policy, folder: Path) -> list[str]:
+    """Return the names of the weights that a folder holds otherwise than memory, by a few entries of each.
+
+    Args:
+        policy: That was saved.
+        folder: With its ``*.safetensors``, of a model or an adapter.
+    """
+    from peft import get_peft_model_state_dict
+
+    if policy.total is not None:
+        return []
+    memory: Mapping[str, Tensor] = (
+        get_peft_model_state_dict(policy.model, save_embedding_layers=False)
+        if policy.lora
+        else policy.model.state_dict()
+    )
+    differing = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in (name for name in file.keys() if name in memory):  # noqa: SIM118 - no mapping
+                rows = file.get_slice(name)
+                own, count = memory[name].detach(), rows.get_shape()[0] if rows.get_shape() else 0
+                if list(own.shape) != rows.get_shape() or (
+                    count and any(_differ(rows[i : i + 1], own[i : i + 1]) for i in {0, count // 2, count - 1})
+                ):
+                    differing.append(name)
+    return differing
+
+
+def _differ(saved: Tensor, own: Tensor) -> bool:
+    return not torch.equal(saved, own.cpu().to(own.dtype)) or saved.dtype != own.dtype
+
+
+class HeldWeights:
+    """Whether weights stay as a step left them until the next step changes them.
+
+    Args:
+        policy: Whose weights, the frozen ones among them.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._left: list[Tensor] | None = None
+
+    def note(self) -> None:
+        """Remember a few entries of each weight."""
+        self._left = [entries for _, entries in self._entries()]
+
+    def moved(self) -> list[str]:
+        """Return the names of the weights that differ from those noted."""
+        if self._left is None:
+            return []
+        names, now = zip(*self._entries(), strict=True)
+        moved = torch.stack([(a != b).any().cpu() for a, b in zip(now, self._left, strict=True)])
+        return [name for name, differs in zip(names, moved.tolist(), strict=True) if differs]
+
+    def _entries(self) -> Iterator[tuple[str, Tensor]]:
+        for name, weight in self._policy.model.named_parameters():
+            flat = local(weight).detach().flatten()
+            yield name, flat[:: max(1, flat.numel() // LOOKED_AT)].clone()
+
+
+def saved_events(step: int, checkpoint: str, names: Sequence[str]) -> list[Event]:
+    """Return the event of a checkpoint that holds some weights otherwise than memory; none where it holds all."""
+    if not names:
+        return []
+    text = (
+        f"checkpoint {checkpoint}: {len(names)} weights, such as {names[0]}, are not on disk as they are in memory: "
+        "what was evaluated is not what is saved"
+    )
+    evidence = {"checkpoint": checkpoint, "weights": len(names), "first": names[0]}
+    return [Event(step, "saved-otherwise", "critical", text, "warn", evidence)]
+
+
+def moved_event(step: int, names: Sequence[str]) -> Event:
+    """Return the event of weights that have changed since the last step ended."""
+    text = (
+        f"{len(names)} weights, such as {names[0]}, are not as the last step left them: something between two steps "
+        "changed them (a cast, a merge, code of a reward)"
+    )
+    return Event(step, "weights-moved", "critical", text, "warn", {"weights": len(names), "first": names[0]})
+
+
+class DeclaredRewards:
+    """Reports rewards outside of what a task declares.
+
+    Args:
+        tasks: By name.
+    """
+
+    def __init__(self, tasks: Mapping[str, Task]) -> None:
+        self._ranges = {name: task.reward_range for name, task in tasks.items()}
+
+    def sampled(self, step: int, rollouts: Collected) -> Iterable[Event]:
+        """Look at the rewards of a batch."""
+        rewards: dict[str, list[float]] = {}
+        for group in rollouts.groups:
+            rewards.setdefault(group.prompt.task, []).extend(r.score.total for r in group.rollouts if r.score)
+        for name, totals in rewards.items():
+            declared = self._ranges.get(name)
+            if declared is None or not totals:
+                continue
+            low, high = declared
+            slack = 1e-6 * max(1.0, high - low)
+            outside = [total for total in totals if not low - slack <= total <= high + slack]
+            if outside:
+                text = (
+                    f"{name}: a reward of {outside[0]:.4g} lies outside of the declared {low:g} to {high:g}; correct "
+                    "the reward, or tasks[].reward_range"
+                )
+                evidence = {"task": name, "reward": outside[0], "low": low, "high": high}
+                yield Event(step, "reward-out-of-range", "warning", text, "warn", evidence)
