@@ -7,6 +7,7 @@ kernel's limit where a single operation on huge numbers does not end, and no suc
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -86,8 +87,9 @@ def _read(text: str) -> list[Any]:
     plain = _NAMED.sub(r"\\\1 ", plain).strip().strip("$ ")
     if _INNER_DOLLAR.search(plain):
         raise _UnreadableError("it holds several formulas")
-    if _HUGE.search(plain) or max(map(plain.count, "({[")) > _DEEPEST:
-        raise _UnreadableError("its numbers are too large, or its brackets too many")
+    depths = itertools.accumulate((letter in "({[") - (letter in ")}]") for letter in plain)
+    if _HUGE.search(plain) or max(depths, default=0) > _DEEPEST:
+        raise _UnreadableError("its numbers are too large, or its brackets too deep")
     expressions: list[Any] = parse(f"${plain}$", _LATEX, fallback_mode="no_fallback", parsing_timeout=None)
     if not expressions:
         raise _UnreadableError(f"no mathematics in {text[:60]!r}")
