@@ -28,7 +28,8 @@ from levelhead.terminal import columns
 TERMS = {
     "on", "policy", "sqrt", "CAGrad", "batch", "simulate", "reward", "entropy", "kl", "loss", "trl", "verl", "log",
     "seed", "doctor", "hacking", "levelhead", "train", "check", "estimator", "Grade", "N", "k", "k3", "clip", "beta",
-    "KEY", "VALUE", "unknown", "step", "debug", "resume", "RUN", "tasks", "path", "guard", "rollouts", "CPU", "GPU", "AdamW",
+    "KEY", "VALUE", "unknown", "step", "debug", "resume", "RUN", "tasks", "path", "guard", "rollouts",
+    "CPU", "GPU", "AdamW",
 }  # fmt: skip
 """Further terms, commands, and names of metrics of one word."""
 QUOTED = re.compile(r"\[[^\[\]]*\d{4}[^\[\]]*\]|`[^`]*`")
