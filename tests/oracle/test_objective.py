@@ -29,11 +29,10 @@ from levelhead.recipe.objective import Loss
 from levelhead.records import Rollout
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample
-from levelhead.training.coefficients import Coefficients
+from levelhead.training.coefficients import Coefficients, WeightsInForce
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import Setup
-from levelhead.training.task_weights import WeightsInForce
 from oracle.result import Check
 from oracle.run import preflight
 from oracle.textbook import estimators

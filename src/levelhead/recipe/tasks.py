@@ -22,6 +22,7 @@ from levelhead.recipe.workflow import (
 class Fairness(JudgedSection):
     """Multiple-choice questions about people with a one-sentence justification (BBQ, Parrish et al. 2022)."""
 
+    task = "levelhead.contrib.fairness:FairnessTask"
     kind: Literal["fairness"]
     """``fairness``."""
     path: str | list[str] | None = None
@@ -38,6 +39,7 @@ class Fairness(JudgedSection):
 class Faithfulness(JudgedSection):
     """Answers with quoted evidence (HaluEval, Li et al. 2023)."""
 
+    task = "levelhead.contrib.faithfulness:FaithfulnessTask"
     kind: Literal["faithfulness"]
     """``faithfulness``."""
     path: str | list[str] | None = None
@@ -58,6 +60,7 @@ DatasetName = Literal["gsm8k", "math", "aime", "humaneval", "mbpp", "hotpotqa", 
 class Math(JudgedSection):
     """Problems with an exact answer: a number (GSM8K, Cobbe et al. 2021), or mathematics (MATH, AIME)."""
 
+    task = "levelhead.tasks.math:MathTask"
     kind: Literal["math"]
     """``math``."""
     dataset: Literal["gsm8k", "math", "aime"] = "gsm8k"
@@ -118,6 +121,7 @@ class OwnPrompts(JudgedSection):
 class Function(OwnPrompts):
     """Your own data and reward functions, with TRL's signature."""
 
+    task = "levelhead.tasks.function:FunctionTask"
     kind: Literal["function"]
     """``function``."""
     rewards: list[str] = Field(default_factory=list)
@@ -146,6 +150,7 @@ class JudgedPrompts(OwnPrompts):
     An answer without a word is worth 0 and shown to nobody; any other is worth ``1 - weight * (1 - grade)``.
     """
 
+    task = "levelhead.tasks.judges.prompts:PromptsTask"
     kind: Literal["judge"]
     """``judge``."""
 
@@ -167,6 +172,7 @@ class JudgedPrompts(OwnPrompts):
 class Workflow(JudgedSection):
     """Workflows written in a small language, run by operators, and rewarded for the answer they lead to."""
 
+    task = "levelhead.contrib.workflow.task:WorkflowTask"
     kind: Literal["workflow"]
     """``workflow``."""
     dataset: DatasetName | None = None

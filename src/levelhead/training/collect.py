@@ -18,9 +18,8 @@ from levelhead.tasks.metering import JudgeUse, RewardTally
 from levelhead.text.codec import Codec
 from levelhead.training.answers import answer_metrics
 from levelhead.training.collected import Collected, together
-from levelhead.training.episode_clock import EpisodeClock
+from levelhead.training.episodes import EpisodeClock, SharedPlaces
 from levelhead.training.loop import EventLoop
-from levelhead.training.places import SharedPlaces
 from levelhead.training.ranks import Ranks
 
 T = TypeVar("T")
@@ -57,12 +56,12 @@ class Collector:
 
     @property
     def loop(self) -> EventLoop:
-        """Where coroutines are awaited."""
+        """The event loop of the run, on which its generator's and environments' coroutines are awaited."""
         return self._loop
 
     @property
     def generator(self) -> Generator:
-        """Samples completions."""
+        """What samples the completions: the local sampler, or the servers."""
         return self._generator
 
     @property
@@ -94,8 +93,8 @@ class Collector:
 
     def events(self, step: int) -> list[Event]:
         """What has happened to the tasks since the last call, dated ``step``."""
-        told = [event for task in self._tasks.values() for event in task.drain_events(step)]
-        return told + (self._generator.drain_events(step) if isinstance(self._generator, Remote) else [])
+        events = [event for task in self._tasks.values() for event in task.drain_events(step)]
+        return events + (self._generator.drain_events(step) if isinstance(self._generator, Remote) else [])
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Tell the tasks that ``step`` of the stage's ``max_steps`` steps are done."""
