@@ -153,10 +153,10 @@ def _from_json(record: Record, what: str, text: str) -> Any:
 
 def _chat_options(record: Record, section: OwnPrompts) -> ChatOptions:
     """Read what a row says of its rendering: its tools and its variables of the chat template."""
-    tools = _nested(record, "tools", section.tools) or []
+    tools = _nested(record, "tools", section.tools_column) or []
     if not isinstance(tools, list) or not all(isinstance(tool, Mapping) and _tool_name(tool) for tool in tools):
         raise record.error(
-            f"the tools (column {section.tools!r}) must be a list of JSON schemas with a name each, "
+            f"the tools (column {section.tools_column!r}) must be a list of JSON schemas with a name each, "
             f"not {_kind(tools)}; tasks[].tools: null leaves the column to the rewards"
         )
     variables = _nested(record, "chat_template_kwargs", section.chat_template_kwargs) or {}
@@ -172,7 +172,11 @@ def _chat_options(record: Record, section: OwnPrompts) -> ChatOptions:
 def _column(record: Record, section: OwnPrompts, key: str) -> Any:
     """Return what rewards get of a column: tools without what Arrow fills in, anything else as it is."""
     value = record.values[key]
-    return without_nulls(value) if record.columnar and key in (section.tools, section.chat_template_kwargs) else value
+    return (
+        without_nulls(value)
+        if record.columnar and key in (section.tools_column, section.chat_template_kwargs)
+        else value
+    )
 
 
 def _nested(record: Record, key: str, column: str | None) -> Any:
