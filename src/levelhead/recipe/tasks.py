@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from levelhead import extensions
 from levelhead.recipe.environments import Browser, BrowserGym, OpenEnv
 from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.recipe.tools import ToolUse
@@ -53,7 +54,10 @@ class Faithfulness(JudgedSection):
     """Leave out rows whose prompt is longer than this many characters; nothing is left out unless given."""
 
 
-DatasetName = Literal["gsm8k", "math", "aime", "humaneval", "mbpp", "hotpotqa", "drop", "bbq", "halueval", "truthfulqa"]
+if TYPE_CHECKING:
+    DatasetName = str
+else:
+    DatasetName = Literal[tuple(extensions.OURS["datasets"])]
 """Public data sets that can be read from their own files (docs/data.md)."""
 
 

@@ -165,8 +165,8 @@ def _chat_options(record: Record, section: OwnPrompts) -> ChatOptions:
             f"the column {section.chat_template_kwargs!r} must be an object of the chat template's own variables, "
             f"not {_kind(variables)}; tasks[].chat_template_kwargs: null leaves the column to the rewards"
         )
-    kept = tuple(dict.fromkeys(section.keep_special_tokens))
-    return ChatOptions(tuple(tools), variables, kept) if tools or variables or kept else PLAIN_CHAT
+    special_tokens = tuple(dict.fromkeys(section.keep_special_tokens))
+    return ChatOptions(tuple(tools), variables, special_tokens) if tools or variables or special_tokens else PLAIN_CHAT
 
 
 def _column(record: Record, section: OwnPrompts, key: str) -> Any:

@@ -52,13 +52,13 @@ class FunctionTask(SingleTurnTask):
             raise InputError("rewards come from tasks[].rewards and from Python (rewards=); give one of them")
         if isinstance(rewards, Set | Mapping | str):
             raise InputError(f"rewards= must be a function or a list of functions, not a {type(rewards).__name__}")
-        given = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
+        entries = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
         self.name = section.name or section.kind
         self.tools: Toolbox | None = Toolbox(section.tools) if isinstance(section.tools, ToolUse) else None
         self._progress = _Progress()
         table = load_table(section, data, eval_data)
         examples = make_examples(table, section)
-        self._rewards = load_rewards(given, section.reward_weights, list(examples[0].columns), table.source)
+        self._rewards = load_rewards(entries, section.reward_weights, list(examples[0].columns), table.source)
         self._range, self._weights = section.reward_range, section.reward_weights
         self._drop, self._timeout_s = section.on_reward_error == "drop", section.reward_timeout_s
         if eval_data is None:
@@ -87,10 +87,10 @@ class FunctionTask(SingleTurnTask):
             InputError: Nothing is left to train on, or nothing is held out.
         """
         for split, examples in self._sides.items():
-            kept = [(example, fitted.get(example.id, _SAME)) for example in examples]
+            replacements = [(example, fitted.get(example.id, _SAME)) for example in examples]
             self._sides[split] = [
                 example if prompt is _SAME else example.with_messages(prompt.messages)
-                for example, prompt in kept
+                for example, prompt in replacements
                 if prompt is not None
             ]
             if not self._sides[split]:
