@@ -12,9 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from levelhead.doctor.readers.chinese import in_english, is_chinese
-from levelhead.doctor.readers.inferred_keys import by_meaning, with_contrast
-from levelhead.doctor.readers.key_words import by_words
+from levelhead.doctor.readers.words import by_meaning, by_words, in_english, is_chinese, with_contrast
 
 _ONE_MINUS = "1-"
 _INVERSE = "1/"
