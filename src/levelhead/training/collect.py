@@ -309,8 +309,8 @@ class _Rolling:
     @property
     def turn_rewards(self) -> tuple[float, ...]:
         """What each turn earned; empty where the environment has said so of none."""
-        said = any(reward is not None for reward in self.rewards)
-        return tuple(reward or 0.0 for reward in self.rewards) if said else ()
+        rewarded = any(reward is not None for reward in self.rewards)
+        return tuple(reward or 0.0 for reward in self.rewards) if rewarded else ()
 
     async def lost(self) -> None:
         """Start over after the environment broke, a bounded number of times."""
