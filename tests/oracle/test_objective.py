@@ -29,11 +29,10 @@ from levelhead.recipe.objective import Loss
 from levelhead.records import Rollout
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample
-from levelhead.training.coefficients import Coefficients
+from levelhead.training.coefficients import Coefficients, WeightsInForce
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import Setup
-from levelhead.training.task_weights import WeightsInForce
 from oracle.result import Check
 from oracle.run import preflight
 from oracle.textbook import estimators
@@ -221,16 +220,15 @@ def _old_of_the_last_update(monkeypatch: pytest.MonkeyPatch) -> None:
         rows_of[id(batch)] = (batch, samples)
         return batch
 
-    def terms(scores: Any, batch: Any, config: Any) -> Any:
-        samples, logp = rows_of[id(batch)][1], scores.logp_nt
-        old = logp.detach() if batch.old_logp_nt is None else batch.old_logp_nt
+    def terms(batch: Any, config: Any) -> Any:
+        samples, logp = rows_of[id(batch)][1], batch.logp_nt
         rows = [last.get(s.sequence) for s in samples]
-        stale = old.clone()
+        stale = batch.old_logp_nt.clone()
         for i, (sample, row) in enumerate(zip(samples, rows, strict=True)):
             if row is not None and row[0] is sample:
                 stale[i, : len(row[1])] = row[1]
             last[sample.sequence] = (sample, logp[i, : len(sample.logprobs)].detach())
-        return real(scores, replace(batch, old_logp_nt=stale), config)
+        return real(replace(batch, old_logp_nt=stale), config)
 
     monkeypatch.setattr(objective_module, "make_term_batch", term_batch)
     monkeypatch.setattr(objective_module, "build_terms", terms)
@@ -458,6 +456,33 @@ def test_turns_that_count_as_rollouts_are_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(batch_module, "Sample", lambda **fields: replace(real(**fields), weight=1.0))
     check = checks(rooms, recipe=rooms.recipe)["objective/gradient"]
     assert "every turn counts as a whole rollout" in check.message
+
+
+TURNWISE = ("return_to_go", "loo_gae", "mt_grpo", "gigpo")
+
+
+@pytest.mark.parametrize("kind", [*TURNWISE, "grpo"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("grpo.loss.turns=sum",),
+        ("grpo.loss.turns=sum", "grpo.loss.aggregation=sequence_mean", "grpo.advantage.clip=0.7", KL),
+        ("grpo.loss.aggregation=fixed_length", "grpo.entropy.coef=0.01"),
+    ],
+    ids=" ".join,
+)
+def test_credit_by_turn_reaches_every_token_of_its_turn(kind: str, settings: tuple[str, ...]) -> None:
+    rooms = several_turns()
+    made = checks(rooms, recipe=several_turns(f"grpo.advantage.kind={kind}", *settings).recipe)
+    assert {check.status for check in made.values()} == {"pass"}, made
+
+
+@pytest.mark.parametrize("baseline", ["turn", "episode"])
+def test_baselines_of_turns_reach_every_token(baseline: str) -> None:
+    rooms = several_turns()
+    setting = f"grpo.advantage={{kind: loo_gae, trace: 0.6, discount: 0.9, baseline: {baseline}}}"
+    made = checks(rooms, recipe=several_turns(setting).recipe)
+    assert {check.status for check in made.values()} == {"pass"}, made
 
 
 LOSSES = get_args(Loss.model_fields["kind"].annotation)

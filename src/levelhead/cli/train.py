@@ -84,11 +84,11 @@ def run(
     **resumed: Any,
 ) -> None:
     """Train, print the summary and what a person must know of the run, and leave with the outcome's exit code."""
-    from levelhead.api import default_folder
     from levelhead.api import train as start
     from levelhead.cli.events import show_events, why_stopped
     from levelhead.cli.summary import show_summary
     from levelhead.diagnosis.chinese import said
+    from levelhead.training.rundir import default_folder
 
     out = out or default_folder(recipe)
     first = not int(os.environ.get("RANK", "0"))  # of several processes, the first speaks

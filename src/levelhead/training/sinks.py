@@ -1,9 +1,9 @@
-"""Where step records go besides ``metrics.jsonl`` and experiment trackers: the terminal."""
+"""The progress of a stage on the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -28,18 +28,6 @@ MOST_TASKS = 12
 """Tasks that have a line in the block."""
 
 Shown = tuple[str, str, Callable[[float], str]]
-
-
-class Sink(Protocol):
-    """Takes every step record."""
-
-    def write(self, record: StepRecord, offset: int) -> None:
-        """Take a record; ``offset`` is the number of steps of the stages before."""
-        ...
-
-    def close(self) -> None:
-        """Flush and let go."""
-        ...
 
 
 class ProgressSink:
@@ -88,7 +76,7 @@ class ProgressSink:
             self._live = Live(console=self._console, get_renderable=self._block, refresh_per_second=4)
             self._live.start()
 
-    def write(self, record: StepRecord, offset: int) -> None:  # noqa: ARG002
+    def write(self, record: StepRecord) -> None:
         """Show a record of this stage."""
         if record.stage != self._stage or self._quiet:
             return

@@ -8,14 +8,14 @@ from typing import Any
 
 from levelhead.doctor.readers.base import Row, Translator
 from levelhead.doctor.readers.places import Place, place_of
-from levelhead.doctor.readers.values import NotANumberError, parse_pair
+from levelhead.doctor.readers.shapes import RULE
+from levelhead.doctor.readers.values import is_number
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
 _GAP = re.compile(r"\s{2,}|\t")
 _CORNERS = frozenset(("",)) | _words(
     "metric metrics name names signal signals key keys statistic stat stats quantity measure step steps "
@@ -23,7 +23,8 @@ _CORNERS = frozenset(("",)) | _words(
 )
 _TIMES = frozenset(("step", "steps", "iteration", "iterations", "iter", "update", "updates", "global_step"))
 _NAMES = frozenset(("metric", "name", "tag", "key", "signal"))
-_VALUES = frozenset(("value", "val", "number", "reading"))
+_VALUES = frozenset(("value", "val", "values", "number", "reading", "observed", "result", "值", "数值", "结果", "값"))
+_FEWEST_RUNS = 2
 _MAX_ROWS = 500
 _MAX_COLUMNS = 2000
 _MAX_READINGS = 200_000
@@ -81,7 +82,7 @@ class TransposedTable:
         named = [place for place in places if place is not None]
         useful = [p for p in named if p.statistic or p.step is not None or p.epoch is not None]
         if not useful or 2 * len(named) <= len(names) or (separator == " " and len(named) < len(names)):
-            return False
+            return not useful and self._runs(separator, cells)
         bare = [place.step for place in useful if place.bare and place.step is not None]
         if bare and (len(useful) < 2 or bare != sorted(set(bare)) or (blank and len(bare) < 3)):
             return False
@@ -89,10 +90,20 @@ class TransposedTable:
         self._separator, self._cells = separator, []
         return True
 
+    def _runs(self, separator: str, cells: list[str]) -> bool:
+        """Take columns that are runs: two and more under names of their own."""
+        runs = [Place(run=cell) if cell and place_of(cell) is None else Place() for cell in cells[1:]]
+        named = [place.run for place in runs if place.run]
+        of_values = any(name.lower() in _VALUES or is_number(name) for name in named)
+        if separator not in "|│" or cells[0].lower() in _TIMES or len(set(named)) < _FEWEST_RUNS or of_values:
+            return False
+        self._places, self._separator, self._cells = runs, separator, []
+        return True
+
     def row(self, line: str, number: int) -> bool:
         """Take a line under the header; whether it belongs to the table."""
         self._number = number
-        if _RULE.match(line) or line.lstrip().startswith(("\\midrule", "\\hline")):
+        if RULE.match(line) or line.lstrip().startswith(("\\midrule", "\\hline")):
             return True
         n = len(self._places)
         if self._separator in "  ":
@@ -101,7 +112,7 @@ class TransposedTable:
         else:
             cut = next((cells for separator, cells in cells_of(line) if separator == self._separator), [])
             name, cells = (cut[0], cut[1:]) if len(cut) == n + 1 else ("", [])
-        if not name or len(self._cells) >= _MAX_ROWS or not any(map(_is_number, cells)):
+        if not name or len(self._cells) >= _MAX_ROWS or not any(map(is_number, cells)):
             return False
         self._cells.append((name, cells))
         return True
@@ -112,20 +123,13 @@ class TransposedTable:
         if not any(self._translator.knows(name) for name, _ in cells):
             return
         for i, place in enumerate(places):
-            if place == Place():
+            if place == Place():  # a column of remarks
                 continue
             pairs: list[tuple[str, Any]] = [(name, row[i]) for name, row in cells if row[i]]
             row = self._translator.row(pairs, self._number, least=0)
             if row:
                 epoch = place.epoch if place.epoch is not None else row.epoch
-                yield Row(place.step, row.values, epoch, self._number, place.statistic)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return parse_pair(cell)[0] is not None
-    except NotANumberError:
-        return False
+                yield Row(place.step, row.values, epoch, self._number, place.statistic, run=place.run)
 
 
 class LongTable:
@@ -161,7 +165,7 @@ class LongTable:
     def row(self, line: str, number: int) -> bool:
         """Take a line under the header; whether it belongs to the table."""
         self._number = number
-        if _RULE.match(line):
+        if RULE.match(line):
             return True
         cells = next((cells for separator, cells in cells_of(line) if separator == self._separator), [])
         if self._columns is None or len(cells) != self._width or self._count >= _MAX_READINGS:

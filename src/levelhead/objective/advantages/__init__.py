@@ -31,6 +31,10 @@ ADVANTAGES = registry(
         "groupwise:WorkflowAware",
         "subsets:PassAtK",
         "subsets:Pkpo",
+        "turnwise:ReturnToGo",
+        "turnwise:LooGae",
+        "turnwise:MtGrpo",
+        "turnwise:GiGpo",
     ],
 )
 """Every estimator by the name that it has in a recipe."""
@@ -104,13 +108,13 @@ def compute(
     if unknown := sorted(extras.keys() - settings - arrays):
         accepted = ", ".join(sorted(settings | arrays)) or "no extras"
         raise ValueError(f"advantage estimator {label!r} takes no {unknown[0]!r}; it takes {accepted}")
-    given = {key: value for key, value in extras.items() if key in settings}
+    values = {key: value for key, value in extras.items() if key in settings}
     shared = (("ddof", ddof), ("eps", eps))
-    given |= {key: value for key, value in shared if key in variant.model_fields and value is not None}
+    values |= {key: value for key, value in shared if key in variant.model_fields and value is not None}
     if isinstance(estimator, str):
-        estimator = build(variant, given, f"advantage estimator {label!r}")
-    elif given:
-        estimator = build(variant, estimator.model_dump() | given, f"advantage estimator {label!r}")
+        estimator = build(variant, values, f"advantage estimator {label!r}")
+    elif values:
+        estimator = build(variant, estimator.model_dump() | values, f"advantage estimator {label!r}")
     batch = RewardBatch(rewards_gk, **{key: value for key, value in extras.items() if key in arrays})
     return _clipped(estimator.estimate(batch), clip)
 
@@ -126,9 +130,9 @@ def _clipped(advantages: Advantages, clip: float | None) -> Advantages:
     if clip is None:
         return advantages
     xp = array_namespace(advantages.values_gk)
-    tokens = advantages.tokens_gkt
+    finer = {"tokens_gkt": advantages.tokens_gkt, "turns_gkn": advantages.turns_gkn}
     return Advantages(
         values_gk=xp.clip(advantages.values_gk, -clip, clip),
         has_signal_g=advantages.has_signal_g,
-        tokens_gkt=None if tokens is None else xp.clip(tokens, -clip, clip),
+        **{name: None if array is None else xp.clip(array, -clip, clip) for name, array in finer.items()},
     )

@@ -8,6 +8,7 @@ from levelhead.preflight.checks.batch_reuse import BatchReuse
 from levelhead.preflight.checks.coefficients import Coefficients
 from levelhead.preflight.checks.completion_only import CompletionOnly
 from levelhead.preflight.checks.constant_answer import ConstantAnswer
+from levelhead.preflight.checks.credit_by_turn import CreditByTurn
 from levelhead.preflight.checks.custom_gradient import CustomGradient
 from levelhead.preflight.checks.demonstration_loss import DemonstrationLoss
 from levelhead.preflight.checks.descent import Descent
@@ -57,6 +58,7 @@ from levelhead.preflight.checks.stop_token import StopToken
 from levelhead.preflight.checks.temperature import Temperature
 from levelhead.preflight.checks.throughput import Throughput
 from levelhead.preflight.checks.tokenizer_round_trip import TokenizerRoundTrip
+from levelhead.preflight.checks.tool_calls import ToolCalls
 from levelhead.preflight.checks.trainer_agrees import TrainerAgrees
 from levelhead.preflight.checks.visible_update import VisibleUpdate
 from levelhead.preflight.checks.vocabulary import Vocabulary
@@ -73,6 +75,7 @@ CHECKS: tuple[type[Check], ...] = (
     SpecialTokens,
     SpelledTags,
     LostText,
+    ToolCalls,
     OverlongPrompts,
     HeldOut,
     EnoughHeldOut,
@@ -85,6 +88,7 @@ CHECKS: tuple[type[Check], ...] = (
     Temperature,
     Dropout,
     GroupSize,
+    CreditByTurn,
     JudgeCalibration,
     GrpoLearningRate,
     SftLearningRate,
