@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
-Group = Literal["readers", "analyses", "sections", "drawings", "players", "providers"]
+Group = Literal["readers", "analyses", "sections", "drawings", "players", "providers", "datasets"]
 """What the entries of a group are.
 
 - ``readers``: log readers of the doctor (:class:`levelhead.doctor.readers.base.ExtensionReader`), by format.
@@ -21,6 +21,7 @@ Group = Literal["readers", "analyses", "sections", "drawings", "players", "provi
 - ``drawings``: from a text of a score's ``info`` to its drawing on the watch page, by the key of ``info``.
 - ``players``: classes that play episodes again on the watch page.
 - ``providers``: dialects of chat endpoints (:class:`levelhead.tasks.endpoint.dialects.Dialect`), ours alone.
+- ``datasets``: public data sets (:class:`levelhead.tasks.datasets.base.Dataset`), ours alone.
 """
 
 OURS: Mapping[Group, Mapping[str, str]] = {
@@ -33,6 +34,18 @@ OURS: Mapping[Group, Mapping[str, str]] = {
         "openai": "levelhead.tasks.endpoint.dialects:OpenAi",
         "anthropic": "levelhead.tasks.endpoint.dialects:Anthropic",
         "gemini": "levelhead.tasks.endpoint.dialects:Gemini",
+    },
+    "datasets": {
+        "gsm8k": "levelhead.tasks.datasets.gsm8k:DATASET",
+        "math": "levelhead.tasks.datasets.math_competition:DATASET",
+        "aime": "levelhead.tasks.datasets.aime:DATASET",
+        "humaneval": "levelhead.tasks.datasets.humaneval:DATASET",
+        "mbpp": "levelhead.tasks.datasets.mbpp:DATASET",
+        "hotpotqa": "levelhead.tasks.datasets.hotpotqa:DATASET",
+        "drop": "levelhead.tasks.datasets.drop:DATASET",
+        "bbq": "levelhead.contrib.fairness.dataset:DATASET",
+        "halueval": "levelhead.contrib.faithfulness.dataset:DATASET",
+        "truthfulqa": "levelhead.tasks.datasets.truthfulqa:DATASET",
     },
 }
 

@@ -175,8 +175,8 @@ class _Loop:
     def _close(self, end: BaseException) -> None:
         with self._lock:
             self._end = self._end or end
-            left = list(self._pending)
-        for future in left:
+            unsettled = list(self._pending)
+        for future in unsettled:
             self._settle(future, Outcome(error=end))
 
     def _settle(self, future: Future[Outcome], outcome: Outcome) -> None:
